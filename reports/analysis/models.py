@@ -61,7 +61,7 @@ class RunTime:
             return None
         return gpu_time_ns * self.kernels_ns / self.gpu_time_ns
 
-    def part(self, share: float | None) -> float | None:
+    def of_whole(self, share: float | None) -> float | None:
         """Return what a share of the summed kernel time is as a share of the whole, 0 to 1."""
         if share is None or self.kernels_ns is None or not self.whole_ns:
             return None

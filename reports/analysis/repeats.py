@@ -66,10 +66,10 @@ def repeats(frame: pd.DataFrame, stage: str) -> Repeats | None:
     if min(queued, others) < 2:
         return None
     cells = (Ref("launches", "", "start_ns"), Ref("launches", "", "duration_ns"))
-    one, other = (
+    queued_step, waiting_step = (
         Number(float(np.median(period[kind])), "ns", cells) for kind in (is_queued, ~is_queued)
     )
-    found = Repeats(int(np.median(launches)), queued, others, one, other)
+    found = Repeats(int(np.median(launches)), queued, others, queued_step, waiting_step)
     return found if (found.ratio.value or 0.0) >= DIFFERENT else None
 
 
@@ -83,9 +83,9 @@ def _steps(rows: pd.DataFrame) -> NDArray[np.int64] | None:
     often = np.bincount(codes, minlength=len(names))
     for code in np.flatnonzero(often >= FEWEST):
         at = np.flatnonzero(codes == code)
-        apart = np.diff(at)
-        length = float(np.median(apart))
-        regular = (apart == length).mean() >= 1 - LARGEST_STEP_GAP
+        distances = np.diff(at)
+        length = float(np.median(distances))
+        regular = (distances == length).mean() >= 1 - LARGEST_STEP_GAP
         if regular and length >= KERNELS and (best is None or length > best[0]):
             best = length, at
     return None if best is None else best[1]

@@ -17,13 +17,13 @@ def section(run: Run) -> Section | None:
     source = next((step for step in STEPS if any(row["source"] == step for row in rows)), None)
     if source is None:
         return None
-    shown = [row for row in rows if row["source"] == source]
+    of_source = [row for row in rows if row["source"] == source]
     columns: list[Column[Row]] = [
         Column(Text("Request"), lambda r: Document(text(r["request"]), text(r["file"]))),
         Column(Text("Tokens"), lambda r: _count(r, "tokens")),
         Column(Text("Answer"), lambda r: Verbatim(text(r["answer"]))),
     ]
-    if any(text(row["picture"]) for row in shown):
+    if any(text(row["picture"]) for row in of_source):
         columns += [
             Column(Text("Boxes in the answer"), lambda r: _count(r, "boxes")),
             Column(Text("Page with boxes"), _picture),
@@ -32,7 +32,7 @@ def section(run: Run) -> Section | None:
         KEY,
         Text("What the model answered"),
         columns,
-        shown,
+        of_source,
         note=Text(
             "Boxes of the data set are blue, those that the answer names orange. An answer without "
             "text comes from a model without a tokenizer; made-up weights answer at random."
@@ -41,7 +41,7 @@ def section(run: Run) -> Section | None:
     intro = Text(
         "The model answered {n} request in the step {step}; whole answers are in its folder.",
         "The model answered {n} requests in the step {step}; whole answers are in its folder.",
-        n=len(shown),
+        n=len(of_source),
         step=Verbatim(source),
     )
     return Section(KEY, TITLE, (intro, table))

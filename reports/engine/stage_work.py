@@ -76,8 +76,8 @@ class Stage:
     def _used(self, work: Number, roof: Peak | None) -> Number:
         if roof is None or self.time.value is None:
             return Number(None, "fraction")
-        most = Number(roof.value * self.time.value * 1e-9, work.unit, self.time.refs)
-        return work.share_of(most)
+        attainable = Number(roof.value * self.time.value * 1e-9, work.unit, self.time.refs)
+        return work.share_of(attainable)
 
 
 def section(run: Run) -> Section | None:
@@ -87,18 +87,18 @@ def section(run: Run) -> Section | None:
     if source is None:
         return None
     times = {text(row["stage"]): known(row["wall_ns"]) for row in stage_rows(run)}
-    shown = [row for row in rows if row["source"] == source]
-    roofs = peaks(run, DTYPES.get(text(shown[0]["dtype"]), ""))
+    of_source = [row for row in rows if row["source"] == source]
+    roofs = peaks(run, DTYPES.get(text(of_source[0]["dtype"]), ""))
     stages = [
         Stage(row, Number(times.get(name), "ns", (Ref("stages", name, "wall_ns"),)), roofs)
-        for row in shown
+        for row in of_source
         if (name := text(row["stage"])) and (row["flops"] or row["weight_bytes"])
     ]
     return Section(
         KEY,
         TITLE,
         (
-            _intro(shown[0], source),
+            _intro(of_source[0], source),
             *([_used(stages)] if any(s.mfu.value or s.mbu.value for s in stages) else ()),
             _table(run, stages, roofs),
             Bullets(Text("How it was counted"), METHOD),

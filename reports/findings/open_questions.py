@@ -56,7 +56,7 @@ def _limits(run: Run) -> Iterator[OpenQuestion]:
         question = Text(
             "What limits the other kernels ({part} of the GPU time) was not measured.", part=of_gpu
         )
-        of_run = Number(time.part(unprofiled), "fraction")
+        of_run = Number(time.of_whole(unprofiled), "fraction")
         simple = Text("We did not measure what limits {part} of the run.", part=of_run)
         yield OpenQuestion(question, question if time.basis == GPU else simple)
 

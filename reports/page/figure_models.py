@@ -207,7 +207,7 @@ class TimePart:
 class Overview:
     """A strip of `span_ns` with stages and a lane per GPU, and the parts that the time has.
 
-    `lanes` and `spans` are empty where single launches are not known, `parts` where no time is.
+    `lanes` and `spans` are empty where single launches are not known, `segments` where no time is.
     `clock_hz` is the SM clock in each bin, NaN where no launch tells it; empty where none does.
     `top_hz` is the highest that the GPU has, NaN where not known.
     """
@@ -215,12 +215,12 @@ class Overview:
     span_ns: float
     spans: tuple[Span, ...]
     lanes: tuple[Lane, ...]
-    parts: tuple[TimePart, ...]
-    whole: str
+    segments: tuple[TimePart, ...]
+    total_name: str
     clock_hz: tuple[float, ...] = ()
     top_hz: float = math.nan
 
     @property
     def drawn(self) -> bool:
         """Whether there is something to draw."""
-        return bool(self.lanes or self.parts)
+        return bool(self.lanes or self.segments)

@@ -198,30 +198,34 @@ def quantity(value: Any, unit: str) -> str:
     return f"{text} {unit}".rstrip()
 
 
-def adding_up(parts: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
+def adding_up(values: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
     """Return parts of a total in its unit with equal decimals, so that they add up as shown.
 
     Of a total without parts: `[total] | adding_up(total)`.
     """
-    whole = known(total)
-    if not whole:
-        return [quantity(part, unit) for part in parts]
-    step, name, decimals = units.places(whole, unit)
+    known_total = known(total)
+    if not known_total:
+        return [quantity(value, unit) for value in values]
+    step, name, decimals = units.places(known_total, unit)
     grain = step / 10**decimals
-    shown = units.parts_of(whole, [known(part) for part in parts], grain)
-    return [NA if part is None else f"{part / step + 0.0:,.{decimals}f} {name}" for part in shown]
+    rounded = units.parts_of(known_total, [known(value) for value in values], grain)
+    return [
+        NA if value is None else f"{value / step + 0.0:,.{decimals}f} {name}" for value in rounded
+    ]
 
 
-def countdown(parts: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str]]:
+def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str]]:
     """Return each part and what is left of the total after it, as `adding_up` shows them."""
-    whole, left = known(total) or 0.0, known(total) or 0.0
-    step, _, decimals = units.places(whole, unit)
-    grain, shown = step / 10**decimals, []
-    rest = max(0.0, whole - sum(parts))
-    for part in units.parts_of(whole, [*parts, rest], grain)[:-1]:
-        left -= part or 0.0
-        shown.append((adding_up([part], whole, unit)[0], adding_up([left], whole, unit)[0]))
-    return shown
+    known_total, remaining = known(total) or 0.0, known(total) or 0.0
+    step, _, decimals = units.places(known_total, unit)
+    grain, rows = step / 10**decimals, []
+    rest = max(0.0, known_total - sum(values))
+    for value in units.parts_of(known_total, [*values, rest], grain)[:-1]:
+        remaining -= value or 0.0
+        rows.append(
+            (adding_up([value], known_total, unit)[0], adding_up([remaining], known_total, unit)[0])
+        )
+    return rows
 
 
 def exact(value: Any, unit: str = "") -> str:
@@ -316,7 +320,7 @@ def markdown(text: Any) -> Markdown:
     return Markdown(text)
 
 
-def shown(value: Any) -> str:
+def template_text(value: Any) -> str:
     """Return what a template writes: text escaped, markdown as it is, whole numbers as digits.
 
     Raises:

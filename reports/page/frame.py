@@ -21,9 +21,9 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
 
     `write` leads to the evidence of the finding, `evidence` from there to the rows of tables.
     """
-    seen = (
-        mark(places.marked(place)) + _evidence(item, evidence)
-        for place, item in places.evidence(finding).items()
+    items = (
+        mark(places.marked(anchor)) + _evidence(item, evidence)
+        for anchor, item in places.evidence(finding).items()
     )
     gain = "" if finding.gain is None else evidence.value(finding.gain)
     sure = write.text(LEVELS[finding.confidence]) if finding.confidence else ""
@@ -31,7 +31,7 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
         (Text("Do: "), write.text(finding.action) if finding.action else ""),
         (Text("Saves: "), gain),
         (Text("Confidence: "), sure),
-        (Text("Evidence: "), write.joined(seen)),
+        (Text("Evidence: "), write.joined(items)),
         (Text("Found in: "), write.joined(evidence.value(item) for item in finding.source)),
         (Text("Limits: "), write.text(finding.disproof) if finding.disproof else ""),
     )
@@ -67,7 +67,7 @@ def more(table: Table[Any], rows: Sequence[int]) -> list[Text]:
     )
 
 
-def told(finding: Finding) -> list[Value]:
+def sentence_values(finding: Finding) -> list[Value]:
     """Return the values of the sentences of a finding: its verdict, action and disproof."""
     return inside((finding.verdict, finding.action or "", finding.disproof or ""))
 
@@ -77,31 +77,35 @@ def derived(finding: Finding, find: Callable[[Number], str]) -> list[Number]:
 
     Each stands there once.
     """
-    found = (n for n in told(finding) if isinstance(n, Number) and n.value is not None and n.refs)
+    found = (
+        n
+        for n in sentence_values(finding)
+        if isinstance(n, Number) and n.value is not None and n.refs
+    )
     return list(dict.fromkeys(number for number in found if not find(number)))
 
 
 def rests(finding: Finding) -> list[Value]:
     """Return the values that a finding rests on: of its evidence, cases or kernels, and gain."""
-    given = [one.value if isinstance(one, Evidence) else one for one in finding.evidence]
+    given = [item.value if isinstance(item, Evidence) else item for item in finding.evidence]
     return inside((*given, *finding.source, "" if finding.gain is None else finding.gain))
 
 
 def numbers(value: Value | None) -> Iterator[Number]:
     """Yield the numbers of a value, those of texts and lists in it too; a count is a number."""
-    for one in inside(value):
-        if isinstance(one, Number):
-            yield one
-        elif isinstance(one, int):
-            yield Number(one, "count")
+    for inner in inside(value):
+        if isinstance(inner, Number):
+            yield inner
+        elif isinstance(inner, int):
+            yield Number(inner, "count")
 
 
 def inside(value: Value | None) -> list[Value]:
     """Return a value, or those in a text or a list, however deep; none of None."""
     if isinstance(value, Text):
-        return [inner for one in value.values.values() for inner in inside(one)]
+        return [inner for item in value.values.values() for inner in inside(item)]
     if isinstance(value, (list, tuple)):
-        return [inner for one in value for inner in inside(one)]
+        return [inner for item in value for inner in inside(item)]
     return [] if value is None else [value]
 
 
@@ -114,12 +118,12 @@ class Places:
     def __init__(self, section: Section) -> None:
         self._of: dict[tuple[str, int], str] = {}
         self._names: dict[str, str] = {}
-        rows = [one for table in section.tables for one in self._rows(table)]
+        rows = [row for table in section.tables for row in self._rows(table)]
         self._tables = Rows(rows)
         self._evidence = {
             id(finding): {
-                f"evidence-{section.key}-{n}-{m}": one
-                for m, one in enumerate((*finding.evidence, *self._worked_out(finding)), 1)
+                f"evidence-{section.key}-{n}-{m}": row
+                for m, row in enumerate((*finding.evidence, *self._worked_out(finding)), 1)
             }
             for n, finding in enumerate(section.findings, 1)
         }
@@ -135,19 +139,23 @@ class Places:
                 self._names.setdefault(ref.anchor, row)
             about = frozenset(ref.row for ref in refs)
             for value in cells:
-                yield from (Shown(row, one, about) for one in numbers(value))
+                yield from (Shown(row, item, about) for item in numbers(value))
 
     def _from_evidence(self) -> Iterator[Shown]:
-        for seen in self._evidence.values():
-            for place, one in seen.items():
-                found = numbers(one if isinstance(one, Text) else one.value)
-                yield from (Shown(place, number, frozenset(seen)) for number in found)
+        for items in self._evidence.values():
+            for anchor, number in items.items():
+                found = numbers(number if isinstance(number, Text) else number.value)
+                yield from (Shown(anchor, number, frozenset(items)) for number in found)
 
     def _worked_out(self, finding: Finding) -> Iterator[Text]:
         """Yield what the numbers of the sentences are made of that have no row of their own."""
-        own = {"evidence"}
-        seen = Rows(Shown("-", n, frozenset(own)) for one in rests(finding) for n in numbers(one))
-        for number in derived(finding, lambda one: self._tables.find(one) or seen.find(one, own)):
+        in_evidence = {"evidence"}
+        basis = Rows(
+            Shown("-", n, frozenset(in_evidence)) for item in rests(finding) for n in numbers(item)
+        )
+        for number in derived(
+            finding, lambda item: self._tables.find(item) or basis.find(item, in_evidence)
+        ):
             rows = {r.row: Name(r.row, r) for r in number.refs if r.anchor in self._names}
             if rows:
                 names = list(rows.values())[:OPERANDS]
@@ -155,14 +163,14 @@ class Places:
 
     def _wanted(self, section: Section) -> Iterator[str]:
         for finding in section.findings:
-            yield from (self._place(one, finding) for one in told(finding))
-            seen = inside([t for t in self.evidence(finding).values() if isinstance(t, Text)])
-            yield from (self._place(one) for one in (*rests(finding), *seen))
-        for part in section.all_parts():
-            if isinstance(part, Text):
-                yield from (self._place(one) for one in inside(part))
+            yield from (self._anchor(value, finding) for value in sentence_values(finding))
+            values = inside([t for t in self.evidence(finding).values() if isinstance(t, Text)])
+            yield from (self._anchor(value) for value in (*rests(finding), *values))
+        for block in section.all_parts():
+            if isinstance(block, Text):
+                yield from (self._anchor(value) for value in inside(block))
 
-    def _place(self, value: Value, finding: Finding | None = None) -> str:
+    def _anchor(self, value: Value, finding: Finding | None = None) -> str:
         if isinstance(value, Name):
             return self._names.get(value.ref.anchor, "") if value.ref is not None else ""
         if not isinstance(value, Number):
@@ -172,11 +180,11 @@ class Places:
 
     def of(self, value: Value, finding: Finding | None = None) -> str:
         """Return the id of what a value rests on, "" for none: a row, or evidence of `finding`."""
-        return self.marked(self._place(value, finding))
+        return self.marked(self._anchor(value, finding))
 
-    def marked(self, place: str) -> str:
+    def marked(self, anchor: str) -> str:
         """Return the id of a place that something leads to, "" for another."""
-        return place if place in self.wanted else ""
+        return anchor if anchor in self.wanted else ""
 
     def name(self, value: Value) -> str:
         """Return the id of the row that a name stands for, "" for a number."""
@@ -190,7 +198,7 @@ class Places:
         """Return the id of a row of a table that a finding leads to, else ""."""
         return self.marked(self._of[table.key, row])
 
-    def shown(self, table: Table[Any]) -> list[int]:
+    def visible_rows(self, table: Table[Any]) -> list[int]:
         """Return the rows that a page shows of a long table: the first, and what is led to."""
         first = table.first_rows
         return [n for n in range(len(table.rows)) if n < first or self.row(table, n)]

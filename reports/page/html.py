@@ -70,7 +70,7 @@ class _Page:
 
     def section(self, section: Section, level: int) -> str:
         title = self.heading(section.heading, level, f"section-{section.key}")
-        content = "\n".join(self.parts(section.parts, level + 1))
+        content = "\n".join(self.blocks(section.parts, level + 1))
         children = "\n".join(self.section(child, level + 1) for child in section.children)
         return f"<section>\n{title}\n{content}\n{children}\n</section>"
 
@@ -78,29 +78,29 @@ class _Page:
         self.headings.append(Heading(level, self.plain.text(text), name))
         return f'<h{level} id="{escape(name)}">{self.write.text(text)}</h{level}>'
 
-    def parts(self, parts: tuple[Part, ...], level: int) -> Iterator[str]:
+    def blocks(self, blocks: tuple[Part, ...], level: int) -> Iterator[str]:
         findings: list[str] = []
-        for part in (*parts, None):
-            if isinstance(part, Finding):
-                findings.append(self.finding(part))
+        for block in (*blocks, None):
+            if isinstance(block, Finding):
+                findings.append(self.finding(block))
                 continue
             if findings:
                 yield f"<ol>{''.join(findings)}</ol>"
                 findings = []
-            if part is not None:
-                yield self.part(part, level)
+            if block is not None:
+                yield self.block(block, level)
 
-    def part(self, part: Text | Table[Any] | Figure | Bullets, level: int) -> str:
-        if isinstance(part, Text):
-            return f"<p>{self.write.text(part)}</p>"
-        if isinstance(part, Bullets):
-            items = "".join(f"<li>{self.write.text(item)}</li>" for item in part.items)
-            return f"<p><strong>{self.write.text(part.lead)}</strong></p>\n<ul>{items}</ul>"
-        if isinstance(part, Figure):
-            caption = part.caption and self.write.text(part.caption)
+    def block(self, block: Text | Table[Any] | Figure | Bullets, level: int) -> str:
+        if isinstance(block, Text):
+            return f"<p>{self.write.text(block)}</p>"
+        if isinstance(block, Bullets):
+            items = "".join(f"<li>{self.write.text(item)}</li>" for item in block.items)
+            return f"<p><strong>{self.write.text(block.lead)}</strong></p>\n<ul>{items}</ul>"
+        if isinstance(block, Figure):
+            caption = block.caption and self.write.text(block.caption)
             below = f"<figcaption>{caption}</figcaption>" if caption else ""
-            return f"<figure>{self.pictures[part.file]}{below}</figure>"
-        return self.table(part, level)
+            return f"<figure>{self.pictures[block.file]}{below}</figure>"
+        return self.table(block, level)
 
     def finding(self, finding: Finding) -> str:
         writer = Writer(self.plain.language, InHtml(), lambda value: self.places.of(value, finding))

@@ -28,18 +28,18 @@ class InTwo(NamedTuple):
 
 def section_in_two(section: Section, language: str = ENGLISH, level: int = 2) -> InTwo:
     """Return a section as two markdown texts; tables have all of their rows there."""
-    page = _Page(section, language, whole=True)
-    apart = (Table, Bullets)
-    head = replace(section, parts=tuple(p for p in section.parts if not isinstance(p, apart)))
-    tables = tuple(part for part in section.parts if isinstance(part, apart))
-    return InTwo(page.section(head, level), "\n\n".join(page.parts(tables, level + 1)))
+    page = _Page(section, language, all_rows=True)
+    on_details = (Table, Bullets)
+    head = replace(section, parts=tuple(p for p in section.parts if not isinstance(p, on_details)))
+    tables = tuple(block for block in section.parts if isinstance(block, on_details))
+    return InTwo(page.section(head, level), "\n\n".join(page.blocks(tables, level + 1)))
 
 
 class _Page:
-    def __init__(self, section: Section, language: str, *, whole: bool = False) -> None:
+    def __init__(self, section: Section, language: str, *, all_rows: bool = False) -> None:
         self.places = frame.Places(section)
         self.rows = {
-            t.key: list(range(len(t.rows))) if whole else self.places.shown(t)
+            t.key: list(range(len(t.rows))) if all_rows else self.places.visible_rows(t)
             for t in section.tables
         }
         self.write = Writer(language, InMarkdown(), self.places.of)
@@ -49,28 +49,28 @@ class _Page:
     def section(self, section: Section, level: int) -> str:
         blocks = [f'<a id="section-{section.key}"></a>',
                   f"{'#' * level} {self.write.text(section.heading)}"]  # fmt: skip
-        blocks += self.parts(section.parts, level + 1)
+        blocks += self.blocks(section.parts, level + 1)
         blocks += [self.section(child, level + 1) for child in section.children]
         return "\n\n".join(blocks)
 
-    def parts(self, parts: tuple[Part, ...], level: int) -> Iterator[str]:
+    def blocks(self, blocks: tuple[Part, ...], level: int) -> Iterator[str]:
         findings: list[str] = []
-        for part in parts:
-            if isinstance(part, Finding):
-                findings.append(self.finding(part, len(findings) + 1))
+        for block in blocks:
+            if isinstance(block, Finding):
+                findings.append(self.finding(block, len(findings) + 1))
                 continue
             if findings:
                 yield "\n".join(findings)
                 findings = []
-            if isinstance(part, Text):
-                yield self.write.text(part)
-            elif isinstance(part, Bullets):
-                items = "\n".join(f"- {self.write.text(item)}" for item in part.items)
-                yield f"**{self.write.text(part.lead)}**\n\n{items}"
-            elif isinstance(part, Figure):
-                yield self.figure(part)
+            if isinstance(block, Text):
+                yield self.write.text(block)
+            elif isinstance(block, Bullets):
+                items = "\n".join(f"- {self.write.text(item)}" for item in block.items)
+                yield f"**{self.write.text(block.lead)}**\n\n{items}"
+            elif isinstance(block, Figure):
+                yield self.figure(block)
             else:
-                yield self.table(part, level)
+                yield self.table(block, level)
         if findings:
             yield "\n".join(findings)
 

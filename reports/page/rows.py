@@ -33,9 +33,9 @@ class Rows:
     def __init__(self, rows: Iterable[Shown] = ()) -> None:
         self.shown = tuple(rows)
         self._at: dict[tuple[str, str], list[Shown]] = defaultdict(list)
-        for one in self.shown:
-            if one.number.value is not None:
-                self._at[_key(one.number)].append(one)
+        for row in self.shown:
+            if row.number.value is not None:
+                self._at[_key(row.number)].append(row)
 
     def find(self, number: Number, *about: Collection[str]) -> str:
         """Return the id of the row that shows a number, "" for none.
@@ -49,12 +49,12 @@ class Rows:
         rows = self._at.get(_key(number), ())
         row_keys = {ref.row for ref in number.refs if ref.row}
         for keys in (row_keys, *about):
-            for one in rows:
-                if not one.about.isdisjoint(keys):
-                    return one.anchor
+            for row in rows:
+                if not row.about.isdisjoint(keys):
+                    return row.anchor
         if not _is_telling(number):
             return ""
-        return next((one.anchor for one in rows if not (row_keys and one.about)), "")
+        return next((row.anchor for row in rows if not (row_keys and row.about)), "")
 
 
 def _key(number: Number) -> tuple[str, str]:

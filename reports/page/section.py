@@ -215,14 +215,14 @@ class Section:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings, those of children included."""
-        return tuple(part for part in self.all_parts() if isinstance(part, Finding))
+        return tuple(block for block in self.all_parts() if isinstance(block, Finding))
 
     @property
     def tables(self) -> tuple[Table[Any], ...]:
         """All tables, those of children included."""
-        return tuple(part for part in self.all_parts() if isinstance(part, Table))
+        return tuple(block for block in self.all_parts() if isinstance(block, Table))
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """All figures, those of children included."""
-        return tuple(part for part in self.all_parts() if isinstance(part, Figure))
+        return tuple(block for block in self.all_parts() if isinstance(block, Figure))

@@ -73,19 +73,21 @@ def places(total: float, unit: str, digits: int = 0) -> tuple[float, str, int]:
     return step, name, 1 if total / step >= 10 else 2
 
 
-def parts_of(total: float, parts: Sequence[float | None], grain: float) -> list[float | None]:
+def parts_of(total: float, values: Sequence[float | None], grain: float) -> list[float | None]:
     """Return parts as multiples of `grain` that add up to the total, rounded alike.
 
     The largest remainders are rounded up; each part differs by less than one grain. Parts that do
     not add up to the total before are rounded one by one. Unknown ones (None) stay so.
     """
-    counts = {n: math.floor(part / grain) for n, part in enumerate(parts) if part is not None}
-    remainders = {n: (parts[n] or 0.0) / grain - whole for n, whole in counts.items()}
+    counts = {n: math.floor(value / grain) for n, value in enumerate(values) if value is not None}
+    remainders = {n: (values[n] or 0.0) / grain - count for n, count in counts.items()}
     missing = round(total / grain) - sum(counts.values())
-    exact = abs(total / grain - sum(part / grain for part in parts if part is not None)) < 1
+    exact = abs(total / grain - sum(value / grain for value in values if value is not None)) < 1
     largest = sorted(remainders, key=remainders.__getitem__, reverse=True)[: max(0, missing)]
     up = largest if exact else [n for n, rest in remainders.items() if rest >= 0.5]
-    return [None if n not in counts else (counts[n] + (n in up)) * grain for n in range(len(parts))]
+    return [
+        None if n not in counts else (counts[n] + (n in up)) * grain for n in range(len(values))
+    ]
 
 
 def percent(value: float, digits: int) -> str:

@@ -84,13 +84,13 @@ class Number:
         """Return the same number, shown with so many significant digits wherever it stands."""
         return replace(self, digits=digits)
 
-    def __add__(self, other: Number) -> Number:
+    def __add__(self, number: Number) -> Number:
         """Return the sum of two numbers of one unit; raises ValueError for two units."""
-        return self._with(other, self._same_unit(other), lambda a, b: a + b)
+        return self._with(number, self._same_unit(number), lambda a, b: a + b)
 
-    def __sub__(self, other: Number) -> Number:
+    def __sub__(self, number: Number) -> Number:
         """Return the difference of two numbers of one unit; raises ValueError for two units."""
-        return self._with(other, self._same_unit(other), lambda a, b: a - b)
+        return self._with(number, self._same_unit(number), lambda a, b: a - b)
 
     def share_of(self, total: Number) -> Number:
         """Return what part of `total` this is, unit "fraction"; raises ValueError for two units."""
@@ -102,20 +102,20 @@ class Number:
         self._same_unit(base)
         return self._with(base, "x", lambda a, b: a / b if b else None)
 
-    def per(self, other: Number, unit: str) -> Number:
+    def per(self, number: Number, unit: str) -> Number:
         """Return this over a number of another unit, in `unit`."""
-        return self._with(other, unit, lambda a, b: a / b if b else None)
+        return self._with(number, unit, lambda a, b: a / b if b else None)
 
-    def _same_unit(self, other: Number) -> str:
-        if self.unit != other.unit:
-            raise ValueError(f"{self.unit!r} and {other.unit!r} are different units")
+    def _same_unit(self, number: Number) -> str:
+        if self.unit != number.unit:
+            raise ValueError(f"{self.unit!r} and {number.unit!r} are different units")
         return self.unit
 
-    def _with(self, other: Number, unit: str, combine: Callable[[float, float], Any]) -> Number:
-        refs = tuple(dict.fromkeys((*self.refs, *other.refs)))
-        if self.value is None or other.value is None:
-            return Number(None, unit, refs, self.missing or other.missing)
-        return Number(combine(self.value, other.value), unit, refs)
+    def _with(self, number: Number, unit: str, combine: Callable[[float, float], Any]) -> Number:
+        refs = tuple(dict.fromkeys((*self.refs, *number.refs)))
+        if self.value is None or number.value is None:
+            return Number(None, unit, refs, self.missing or number.missing)
+        return Number(combine(self.value, number.value), unit, refs)
 
 
 @dataclass(frozen=True)
@@ -207,20 +207,20 @@ def has_words(message: str) -> bool:
     return any(c.isalpha() for fixed, *_ in string.Formatter().parse(message) for c in fixed)
 
 
-def adding_up(total: Number, *parts: Number, digits: int = 0) -> tuple[Number, ...]:
+def adding_up(total: Number, *summands: Number, digits: int = 0) -> tuple[Number, ...]:
     """Return a total and its parts, of one unit, rounded so that they add up as they are shown.
 
     `digits` are those of the total; 0: as in tables (reports.page.units.places).
     """
     if not total.value:
-        return (total, *parts)
+        return (total, *summands)
     step, _, decimals = units.places(total.value, total.unit, digits)
     grain = step / 10**decimals
-    shown = units.parts_of(total.value, [part.value for part in parts], grain)
-    whole = round(total.value / grain) * grain
+    rounded = units.parts_of(total.value, [summand.value for summand in summands], grain)
+    rounded_total = round(total.value / grain) * grain
     return tuple(
         replace(number, value=value, digits=_digits(value, step, decimals))
-        for number, value in zip((total, *parts), (whole, *shown), strict=True)
+        for number, value in zip((total, *summands), (rounded_total, *rounded), strict=True)
     )
 
 

@@ -147,9 +147,9 @@ class Writer:
         """Return an English word or name in the language, without markup; as it is if unknown."""
         return self._known.get(word, word)
 
-    def joined(self, parts: Iterable[str], mark: str = "; ") -> str:
+    def joined(self, pieces: Iterable[str], mark: str = "; ") -> str:
         """Return parts that are written already, with a mark of the language between them."""
-        return _MARKS.get(self.language, {}).get(mark, mark).join(parts)
+        return _MARKS.get(self.language, {}).get(mark, mark).join(pieces)
 
     def text(self, text: Text, digits: int = IN_TEXT) -> str:
         """Return a sentence; numbers have `digits` significant digits unless they say theirs."""

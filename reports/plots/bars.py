@@ -11,7 +11,7 @@ from nsight_prof.reports.page.formats import NA, counted, duration, percent, sha
 from nsight_prof.reports.plots.palette import BLUE, INK, VERMILLION, family
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Key
-from nsight_prof.reports.plots.spots import told
+from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import fit, style, text_width
 
 THICK = 0.62
@@ -85,13 +85,13 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
 def _time_told(bar: TimeBar) -> str:
     of = f"{share(bar.share)} of GPU time"
     if bar.total_ns is None or bar.calls is None:
-        return told(f"{bar.number} {bar.label}", of)
+        return tooltip(f"{bar.number} {bar.label}", of)
     each = f"{duration(bar.total_ns)} in {counted(bar.calls, 'launch')}"
-    return told(f"{bar.number} {bar.label}", of, each, family(bar.category)[1])
+    return tooltip(f"{bar.number} {bar.label}", of, each, family(bar.category)[1])
 
 
 def _occupancy_told(bar: OccupancyBar) -> str:
-    return told(
+    return tooltip(
         f"{bar.number} {bar.label}",
         f"achieved: {percent(bar.achieved_pct)}",
         f"theoretical: {percent(bar.theoretical_pct)}",

@@ -29,7 +29,7 @@ class Scale:
     ticks: tuple[float, ...]
     bytes: bool = False
 
-    def place(self, value: float) -> float:
+    def fraction(self, value: float) -> float:
         """Return where `value` lies, 0 at the start and 1 at the end of the axis."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
@@ -145,22 +145,22 @@ def stacked(centres: Sequence[float], widths: Sequence[float], low: float, high:
     return [found[index] for index in range(len(centres))]
 
 
-def spread(wanted: Sequence[float], low: float, high: float, apart: float) -> list[float]:
-    """Return places near `wanted`, at least `apart` from each other, within `low` to `high`.
+def spread(wanted: Sequence[float], low: float, high: float, distance: float) -> list[float]:
+    """Return places near `wanted`, at least `distance` from each other, within `low` to `high`.
 
     Where there is no room for all, they are as far apart as the room allows.
     """
     if not wanted:
         return []
-    apart = min(apart, (high - low) / max(len(wanted) - 1, 1))
+    distance = min(distance, (high - low) / max(len(wanted) - 1, 1))
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     places: list[float] = []
     for index in order:
-        floor = places[-1] + apart if places else low
+        floor = places[-1] + distance if places else low
         places.append(max(wanted[index], floor))
     ceiling = high
     for index in range(len(places) - 1, -1, -1):
         places[index] = min(places[index], ceiling)
-        ceiling = places[index] - apart
+        ceiling = places[index] - distance
     found = dict(zip(order, places, strict=True))
     return [found[index] for index in range(len(wanted))]

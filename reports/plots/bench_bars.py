@@ -13,7 +13,7 @@ from nsight_prof.reports.plots.bench_axes import stacked
 from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
-from nsight_prof.reports.plots.spots import told
+from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import LINE, fit, style, text_width
 
 THICK = 0.62
@@ -50,7 +50,7 @@ def _tooltip(bar: Bar, label: str) -> str:
     low, high = known(bar.low), known(bar.high)
     between = low is not None and high is not None
     interval = f"interval: {significant(low)} to {significant(high)}" if between else ""
-    return told(bar.label, bar.group, value, interval, bar.text)
+    return tooltip(bar.label, bar.group, value, interval, bar.text)
 
 
 def _colour(index: int) -> str:

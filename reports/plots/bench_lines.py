@@ -15,7 +15,7 @@ from nsight_prof.reports.plots.bench_axes import Scale, byte_text, dress, scale,
 from nsight_prof.reports.plots.palette import INK, QUIET, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
-from nsight_prof.reports.plots.spots import Spot, thinned, told
+from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, fit, style, text_width
 
 HEIGHT, PANEL_HEIGHT = 380.0, 210.0
@@ -100,7 +100,7 @@ class _Lines:
         if len(self.panels) > 1 or not 1 < len(self.panels[0].series) <= MOST_NAMED:
             return False
         series = self.panels[0].series
-        ends = [self.x.place(_last(line)[0]) for line in series]
+        ends = [self.x.fraction(_last(line)[0]) for line in series]
         widest = max(text_width(line.label) for line in series)
         return min(ends) >= max(ends) - NEAR_THE_END and widest <= NAMES
 
@@ -113,7 +113,7 @@ class _Lines:
     def _mark_places(self) -> list[tuple[float, int]]:
         wide = [text_width(text) for _, text in self.figure.marks]
         width = self.right - self.left
-        centres = [self.left + self.x.place(x) * width for x, _ in self.figure.marks]
+        centres = [self.left + self.x.fraction(x) * width for x, _ in self.figure.marks]
         return stacked(centres, wide, self.left, self.right)
 
     def _write_marks(self) -> None:
@@ -133,9 +133,9 @@ class _PanelDrawing:
         self.placer = Placer(box.grown(-3))
 
     def draw(self) -> None:
-        left, bottom, _, top = self.box.extent
+        x0, bottom, _, top = self.box.extent
         sheet = self.lines.sheet
-        axes = sheet.axes(left, bottom, self.box.width, self.box.height)
+        axes = sheet.axes(x0, bottom, self.box.width, self.box.height)
         dress(axes, self.lines.x, self.y, x_labels=self.last)
         sheet.text(MARGIN + 2, (bottom + top) / 2, fit(self.panel.y_label, self.box.height + 30),
                    Ink(ha="center", rotation=90))  # fmt: skip
@@ -153,9 +153,9 @@ class _PanelDrawing:
 
     def pixel(self, x: float, y: float) -> tuple[float, float]:
         """Return a point of the data in pixels."""
-        left, bottom, _, _ = self.box.extent
-        across, up = self.lines.x.place(x), self.y.place(y)
-        return left + across * self.box.width, bottom + up * self.box.height
+        x0, bottom, _, _ = self.box.extent
+        across, up = self.lines.x.fraction(x), self.y.fraction(y)
+        return x0 + across * self.box.width, bottom + up * self.box.height
 
     def _series(self, axes: Axes, series: Series) -> None:
         look = self.lines.looks[series.label, series.group]
@@ -177,7 +177,7 @@ class _PanelDrawing:
             self.placer.taken += [Box(x, y, 5, 5) for x, y in drawn]
         for n in thinned([n for n, y in enumerate(series.y) if math.isfinite(y)]):
             x, y = self.pixel(series.x[n], series.y[n])
-            self.lines.sheet.spot(Spot(x, y, 12, 12, self._told(series, n), round=True))
+            self.lines.sheet.spot(Spot(x, y, 12, 12, self._tooltip(series, n), round=True))
 
     def _write_texts(self, series: Series) -> None:
         """Write the texts of points beside them, as far as there is room."""
@@ -190,14 +190,14 @@ class _PanelDrawing:
                 ink = Ink(ha="center", halo=True, role="point")
                 self.lines.sheet.text(spot.box.x, spot.box.y, text, ink)
 
-    def _told(self, series: Series, n: int) -> str:
+    def _tooltip(self, series: Series, n: int) -> str:
         return told_point(series, n, self.panel.y_label, self.lines.figure.x_label, self.lines.x)
 
     def _write_levels(self) -> None:
-        left, _, right, _ = self.box.extent
+        x0, _, right, _ = self.box.extent
         for value, text in self.panel.levels:
             y = self.pixel(self.lines.x.low, value)[1]
-            line: Segment = ((left, y), (right, y))
+            line: Segment = ((x0, y), (right, y))
             self.placer.lines.append(line)
             spot = self.placer.place(along(line, text_width(text), TEXT_HEIGHT, 0.02))
             if spot is None:
@@ -228,7 +228,7 @@ def told_point(series: Series, n: int, y_label: str, x_label: str, x: Scale) -> 
     if series.low is not None and series.high is not None:
         band = f"{significant(series.low[n], DIGITS)} to {significant(series.high[n], DIGITS)}"
     height = f"{y_label}: {significant(series.y[n], DIGITS)}"
-    return told(series.label, height, band, f"{x_label}: {at}")
+    return tooltip(series.label, height, band, f"{x_label}: {at}")
 
 
 def _y_scale(panel: Panel, height: float) -> Scale:

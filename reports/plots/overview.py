@@ -13,7 +13,7 @@ from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview,
 from nsight_prof.reports.page.formats import clock, duration
 from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
-from nsight_prof.reports.plots.spots import Spot, told
+from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 
 LEFT = 84.0  # pixels for the names of lanes
@@ -37,14 +37,14 @@ def plot_overview(figure: Overview) -> Figure:
             2 * MARGIN
             + keys_height(keys)
             + (strip if figure.lanes else 0.0)
-            + (BAR + 6 if figure.parts else 0.0)
+            + (BAR + 6 if figure.segments else 0.0)
         )
         sheet = Sheet(height)
         sheet.keys(keys)
         right = WIDTH - MARGIN
         if figure.lanes:
             _strip(sheet, figure, right)
-        if figure.parts:
+        if figure.segments:
             _bar(sheet, figure, right)
         return sheet.figure
 
@@ -55,7 +55,7 @@ def _lanes(figure: Overview) -> int:
 
 def _keys(figure: Overview) -> list[Key]:
     """Return a key for each kind of work that is shown, the longest first."""
-    colours = {part.name: part.colour for part in figure.parts}
+    colours = {item.name: item.colour for item in figure.segments}
     for lane in figure.lanes:
         for kind in lane.busy:
             colours.setdefault(kind, COLOURS[kind])
@@ -98,7 +98,7 @@ def _span(sheet: Sheet, span: Span, scale: float, shade: str) -> None:
     at, wide = LEFT + span.begin_ns * scale, (span.end_ns - span.begin_ns) * scale
     sheet.box(at, sheet.top + 2, max(wide, 0.5), SPAN - 4, facecolor=shade, edgecolor="white",
               linewidth=0.4)  # fmt: skip
-    text = told(span.name, duration(span.end_ns - span.begin_ns))
+    text = tooltip(span.name, duration(span.end_ns - span.begin_ns))
     sheet.spot(Spot(at + wide / 2, sheet.top + SPAN / 2, max(wide, 2), SPAN, text))
 
 
@@ -109,7 +109,7 @@ def _lane(axes: Axes, lane: Lane, figure: Overview) -> None:
     axes.axhspan(0, 1, color=IDLE_COLOUR, linewidth=0)
     bins = len(next(iter(lane.busy.values())))
     edges = np.linspace(0, 1, bins + 1)
-    order = [part.name for part in figure.parts]
+    order = [item.name for item in figure.segments]
     kinds = sorted(lane.busy, key=lambda name: order.index(name) if name in order else len(order))
     tops = np.cumsum([lane.busy[kind] for kind in kinds], axis=0)
     # Each covers the lower part of the one before: half the points of stacked shapes.
@@ -129,11 +129,11 @@ def _clock(sheet: Sheet, figure: Overview, width: float) -> None:
     at = np.flatnonzero(~np.isnan(hz))
     axes.hlines(hz[at], at, at + 1, color=INK, linewidth=1.6)
     low, high = clock(float(np.nanmin(hz))), clock(float(np.nanmax(hz)))
-    shown = low if low == high else f"{low.rpartition(' ')[0]} to {high}"
-    words = f"{shown}, by the times of kernels that arithmetic limits; at most {clock(top)}"
+    clocks = low if low == high else f"{low.rpartition(' ')[0]} to {high}"
+    words = f"{clocks}, by the times of kernels that arithmetic limits; at most {clock(top)}"
     sheet.text(MARGIN, sheet.top + LANE / 2, CLOCK)
     sheet.text(LEFT + 6, sheet.top + 8, fit(words, width - 12), Ink(colour=QUIET))
-    sheet.spot(Spot(LEFT + width / 2, sheet.top + LANE / 2, width, LANE, told(CLOCK, words)))
+    sheet.spot(Spot(LEFT + width / 2, sheet.top + LANE / 2, width, LANE, tooltip(CLOCK, words)))
 
 
 def _time_axis(axes: Axes, sheet: Sheet, span_ns: float, width: float) -> None:
@@ -154,23 +154,23 @@ def _step(rough: float) -> float:
 
 def _bar(sheet: Sheet, figure: Overview, right: float) -> None:
     sheet.top -= BAR
-    sheet.text(MARGIN, sheet.top + BAR / 2, figure.whole)
-    total, x = sum(part.share for part in figure.parts), LEFT
-    for part in figure.parts:
-        wide = (right - LEFT) * part.share / total
-        _draw_part(sheet, part, x, wide, figure.whole)
+    sheet.text(MARGIN, sheet.top + BAR / 2, figure.total_name)
+    total, x = sum(item.share for item in figure.segments), LEFT
+    for item in figure.segments:
+        wide = (right - LEFT) * item.share / total
+        _draw_part(sheet, item, x, wide, figure.total_name)
         x += wide
     sheet.top -= 6
 
 
-def _draw_part(sheet: Sheet, part: TimePart, x: float, wide: float, total_name: str) -> None:
-    sheet.box(x, sheet.top, wide, BAR - 4, facecolor=part.colour, edgecolor="white", linewidth=0.6)
-    amount = f"{100 * part.share:.0f} %"
-    ink = Ink(ha="center", colour="white" if part.colour in DARK else INK,
-              bold=part.name == IDLE)  # fmt: skip
-    label = f"{part.name} {amount}"
+def _draw_part(sheet: Sheet, item: TimePart, x: float, wide: float, total_name: str) -> None:
+    sheet.box(x, sheet.top, wide, BAR - 4, facecolor=item.colour, edgecolor="white", linewidth=0.6)
+    amount = f"{100 * item.share:.0f} %"
+    ink = Ink(ha="center", colour="white" if item.colour in DARK else INK,
+              bold=item.name == IDLE)  # fmt: skip
+    label = f"{item.name} {amount}"
     words = label if text_width(label, bold=True) + 8 <= wide else amount
     if text_width(words, bold=True) + 6 <= wide:
         sheet.text(x + wide / 2, sheet.top + BAR / 2 - 2, words, ink)
     sheet.spot(Spot(x + wide / 2, sheet.top + BAR / 2, wide, BAR,
-                    told(part.name, f"{amount} of the {total_name}")))  # fmt: skip
+                    tooltip(item.name, f"{amount} of the {total_name}")))  # fmt: skip

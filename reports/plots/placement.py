@@ -60,20 +60,18 @@ class Box:
             and extent[3] <= its[3]
         )
 
-    def overlaps(self, other: Box) -> bool:
+    def overlaps(self, box: Box) -> bool:
         """Whether the two boxes share any area (separating axis theorem)."""
-        a, b = self.extent, other.extent
+        a, b = self.extent, box.extent
         if a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]:
             return False
-        return not (self.angle % 90 or other.angle % 90) or not _separated(
-            self.corners, other.corners
-        )
+        return not (self.angle % 90 or box.angle % 90) or not _separated(self.corners, box.corners)
 
     def crosses(self, segment: Segment) -> bool:
         """Whether a line segment runs through this box."""
         (x0, y0), (x1, y1) = segment
-        left, bottom, right, top = self.extent
-        if max(x0, x1) <= left or min(x0, x1) >= right:
+        x_low, bottom, right, top = self.extent
+        if max(x0, x1) <= x_low or min(x0, x1) >= right:
             return False
         if max(y0, y1) <= bottom or min(y0, y1) >= top:
             return False
@@ -113,7 +111,7 @@ class Placer:
     def free(self, candidate: Candidate) -> bool:
         """Whether the box lies within bounds and covers nothing."""
         box = candidate.box.grown(self.gap)
-        return box.inside(self.bounds) and not any(box.overlaps(other) for other in self.taken)
+        return box.inside(self.bounds) and not any(box.overlaps(box) for box in self.taken)
 
     def _crossings(self, candidate: Candidate) -> float:
         cost = CROSSING_COST * sum(candidate.box.crosses(line) for line in self.lines)
@@ -162,9 +160,9 @@ def around(anchors: Iterable[Anchor], width: float, height: float) -> Iterable[C
         for distance in _DISTANCES:
             for turn, angle in enumerate(_DIRECTIONS if distance < _LEADER_FROM else _FINE):
                 cos, sin = math.cos(angle), math.sin(angle)
-                reach = anchor.radius + 2 + distance
-                x = anchor.x + cos * (reach + width / 2)
-                y = anchor.y + sin * (reach + height / 2)
+                radius = anchor.radius + 2 + distance
+                x = anchor.x + cos * (radius + width / 2)
+                y = anchor.y + sin * (radius + height / 2)
                 start = (anchor.x + cos * anchor.radius, anchor.y + sin * anchor.radius)
                 end = (x - cos * width / 2, y - sin * height / 2)
                 leader = (start, end) if distance > _LEADER_FROM else None

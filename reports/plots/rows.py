@@ -86,8 +86,8 @@ class Rows:
         self, row: int, text: str, kernel: str = "", box: tuple[float, float] | None = None
     ) -> None:
         """Say what a page tells of a row, or of its part from one pixel to another (`box`)."""
-        left, right = box or (MARGIN, WIDTH - MARGIN)
-        middle, width = (left + right) / 2, max(right - left, 3.0)
+        x0, right = box or (MARGIN, WIDTH - MARGIN)
+        middle, width = (x0 + right) / 2, max(right - x0, 3.0)
         self.sheet.spot(Spot(middle, self.y(row), width, ROW - 2, text, kernel))
 
 

@@ -154,9 +154,9 @@ class Sheet:
             self.box(x, y - 5, width, 10, facecolor=key.colour, hatch=key.hatch,
                      edgecolor="white" if key.hatch else "none", linewidth=0)  # fmt: skip
 
-    def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
+    def axes(self, x0: float, bottom: float, width: float, height: float) -> Axes:
         """Return axes at this place in pixels, without frame above and right."""
-        rectangle = (left / WIDTH, bottom / self.height, width / WIDTH, height / self.height)
+        rectangle = (x0 / WIDTH, bottom / self.height, width / WIDTH, height / self.height)
         axes = self.figure.add_axes(rectangle)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_axisbelow(True)

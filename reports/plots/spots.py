@@ -48,7 +48,7 @@ def spots(figure: Figure) -> tuple[Spot, ...]:
     return tuple(_SPOTS.get(figure, ()))
 
 
-def told(*lines: str) -> str:
+def tooltip(*lines: str) -> str:
     """Return the text of a spot from its lines; empty ones are left out."""
     return "\n".join(" ".join(line.split()) for line in lines if line.strip())
 

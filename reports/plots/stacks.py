@@ -14,7 +14,7 @@ from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.plots.palette import INK, SERIES, YELLOW
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
-from nsight_prof.reports.plots.spots import told
+from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import HATCHES, fit, style, text_width
 
 THICK = 0.7
@@ -24,12 +24,12 @@ OTHER = "#bbbbbb"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a stacked bar: `width` in the unit of the axis, `told` what it is in full."""
+    """One part of a stacked bar: `width` in the unit of the axis, `tooltip` what it is in full."""
 
     look: Key
     width: float
     text: str
-    told: str
+    tooltip: str
     kernel: str = ""
 
 
@@ -59,12 +59,13 @@ def plot_stalls(figure: StallFigure) -> Figure:
         axes = rows.axes(100, "%")
         for row, bar in enumerate(figure.bars):
             label = f"{bar.number} {bar.label}"
-            parts = [
+            segments = [
                 Part(key, 100 * value, f"{100 * value:.0f}",
-                     told(label, f"{key.text}: {percent(100 * value)}", meaning), str(bar.number))
+                     tooltip(label, f"{key.text}: {percent(100 * value)}", meaning),
+                     str(bar.number))
                 for key, value, meaning in zip(keys, bar.shares, figure.meanings, strict=True)
             ]  # fmt: skip
-            _stack(rows, axes, row, parts, 100)
+            _stack(rows, axes, row, segments, 100)
         return rows.sheet.figure
 
 
@@ -82,31 +83,31 @@ def plot_stacks(figure: StackFigure) -> Figure:
             if not bar.values:
                 rows.sheet.text(rows.left + 6, rows.y(row), fit(bar.text, 500))
                 continue
-            parts = [
+            segments = [
                 Part(key, value / scale, f"{value / scale:.3g}",
-                     told(name, bar.label, duration(value)))
+                     tooltip(name, bar.label, duration(value)))
                 for key, value, name in zip(keys, bar.values, figure.groups, strict=True)
             ]  # fmt: skip
-            _stack(rows, axes, row, parts, top)
+            _stack(rows, axes, row, segments, top)
             rows.sheet.text(rows.x(sum(bar.values) / scale, top) + 6, rows.y(row), bar.text)
         return rows.sheet.figure
 
 
-def _stack(rows: Rows, axes: Axes, row: int, parts: Sequence[Part], top: float) -> None:
-    left = 0.0
-    for part in parts:
-        if part.width > 0:
-            axes.barh(row, part.width, left=left, height=THICK, color=part.look.colour,
-                      hatch=part.look.hatch, edgecolor="white", linewidth=0.4)  # fmt: skip
-            corner = rows.x(left, top), rows.x(left + part.width, top)
-            rows.spot(row, part.told, part.kernel, corner)
-        room = rows.x(part.width, top) - rows.left
-        if room > text_width(part.text) + 8:
-            dark = part.look.colour in (YELLOW, OTHER) or bool(part.look.hatch)
-            middle = rows.x(left + part.width / 2, top)
-            rows.sheet.text(middle, rows.y(row), part.text, Ink(ha="center", halo=dark,
+def _stack(rows: Rows, axes: Axes, row: int, segments: Sequence[Part], top: float) -> None:
+    x0 = 0.0
+    for segment in segments:
+        if segment.width > 0:
+            axes.barh(row, segment.width, left=x0, height=THICK, color=segment.look.colour,
+                      hatch=segment.look.hatch, edgecolor="white", linewidth=0.4)  # fmt: skip
+            corner = rows.x(x0, top), rows.x(x0 + segment.width, top)
+            rows.spot(row, segment.tooltip, segment.kernel, corner)
+        room = rows.x(segment.width, top) - rows.left
+        if room > text_width(segment.text) + 8:
+            dark = segment.look.colour in (YELLOW, OTHER) or bool(segment.look.hatch)
+            middle = rows.x(x0 + segment.width / 2, top)
+            rows.sheet.text(middle, rows.y(row), segment.text, Ink(ha="center", halo=dark,
                             colour=INK if dark else "white"))  # fmt: skip
-        left += part.width
+        x0 += segment.width
 
 
 def _unit(largest_ns: float) -> tuple[str, float]:

@@ -12,7 +12,7 @@ from nsight_prof.reports.page.formats import NA, percent, share
 from nsight_prof.reports.plots.palette import BLUE, INK, QUIET
 from nsight_prof.reports.plots.rows import ROW, Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
-from nsight_prof.reports.plots.spots import Spot, told
+from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import fit, style
 
 COLUMNS = ("dram", "l2", "l1", "tensor")
@@ -59,7 +59,7 @@ def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
 def _tooltip(bar: ThroughputBar, name: str) -> str:
     what = "of the cycles" if name == "tensor" else "of the peak at the clock of the run"
     value = getattr(bar, f"{name}_pct")
-    return told(
+    return tooltip(
         f"{bar.number} {bar.label}",
         f"{NAMES[name]}: {percent(value)}" + (f" {what}" if value is not None else ""),
         "limits the kernel" if bar.bound_by == name else "",

@@ -24,7 +24,7 @@ from nsight_prof.reports.plots.palette import (
     YELLOW,
 )
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
-from nsight_prof.reports.plots.spots import Spot, thinned, told
+from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import WIDTH, style, text_width
 
 PANEL, HEAD, FOOT = 82.0, 24.0, 50.0
@@ -84,20 +84,20 @@ class _Timeline:
 
     def pixel(self, x: float) -> float:
         """Return where a time lies, in pixels from the left."""
-        return LEFT + self.x.place(x) * (self.right - LEFT)
+        return LEFT + self.x.fraction(x) * (self.right - LEFT)
 
     def _strip(self, bottom: float) -> None:
         for span in self.figure.spans:
-            left, right = self.pixel(span.begin), self.pixel(span.end)
-            self.sheet.box(left, bottom, max(right - left, 0.5), STRIP, linewidth=0.4,
+            x0, right = self.pixel(span.begin), self.pixel(span.end)
+            self.sheet.box(x0, bottom, max(right - x0, 0.5), STRIP, linewidth=0.4,
                            facecolor=self.colours[span.group], edgecolor="white",
                            alpha=STRONG)  # fmt: skip
-            words = told(f"{span.group} {span.text}", self._when(span))
-            middle, width = (left + right) / 2, max(right - left, 3.0)
+            words = tooltip(f"{span.group} {span.text}", self._when(span))
+            middle, width = (x0 + right) / 2, max(right - x0, 3.0)
             self.sheet.spot(Spot(middle, bottom + STRIP / 2, width, STRIP, words))
-            if span.text and text_width(span.text) + ROOM <= right - left:
+            if span.text and text_width(span.text) + ROOM <= right - x0:
                 ink = Ink(ha="center", role="span")
-                self.sheet.text((left + right) / 2, bottom + STRIP / 2, span.text, ink)
+                self.sheet.text((x0 + right) / 2, bottom + STRIP / 2, span.text, ink)
 
     def _when(self, span: Span) -> str:
         begin, end = significant(span.begin, DIGITS), significant(span.end, DIGITS)
@@ -127,7 +127,7 @@ class _Timeline:
         indices = [n for n, v in enumerate(series.y) if math.isfinite(v) and (v > 0 or not y.log)]
         for n in thinned(indices):
             text = told_point(series, n, panel.y_label, self.figure.x_label, self.x)
-            height = bottom + y.place(series.y[n]) * PANEL
+            height = bottom + y.fraction(series.y[n]) * PANEL
             self.sheet.spot(Spot(self.pixel(series.x[n]), height, 8, 8, text, round=True))
 
     def _line(self, axes: Axes, series: Series, look: Look) -> None:

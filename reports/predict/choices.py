@@ -61,7 +61,7 @@ def answer(run: Run) -> Text | None:
     )  # fmt: skip
 
 
-def parts(run: Run) -> list[Text | Table[Row]]:
+def blocks(run: Run) -> list[Text | Table[Row]]:
     """Return a table of the choices at each load, and one of what cannot be predicted."""
     rows = _of_cases(run)
     found: list[Text | Table[Row]] = [

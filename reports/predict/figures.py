@@ -52,7 +52,7 @@ def different(steps: Sequence[Row]) -> list[Row]:
 class Lines:
     """The points of each line by its name, by growing load; `left_out`: lines without room."""
 
-    shown: tuple[tuple[str, list[Row]], ...]
+    drawn: tuple[tuple[str, list[Row]], ...]
     left_out: int
 
     @property
@@ -60,7 +60,7 @@ class Lines:
         """What a reader must know of lines that are not there."""
         if not self.left_out:
             return ""
-        return f" {len(self.shown)} of {len(self.shown) + self.left_out} lines are drawn."
+        return f" {len(self.drawn)} of {len(self.drawn) + self.left_out} lines are drawn."
 
 
 def _lines(points: Sequence[Row], *experiments: str) -> Lines:
@@ -68,13 +68,13 @@ def _lines(points: Sequence[Row], *experiments: str) -> Lines:
     for row in points:
         if row["status"] == "ok" and row["experiment"] in experiments:
             lines.setdefault(tuple(row[name] for name in SAME), []).append(row)
-    shown = spaced(list(lines.values()), MOST_LINES)
-    named = (
+    spread = spaced(list(lines.values()), MOST_LINES)
+    labelled = (
         (f"{text(r[0]['experiment'])}, {int(r[0]['prompt_tokens']):,} + "
          f"{int(r[0]['output_tokens']):,} tokens", sorted(r, key=_load))
-        for r in shown
+        for r in spread
     )  # fmt: skip
-    return Lines(tuple(named), len(lines) - len(shown))
+    return Lines(tuple(labelled), len(lines) - len(spread))
 
 
 def _load(row: Row) -> float:
@@ -91,7 +91,7 @@ def pareto(points: Sequence[Row]) -> Figure | None:
             tuple(number(row["output_tokens_per_s"]) / int(row["tensor_parallel"]) for row in rows),
             texts=tuple(f"{_load(row):g}" for row in rows),
         )
-        for name, rows in lines.shown
+        for name, rows in lines.drawn
     ]
     if sum(map(len, (line.x for line in series))) < 2:
         return None
@@ -114,11 +114,11 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> l
     found = []
     for experiment, (_, label) in LOADS.items():
         lines = _lines(points, experiment)
-        if max((len(rows) for _, rows in lines.shown), default=0) < 2:
+        if max((len(rows) for _, rows in lines.drawn), default=0) < 2:
             continue
         ends: list[tuple[float, str]] = []
         if experiment != "open":
-            ends = list(_ends([rows for _, rows in lines.shown], kv_tokens, max_requests))
+            ends = list(_ends([rows for _, rows in lines.drawn], kv_tokens, max_requests))
         chart = LineFigure(
             f"predicted-latency-{experiment}",
             f"Latency over load: {label[0].lower()}{label[1:]}",
@@ -140,7 +140,7 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> l
 def _over(lines: Lines, column: str) -> tuple[Series, ...]:
     """Return a column in milliseconds over the load; without an upper end there is no band."""
     found = []
-    for name, rows in lines.shown:
+    for name, rows in lines.drawn:
         value, low, high = (
             tuple(MILLI * number(row[f"{column}{end}"]) for row in rows)
             for end in ("", "_low", "_high")

@@ -319,13 +319,13 @@ def _half_of_bytes(operators: pd.DataFrame) -> float:
 
 def _changes(run: Run) -> Section:
     savings = _savings(run)
-    shown = {row["case"] for row in figures.spaced([one.step for one in savings])}
-    savings = [one for one in savings if one.step["case"] in shown]
+    cases = {row["case"] for row in figures.spaced([saving.step for saving in savings])}
+    savings = [saving for saving in savings if saving.step["case"] in cases]
     owner = Section(
         "choices",
         Text("Choices"),
         (
-            *choices.parts(run),
+            *choices.blocks(run),
             _limits("predicted-types", Text("Limits of types of half the bytes"), TYPES, savings),
         ),
     )

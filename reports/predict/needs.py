@@ -88,15 +88,15 @@ def _sentence(row: Row) -> Text:
             time=time, command=command, quantity=quantity, host=host or [],
         )  # fmt: skip
     before, after = _fraction(row, "width", "open"), _fraction(row, "width_after", "not known")
-    told = Text("gives an upper end to {share} of the {quantity}", share=share, quantity=quantity)
+    effect = Text("gives an upper end to {share} of the {quantity}", share=share, quantity=quantity)
     if known(row["width"]) is not None:
-        told = Text(
+        effect = Text(
             "narrows the interval of the {quantity} from {before} to {after} of its value",
             quantity=quantity, before=before, after=after,
         )  # fmt: skip
     if host is None:
-        return Text("In {time}, {command} {told}.", time=time, command=command, told=told)
+        return Text("In {time}, {command} {told}.", time=time, command=command, told=effect)
     return Text(
         "In {time}, {command} {told}, and tells what is not in it now: {host}.",
-        time=time, command=command, told=told, host=host,
+        time=time, command=command, told=effect, host=host,
     )  # fmt: skip

@@ -96,7 +96,7 @@ def _part_of(time: RunTime, rows: list[KernelRow]) -> dict[str, Value]:
     """Return what part of the run kernels take, in the one measure of the summary."""
     share = sum(row.share or 0.0 for row in rows)
     if time.basis == WALL:
-        return {"part": Number(time.part(share), "fraction"), "whole": Text("run")}
+        return {"part": Number(time.of_whole(share), "fraction"), "whole": Text("run")}
     return {"part": Number(share, "fraction"), "whole": Text("GPU time")}
 
 

@@ -28,7 +28,7 @@ def choice(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Text, ...]:
     selected = {chosen_kernel.kernel_id for chosen_kernel in chosen.kernels}
     mixed = {kernel.kernel_id for kernel in chosen.kernels if kernel.is_mixed}
     uneven = [row.number for row in profiled if row.kernel_id in mixed]
-    beside = [row.number for row in profiled if row.kernel_id not in selected]
+    unselected = [row.number for row in profiled if row.kernel_id not in selected]
     found = [_window(chosen)]
     if uneven:
         found.append(
@@ -38,12 +38,12 @@ def choice(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Text, ...]:
                 who=ranges(uneven),
             )
         )
-    if beside:
+    if unselected:
         found.append(
             Text(
                 "The selection did not ask for {who}: ncu replayed all kernels with names like "
                 "those of selected ones, and the first launch counts.",
-                who=ranges(beside),
+                who=ranges(unselected),
             )
         )
     return tuple(found)

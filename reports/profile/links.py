@@ -20,7 +20,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Section, Text, Value
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import Markdown, code
-from nsight_prof.reports.page.frame import Places, derived, inside, told
+from nsight_prof.reports.page.frame import Places, derived, inside, sentence_values
 from nsight_prof.reports.page.rows import Rows
 from nsight_prof.reports.page.writer import IN_TABLE, InMarkdown, Writer
 from nsight_prof.reports.profile.figure_views import all_roofs
@@ -121,9 +121,9 @@ class Links:
         keys = (ref, Ref(table, row), Ref(table, "", column), Ref(table, ""))
         return next((self.ids[key] for key in keys if key in self.ids), "")
 
-    def lead(self, value: Name | Number, place: str) -> str:
-        """Return the id of what a value rests on in a sentence of the finding at `place`."""
-        found = self.told.get((place, value), "")
+    def lead(self, value: Name | Number, anchor: str) -> str:
+        """Return the id of what a value rests on in a sentence of the finding at `anchor`."""
+        found = self.told.get((anchor, value), "")
         if found or isinstance(value, Number):
             return found
         return self.target(value.ref) if value.ref is not None else ""
@@ -172,24 +172,24 @@ class Links:
 
     def leading(self, findings: Sequence[Finding], sections: Sequence[Section]) -> Links:
         """Return the same, with ids for what the findings and those of the sections lead to."""
-        rows = Rows((*self.rows.shown, *(one for f in findings for one in evidence_rows(f))))
+        rows = Rows((*self.rows.shown, *(row for f in findings for row in evidence_rows(f))))
         leads: dict[tuple[str, Value], str] = {}
-        made = {}
+        extra = {}
         found = set()
         for finding in findings:
-            place, about = finding.anchor, (finding.kernel_ids, {finding.stage})
-            find = partial(_find, rows, ({place}, *about))
+            anchor, about = finding.anchor, (finding.kernel_ids, {finding.stage})
+            find = partial(_find, rows, ({anchor}, *about))
             missing = derived(finding, find)
-            made[place] = tuple(Evidence(DERIVED, number) for number in missing)
-            for value in told(finding):
+            extra[anchor] = tuple(Evidence(DERIVED, number) for number in missing)
+            for value in sentence_values(finding):
                 if isinstance(value, Number):
-                    leads[place, value] = find(value)
+                    leads[anchor, value] = find(value)
                 elif isinstance(value, Name) and value.ref is not None:
                     found.add(self.target(value.ref))
             first = len(finding.evidence) + 1
-            leads |= {(place, one): f"{place}-{n}" for n, one in enumerate(missing, first)}
-            for seen in (*finding.evidence, *made[place]):
-                found |= {self.cell(seen), *(where.anchor for where in self.places(seen))}
+            leads |= {(anchor, number): f"{anchor}-{n}" for n, number in enumerate(missing, first)}
+            for evidence in (*finding.evidence, *extra[anchor]):
+                found |= {self.cell(evidence), *(where.anchor for where in self.places(evidence))}
         for section in sections:
             places = Places(section)
             for of_section in section.findings:
@@ -198,7 +198,7 @@ class Links:
                         of_text = f"section-{section.key}", value
                         leads[of_text] = places.of(value, of_section)
         wanted = frozenset({*found, *leads.values()})
-        return replace(self, told=leads, derived=made, wanted=wanted)
+        return replace(self, told=leads, derived=extra, wanted=wanted)
 
 
 def _find(rows: Rows, about: Sequence[Collection[str]], number: Number) -> str:
@@ -243,13 +243,13 @@ def _section(kernel: KernelRow, counters: Row | None, stalls: bool) -> Iterator[
     yield from ((Ref(table, key), section) for table in ("kernels", "counters", "stalls"))
     if kernel.bound_by:
         yield Ref(SAVED, key), f"{SAVED}-{kernel.number}"
-    shown = {"grid", "total_ns", "median_ns"}
+    columns_shown = {"grid", "total_ns", "median_ns"}
     if counters is not None:
         columns = shown_columns(counters)
-        shown |= {"ncu_duration_ns", "roof_share", *(["top_stall"] * stalls)}
+        columns_shown |= {"ncu_duration_ns", "roof_share", *(["top_stall"] * stalls)}
         yield from ((Ref("counters", key, column), f"{section}-{column}") for column in columns)
     for (table, column), row in CELLS.items():
-        if row in shown:
+        if row in columns_shown:
             yield Ref(table, key, column), f"{section}-{row}"
 
 
@@ -294,9 +294,9 @@ def _tables(
         yield Ref("measured_roofs", "host-launch"), "host-costs"
 
 
-def linked(text: Text | str, links: Links, place: str = "", language: str = ENGLISH) -> Markdown:
-    """Return a sentence of the finding at `place` with names and numbers as links to their rows."""
-    write = Writer(language, InMarkdown(), lambda value: links.lead(value, place))
+def linked(text: Text | str, links: Links, anchor: str = "", language: str = ENGLISH) -> Markdown:
+    """Return a sentence of the finding at `anchor` with links from names and numbers to rows."""
+    write = Writer(language, InMarkdown(), lambda value: links.lead(value, anchor))
     return Markdown(write.value(text))
 
 
@@ -312,10 +312,10 @@ def places(given: Iterable[Place]) -> Markdown:
     return Markdown(", ".join(map(_place_text, given)) or "–")
 
 
-def _place_text(place: Place) -> str:
-    number = f" of {place.kernel}" if place.kernel is not None else ""
-    label = f"{code(place.name)}{number}"
-    return f"[{label}](#{place.anchor})" if place.anchor else label
+def _place_text(column: Place) -> str:
+    number = f" of {column.kernel}" if column.kernel is not None else ""
+    label = f"{code(column.name)}{number}"
+    return f"[{label}](#{column.anchor})" if column.anchor else label
 
 
 FILTERS: dict[str, Callable[..., str]] = {

@@ -45,11 +45,11 @@ def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overvie
     lanes = tuple(
         _lane(frame[frame["gpu"] == gpu], int(gpu), edges, copies.get(int(gpu))) for gpu in gpus
     )
-    shown = spans if len(spans) <= SPANS else ()
+    drawn = spans if len(spans) <= SPANS else ()
     top = number(run.gpus["clock_hz"].max())
     return Overview(
         float(end - begin),
-        shown,
+        drawn,
         lanes,
         time_parts,
         total_name,
@@ -67,8 +67,8 @@ def _time_parts(view: ReportView) -> Iterator[TimePart]:
         yield TimePart(IDLE, "#f2f2f2", time.idle_ns / time.whole_ns)
     kinds: dict[tuple[str, str], float] = defaultdict(float)
     for kernel in view.kernels:
-        kinds[family(kernel.category)] += time.part(kernel.share) or 0.0
-    kinds[family("")] += time.part(view.rest_share) or 0.0
+        kinds[family(kernel.category)] += time.of_whole(kernel.share) or 0.0
+    kinds[family("")] += time.of_whole(view.rest_share) or 0.0
     for (colour, name), share in sorted(kinds.items(), key=lambda item: -item[1]):
         if share:
             yield TimePart(name, colour, share)
@@ -133,13 +133,15 @@ def _clock(
         for row in profiled(run)
         if text(row["bound_by"]) in ARITHMETIC and not is_mixed(row)
     }
-    told = frame[["start_ns", "duration_ns"]].assign(cycles=frame["kernel_id"].map(cycles))
-    told = told[(told["cycles"] > 0) & (told["duration_ns"] > 0)]
-    if told.empty:
+    timed = frame[["start_ns", "duration_ns"]].assign(cycles=frame["kernel_id"].map(cycles))
+    timed = timed[(timed["cycles"] > 0) & (timed["duration_ns"] > 0)]
+    if timed.empty:
         return ()
-    weight = told["duration_ns"].to_numpy(float)
-    clock = np.fmin(told["cycles"].to_numpy(float) / weight, top_hz)
-    at = np.clip(np.searchsorted(edges, told["start_ns"].to_numpy(float), "right") - 1, 0, BINS - 1)
+    weight = timed["duration_ns"].to_numpy(float)
+    clock = np.fmin(timed["cycles"].to_numpy(float) / weight, top_hz)
+    at = np.clip(
+        np.searchsorted(edges, timed["start_ns"].to_numpy(float), "right") - 1, 0, BINS - 1
+    )
     weights = np.bincount(at, weight, BINS)
     with np.errstate(invalid="ignore"):
         return tuple(float(hz) for hz in np.bincount(at, weight * clock, BINS) / weights)

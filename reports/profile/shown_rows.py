@@ -74,8 +74,8 @@ def shown_rows(view: ReportView, sources: Mapping[str, Provenance]) -> Iterator[
 def evidence_rows(finding: Finding) -> Iterator[Shown]:
     """Yield the numbers of the evidence of a finding, and of what stands below it."""
     about = frozenset({finding.anchor})
-    for n, seen in enumerate(finding.evidence, 1):
-        for value in (seen.value, seen.threshold, seen.source):
+    for n, item in enumerate(finding.evidence, 1):
+        for value in (item.value, item.threshold, item.source):
             for number in numbers(value):
                 yield Shown(f"{finding.anchor}-{n}", number, about)
     if finding.rank is not None:
@@ -106,8 +106,8 @@ def _stages(view: ReportView) -> Iterator[Shown]:
         return
     for n, kind in enumerate(view.kinds.rows, 1):
         yield from _of(f"kind-{n}", kind, KIND, kind.kind)
-        for part in kind.by_stage:
-            yield Shown(f"kind-{n}", Number(part, "ns"), frozenset({kind.kind}))
+        for stage_ns in kind.by_stage:
+            yield Shown(f"kind-{n}", Number(stage_ns, "ns"), frozenset({kind.kind}))
     yield from _of("kind-all", view.kinds.total, KIND)
 
 
@@ -134,5 +134,5 @@ def idle_anchor(row: IdleRow) -> str:
 
 def stage_anchor(stage: str, prefix: str) -> str:
     """Return the id of a stage's row: the prefix, letters and digits of its name, and dashes."""
-    kept = "".join(c if c.isalnum() else "-" for c in stage)
-    return f"{prefix}-{kept.strip('-') or 'none'}"
+    letters = "".join(c if c.isalnum() else "-" for c in stage)
+    return f"{prefix}-{letters.strip('-') or 'none'}"

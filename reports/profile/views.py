@@ -89,7 +89,7 @@ def report_view(run: Run) -> ReportView:
     unanswered = open_questions(run)
     sections = engine_sections(run, savings(kernels, found))
     answer, anchors = _answer(found, unanswered, sections)
-    spent = run_time(run)
+    times = run_time(run)
     roofs = all_roofs(run)
     shown_share = sum(row.share or 0.0 for row in kernels)
     counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
@@ -103,7 +103,7 @@ def report_view(run: Run) -> ReportView:
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         **_whole_times(run),
-        run_time=spent,
+        run_time=times,
         profiled_share=counted,
         unprofiled_share=1 - counted if counted is not None and counted < ALL_OF_IT else None,
         saved_ns=saved_ns,
@@ -134,7 +134,7 @@ def report_view(run: Run) -> ReportView:
         selection_notes=selection_notes(run, kernels),
         failed_joins=failed_joins(run),
         counter_files=counter_files(run),
-        caveats=caveats(run, kernels, spent),
+        caveats=caveats(run, kernels, times),
         method=method(run, kernels),
         glossary=glossary(_report_text(found, bool(panels), sections)),
     )

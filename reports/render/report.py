@@ -100,7 +100,7 @@ class _Html:
     """
 
     texts: Mapping[str, str]
-    parts: Mapping[str, str] = field(default_factory=dict)
+    elements: Mapping[str, str] = field(default_factory=dict)
     rooflines: Mapping[str, str] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
     folds: Mapping[str, Folds] = field(default_factory=dict)
@@ -139,7 +139,9 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     numbers = {kernel.kernel_id: kernel.number for kernel in view.kernels}
     trace = trace_parts(run, numbers, events)
     histograms, by_roof = duration_histograms(run, view.kernels), roof_histogram(view)
-    shapes = {f"counters/kernel-{number}-durations": one for number, one in histograms.items()}
+    shapes = {
+        f"counters/kernel-{number}-durations": histogram for number, histogram in histograms.items()
+    }
     shapes |= {} if by_roof is None else {"time-by-roof": by_roof}
     leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
     content = {
@@ -162,14 +164,18 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         **markdown,
         METRICS: render_metrics(view, links, run.gaps),
         **_results(run, view.sections),
-        **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
-        **{f"{name}.svg": one.svg for name, one in shapes.items() if MARKDOWN in style.formats},
+        **{f"{element.name}.svg": element.svg for element in trace if MARKDOWN in style.formats},
+        **{
+            f"{name}.svg": histogram.svg
+            for name, histogram in shapes.items()
+            if MARKDOWN in style.formats
+        },
     }
     first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
     known = [*first_of, *headline(run)][:HEADLINE]
     rooflines = {f"roofline-{slug(key)}": data for key, data in live_rooflines(view).items()}
-    parts = {part.name: part.html for part in trace}
-    parts |= {name: one.html for name, one in shapes.items()}
+    elements = {element.name: element.html for element in trace}
+    elements |= {name: histogram.html for name, histogram in shapes.items()}
     folds = {
         language: {
             file_in(kernel_file(kernel), language): counter_columns(source.raw, language)
@@ -178,7 +184,7 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         }
         for language in _languages(style)
     }
-    html = _Html(texts, parts, rooflines, folds=folds)
+    html = _Html(texts, elements, rooflines, folds=folds)
     return _write(run.directory.report, files, drawn, known, style, html)
 
 
@@ -393,7 +399,7 @@ def _written(files: Mapping[str, str], style: Style) -> dict[str, str]:
 def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, str]:
     """Return the HTML pages, with the mark of each picture in its place."""
     substep("pages")
-    figures = {**html.parts, **{name: _mark(name) for name in names}}
+    figures = {**html.elements, **{name: _mark(name) for name in names}}
     figures |= {name: live(name, figures[name], data) for name, data in html.rooflines.items()}
     sections = {
         language: {s.key: section_html(s, figures, language) for s in html.sections}

@@ -202,7 +202,7 @@ def _finalize(write: Writer, value: Any) -> Any:
     """Escape all that a template writes, unless a filter made it markdown on purpose."""
     if isinstance(value, PAGE_VALUES):
         return write.value(value)
-    return value if isinstance(value, jinja2.Undefined) else formats.shown(value)
+    return value if isinstance(value, jinja2.Undefined) else formats.template_text(value)
 
 
 def _fault(error: Exception) -> str:

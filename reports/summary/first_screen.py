@@ -25,19 +25,19 @@ its limits."""
 
 
 def first_screen(
-    view: ReportView, parts: TimeParts, saved: Savings, machine: Text, answer: Text
+    view: ReportView, time_parts: TimeParts, saved: Savings, machine: Text, answer: Text
 ) -> FirstScreen:
     """Return the first screen of `view`; `answer` is the verdict where there is no other."""
     time = view.run_time
     found = actions(view, saved)
     (total,) = adding_up(Number(time.whole_ns, "ns"))
-    spent: dict[str, Value] = {"gpu": machine, "time": total}
-    line = Text("{gpu} · {time}", **spent) if time.whole_ns else machine
+    facts: dict[str, Value] = {"gpu": machine, "time": total}
+    line = Text("{gpu} · {time}", **facts) if time.whole_ns else machine
     if time.whole_ns and time.gpus > 1:
-        line = Text("{gpu} · {time}, all times per GPU", **spent)
+        line = Text("{gpu} · {time}, all times per GPU", **facts)
     if found and time.whole_ns:
         line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(found)])
-    verdict = _verdict(view, parts, saved, found) or answer
+    verdict = _verdict(view, time_parts, saved, found) or answer
     basis = "wall" if time.basis == WALL else "gpu"
     return FirstScreen(line, verdict, total, found, basis, choices(view))
 
@@ -50,25 +50,25 @@ def _sure(found: tuple[Action, ...]) -> str:
 
 
 def _verdict(
-    view: ReportView, parts: TimeParts, saved: Savings, found: tuple[Action, ...]
+    view: ReportView, time_parts: TimeParts, saved: Savings, found: tuple[Action, ...]
 ) -> Text | None:
     """Return the one sentence that says what is wrong; None where no time is known."""
     time = view.run_time
-    if not time.whole_ns or not parts.rows:
+    if not time.whole_ns or not time_parts.rows:
         return None
-    whole = whole_of(time)
+    whole_time = whole_of(time)
     if found and (found[0].gain.value or 0.0) >= LARGE:
-        return _of_step(view, parts, saved.steps[0], found[0])
-    total = sum(row.gain or 0.0 for row in parts.rows)
+        return _of_step(view, time_parts, saved.steps[0], found[0])
+    total = sum(row.gain or 0.0 for row in time_parts.rows)
     gain = Number(total, "fraction")
-    kernels = [row for row in parts.rows if row.kind not in (IDLE, OTHER)]
+    kernels = [row for row in time_parts.rows if row.kind not in (IDLE, OTHER)]
     if total < LARGE and all(row.gain is None for row in kernels):
-        longest = max(kernels or parts.rows, key=lambda row: row.time_ns or 0.0)
+        longest = max(kernels or time_parts.rows, key=lambda row: row.time_ns or 0.0)
         return Text(
             "{thing} takes {part} of the {whole}; what limits it was not measured.",
             thing=longest.what,
             part=Number(longest.share, "fraction"),
-            whole=whole,
+            whole=whole_time,
         )
     if total < LARGE:
         return Text(
@@ -80,14 +80,14 @@ def _verdict(
         return Text(
             "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
             gain=gain,
-            whole=whole,
+            whole=whole_time,
             do=found[0].do,
         )
     if not found:
         return Text(
             "Up to {gain} of the {whole} can be saved, but no step saves much.",
             gain=gain,
-            whole=whole,
+            whole=whole_time,
         )
     lead = saved.steps[0].findings[0]
     if lead.key != "kernel":
@@ -95,7 +95,7 @@ def _verdict(
             "{problem}: this step saves up to {first} of the {whole}, all steps up to {gain}.",
             problem=problem(lead),
             first=found[0].gain,
-            whole=whole,
+            whole=whole_time,
             gain=gain,
         )
     return Text(
@@ -106,10 +106,10 @@ def _verdict(
     )
 
 
-def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> Text:
+def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action) -> Text:
     """Return the verdict about one step that saves most."""
     lead, total = step.findings[0], whole_of(view.run_time)
-    idle: SummaryRow | None = next((row for row in parts.rows if row.kind == IDLE), None)
+    idle: SummaryRow | None = next((row for row in time_parts.rows if row.kind == IDLE), None)
     if lead.key in OF_IDLE and idle is not None:
         idle_share = Number(idle.share, "fraction")
         cause = WAITS.get(view.run_time.waits, Text("not known"))
@@ -129,7 +129,7 @@ def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> 
 def _where(view: ReportView, step: Step) -> Text:
     """Return which kernels a step is about, what part of the run they take, and their limit."""
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
-    share = view.run_time.part(sum(kernel.share or 0.0 for kernel in kernels))
+    share = view.run_time.of_whole(sum(kernel.share or 0.0 for kernel in kernels))
     limit, used = limit_of(kernels[0]), reached(kernels)
     if used is not None:
         limit = Text("{limit}, {part} used", limit=limit, part=Number(used, "fraction"))

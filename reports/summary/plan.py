@@ -76,25 +76,25 @@ class _Choice:
 
 def make_plan(view: ReportView) -> Plan:
     """Return the plan of a report, by the same calculation as the first screen."""
-    whole = view.run_time.whole_ns
-    spent = Number(whole or None, "ns", digits=3)
-    steps = _steps(view, whole) if whole else []
+    whole_ns = view.run_time.whole_ns
+    total = Number(whole_ns or None, "ns", digits=3)
+    steps = _steps(view, whole_ns) if whole_ns else []
     advice = (f.action for s in view.sections for f in s.findings if f.action and not f.technical)
-    return Plan(spent, view.run_time.basis, tuple(steps), tuple(advice))
+    return Plan(total, view.run_time.basis, tuple(steps), tuple(advice))
 
 
-def _steps(view: ReportView, whole: float) -> list[PlanStep]:
+def _steps(view: ReportView, whole_ns: float) -> list[PlanStep]:
     saved = savings(view)
-    listed = [step for step in saved.steps if step.saves_ns >= LEAST * whole]
+    listed = [step for step in saved.steps if step.saves_ns >= LEAST * whole_ns]
     ordered = sorted(listed, key=lambda step: is_choice(view, step))
-    steps, left = [], whole
+    steps, remaining = [], whole_ns
     for step in ordered:
-        steps.append(_of_step(view, step, ordered, left))
-        left = max(0.0, left - step.saves_ns)
+        steps.append(_of_step(view, step, ordered, remaining))
+        remaining = max(0.0, remaining - step.saves_ns)
     for choice in _choices(view, saved):
-        if choice.saves_ns >= LEAST * whole:
-            steps.append(_of_choice(choice, len(steps) + 1, left))
-            left = max(0.0, left - choice.saves_ns)
+        if choice.saves_ns >= LEAST * whole_ns:
+            steps.append(_of_choice(choice, len(steps) + 1, remaining))
+            remaining = max(0.0, remaining - choice.saves_ns)
     return steps
 
 
@@ -106,23 +106,27 @@ def is_choice(view: ReportView, step: Step) -> bool:
     return any(kernel.dtype in ("fp32", "fp64", "") for kernel in kernels)
 
 
-def _of_step(view: ReportView, step: Step, ordered: Sequence[Step], left: float) -> PlanStep:
+def _of_step(
+    view: ReportView, step: Step, ordered: Sequence[Step], remaining_ns: float
+) -> PlanStep:
     lead = step.findings[0]
-    saves = min(step.saves_ns, left)
+    saves = min(step.saves_ns, remaining_ns)
     return PlanStep(
         number=ordered.index(step) + 1,
         do=remedy(view, step),
         where=_where(view, step),
         saves=Number(saves, "ns", digits=3),
-        of_remaining=Number(saves / left if left else None, "fraction"),
-        after=Number(left - saves, "ns", digits=3),
+        of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
+        after=Number(remaining_ns - saves, "ns", digits=3),
         sure=lead.confidence,
         why=lead.verdict,
         wrong=lead.disproof,
         effort=EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
         costs=COSTS.get(lead.rule) or COSTS.get(lead.key) or Text("nothing beside the effort"),
         first=tuple(
-            number for number, other in enumerate(ordered, 1) if comes_first(view, other, step)
+            number
+            for number, candidate in enumerate(ordered, 1)
+            if comes_first(view, candidate, step)
         ),
         choice=is_choice(view, step),
         anchor=lead.anchor,
@@ -154,8 +158,8 @@ def _choices(view: ReportView, saved: Savings) -> Iterator[_Choice]:
     """Yield the next smaller type of matrix products that repairs leave at a roof."""
     for dtype, smaller in NARROWER.items():
         kernels = [k for k in view.kernels if k.category in PRODUCTS and k.dtype == dtype]
-        parts = [(k, _factor(view, k, dtype, smaller)) for k in kernels]
-        known = [(kernel, factor) for kernel, factor in parts if factor > 1]
+        factors = [(k, _factor(view, k, dtype, smaller)) for k in kernels]
+        known = [(kernel, factor) for kernel, factor in factors if factor > 1]
         if not known:
             continue
         time = view.run_time
@@ -164,7 +168,7 @@ def _choices(view: ReportView, saved: Savings) -> Iterator[_Choice]:
             * (1 - 1 / factor)
             for k, factor in known
         )
-        least, most = (f([factor for _, factor in known]) for f in (min, max))
+        lowest, highest = (f([factor for _, factor in known]) for f in (min, max))
         rows = [kernel for kernel, _ in known]
         yield _Choice(
             Text("{what}: inputs in {smaller} in place of {dtype}", what=_kinds(rows),
@@ -172,7 +176,7 @@ def _choices(view: ReportView, saved: Savings) -> Iterator[_Choice]:
             Text(
                 "Their roofs allow {least} to {most} times the speed with {smaller}: bytes halve "
                 "where memory limits, and the roof of the pipe rises where arithmetic does.",
-                least=Number(least, "").at_digits(3), most=Number(most, "").at_digits(3),
+                least=Number(lowest, "").at_digits(3), most=Number(highest, "").at_digits(3),
                 smaller=Verbatim(smaller),
             ),
             _stages_text(sorted({s for k in rows for s in k.stages}),
@@ -204,15 +208,15 @@ def _factor(view: ReportView, kernel: KernelRow, dtype: str, smaller: str) -> fl
     return 0.0
 
 
-def _of_choice(choice: _Choice, number: int, left: float) -> PlanStep:
-    saves = min(choice.saves_ns, left)
+def _of_choice(choice: _Choice, number: int, remaining_ns: float) -> PlanStep:
+    saves = min(choice.saves_ns, remaining_ns)
     return PlanStep(
         number=number,
         do=choice.do,
         where=choice.where,
         saves=Number(saves, "ns", digits=3),
-        of_remaining=Number(saves / left if left else None, "fraction"),
-        after=Number(left - saves, "ns", digits=3),
+        of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
+        after=Number(remaining_ns - saves, "ns", digits=3),
         sure="low",
         why=choice.why,
         wrong=Text("The same products with inputs of that type are no faster on this GPU."),

@@ -44,7 +44,7 @@ class Step:
 class Savings:
     """What could be saved of a run at most, in ns of it; no time is counted twice.
 
-    `kernels` is by the number of the kernel, `other` of kernels that the report does not list, of
+    `kernels` is by the number of the kernel, `unlisted` of those that the report does not list, of
     `steps` the largest is first, but for those that others must come before. None is unknown.
     """
 
@@ -52,7 +52,7 @@ class Savings:
     kernels: Mapping[int, float | None]
     idle: float | None
     copies: float | None
-    other: float | None
+    unlisted: float | None
 
 
 def savings(view: ReportView) -> Savings:
@@ -99,19 +99,21 @@ def _meet(view: ReportView, idle: Step, then: Step) -> bool:
     stages = {finding.stage for finding in idle.findings} - {"(all)"}
     if "" in stages or not stages:
         return True
-    named = {finding.stage for finding in then.findings} - {"", "(all)"}
+    finding_stages = {finding.stage for finding in then.findings} - {"", "(all)"}
     rows = (kernel for kernel in view.kernels if kernel.kernel_id in then.kernel_ids)
-    return bool(stages & (named | {stage for row in rows for stage in row.stages}))
+    return bool(stages & (finding_stages | {stage for row in rows for stage in row.stages}))
 
 
 def _in_order(view: ReportView, steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps, the largest first, each after those that must come before it."""
     found: list[Step] = []
-    left = list(steps)
-    while left:
-        ready = (s for s in left if not any(comes_first(view, other, s) for other in left))
-        found.append(next(ready, left[0]))
-        left.remove(found[-1])
+    pending = list(steps)
+    while pending:
+        ready = (
+            s for s in pending if not any(comes_first(view, candidate, s) for candidate in pending)
+        )
+        found.append(next(ready, pending[0]))
+        pending.remove(found[-1])
     return tuple(found)
 
 
@@ -150,7 +152,7 @@ class _Pool:
         rest = (time.kernels_ns or 0.0) - sum(listed.values())
         self.view = view
         self.time: dict[int | str, float] = {
-            **{number: spent for number, spent in listed.items()},
+            **{number: kernel_ns for number, kernel_ns in listed.items()},
             **{"idle": time.idle_ns or 0.0, "copies": time.copies_ns or 0.0},
             "other": max(0.0, rest),
         }

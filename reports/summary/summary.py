@@ -36,10 +36,10 @@ SAID_FROM, PARTED_FROM = 0.01, 0.005
 def summarise(view: ReportView) -> SummaryView:
     """Return the summary of a report; the numbers are those of the report."""
     saved = savings(view)
-    parts = time_parts(view, saved)
-    answer = _answer(view, parts)
+    time_parts_ = time_parts(view, saved)
+    answer = _answer(view, time_parts_)
     machine = _machine(view.run_time)
-    first = first_screen(view, parts, saved, machine, answer[0])
+    first = first_screen(view, time_parts_, saved, machine, answer[0])
     advice, learned = _learned(view.sections)
     near = () if first.actions else near_limits(view)
     facts = tuple(fact for section in view.sections for fact in section.facts)[:FACTS]
@@ -50,19 +50,19 @@ def summarise(view: ReportView) -> SummaryView:
         machine=machine,
         answer=() if first.verdict == answer[0] else answer,
         basis=view.run_time.basis,
-        rows=parts.rows,
-        total=parts.total,
+        rows=time_parts_.rows,
+        total=time_parts_.total,
         gpus=_gpus(view),
         facts=facts,
         learned=learned[:LEARNED],
         hints=(*advice, *near),
-        reservations=_reservations(view, parts),
+        reservations=_reservations(view, time_parts_),
         terms=(),
     )
     return replace(summary, terms=summary_terms(_english(summary)))
 
 
-def _answer(view: ReportView, parts: TimeParts) -> tuple[Text, ...]:
+def _answer(view: ReportView, times: TimeParts) -> tuple[Text, ...]:
     """Say on what the run spends its time, and what could be saved in all."""
     time = view.run_time
     if not time.whole_ns or not view.kernels:
@@ -70,9 +70,9 @@ def _answer(view: ReportView, parts: TimeParts) -> tuple[Text, ...]:
         return (*open_questions, Text("This run holds nothing that answers the question."))[:1]
     found = []
     if time.basis == GPU:
-        spent = Number(time.whole_ns, "ns")
+        total = Number(time.whole_ns, "ns")
         found.append(
-            Text("The GPU works for {time}; how long it waits in between is not known.", time=spent)
+            Text("The GPU works for {time}; how long it waits in between is not known.", time=total)
         )
     if time.gpus > 1:
         found.append(
@@ -82,7 +82,7 @@ def _answer(view: ReportView, parts: TimeParts) -> tuple[Text, ...]:
                 n=time.gpus,
             )
         )
-    return (*found, _largest(view), *_savings(view, parts))
+    return (*found, _largest(view), *_savings(view, times))
 
 
 def _largest(view: ReportView) -> Text:
@@ -95,16 +95,16 @@ def _largest(view: ReportView) -> Text:
     return Text(
         "The largest job of the GPU is {thing}: {part} of the {whole}.",
         thing=longest,
-        part=Number(time.part(names[longest]), "fraction"),
+        part=Number(time.of_whole(names[longest]), "fraction"),
         whole=whole_of(time),
     )
 
 
-def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
+def _savings(view: ReportView, times: TimeParts) -> list[Text]:
     """Say what could be saved at most: by shorter pauses, and by faster code."""
     total_ns = view.run_time.whole_ns or 1.0
-    code = parts.gain_ns(KERNELS, OTHER, COPIES) or 0.0
-    idle = parts.gain_ns(IDLE) or 0.0
+    code = times.gain_ns(KERNELS, OTHER, COPIES) or 0.0
+    idle = times.gain_ns(IDLE) or 0.0
     values: dict[str, Value] = {
         "time": Number(code + idle, "ns", digits=3),
         "gain": Number((code + idle) / total_ns, "fraction", digits=3),
@@ -123,18 +123,18 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
     found = []
     if code + idle >= LARGE * total_ns and min(idle, code) >= PARTED_FROM * total_ns:
         total = Number(code + idle, "ns")
-        shown = adding_up(total, Number(idle, "ns"), Number(code, "ns"), digits=3)
+        rounded = adding_up(total, Number(idle, "ns"), Number(code, "ns"), digits=3)
         found.append(
             Text(
                 "In all, with steps too small to list, up to {time} ({gain}) can be saved: {idle} "
                 "by shorter waits, {code} by faster or less work on the GPU.",
-                **{**values, **dict(zip(("time", "idle", "code"), shown, strict=True))},
+                **{**values, **dict(zip(("time", "idle", "code"), rounded, strict=True))},
             )
         )
     elif code + idle >= LARGE * total_ns:
         found.append(Text("In all up to {time} ({gain}) can be saved.", **values))
     if 1 - counted >= threshold("unmeasured"):
-        uncounted = Number(view.run_time.part(1 - counted), "fraction")
+        uncounted = Number(view.run_time.of_whole(1 - counted), "fraction")
         found.append(Text("We did not measure {part} of the run.", part=uncounted))
     return found
 
@@ -181,12 +181,12 @@ def _machine(time: RunTime) -> Text:
     return Text("{name}, {n} of the {total} in the machine", **given)
 
 
-def _reservations(view: ReportView, parts: TimeParts) -> tuple[Text | str, ...]:
+def _reservations(view: ReportView, times: TimeParts) -> tuple[Text | str, ...]:
     """Return what weakens the answer: what is open, failed steps, doubtful counters."""
     asked = (question.plain for question in view.abstained)
     found: list[Text | str] = []
     found += [simple for simple in asked if simple is not None][:1]
-    idle = next((row.share or 0.0 for row in parts.rows if row.kind == IDLE), 0.0)
+    idle = next((row.share or 0.0 for row in times.rows if row.kind == IDLE), 0.0)
     if idle >= IDLE_RULE.limit("share"):
         found.append(
             Text(

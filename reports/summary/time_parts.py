@@ -168,13 +168,15 @@ def _unlisted(view: ReportView, saved: Savings, copies: list[SummaryRow]) -> lis
     time = view.run_time
     known = sum(k.total_ns or 0.0 for k in view.kernels)
     rest = time.of_kernels(max(0.0, (time.gpu_time_ns or 0.0) - known))
-    pairs = [(rest, saved.other), (None if copies else time.copies_ns, saved.copies)]
-    return [_row(time, OTHER, Text(""), spent, None, gain) for spent, gain in pairs if spent]
+    pairs = [(rest, saved.unlisted), (None if copies else time.copies_ns, saved.copies)]
+    return [
+        _row(time, OTHER, Text(""), spent_ns, None, gain) for spent_ns, gain in pairs if spent_ns
+    ]
 
 
 def _other_row(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:
-    spent = sum(map(_time, rest))
-    if not spent:
+    spent_ns = sum(map(_time, rest))
+    if not spent_ns:
         return []
     gain = total_of(row.gain_ns for row in rest)
-    return [_row(time, OTHER, Text("everything else"), spent, Text("various"), gain)]
+    return [_row(time, OTHER, Text("everything else"), spent_ns, Text("various"), gain)]

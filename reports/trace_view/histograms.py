@@ -48,7 +48,7 @@ class _Bars:
     edges: Array
     colour: str
     ticks: tuple[tuple[float, str], ...]
-    told: tuple[str, ...]
+    labels: tuple[str, ...]
     axis: str
 
 
@@ -65,9 +65,9 @@ def duration_histograms(run: Run, kernels: Sequence[KernelRow]) -> dict[int, His
     for kernel in kernels:
         if (kernel.calls or 0) < LEAST_LAUNCHES or kernel.kernel_id not in launches.groups:
             continue
-        made = _durations(kernel, launches.get_group(kernel.kernel_id))
-        if made is not None:
-            found[kernel.number] = made
+        histogram = _durations(kernel, launches.get_group(kernel.kernel_id))
+        if histogram is not None:
+            found[kernel.number] = histogram
     return found
 
 
@@ -77,20 +77,20 @@ def _durations(kernel: KernelRow, launches: pd.DataFrame) -> Histogram | None:
     if not high > LEAST_SPREAD * low:
         return None
     # A few launches that take many times as long would leave the others one bar.
-    least, most = float(times.min()), float(times.max())
-    scale = np.geomspace if most > 4 * least > 0 else np.linspace
-    edges = scale(least, most, BINS + 1)
+    shortest, longest = float(times.min()), float(times.max())
+    scale = np.geomspace if longest > 4 * shortest > 0 else np.linspace
+    edges = scale(shortest, longest, BINS + 1)
     heights, _ = np.histogram(times, edges)
-    told = tuple(
+    labels = tuple(
         f"{n:,} launches of {duration(a)} to {duration(b)}"
         for n, a, b in zip(heights, edges[:-1], edges[1:], strict=True)
     )
-    ticks = tuple((float(at), duration(at)) for at in dict.fromkeys((least, middle, most)))
+    ticks = tuple((float(at), duration(at)) for at in dict.fromkeys((shortest, middle, longest)))
     bars = _Bars(
-        heights.astype(float), edges, COLOURS[family(kernel.category)[0]], ticks, told, AXIS
+        heights.astype(float), edges, COLOURS[family(kernel.category)[0]], ticks, labels, AXIS
     )
     cell = Ref("kernels", kernel.kernel_id)
-    said = Text(
+    sentence = Text(
         "Half of the {n} launches take {first} to {third}, 1 in 20 takes {high} or longer.{stages}",
         n=len(times),
         first=Number(first, "ns", (cell,)),
@@ -99,7 +99,7 @@ def _durations(kernel: KernelRow, launches: pd.DataFrame) -> Histogram | None:
         stages=_by_stage(launches),
     )
     alt = Text("Histogram: durations of the launches of kernel {number}", number=kernel.number)
-    return _histogram(bars, alt, said, logarithmic=scale is np.geomspace)
+    return _histogram(bars, alt, sentence, logarithmic=scale is np.geomspace)
 
 
 def _by_stage(launches: pd.DataFrame) -> Text | str:
@@ -122,16 +122,16 @@ def roof_histogram(view: ReportView) -> Histogram | None:
     known = [(k.roof_share, k.share) for k in view.kernels if k.roof_share is not None and k.share]
     if len(known) < 2:
         return None
-    reached = np.array([min(part, 1.0) for part, _ in known])
-    time = np.array([part for _, part in known])
+    reached = np.array([min(fraction, 1.0) for fraction, _ in known])
+    time = np.array([fraction for _, fraction in known])
     edges = np.linspace(0, 1, TENTHS + 1)
     heights, _ = np.histogram(reached, edges, weights=time)
-    told = tuple(
-        f"{share(part)} of the GPU time at {share(a)} to {share(b)} of its roof"
-        for part, a, b in zip(heights, edges[:-1], edges[1:], strict=True)
+    labels = tuple(
+        f"{share(fraction)} of the GPU time at {share(a)} to {share(b)} of its roof"
+        for fraction, a, b in zip(heights, edges[:-1], edges[1:], strict=True)
     )
     ticks = tuple((at / 100, f"{at} %") for at in (0, 25, 50, 75, 100))
-    said = Text(
+    sentence = Text(
         "Kernels with {near} of the GPU time reach {limit} of their roof or more, kernels with "
         "{far} less than {half}.",
         near=Number(time[reached >= NEAR].sum(), "fraction"),
@@ -140,13 +140,13 @@ def roof_histogram(view: ReportView) -> Histogram | None:
         half=Number(FAR, "fraction"),
     )
     alt = Text("Histogram: GPU time by the share of its roof that each kernel reaches")
-    return _histogram(_Bars(heights, edges, "blue", ticks, told, ROOF_AXIS), alt, said)
+    return _histogram(_Bars(heights, edges, "blue", ticks, labels, ROOF_AXIS), alt, sentence)
 
 
-def _histogram(bars: _Bars, alt: Text, said: Text, *, logarithmic: bool = False) -> Histogram:
+def _histogram(bars: _Bars, alt: Text, sentence: Text, *, logarithmic: bool = False) -> Histogram:
     words = Writer().text(alt)
     file, html = (_draw(bars, words, logarithmic, inline=inline) for inline in (False, True))
-    return Histogram(alt, said, file, html)
+    return Histogram(alt, sentence, file, html)
 
 
 def _draw(bars: _Bars, alt: str, logarithmic: bool, *, inline: bool) -> str:
@@ -155,22 +155,22 @@ def _draw(bars: _Bars, alt: str, logarithmic: bool, *, inline: bool) -> str:
     if logarithmic:
         first, last = np.log(first), np.log(last)
 
-    def place(value: float) -> float:
+    def x_of(value: float) -> float:
         at = np.log(value) if logarithmic else value
         return float(LEFT + (WIDTH - 2 * LEFT) * (at - first) / (last - first))
 
     pen.path(f"M{LEFT:g} {TALL + 4:g}H{WIDTH - LEFT:g}v1H{LEFT:g}Z", "quiet")
     top = float(bars.heights.max())
     ends = zip(bars.edges[:-1], bars.edges[1:], strict=True)
-    for height, (begin, end), told in zip(bars.heights, ends, bars.told, strict=True):
+    for height, (begin, end), label in zip(bars.heights, ends, bars.labels, strict=True):
         if height:
             # One launch among thousands is seen, too.
             tall = max(TALL * float(height) / top, 1.5)
-            x = place(begin)
-            pen.box(x, TALL + 4 - tall, place(end) - x, tall, bars.colour, told)
+            x = x_of(begin)
+            pen.box(x, TALL + 4 - tall, x_of(end) - x, tall, bars.colour, label)
     before = -float(WIDTH)
     for value, words in bars.ticks:
-        x = place(value)
+        x = x_of(value)
         if x - before >= APART:
             pen.text(x, TALL + FOOT, words, APART, "quiet", anchor="middle")
             before = x

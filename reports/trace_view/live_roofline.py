@@ -32,14 +32,14 @@ def live(name: str, picture: str, data: str) -> str:
 
 
 def _data(panel: RooflinePanel, rows: dict[int, KernelRow]) -> str:
-    shown = at_clock(panel, panel.clock_hz)
+    clocked = at_clock(panel, panel.clock_hz)
     note = "Marks are as large as their share of GPU time."
     if panel.clock_hz is not None:
         note = f"Roofs at {clock(panel.clock_hz)}, the SM clock of these kernels. {note}"
     data = {
         "title": panel.title,
         "note": note,
-        "roofs": [_roof(roof) for roof in (*shown.memory_roofs, *shown.compute_roofs)],
+        "roofs": [_roof(roof) for roof in (*clocked.memory_roofs, *clocked.compute_roofs)],
         "kernels": [_kernel(kernel, rows[kernel.number]) for kernel in panel.kernels],
     }
     # "</script>" in the name of a kernel would end the data.

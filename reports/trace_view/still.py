@@ -230,7 +230,7 @@ def tree_svg(root: Node, alt: str, *, inline: bool) -> str:
 def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, total_ns: int) -> int:
     y = depth * (LEVEL + 1)
     fill = node.colour or ("faint" if node.kind == IDLE_NODE else "grid")
-    pen.box(x, y, width, LEVEL, fill, told(node, total_ns))
+    pen.box(x, y, width, LEVEL, fill, tooltip(node, total_ns))
     ink = "paper" if fill == "blue" else "ink"
     name = f"{node.name} {share(node.total_ns / total_ns)}" if total_ns else node.name
     pen.text(x + 4, y + 15, name, width - 6, ink)
@@ -245,7 +245,7 @@ def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, total_ns: in
     return deepest
 
 
-def told(node: Node, total_ns: int) -> str:
+def tooltip(node: Node, total_ns: int) -> str:
     """Return what a node says when it is pointed at: time, launches and idle time."""
     lines = [f"{node.name}: {duration(node.total_ns)}"]
     if total_ns:

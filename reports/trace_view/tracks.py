@@ -73,9 +73,9 @@ def copies_of(run: Run, events: Events | None) -> dict[int, tuple[Array, Array]]
     copied = np.array([what != GRAPH for what, _ in memory.kinds])[memory.kind]
     gpu = gpu_of(run, listed).to_numpy()[memory.queue]
     return {
-        int(one): (memory.start[own], memory.start[own] + memory.duration[own])
-        for one in np.unique(gpu)
-        for own in [np.flatnonzero(copied & (gpu == one))]
+        int(device): (memory.start[of_device], memory.start[of_device] + memory.duration[of_device])
+        for device in np.unique(gpu)
+        for of_device in [np.flatnonzero(copied & (gpu == device))]
     }
 
 

@@ -50,13 +50,13 @@ def bound_shares(run: Run) -> tuple[BoundShare, ...]:
 def _rows(stage: Row, times: pd.DataFrame, counters: dict[str, Row]) -> list[BoundShare]:
     sums: dict[tuple[str, str], _Sum] = {}
     for row in records(times):
-        key, spent = text(row["kernel_id"]), number(row["total_ns"])
+        key, time_ns = text(row["kernel_id"]), number(row["total_ns"])
         counted = counters.get(key, {})
         bound = text(counted.get("bound_by")) or UNMEASURED
         part_sum = sums.setdefault((bound, _dtype(bound, counted)), _Sum())
-        part_sum.time += spent
-        part_sum.reached += spent * number(counted.get("roof_share"))
-        part_sum.saved += spent * number(counted.get("gain"))
+        part_sum.time += time_ns
+        part_sum.reached += time_ns * number(counted.get("roof_share"))
+        part_sum.saved += time_ns * number(counted.get("gain"))
         part_sum.kernels.add(key)
     total = sum(part_of_bound.time for part_of_bound in sums.values())
     ranked = sorted(sums.items(), key=lambda item: (item[0][0] == UNMEASURED, -item[1].time))

@@ -52,8 +52,8 @@ def _order(finding: Finding, found: Sequence[Finding]) -> tuple[int, float, int]
     return _position(finding), -gain, 0 if symptoms else 1
 
 
-def _meet(one: Finding, other: Finding) -> bool:
-    return one.key == other.key and one.stage == other.stage
+def _meet(first: Finding, second: Finding) -> bool:
+    return first.key == second.key and first.stage == second.stage
 
 
 def _position(finding: Finding) -> int:

@@ -160,7 +160,7 @@ def test_an_axis_holds_its_values_and_few_ticks(
 ) -> None:
     axis = scale(values, log=log, in_bytes=in_bytes, zero=not log)
     assert axis.low < axis.high
-    assert all(0 <= axis.place(value) <= 1 for value in values)
+    assert all(0 <= axis.fraction(value) <= 1 for value in values)
     assert len(axis.ticks) <= 10
     assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
 

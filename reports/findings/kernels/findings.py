@@ -489,9 +489,9 @@ def _in_rows(finding: Finding) -> Text:
     )
 
 
-def _cells(seen: Sequence[Evidence]) -> tuple[Ref, ...]:
+def _cells(evidence: Sequence[Evidence]) -> tuple[Ref, ...]:
     """Return the cells that evidence is from, each once."""
-    values = (one.value for one in seen)
+    values = (item.value for item in evidence)
     refs = (ref for value in values if isinstance(value, Number) for ref in value.refs)
     return tuple(dict.fromkeys(refs))
 

@@ -116,8 +116,8 @@ def explanation(row: Row, found: list[Cause]) -> Cause | None:
         worth_it = (cause for cause in found if not cause.gain < MIN_GAIN)
         return next(worth_it, found[0] if found else None)
     limit = max(MIN_GAIN, 1 - threshold("near_roof")) if is_near(row) else MIN_GAIN
-    worth = (c for c in found if c.rank == DEFECT and (c.gain >= limit))
-    return next(worth, None)
+    defects = (c for c in found if c.rank == DEFECT and (c.gain >= limit))
+    return next(defects, None)
 
 
 def is_near(row: Row) -> bool:

@@ -281,10 +281,10 @@ def is_mixed_bound(row: Row) -> bool:
     return text(row["bound_by"]) != "latency" and number(row["roof_share"]) < BOUND_FROM
 
 
-def limit_clause(row: Row, reached: Number, wait: Text | None) -> Text:
+def limit_clause(row: Row, reached: Number, stall: Text | None) -> Text:
     """Return a clause about the kernel of what limits it: a resource, two things, or nothing.
 
-    `reached` is its utilization; `wait` is what its warps wait for, None where it is not known.
+    `reached` is its utilization; `stall` is what its warps wait for, None where it is not known.
     """
     bound = text(row["bound_by"])
     if bound == "latency" or not is_mixed_bound(row):
@@ -305,12 +305,12 @@ def limit_clause(row: Row, reached: Number, wait: Text | None) -> Text:
             second=second,
             beside=Number(number(row["second_share"]), "fraction"),
         )
-    if wait is None:
+    if stall is None:
         return Text("{part}, and it waits besides", part=in_part(row, reached))
     return Text(
         "{part}, and it waits besides, most of all {wait}: both must go down",
         part=in_part(row, reached),
-        wait=wait,
+        wait=stall,
     )
 
 

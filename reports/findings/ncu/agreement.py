@@ -146,46 +146,48 @@ def _limiter(limiters_of_ncu: frozenset[str], subject: Subject) -> Verdict:
     if not limiter:
         return Verdict(DIFFERS, "", reason("no_limiter"))
     allowed = percent(subject.row["theoretical_occupancy_pct"])
-    says = f"{listed(limiter.split(', '))}: {allowed} of the warps"
+    statement = f"{listed(limiter.split(', '))}: {allowed} of the warps"
     # ncu 2022 names the first limiter alone where several are equal.
     agrees = bool(limiters_of_ncu) and limiters_of_ncu <= frozenset(limiter.split(", "))
-    return Verdict(AGREES if agrees else CONTRADICTS, says)
+    return Verdict(AGREES if agrees else CONTRADICTS, statement)
 
 
 def _stall(stalls_of_ncu: set[str], subject: Subject) -> Verdict:
     top = text(subject.row["top_stall"])
     if not top:
         return Verdict(DIFFERS, "", reason("abstains", columns=_labels(("top_stall",))))
-    part = number(subject.row["stall_share"])
-    says = f"{top.replace('_', ' ')}, {share(part)} of the stalls"
+    stall_share = number(subject.row["stall_share"])
+    statement = f"{top.replace('_', ' ')}, {share(stall_share)} of the stalls"
     if top in stalls_of_ncu:
         causes = subject.judged.causes if subject.judged else ()
         gains = [cause.gain for cause in causes if cause.key == STALL_RULE]
-        return Verdict(AGREES, says, gain=next(iter(gains), math.nan))
+        return Verdict(AGREES, statement, gain=next(iter(gains), math.nan))
     shares: Mapping[str, float] = subject.row["stalls"]
-    named = {reason_: shares[reason_] for reason_ in stalls_of_ncu if reason_ in shares}
-    if not named:
-        return Verdict(DIFFERS, says, reason("unknown_stall"))
+    fired = {reason_: shares[reason_] for reason_ in stalls_of_ncu if reason_ in shares}
+    if not fired:
+        return Verdict(DIFFERS, statement, reason("unknown_stall"))
     # Both rest on the same ratios: another order would be an error.
-    highest = max(named.values())
-    state = CONTRADICTS if highest < part - NEAR / 100 else DIFFERS
-    return Verdict(state, says, reason("other_stall", share=share(highest), top=top))
+    highest = max(fired.values())
+    state = CONTRADICTS if highest < stall_share - NEAR / 100 else DIFFERS
+    return Verdict(state, statement, reason("other_stall", share=share(highest), top=top))
 
 
 def _bound(topic: Topic, subject: Subject) -> Verdict:
     row, bound = subject.row, subject.bound
     reached = 100 * number(row["roof_share"])
-    says = f"{LABELS[bound]}, {percent(reached)} of its roof"
+    statement = f"{LABELS[bound]}, {percent(reached)} of its roof"
     if (unit := unit_of(row)) is not None:
-        says = f"{LABELS[bound]}: {Writer().text(unit)}, busy in {percent(reached)} of all cycles"
+        statement = (
+            f"{LABELS[bound]}: {Writer().text(unit)}, busy in {percent(reached)} of all cycles"
+        )
     if bound == "latency":
-        says = f"latency, {percent(reached)} of any roof at most"
+        statement = f"latency, {percent(reached)} of any roof at most"
     if bound in topic.bounds or text(row["bound_unit"]) in topic.units:
-        return Verdict(AGREES, says)
+        return Verdict(AGREES, statement)
     if topic.key in ("issue_slots", "idle_pipes", "full_pipe"):
-        return Verdict(DIFFERS, says, _other_bound(topic.bounds, subject))
+        return Verdict(DIFFERS, statement, _other_bound(topic.bounds, subject))
     verdict = _why_bound(bound, reached, subject, "latency" in topic.bounds)
-    return Verdict(CONTRADICTS, says, verdict)
+    return Verdict(CONTRADICTS, statement, verdict)
 
 
 def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:

@@ -31,15 +31,15 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 def rules_view(run: Run, numbers: Mapping[str, int]) -> RulesView:
     """Return what ncu's rules said of the kernels in `numbers` (kernel id -> number in tables)."""
-    said = _results_of_rules(run)
-    if not said:
+    results_by_kernel = _results_of_rules(run)
+    if not results_by_kernel:
         return RulesView()
     collected = {text(row["section"]) for row in records(run.ncu_rules)}
     rows: list[RuleRow] = []
     for key, subject in subjects(run).items():
-        if key in numbers and (key in said or subject.judged is not None):
-            rows += _rows(numbers[key], said.get(key, {}), subject)
-            rows += _alone(numbers[key], said.get(key, {}), subject, collected)
+        if key in numbers and (key in results_by_kernel or subject.judged is not None):
+            rows += _rows(numbers[key], results_by_kernel.get(key, {}), subject)
+            rows += _alone(numbers[key], results_by_kernel.get(key, {}), subject, collected)
     rows.sort(key=lambda row: row.kernel)
     return RulesView(tuple(rows), _summary(rows))
 
@@ -82,9 +82,9 @@ def _results_of_rules(run: Run) -> dict[str, dict[str, list[tuple[Topic, Row]]]]
 
 
 def _rows(
-    kernel: int, said: Mapping[str, list[tuple[Topic, Row]]], subject: Subject
+    kernel: int, results_by_rule: Mapping[str, list[tuple[Topic, Row]]], subject: Subject
 ) -> Iterable[RuleRow]:
-    for results in said.values():
+    for results in results_by_rule.values():
         topic, first = results[0]
         largest = max((row for _, row in results), key=lambda row: _estimate(row))
         verdict = compare(topic, [text(row["message"]) for _, row in results], subject)
@@ -104,7 +104,7 @@ def _rows(
 
 def _alone(
     kernel: int,
-    said: Mapping[str, list[tuple[Topic, Row]]],
+    results_by_rule: Mapping[str, list[tuple[Topic, Row]]],
     subject: Subject,
     collected: set[str],
 ) -> Iterable[RuleRow]:
@@ -113,7 +113,9 @@ def _alone(
     if cause is None:
         return
     asked = [t for t in topics() if t.silent and _is_about(t, cause.key) and t.section in collected]
-    if not asked or any(_is_about(t, cause.key) for group in said.values() for t, _ in group):
+    if not asked or any(
+        _is_about(t, cause.key) for group in results_by_rule.values() for t, _ in group
+    ):
         return
     silent = reason("silent", asks=asked[0].silent)
     gain = known(cause.gain)

@@ -674,20 +674,20 @@ def attention_spans(frame: pd.DataFrame, between: int, apart_ns: float) -> list[
     stage = frame["stage"].to_numpy(object)
     cut = (pause > apart_ns) | (stage[1:] != stage[:-1])
     cut |= np.diff(frame["queue"].to_numpy()) != 0
-    part = np.concatenate([[0], np.cumsum(cut)])
+    segment = np.concatenate([[0], np.cumsum(cut)])
     found: list[tuple[int, int]] = []
     for at in np.flatnonzero(category == "softmax"):
-        first = _product(category, part, int(at), -1, between)
-        last = _product(category, part, int(at), 1, between)
+        first = _product(category, segment, int(at), -1, between)
+        last = _product(category, segment, int(at), 1, between)
         if first is not None and last is not None and (not found or first >= found[-1][1]):
             found.append((first, last + 1))
     return found
 
 
-def _product(category: Any, part: Any, at: int, step: int, between: int) -> int | None:
+def _product(category: Any, segment: Any, at: int, step: int, between: int) -> int | None:
     """Return the position of the next product before or after `at`; None where another is."""
     for position in range(at + step, at + step * (between + 2), step):
-        if not 0 <= position < len(category) or part[position] != part[at]:
+        if not 0 <= position < len(category) or segment[position] != segment[at]:
             return None
         if category[position] in PRODUCT:
             return position

@@ -249,12 +249,12 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         remaining = often * (LAUNCH_BOUND.limit("graph_gap") + number(cost.added.value))
     saved = min(max(0.0, lost - remaining), number(program_idle.value))
     gain = Number(saved / number(program_wall.value), "fraction")
-    told = ALLOCATION_STALLS if rule is HOST_BOUND and _allocates(gaps) else rule
+    diagnosis = ALLOCATION_STALLS if rule is HOST_BOUND and _allocates(gaps) else rule
     steps = queued_steps(run, stage) if rule is LAUNCH_BOUND else None
-    return told.finding(
+    return diagnosis.finding(
         key="idle",
         stage=stage.name,
-        title=_title(told, gaps.idle.share_of(stage.wall), stage),
+        title=_title(diagnosis, gaps.idle.share_of(stage.wall), stage),
         verdict=Text(
             "{problem}{queued} Closing these gaps saves at most {gain} of the wall "
             "time{under_nsys} ({saved}).{remark}",

@@ -31,10 +31,10 @@ class Plane:
 
     def pixel(self, intensity: float, throughput: float) -> Point:
         """Return the place of a point in pixels."""
-        left, bottom, right, top = self.box.extent
+        x0, bottom, right, top = self.box.extent
         across = math.log(intensity / self.x_min) / math.log(self.x_max / self.x_min)
         up = math.log(throughput / self.y_min) / math.log(self.y_max / self.y_min)
-        return left + across * (right - left), bottom + up * (top - bottom)
+        return x0 + across * (right - x0), bottom + up * (top - bottom)
 
     def segment(self, start: Point, end: Point) -> Segment:
         """Return a data segment in pixels."""
@@ -141,13 +141,13 @@ def roof_lines(panel: RooflinePanel, plane: Plane) -> list[RoofLine]:
     lines = []
     for group in slopes:
         rate = group[0].value
-        left = max(plane.x_min, plane.y_min / rate)
+        begin = max(plane.x_min, plane.y_min / rate)
         right = min(plane.x_max, ceiling / rate)
-        if left < right:
-            lines.append(RoofLine(group, (left, left * rate), (right, right * rate)))
+        if begin < right:
+            lines.append(RoofLine(group, (begin, begin * rate), (right, right * rate)))
     for group in levels:
         value = group[0].value
-        left = max(plane.x_min, value / steepest)
-        if plane.y_min < value < plane.y_max and left < plane.x_max:
-            lines.append(RoofLine(group, (left, value), (plane.x_max, value)))
+        begin = max(plane.x_min, value / steepest)
+        if plane.y_min < value < plane.y_max and begin < plane.x_max:
+            lines.append(RoofLine(group, (begin, value), (plane.x_max, value)))
     return lines

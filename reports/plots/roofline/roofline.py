@@ -33,7 +33,7 @@ from nsight_prof.reports.plots.sheet import (
     keys_height,
     title_height,
 )
-from nsight_prof.reports.plots.spots import Spot, told
+from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, font, style, text_width
 
 LEVELS = {"dram": ("o", "DRAM"), "l2": ("s", "L2"), "l1": ("^", "L1")}
@@ -140,14 +140,14 @@ class _Roofline:
         return keys
 
     def _axes(self) -> Axes:
-        left, bottom, right, top = self.plane.box.extent
-        axes = self.sheet.axes(left, bottom, right - left, top - bottom)
+        x0, bottom, right, top = self.plane.box.extent
+        axes = self.sheet.axes(x0, bottom, right - x0, top - bottom)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(self.plane.x_min, self.plane.x_max)
         axes.set_ylim(self.plane.y_min, self.plane.y_max)
         _ticks(axes)
-        middle = (left + right) / 2
+        middle = (x0 + right) / 2
         self.sheet.text(middle, bottom - 38, "Arithmetic intensity at the memory level (FLOP/B)",
                         Ink(ha="center"))  # fmt: skip
         self.sheet.text(MARGIN, (bottom + top) / 2, "Throughput (FLOP/s)", Ink(ha="center",
@@ -213,9 +213,9 @@ class _Roofline:
             zorder=0,
         )
         x, y = self.plane.pixel(ridge.intensity, self.plane.y_min)
-        left, right = self.plane.box.extent[0], self.plane.box.extent[2]
+        x0, right = self.plane.box.extent[0], self.plane.box.extent[2]
         for text, room, turn in (
-            ("memory-bound (DRAM)", x - left, -1),
+            ("memory-bound (DRAM)", x - x0, -1),
             ("compute-bound", right - x, 1),
         ):
             width = text_width(text)
@@ -242,7 +242,7 @@ class _Roofline:
                 if spot is not None:
                     self._write(spot.box, text, spot.leader, "ridge", colour)
             names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level)}"
-            text = told(f"{names} meet", intensity(ridge.intensity), flop_rate(peak.value))
+            text = tooltip(f"{names} meet", intensity(ridge.intensity), flop_rate(peak.value))
             self.sheet.spot(Spot(x, y, 14, 14, text, round=True))
 
     def _label_roofs(self, lines: list[RoofLine]) -> None:
@@ -292,7 +292,7 @@ def _is_of(ridge: Ridge, roof: Roof | None) -> bool:
 def _tooltip(kernel: RooflineKernel, point: RooflinePoint) -> str:
     bound = LABELS.get(kernel.bound_by, "")
     reached = f"{share(point.roof_share)} of what the roofs allow at this intensity"
-    return told(
+    return tooltip(
         f"{kernel.number} {kernel.label}",
         flop_rate(kernel.throughput),
         f"{roof_label(point.level)}: {intensity(point.intensity)}",

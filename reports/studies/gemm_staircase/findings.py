@@ -170,20 +170,20 @@ def _wave_edges(measured: Measured) -> Finding | None:
     if library and of_library:
         anywhere = worst_step(library, SMALL)
         steps = [*of_library, *([anywhere] if anywhere else [])]
-        most = max(steps, key=lambda step: step.loss)
+        costliest = max(steps, key=lambda step: step.loss)
         spared = Text(
             "; {library} loses at most {loss} at these edges, {most} at any one row (M = {m})",
             library=library.points[0].library,
             loss=_fraction(max(step.loss for step in of_library)),
-            most=most.cost,
-            m=str(most.after.m),
+            most=costliest.cost,
+            m=str(costliest.after.m),
         )
         for_everybody = Text(
             "One row more than fills the GPU's last round of work can cost {loss} more time in a "
             "kernel of one fixed shape, and at most {least} in NVIDIA's library, which picks a "
             "shape for each size.",
             loss=worst.cost,
-            least=most.cost,
+            least=costliest.cost,
         )
     chosen = library.at(worst.after.m) if library else None
     return Finding(

@@ -44,17 +44,17 @@ class Drain:
 
 @dataclass(frozen=True)
 class Parameters:
-    """One row a fit: `rates` (fits, 2) seconds a byte, `cost` c, `exponent` p, `held` log of D."""
+    """One row per fit: `rates` (fits, 2) s per byte, `cost` c, `exponent` p, `log_batch` ln D."""
 
     rates: Floats
     cost: Floats
     exponent: Floats
-    held: Floats
+    log_batch: Floats
 
 
 def penalty(drain: Drain, found: Parameters) -> Floats:
     """Return the seconds that each fit adds to each case, (fits, cases)."""
-    return np.asarray(found.cost[:, None] * _shape(drain, found.exponent, found.held))
+    return np.asarray(found.cost[:, None] * _shape(drain, found.exponent, found.log_batch))
 
 
 def predict(drain: Drain, found: Parameters) -> Floats:
@@ -70,8 +70,8 @@ def _shape(drain: Drain, exponent: Floats, batch: Floats) -> Floats:
 
 def jacobian(drain: Drain, found: Parameters) -> Floats:
     """Return derivatives of the predictions (fits, cases, 5) by the order of `Parameters`."""
-    shape = _shape(drain, found.exponent, found.held)
-    p, batch = found.exponent[:, None], found.held[:, None]
+    shape = _shape(drain, found.exponent, found.log_batch)
+    p, batch = found.exponent[:, None], found.log_batch[:, None]
     cost = found.cost[:, None]
     drained = np.minimum(drain.write_run, batch)
     beyond = drain.write_run > batch
@@ -118,7 +118,7 @@ def _stepped(drain: Drain, found: Parameters, step: Floats) -> Parameters:
         found.rates + step[:, :2],
         found.cost + step[:, 2],
         np.clip(found.exponent + step[:, 3], 0.0, 1.0),
-        np.clip(found.held + step[:, 4], runs.min(), runs.max()),
+        np.clip(found.log_batch + step[:, 4], runs.min(), runs.max()),
     )
 
 
@@ -127,7 +127,7 @@ def _chosen(take: NDArray[np.bool_], new: Parameters, old: Parameters) -> Parame
         np.where(take[:, None], new.rates, old.rates),
         np.where(take, new.cost, old.cost),
         np.where(take, new.exponent, old.exponent),
-        np.where(take, new.held, old.held),
+        np.where(take, new.log_batch, old.log_batch),
     )
 
 

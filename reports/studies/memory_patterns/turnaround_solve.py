@@ -176,8 +176,8 @@ def parameters_of(solved: Solved, row: int = 0) -> Parameters:
 def _solve_drain(mixes: Mixes, weights: Floats) -> Solved:
     found, loss = solve_drain(drain_of(mixes), weights)
     p = found.exponent
-    turnaround = found.cost * np.exp(p * np.log(REFERENCE) + (1 - p) * found.held)
-    return Solved(found.rates, turnaround, found.cost, np.exp(found.held), p, loss)
+    turnaround = found.cost * np.exp(p * np.log(REFERENCE) + (1 - p) * found.log_batch)
+    return Solved(found.rates, turnaround, found.cost, np.exp(found.log_batch), p, loss)
 
 
 def slopes(model: str, mixes: Mixes, solved: Solved) -> Floats:

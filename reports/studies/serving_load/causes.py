@@ -81,10 +81,10 @@ def waiting(found: LoadTest) -> Finding | None:
 def _phases(point: Point) -> list[Value]:
     phases = point.first_token_parts()
     shares = (point.derived(phase / sum(phases.values()), "fraction") for phase in phases.values())
-    _, *shown = adding_up(Number(1, "fraction"), *shares)
+    _, *rounded = adding_up(Number(1, "fraction"), *shares)
     return [
         Text("{share} {phase}", share=share, phase=PHASES[name])
-        for name, share in zip(phases, shown, strict=True)
+        for name, share in zip(phases, rounded, strict=True)
     ]
 
 

@@ -57,7 +57,7 @@ def test_kernels_that_overlap_count_once_and_the_parts_add_up(run: Run) -> None:
     assert (time.basis, time.whole_ns) == ("wall", 100)
     assert (time.gpus, time.present) == (1, 2)
     assert time.of_kernels(40) == pytest.approx(40 * 70 / 80)
-    assert time.part(1.0) == pytest.approx(0.7)
+    assert time.of_whole(1.0) == pytest.approx(0.7)
 
 
 def test_times_of_several_gpus_are_those_of_one_on_average(run: Run) -> None:
@@ -73,7 +73,7 @@ def test_without_a_wall_time_the_time_of_the_kernels_is_the_whole(run: Run) -> N
     assert time.basis == "gpu"
     assert time.whole_ns == time.kernels_ns == run.kernels["total_ns"].sum()
     assert time.idle_ns is None
-    assert time.part(0.25) == pytest.approx(0.25)
+    assert time.of_whole(0.25) == pytest.approx(0.25)
 
 
 def test_without_a_trace_no_time_is_known(make_run: Callable[..., Path]) -> None:
@@ -81,7 +81,7 @@ def test_without_a_trace_no_time_is_known(make_run: Callable[..., Path]) -> None
     time = run_time(write(run, kernels=tables.empty("kernels")))
     assert (time.basis, time.whole_ns, time.kernels_ns) == ("", None, None)
     assert time.of_kernels(1.0) is None
-    assert time.part(0.5) is None
+    assert time.of_whole(0.5) is None
 
 
 def test_idle_time_is_parted_by_its_largest_cause(run: Run) -> None:
