@@ -139,12 +139,12 @@ class Places:
                 self._names.setdefault(ref.anchor, row)
             about = frozenset(ref.row for ref in refs)
             for value in cells:
-                yield from (Shown(row, item, about) for item in numbers(value))
+                yield from (Shown(row, number, about) for number in numbers(value))
 
     def _from_evidence(self) -> Iterator[Shown]:
         for items in self._evidence.values():
-            for anchor, number in items.items():
-                found = numbers(number if isinstance(number, Text) else number.value)
+            for anchor, item in items.items():
+                found = numbers(item if isinstance(item, Text) else item.value)
                 yield from (Shown(anchor, number, frozenset(items)) for number in found)
 
     def _worked_out(self, finding: Finding) -> Iterator[Text]:

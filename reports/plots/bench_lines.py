@@ -194,10 +194,10 @@ class _PanelDrawing:
         return told_point(series, n, self.panel.y_label, self.lines.figure.x_label, self.lines.x)
 
     def _write_levels(self) -> None:
-        x0, _, right, _ = self.box.extent
+        begin, _, end, _ = self.box.extent
         for value, text in self.panel.levels:
             y = self.pixel(self.lines.x.low, value)[1]
-            line: Segment = ((x0, y), (right, y))
+            line: Segment = ((begin, y), (end, y))
             self.placer.lines.append(line)
             spot = self.placer.place(along(line, text_width(text), TEXT_HEIGHT, 0.02))
             if spot is None:

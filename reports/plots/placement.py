@@ -111,7 +111,7 @@ class Placer:
     def free(self, candidate: Candidate) -> bool:
         """Whether the box lies within bounds and covers nothing."""
         box = candidate.box.grown(self.gap)
-        return box.inside(self.bounds) and not any(box.overlaps(box) for box in self.taken)
+        return box.inside(self.bounds) and not any(box.overlaps(taken) for taken in self.taken)
 
     def _crossings(self, candidate: Candidate) -> float:
         cost = CROSSING_COST * sum(candidate.box.crosses(line) for line in self.lines)

@@ -287,6 +287,18 @@ def test_every_number_with_a_unit_in_a_verdict_leads_somewhere(
     assert [found for one in alone for found in NUMBER.findall(one) if found[1]] == []
 
 
+def test_every_number_with_a_unit_in_a_verdict_of_an_engine_leads_somewhere(
+    replay: Callable[[str], Path],
+) -> None:
+    text = whole_report(replay("vllm-kernels") / "report")
+    verdicts = re.findall(r"^\d+\. \*\*(.+)\*\*$", text, re.MULTILINE)
+    # Shapes ("8192 x 3584") and thresholds are no measured quantities.
+    no_values = re.compile(r"\[[^\]]*\]\([^)]*\)|\(\d+ x [^)]*\)|within [\d.]+ %")
+    alone = [no_values.sub("", verdict) for verdict in verdicts]
+    assert len(verdicts) > 10
+    assert [found for one in alone for found in NUMBER.findall(one) if found[1]] == []
+
+
 @pytest.mark.parametrize("recorded", PROGRAMS)
 def test_the_first_page_of_a_recorded_program_is_short(
     replay: Callable[[str], Path], recorded: str

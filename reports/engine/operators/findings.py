@@ -56,10 +56,11 @@ def _largest(run: Run, stage: Stage) -> Iterator[Finding]:
     time = Number(sum(product.total_ns for product in timed), "ns")
     reached = Text(", at {reached} of the {roof}",
                    reached=first.roof_share, roof=roof_name(first.roof_source))  # fmt: skip
+    part = Number(stage.product_share, "fraction")
     verdict = Text(
         "Matrix products take {part} of the kernel time of {stage}; {product} takes {of_them} of "
         "that{reached}.",
-        part=Number(stage.product_share, "fraction"),
+        part=part,
         stage=stage.label,
         product=first.full_name,
         of_them=first.number("total_ns", first.total_ns, "ns").share_of(time),
@@ -69,6 +70,7 @@ def _largest(run: Run, stage: Stage) -> Iterator[Finding]:
         Text("{calls} calls of {time} per run: {rate}",
              calls=calls(first.calls), time=_call(first), rate=first.rate),
         Evidence(Text("kernel"), Name(first.kernel)),
+        Evidence(Text("all matrix products, of the kernel time:"), part),
     ]  # fmt: skip
     if first.join == BY_NAME:
         reason = Verbatim(first.reason)
@@ -136,6 +138,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
     heavy = [p for p in judged if p.total_ns >= WORTHWHILE * stage.kernel_ns]
     farthest = min(heavy or judged, key=lambda product: product.fraction)
     split = farthest.split_k if farthest.split_k and farthest.split_k > 1 else 0
+    share = stage.share(lost)
     yield Finding(
         "products_beyond_roofs",
         Text(
@@ -143,7 +146,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
             "of its kernel time: {products}.",
             stage=stage.label,
             lost=Number(lost, "ns"),
-            part=stage.share(lost),
+            part=share,
             products=[
                 Text("{product} {lost}", product=Verbatim(product.name),
                      lost=product.number("roof_fraction", product.lost_ns, "ns"))
@@ -163,6 +166,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
                     time=_call(farthest),
                 ),
             ),
+            _beyond(lost, share),
             *kernel_savings(run, stage, lost, {p.kernel_id for p in judged}, savings),
         ),
         disproof=Text(
@@ -175,12 +179,21 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
     )  # fmt: skip
 
 
+def _beyond(lost_ns: float, share: Number) -> Text:
+    """Return how much of a run's kernel time is beyond a roof."""
+    time = Number(lost_ns, "ns")
+    return Text("beyond the roof, per run: {time} ({part} of the kernel time)",
+                time=time, part=share)  # fmt: skip
+
+
 def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
     """Yield how far attention is from what its FLOPs and the KV cache take."""
     view = stage.view(ATTENTION)
     if view is None or not view.kernels - view.analytical >= WORTHWHILE * stage.kernel_ns:
         return
     lost = view.kernels - view.analytical
+    ratio = view.number("kernels").times(view.number("analytical"))
+    share = stage.share(lost)
     yield Finding(
         "attention_beyond_roof",
         Text(
@@ -188,12 +201,14 @@ def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
             "the kernel time is lost there.",
             stage=stage.label,
             time=view.number("kernels"),
-            ratio=view.number("kernels").times(view.number("analytical")),
+            ratio=ratio,
             floor=view.number("analytical"),
-            part=stage.share(lost),
+            part=share,
         ),
         (
             Evidence(Text("in the operator view"), view.number("operators")),
+            Evidence(Text("time over floor:"), ratio),
+            _beyond(lost, share),
             *kernel_savings(run, stage, lost, set(stage.attention), savings),
         ),
         disproof=Text(
@@ -268,6 +283,7 @@ def _excess(stage: Stage) -> Iterator[Finding]:
                 time=Number(operator.gpu_ns / operator.calls, "ns"),
                 shapes=Verbatim(shorten(operator.shapes, 60)),
             ),
+            Evidence(Text("its time per run in the trace"), Number(operator.traced_ns, "ns")),
             Evidence(Text("all kernels of a run in the operator view"), view.number("operators")),
             Evidence(Text("in the trace"), view.number("kernels")),
         ),

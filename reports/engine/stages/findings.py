@@ -162,10 +162,12 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
     if base is None or timed[-1].batch <= size:
         return
     large = timed[-1]
+    ratio = Number(large.seconds / base.seconds, "x")
+    factor = Number(large.tokens_per_s / base.tokens_per_s, "x")
     values: dict[str, Value] = {
         "large": large.batch,
-        "ratio": Number(large.seconds / base.seconds, "x"),
-        "factor": Number(large.tokens_per_s / base.tokens_per_s, "x"),
+        "ratio": ratio,
+        "factor": factor,
     }
     yield Finding(
         "larger_batch",
@@ -175,11 +177,14 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
             **values,
             small=size,
         ),
-        tuple(
-            Evidence(
-                Text("batch {n} without a profiler:", n=batch.batch), Number(batch.seconds, "s")
-            )
-            for batch in (base, large)
+        (
+            *(
+                Evidence(
+                    Text("batch {n} without a profiler:", n=batch.batch), Number(batch.seconds, "s")
+                )
+                for batch in (base, large)
+            ),
+            Text("{ratio} the time, {factor} the tokens per second", ratio=ratio, factor=factor),
         ),
         action=Text(
             "Where enough requests come at once, answer more of them together: batch {large} takes "
@@ -195,9 +200,11 @@ def _padding(stages: Stages, work: Sequence[Counted]) -> Iterator[Finding]:
         return
     worst = max(padded, key=lambda item: (item.ratio or 0.0) * item.required)
     counted, required = Number(worst.counted, "FLOP"), Number(worst.required, "FLOP")
+    ratio = counted.times(required).at_digits(3)
     evidence: list[Evidence | Text] = [
         Evidence(Text("counters of one launch of each kernel x its calls:"), counted.at_digits(3)),
         Evidence(Text("required:"), required.at_digits(3)),
+        Evidence(Text("ratio:"), ratio),
     ]
     if worst.component == ATTENTION and worst.kind == "decode" and stages.shard is not None:
         evidence.append(
@@ -212,7 +219,7 @@ def _padding(stages: Stages, work: Sequence[Counted]) -> Iterator[Finding]:
             "In {kind} the GPU computes {ratio} the FLOPs that the model needs for {component}: "
             "the rest is padding.",
             kind=KIND_NAMES[worst.kind],
-            ratio=counted.times(required).at_digits(3),
+            ratio=ratio,
             component=COMPONENT_NAMES[worst.component],
         ),
         tuple(evidence),

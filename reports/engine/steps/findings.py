@@ -64,7 +64,11 @@ def _keeps_up(kind: KindTime) -> Finding:
             idle=kind.number(kind.idle_mean, "ns", "idle_ns"),
             gap=Number(gap, "ns"),
         ),
-        (*_evidence(kind), Text("the CPU schedules, samples and detokenizes while the GPU works")),
+        (
+            *_evidence(kind),
+            Evidence(Text("mean gap between queued kernels:"), Number(gap, "ns")),
+            Text("the CPU schedules, samples and detokenizes while the GPU works"),
+        ),
         plain=Text(
             "The CPU keeps up: in {kind} the GPU works {part} of the time.",
             kind=name,
@@ -165,13 +169,23 @@ def agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> dict[str,
     issued the next one, so that the first step of a batch, the prefill, seems longer to it, and
     few steps differ by chance.
     """
+    found = {
+        name: (trace - timed).share_of(timed).value
+        for name, (trace, timed) in _clocks(run, kinds, host).items()
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _clocks(
+    run: Run, kinds: Sequence[KindTime], host: HostClock
+) -> dict[str, tuple[Number, Number]]:
+    """Return the seconds of the batch and of the median decode step, by trace and by host."""
     pairs = {"batch": (trace_total(run), host.batch(TRACED))}
     decode = next((kind for kind in kinds if kind.kind == "decode"), None)
     if decode and len(host.steps.get((TRACED, "decode"), ())) >= ENOUGH:
         step = Number(decode.median["time_ns"] / 1e9, "s")
         pairs["decode step"] = step, host.step(TRACED, "decode")
-    found = {name: (trace - timed).share_of(timed).value for name, (trace, timed) in pairs.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    return pairs
 
 
 def _agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> Iterator[Finding]:
@@ -191,12 +205,19 @@ def _agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> Iterator
             close=Number(CLOSE, "fraction", digits=1),
             differences=differences,
         )
-    batch = Text(
-        "batch: {trace} of busy and idle time in the trace, {host} by the host's clock",
-        trace=trace_total(run).at_digits(3),
-        host=host.batch(TRACED).at_digits(3),
-    )
-    yield Finding("agreement_with_host", verdict, (batch,), technical=True)
+    evidence = [
+        Text(
+            "{name}: {trace} of busy and idle time in the trace, {host} by the host's clock "
+            "({difference})",
+            name=labels[name],
+            trace=trace.at_digits(3),
+            host=timed.at_digits(3),
+            difference=Number(found[name], "fraction"),
+        )
+        for name, (trace, timed) in _clocks(run, kinds, host).items()
+        if name in found
+    ]
+    yield Finding("agreement_with_host", verdict, tuple(evidence), technical=True)
 
 
 def _overhead(host: HostClock) -> Iterator[Finding]:
@@ -207,9 +228,13 @@ def _overhead(host: HostClock) -> Iterator[Finding]:
         return
     base = host.batch(when)
     evidence = [
-        Text("batch {traced} against {base} by the host's clock",
-             traced=traced.at_digits(3), base=base.at_digits(3))
-    ]  # fmt: skip
+        Text(
+            "batch {traced} against {base} by the host's clock ({difference})",
+            traced=traced.at_digits(3),
+            base=base.at_digits(3),
+            difference=(traced - base).share_of(base),
+        )
+    ]
     for kind, name in KIND_NAMES.items():
         step, base_step = host.step(TRACED, kind), host.step(when, kind)
         if step.value is not None and base_step.value is not None:
