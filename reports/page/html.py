@@ -153,7 +153,9 @@ class _Page:
             long = any(len(self.plain.value(cells[row][index])) > LONG for row in rows)
             mixed = len({c.unit for row in cells if isinstance(c := row[index], Number)}) > 1
             marks = [m for m, on in (("n", right[index]), ("w", long), ("mixed", mixed)) if on]
-            heads.append(f"<th{_class(marks)}>{frame.heading(column, self.write)}</th>")
+            text = frame.heading(column, self.write)
+            tag = "th" if text else "td"  # an empty heading names nothing
+            heads.append(f"<{tag}{_class(marks)}>{text}</{tag}>")
         lines = []
         for row, texts in zip(rows, cell_texts, strict=True):
             mark = frame.mark(self.places.row(table, row)) if ids else ""

@@ -53,9 +53,11 @@ def render_inline(figure: Figure, svg: bytes, prefix: str, alt: str) -> str:
     body = re.sub(r' id="([^"]+)"', lambda found: _renamed(found[1], used), body)
     body = _USED.sub(lambda found: found[1] + used[found[2]], body)
     height = figure.get_figheight() * DPI
-    tooltips = "".join(_spot(spot, height) for spot in spots(figure))
+    places = spots(figure)
+    tooltips = "".join(_spot(spot, height) for spot in places)
+    role = "group" if any(spot.kernel for spot in places) else "img"  # an image may hold no links
     return (
-        f'<svg role="img" aria-label="{escape(alt)}" viewBox="{root.get("viewBox")}" '
+        f'<svg role="{role}" aria-label="{escape(alt)}" viewBox="{root.get("viewBox")}" '
         f'width="{WIDTH}" height="{_short(height)}">{body}<g class="spots">{tooltips}</g></svg>'
     )
 

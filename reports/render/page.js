@@ -140,6 +140,8 @@
   document.body.append(tip);
   for (const title of all("svg title")) {
     title.parentNode.dataset.tip = title.textContent;
+    const link = title.closest("a");
+    if (link) link.setAttribute("aria-label", title.textContent);
     title.remove();
   }
   const show = (event) => {

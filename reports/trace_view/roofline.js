@@ -218,7 +218,7 @@ const drawRoofline = (host) => {
 
   button(bar, "+", "Zoom in", () => zoom(0.6));
   button(bar, "−", "Zoom out", () => zoom(1 / 0.6));
-  button(bar, "Whole", "Show all of it", () => show(whole));
+  button(bar, "Whole", "Whole roofline", () => show(whole));
   const selects = {};
   const select = (what, title, choices) => {
     if (choices.length < 2) return;
