@@ -110,14 +110,10 @@
     table.initial = [...table.tBodies[0].rows];
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, at) => {
-      if (head.classList.contains("mixed")) return;
+      if (head.classList.contains("mixed") || !head.textContent.trim()) return;
       const button = document.createElement("button");
       button.type = "button";
       button.append(...head.childNodes);
-      if (!button.textContent.trim()) {
-        button.textContent = "\u00a0";
-        button.setAttribute("aria-label", `${at + 1}`);
-      }
       head.append(button);
       // Numbers are asked for from the largest on, names from A.
       const first = head.classList.contains("n") ? "descending" : "ascending";
@@ -131,6 +127,9 @@
       });
     });
   }
+
+  // What is wider than the page is moved by keys, too, from a link or button in it, or from itself.
+  for (const wide of all(".wide")) if (!wide.querySelector("a, button")) wide.tabIndex = 0;
 
   // Figures: what a bar or point stands for, beside the pointer.
   const tip = document.createElement("div");

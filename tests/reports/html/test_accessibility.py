@@ -12,7 +12,7 @@ from nsight_prof.reports.render.report import render_report
 Ask = Callable[..., Any]
 
 
-@pytest.mark.parametrize("name", ["h200-top-kernels", "h200-vllm-kernels", "h200-vllm-serve"])
+@pytest.mark.parametrize("name", ["h200-gemm-staircase", "h200-vllm-kernels", "h200-vllm-serve"])
 def test_axe_finds_nothing_serious(
     name: str, in_browser: Ask, recorded_run_of: Callable[[str], Run]
 ) -> None:
