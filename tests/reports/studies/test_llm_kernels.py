@@ -10,7 +10,7 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Number, Section, Table, Text
-from nsight_prof.reports.page.frame import Places, told
+from nsight_prof.reports.page.frame import Places, sentence_values
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.studies.llm_kernels.agreement import PADDED, agreements
 from nsight_prof.reports.studies.llm_kernels.overview import steps
@@ -200,7 +200,10 @@ def test_what_a_user_would_not_expect_is_said(made: Cases, make_bench_run: MakeR
 
 def test_the_numbers_of_findings_lead_to_rows(made_section: Section) -> None:
     places = Places(made_section)
-    led = {f.rule: any(places.of(value, f) for value in told(f)) for f in made_section.findings}
+    led = {
+        f.rule: any(places.of(value, f) for value in sentence_values(f))
+        for f in made_section.findings
+    }
     assert not [rule for rule, leads in led.items() if not leads]
     rivals = rule(made_section, "prefill_attention").verdict.values["slower"]
     assert isinstance(rivals, list)

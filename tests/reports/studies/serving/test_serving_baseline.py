@@ -12,7 +12,7 @@ import pytest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Number, Section, Text
 from nsight_prof.reports.page.charts import LineFigure, TimelineFigure
-from nsight_prof.reports.page.frame import rests, told
+from nsight_prof.reports.page.frame import rests, sentence_values
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.render.gallery import bench_pictures
@@ -118,7 +118,10 @@ def test_every_question_has_its_answer(made: Section) -> None:
 
 def test_nothing_is_missing_in_a_finding(made: Section) -> None:
     numbers = [
-        v for one in made.findings for v in (*told(one), *rests(one)) if isinstance(v, Number)
+        v
+        for one in made.findings
+        for v in (*sentence_values(one), *rests(one))
+        if isinstance(v, Number)
     ]
     assert [n for n in numbers if n.value is None] == []
 
@@ -177,7 +180,10 @@ def test_without_roofs_and_telemetry_less_is_said_and_nothing_is_made_up(
     assert made.numbers["batch_law"] is None  # two batches are no sweep
     assert not any(isinstance(figure.chart, TimelineFigure) for figure in made.figures)
     numbers = [
-        v for one in made.findings for v in (*told(one), *rests(one)) if isinstance(v, Number)
+        v
+        for one in made.findings
+        for v in (*sentence_values(one), *rests(one))
+        if isinstance(v, Number)
     ]
     assert [n for n in numbers if n.value is None] == []
     assert "nan" not in section_markdown(made)

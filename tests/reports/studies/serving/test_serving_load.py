@@ -13,7 +13,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Evidence, Finding, Number, Section, Table, Text, Value
 from nsight_prof.reports.page.charts import LineFigure
 from nsight_prof.reports.page.frame import rests
-from nsight_prof.reports.page.frame import told as values
+from nsight_prof.reports.page.frame import sentence_values as values
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.serving.scaling_fit import Scaling
