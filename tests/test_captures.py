@@ -73,6 +73,14 @@ def test_every_recorded_run_becomes_a_report_without_a_gpu(replay: Replay, recor
         assert (run / "report" / link).is_file(), link
 
 
+def test_answers_of_a_model_are_replayed_with_the_pages_that_it_drew(replay: Replay) -> None:
+    run = replay("ocr-pages")
+    assert "## Predictions" in whole_report(run / "report")
+    told = table(run, "predictions")
+    for name in ("file", "picture"):
+        assert all((run / path).is_file() for path in told[name]), name
+
+
 @pytest.mark.parametrize("recorded", REPLAYED)
 def test_what_every_recorded_run_publishes_fits_its_schema(
     root: Path, replay: Replay, recorded: str

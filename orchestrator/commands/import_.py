@@ -49,7 +49,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Make a run directory from existing files of Nsight or the torch profiler, of any version.
+    """Make a run directory from files of Nsight or the torch profiler, of any version.
 
     A run holds one trace (.nsys-rep, its .sqlite export, the CSV of `nsys stats -r
     cuda_gpu_kern_sum`, or the chrome trace of torch.profiler), counters (.ncu-rep, or what

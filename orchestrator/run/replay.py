@@ -140,9 +140,10 @@ def recorded_capabilities(recorded: Manifest) -> Capabilities:
 
 
 def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
-    """Copy the files of a recorded step into `folder`, unpacked, and its record into `result`.
+    """Copy the files of a recorded step, and of folders in it, into `folder`, unpacked.
 
-    A report of nsys is left behind: its export is what is read, and it holds environments.
+    Its record goes into `result`. A report of nsys is left behind: its export is what is read, and
+    it holds environments.
 
     Raises:
         UsageError: that run has no such finished step.
@@ -150,14 +151,19 @@ def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
             leads out of that run.
     """
     record = _finished(source, name)
-    for path in sorted(source.step(record).iterdir()):
+    step = source.step(record)
+    for path in sorted(step.rglob("*")):
         if ".nsys-rep" in path.suffixes:
             continue
         source.inside(path)
+        if path.is_dir():
+            continue
+        copy = folder / path.relative_to(step)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".xz":
-            decompress(path, folder / path.stem)
+            decompress(path, copy.with_suffix(""))
         elif path.is_file():
-            shutil.copyfile(path, folder / path.name)
+            shutil.copyfile(path, copy)
     result.argv, result.exit_code = list(record.argv), record.exit_code
     result.warnings += record.warnings
 

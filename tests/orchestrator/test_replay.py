@@ -35,6 +35,23 @@ def test_a_recorded_run_goes_through_the_pipeline_without_any_tool(lab: Any, rec
     assert {str(step.state) for step in lab.manifest.steps} == {"done"}
 
 
+def test_folders_of_a_step_are_replayed_with_it(lab: Any, recorded: Path) -> None:
+    answers = recorded / "steps/1-trace/predictions"
+    answers.mkdir()
+    (answers / "page-1.json").write_text('{"text": "one"}')
+    (answers / "page-2.json.xz").write_bytes(lzma.compress(b'{"text": "two"}'))
+    lab.run(replay=recorded)
+    copied = sorted((lab.out / "steps/1-trace/predictions").iterdir())
+    assert [path.name for path in copied] == ["page-1.json", "page-2.json"]
+    assert [path.read_text() for path in copied] == ['{"text": "one"}', '{"text": "two"}']
+
+
+def test_a_folder_that_leads_out_of_the_record_is_refused(lab: Any, recorded: Path) -> None:
+    (recorded / "steps/1-trace/predictions").symlink_to(lab.folder, target_is_directory=True)
+    with pytest.raises(ArtifactUnreadable, match="does not lie inside of the run"):
+        lab.run(replay=recorded)
+
+
 def test_facts_of_the_machine_are_those_of_the_record(lab: Any, recorded: Any) -> None:
     lab.run(replay=recorded)
     manifest = lab.manifest
