@@ -181,7 +181,8 @@ def test_what_a_larger_batch_costs_is_of_one_basis(run: Path) -> None:
         else timed.drop_duplicates("batch").set_index("batch")["decode_step_s"]
     )
     large, small = ours[ours.index.max()], ours[8]
-    assert [e["value"]["value"] for e in larger["evidence"]] == [small, large]
+    values = [e["value"]["value"] for e in larger["evidence"] if e["value"]]
+    assert values[:2] == [small, large]
     assert larger["values"]["ratio"]["value"] == pytest.approx(large / small)
 
 

@@ -287,7 +287,7 @@ class Plan:
         if found is not None:
             self.notes.append(
                 "steps are moved and bounded by what other models that were served took beyond "
-                "such predictions (docs/accuracy.md)"
+                "such predictions (docs/accuracy.md of prof)"
             )
         return found
 

@@ -25,7 +25,8 @@ EXAMPLES = sorted((ROOT / "docs").glob("example*/**/*.md"))
 PROGRAMS = [
     name
     for name in REPLAYED
-    if "bench:" not in (ROOT / f"recipes/{name.removeprefix('h200-')}.yaml").read_text("utf-8")
+    if not {"bench:", "extends: vllm-serve"}
+    & set((ROOT / f"recipes/{name.removeprefix('h200-')}.yaml").read_text("utf-8").splitlines())
 ]
 ID = re.compile(r'<a id="([^"]+)"></a>')
 LINK = re.compile(r"\]\(([^)\s]+)\)")
