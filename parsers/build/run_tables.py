@@ -22,9 +22,7 @@ from nsight_prof.parsers.build.bench_tables import (
     with_fractions,
 )
 from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
-from nsight_prof.parsers.build.clocks import without_impossible_clocks
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
-from nsight_prof.parsers.build.ncu_only import gpus_of, kernels_of
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
@@ -40,6 +38,8 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join.counters import build_counters
 from nsight_prof.parsers.join.join import join
 from nsight_prof.parsers.join.ncu_files import JoinedFiles, NcuFile, join_files
+from nsight_prof.parsers.join.ncu_only import gpus_of, kernels_of
+from nsight_prof.parsers.metrics.clocks import without_impossible_clocks
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace

@@ -11,9 +11,9 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build import run_tables
 from nsight_prof.parsers.build.load import load_run
-from nsight_prof.parsers.build.ncu_only import chip_name
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import StepFailed
+from nsight_prof.parsers.join.ncu_only import chip_name
 from nsight_prof.parsers.run.directory import (
     Manifest,
     RunDir,

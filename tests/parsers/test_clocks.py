@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.build.clocks import without_impossible_clocks
+from nsight_prof.parsers.metrics.clocks import without_impossible_clocks
 
 
 def frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
