@@ -83,7 +83,7 @@ def on_prepared(w: torch.Tensor, size: int) -> torch.Tensor:
 
 if triton is not None:
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit
     def strided_sum(  # type: ignore[no-untyped-def]  # Triton compiles annotations too
         x_ptr, y_ptr, n, STRIDE: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
     ):
