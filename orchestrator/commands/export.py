@@ -11,7 +11,6 @@ from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run.directory import VARIANTS, check_one_run
 
 if TYPE_CHECKING:
     from nsight_prof.parsers.run.run import Run
@@ -67,15 +66,9 @@ def command(
       prof export runs/mine --format parquet --table launches -o launches.parquet
       prof export runs/mine --format llm-perf-opt -o reports
     """
-    from nsight_prof.parsers.build.load import load_run
+    from nsight_prof.orchestrator.report.run_tables import load_one_run
 
-    check_one_run(run)
-    loaded = load_run(run)
-    if loaded.manifest.variants:
-        raise UsageError(
-            f"{run} is a sweep of {len(loaded.manifest.variants)} runs",
-            f"export one of them: {run / VARIANTS / loaded.manifest.variants[0]}",
-        )
+    loaded = load_one_run(run, "export")
     files = (
         [_timeline(loaded, output, tables, quiet or as_json)]
         if form in TRACES

@@ -10,8 +10,6 @@ import click
 from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
-from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run
 
 if TYPE_CHECKING:
     from nsight_prof.reports.summary.plan import Plan, PlanStep
@@ -36,21 +34,11 @@ def command(run: Path, as_json: bool) -> None:
       prof plan runs/mine
       prof plan runs/mine --json | jq '.steps[] | [.do, .saves_ns, .after_ns]'
     """
-    from nsight_prof.orchestrator.system.run_lock import writing
-    from nsight_prof.parsers.build.load import load_run
-    from nsight_prof.parsers.build.refresh import refresh_tables
+    from nsight_prof.orchestrator.report.run_tables import load_one_run
     from nsight_prof.reports.profile.views import report_view
     from nsight_prof.reports.summary.plan import make_plan
 
-    check_one_run(run)
-    with writing(run):
-        refresh_tables(RunDir(run))
-    loaded = load_run(run)
-    if loaded.manifest.variants:
-        raise UsageError(
-            f"{run} is a sweep of {len(loaded.manifest.variants)} runs",
-            f"plan one of them: {run / VARIANTS / loaded.manifest.variants[0]}",
-        )
+    loaded = load_one_run(run, "plan", refresh=True)
     plan = make_plan(report_view(loaded))
     if as_json:
         shared_options.say_json(as_data(run, plan))

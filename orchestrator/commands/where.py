@@ -12,7 +12,6 @@ from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run
 
 if TYPE_CHECKING:
     from nsight_prof.parsers.run.run import Run
@@ -52,19 +51,9 @@ def command(run: Path, kernel: int | None, nvtx_range: str | None, as_json: bool
       prof where runs/mine --kernel 1
       prof where runs/mine --range decode --json | jq '.host[] | [.file, .line, .share]'
     """
-    from nsight_prof.orchestrator.system.run_lock import writing
-    from nsight_prof.parsers.build.load import load_run
-    from nsight_prof.parsers.build.refresh import refresh_tables
+    from nsight_prof.orchestrator.report.run_tables import load_one_run
 
-    check_one_run(run)
-    with writing(run):
-        refresh_tables(RunDir(run))
-    loaded = load_run(run)
-    if loaded.manifest.variants:
-        raise UsageError(
-            f"{run} is a sweep of {len(loaded.manifest.variants)} runs",
-            f"ask for one of them: {run / VARIANTS / loaded.manifest.variants[0]}",
-        )
+    loaded = load_one_run(run, "ask for", refresh=True)
     data = as_data(loaded, kernel, nvtx_range)
     if as_json:
         shared_options.say_json(data)

@@ -1,13 +1,17 @@
-"""Makes the tables of a run where they are not there."""
+"""Makes the tables of a run where they are not there, and opens one run."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nsight_prof.orchestrator.system.run_lock import writing
-from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.run.artifacts import check_artifacts
 from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run, read_manifest
+
+if TYPE_CHECKING:
+    from nsight_prof.parsers.run.run import Run
 
 
 def ensure_tables(path: Path) -> None:
@@ -21,6 +25,28 @@ def ensure_tables(path: Path) -> None:
             with writing(run.path):
                 check_artifacts(run)
                 build_tables(run)
+
+
+def load_one_run(path: Path, action: str, *, refresh: bool = False) -> Run:
+    """Load a run that is no sweep; with `refresh`, after its tables are made where they are stale.
+
+    Raises:
+        UsageError: it is a sweep; the hint says to do `action` ("plan") with one of its runs.
+    """
+    from nsight_prof.parsers.build.load import load_run
+    from nsight_prof.parsers.build.refresh import refresh_tables
+
+    check_one_run(path)
+    if refresh:
+        with writing(path):
+            refresh_tables(RunDir(path))
+    run = load_run(path)
+    if run.manifest.variants:
+        raise UsageError(
+            f"{path} is a sweep of {len(run.manifest.variants)} runs",
+            f"{action} one of them: {path / VARIANTS / run.manifest.variants[0]}",
+        )
+    return run
 
 
 def _are_of_now(run: RunDir) -> bool:

@@ -72,20 +72,20 @@ def open_source(nvml: Any = None) -> Source:
 
 
 def _by_nvml(nvml: Any, device: int, handle: Any) -> Sample:
-    def told(call: str, *arguments: Any) -> Any:
+    def answer(call: str, *arguments: Any) -> Any:
         try:
             return getattr(nvml, f"nvmlDevice{call}")(handle, *arguments)
         except Exception:  # NVMLError, and what a module of another version lacks
             return None
 
     def scaled(call: str, factor: float, *arguments: Any) -> float | None:
-        found = told(call, *arguments)
+        found = answer(call, *arguments)
         return None if found is None else float(found) * factor
 
-    use, memory = told("GetUtilizationRates"), told("GetMemoryInfo")
-    bits = told("GetCurrentClocksEventReasons")
+    use, memory = answer("GetUtilizationRates"), answer("GetMemoryInfo")
+    bits = answer("GetCurrentClocksEventReasons")
     if bits is None:
-        bits = told("GetCurrentClocksThrottleReasons")
+        bits = answer("GetCurrentClocksThrottleReasons")
     return {
         "utc_ns": time.time_ns(),
         "device": device,

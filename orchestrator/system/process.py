@@ -86,7 +86,7 @@ class Answer:
 
 
 def run(command: Command, waits: Callable[[float], None] | None = None) -> Finished:
-    """Run `command` to its end; `waits` is called a few times a second with the elapsed seconds.
+    """Run `command` to its end; `waits` is called a few times per second with the elapsed seconds.
 
     Ctrl-C ends the whole process group before KeyboardInterrupt goes on; a second Ctrl-C kills it
     at once.
@@ -120,7 +120,7 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
 def run_attached(argv: Sequence[str], waits: Callable[[], None]) -> int:
     """Run a program on prof's own stdin, stdout and stderr; return its exit code, as a shell does.
 
-    `waits` is called a few times a second; what it raises ends the program. SIGPIPE is ignored in
+    `waits` is called a few times per second; what it raises ends the program. SIGPIPE is ignored in
     the program: whoever read its output may be gone.
 
     Raises:

@@ -188,7 +188,7 @@ def _environment(pid: int) -> bytes:
 def _read(pid: int, name: str) -> bytes:
     """Return what /proc has of a process; nothing where it has ended or is somebody else's."""
     try:
-        # All processes of the machine are read many times a run: a Path each would take as long.
+        # All processes of the machine are read many times per run: a Path each would take as long.
         with open(f"{PROC}/{pid}/{name}", "rb", buffering=0) as stream:
             return stream.readall()
     except OSError:

@@ -23,7 +23,7 @@ class Progress(Protocol):
         """
 
     def waits(self, step: str, seconds: float) -> None:
-        """Say a few times a second that the step still waits, `seconds` after its start."""
+        """Say a few times per second that the step still waits, `seconds` after its start."""
 
     def finished(self, step: str, state: StepState, note: str) -> None:
         """Say how a step ended; `note` is the reason where it did not end as done."""

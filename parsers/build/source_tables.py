@@ -60,19 +60,19 @@ def _kernels(
     names = launches["mangled_name"].fillna(launches["name"])
     profiled = {str(name): list(group) for name, group in launches["profile"].groupby(names)}
     keys = dict(zip(joins["profile"], joins["kernel_id"], strict=True))
-    seen: Counter[str] = Counter(page.function for page in pages)
+    pages_of: Counter[str] = Counter(page.function for page in pages)
     found: dict[str, SourceOfKernel] = {}
     at: Counter[str] = Counter()
     for page in pages:
         profiles = profiled.get(page.function, [])
-        if len(profiles) != seen[page.function]:
+        if len(profiles) != pages_of[page.function]:
             continue
         key = keys.get(profiles[at[page.function]])
         at[page.function] += 1
         if key is not None and not pd.isna(key):
             found.setdefault(str(key), page)
     for function in {page.function for page in pages}:
-        if len(profiled.get(function, [])) != seen[function]:
+        if len(profiled.get(function, [])) != pages_of[function]:
             gaps.add(LINES, f"{path.name} is of other launches of {function} than the counters")
     return list(found.items())
 

@@ -84,7 +84,7 @@ class NsysTrace:
 
     @of_file
     def kernels(self, *, with_stages: bool = True) -> pd.DataFrame:
-        """One row a kernel: mangled name x grid x block (table `kernels`), most GPU time first.
+        """One row per kernel: mangled name x grid x block (table `kernels`), most GPU time first.
 
         Stages cost reading all NVTX ranges; without them the column `stage` is empty.
         """
@@ -105,7 +105,7 @@ class NsysTrace:
 
     @of_file
     def launches(self) -> pd.DataFrame:
-        """One row a launch, ordered by start (table `launches`). Long traces: `write_launches`."""
+        """One row per launch, by start (table `launches`). Long traces: `write_launches`."""
         size = len(self._work.kernels.start)
         return next(launch_frames(self._work, size))
 

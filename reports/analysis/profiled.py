@@ -1,4 +1,4 @@
-"""Joins what the trace and the counters say of each kernel into one row a kernel."""
+"""Joins what the trace and the counters say of each kernel into one row per kernel."""
 
 from __future__ import annotations
 

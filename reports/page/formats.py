@@ -84,7 +84,7 @@ def data_size(value_bytes: Any) -> str:
 
 
 def byte_rate(value: Any) -> str:
-    """Return bytes a second as "3.21 TB/s"."""
+    """Return bytes per second as "3.21 TB/s"."""
     return _scaled(value, units.SI, "B/s")
 
 

@@ -1,4 +1,4 @@
-"""Plots with one row a kernel: number and name at the left, a strip of drawing, text at the right.
+"""Plots with one row per kernel: number and name at the left, a drawing, text at the right.
 
 The rows, in pixels from the top, are shared by the time, occupancy, throughput and stall plots.
 """

@@ -50,14 +50,14 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     named = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not named:
         return finding
-    told = Text(
+    verdict = Text(
         "{verdict} The host is then in {places} ({n} sample of its stacks).",
         "{verdict} The host is then in {places} ({n} samples of its stacks).",
         verdict=finding.verdict,
         places=[_host_place(line) for line in named],
         n=sum(line.samples for line in lines),
     )
-    return replace(finding, verdict=told, evidence=_evidence(finding, named, SAMPLES))
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, named, SAMPLES))
 
 
 def _host_place(line: HostLine) -> Text:
@@ -75,14 +75,14 @@ def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
     named = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not named:
         return finding
-    told = Text(
+    verdict = Text(
         "{verdict} Its warps stand at {places} ({n} sample).",
         "{verdict} Its warps stand at {places} ({n} samples).",
         verdict=finding.verdict,
         places=[_kernel_place(line) for line in named],
         n=sum(line.samples for line in lines),
     )
-    return replace(finding, verdict=told, evidence=_evidence(finding, named, STALLS))
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, named, STALLS))
 
 
 def _kernel_place(line: KernelLine) -> Text:
