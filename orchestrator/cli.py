@@ -38,7 +38,11 @@ COMMANDS = {
     "run": "Profile a program: nsys, top kernels, ncu, tables, report.",
     "top-kernels": "Rank the kernels of a trace and write a selection file.",
 }
-MODULES = {"import": "import_", "top-kernels": "top_kernels"}
+MODULES = {
+    "import": "import_",
+    "top-kernels": "top_kernels",
+    **{name: f"recipes.{name}" for name in ("assets", "init", "recipe")},
+}
 LONGEST_NAME = 300
 REMEDIES = {
     errno.ENOSPC: "free some space, or choose another folder with --out; a run is continued with "

@@ -10,8 +10,8 @@ import click
 from click.core import ParameterSource
 
 from nsight_prof.orchestrator.commands import shared_options
-from nsight_prof.orchestrator.commands.report import as_data
 from nsight_prof.orchestrator.predict.plan_file import Planned
+from nsight_prof.orchestrator.report.outcome import as_data
 from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError

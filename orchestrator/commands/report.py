@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from nsight_prof.orchestrator.commands import shared_options
+from nsight_prof.orchestrator.report.outcome import as_data, show_report
 from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import ProfError, UsageError
@@ -157,26 +158,6 @@ def _watched(run: Path, quiet: bool) -> Iterator[Display]:
             yield display
     finally:
         display.close()
-
-
-def show_report(findings: Sequence[str], report: Path) -> None:
-    """Print the three findings that matter and where the report is."""
-    for number, finding in enumerate(findings[:3], 1):
-        say(f"{number}. {finding}")
-    if findings:
-        say("")
-    say(f"report: {report}")
-
-
-def as_data(run: Path, findings: Sequence[str], report: Path | None) -> dict[str, Any]:
-    """Return what was made, for --json: paths as text, null for what is not there."""
-    metrics = None if report is None else report.with_name("metrics.json")
-    return {
-        "run": str(run),
-        "report": None if report is None else str(report),
-        "metrics": str(metrics) if metrics is not None and metrics.is_file() else None,
-        "findings": list(findings),
-    }
 
 
 def _attach(run: RunDir, roofs: Path) -> None:

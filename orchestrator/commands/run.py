@@ -172,7 +172,7 @@ def _run(recipe: Recipe, asked: Asked, quiet: bool) -> RunOutcome:
 
 def _show(outcome: RunOutcome, as_json: bool, quiet: bool) -> None:
     """Print the findings and where the report is; what failed on the way goes to stderr."""
-    from nsight_prof.orchestrator.commands.report import as_data, show_report
+    from nsight_prof.orchestrator.report.outcome import as_data, show_report
     from nsight_prof.orchestrator.run.journal import resume
 
     if as_json:

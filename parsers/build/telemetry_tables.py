@@ -9,7 +9,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.parsers.nsys.trace import open_trace
+from nsight_prof.parsers.nsys.sqlite.identity import trace_start
 from nsight_prof.parsers.run.directory import RunDir
 
 SAMPLES = "nvml.csv"
@@ -32,12 +32,8 @@ def telemetry_frame(run: RunDir, of_target: pd.DataFrame, gaps: Gaps) -> pd.Data
 
 
 def _trace_start(run: RunDir) -> int | None:
-    """When the clock of the trace was 0, UTC in ns; None where the trace does not tell."""
     path = run.artifact("trace", "trace.sqlite")
-    if path is None:
-        return None
-    with open_trace(path) as trace:
-        return trace.started_ns()
+    return None if path is None else trace_start(path)
 
 
 def _read(path: Path, step: str, trace_start_ns: int | None) -> pd.DataFrame:

@@ -18,9 +18,8 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.join.join import plain_name
-from nsight_prof.parsers.ncu.capture import LAUNCH_DTYPES, PAGES, NcuCapture
+from nsight_prof.parsers.ncu.capture import DURATION, LAUNCH_DTYPES, PAGES, NcuCapture
 
-DURATION = "gpu__time_duration.sum"
 SAME_DURATION = 0.01
 """Relative difference up to which two durations are one that was printed with three digits."""
 GPU_NAME = "device__attribute_display_name"

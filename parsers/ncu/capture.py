@@ -35,6 +35,7 @@ LAUNCH_DTYPES = {
     "result": "Int64",
     "file": "Int64",
 }
+DURATION = "gpu__time_duration.sum"
 PAGES = ("report", "raw", "details", "text")
 """What a file of ncu may be, the most precise first."""
 METRIC_DTYPES = {

@@ -25,7 +25,7 @@ from nsight_prof.parsers.nsys.rows.timeline import read_operations
 from nsight_prof.parsers.nsys.sqlite import schema
 from nsight_prof.parsers.nsys.sqlite.codes import statistics
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
-from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity, session_start
+from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity
 from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
 from nsight_prof.parsers.nsys.stages.host_lines import host_lines, why_no_lines
 from nsight_prof.parsers.nsys.stages.idle_gaps import idle_gaps
@@ -71,11 +71,6 @@ class NsysTrace:
     def identity(self) -> Identity:
         """Host, time, processes and devices of the trace."""
         return read_identity(self._db)
-
-    @of_file
-    def started_ns(self) -> int | None:
-        """When the clock of the trace was 0, UTC in ns; None where it does not tell."""
-        return session_start(self._db)
 
     @of_file
     def gpus(self) -> pd.DataFrame:

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.metrics.catalogue import Catalogue, Roof, catalogue
+from nsight_prof.parsers.ncu.capture import DURATION
 from nsight_prof.parsers.roofs.confirm import verdict_name
 from nsight_prof.parsers.tables import check, tables
 
 SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
 L2_CLOCK = "lts__cycles_elapsed.avg.per_second"
-DURATION = "gpu__time_duration.sum"
 TENSOR_ACTIVE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 LEVELS = ("dram", "l2", "l1", "shared")
 PIPES = ("tensor", "fp64", "fp32", "fp16")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.parsers.join.ncu_files import DURATION
+from nsight_prof.parsers.ncu.capture import DURATION
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 

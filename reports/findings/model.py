@@ -10,6 +10,13 @@ from nsight_prof.reports import page
 from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
 from nsight_prof.reports.page.section import Confidence
 
+CAUSE_OF = {
+    "sync_stalls": ("launch_bound",),
+    "allocation_stalls": ("launch_bound", "sync_stalls"),
+}
+"""Rules that tell of the cause of what others tell of: a host that waits for results in every step
+cannot run ahead, however fast it launches."""
+
 
 def verbatim(words: str) -> Text:
     """Return a finished English sentence as a text, of producers that do not make texts yet."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsight_prof.reports.profile.layout import Layout
+from nsight_prof.reports.page.layout import Layout
 from nsight_prof.reports.profile.provenance import Provenance
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.reports.analysis.evidence import threshold
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import CAUSE_OF, Finding
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
-from nsight_prof.reports.verdicts.ranking import CAUSE_OF
 
 OF_IDLE = ("idle", "idle_outside")
 """Keys of findings about time in which the GPU has nothing to do."""

@@ -12,19 +12,13 @@ from itertools import count
 
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import CAUSE_OF, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.lines import located
 
-CAUSE_OF = {
-    "sync_stalls": ("launch_bound",),
-    "allocation_stalls": ("launch_bound", "sync_stalls"),
-}
-"""Rules that tell of the cause of what others tell of: a host that waits for results in every step
-cannot run ahead, however fast it launches."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 

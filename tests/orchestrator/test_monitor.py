@@ -19,6 +19,7 @@ from nsight_prof.orchestrator.run.cooling import wait_until_cool
 from nsight_prof.orchestrator.system import monitor
 from nsight_prof.orchestrator.system.monitor import open_source, sampled, samples
 from nsight_prof.parsers.errors import RecipeError, ToolMissing
+from nsight_prof.parsers.nsys.sqlite.identity import trace_start
 from nsight_prof.parsers.nsys.trace import open_trace
 
 SMI = """#!/bin/sh
@@ -156,8 +157,8 @@ def test_samples_of_a_trace_stand_in_tables_report_and_timeline(root: Path, tmp_
     trace = root / "captures" / "h200-known-gemm" / "steps" / "1-trace" / "trace.sqlite.xz"
     run = import_files([trace], tmp_path / "run").path
     with open_trace(trace) as opened:
-        started = opened.started_ns()
         first, last = opened.identity().begin_ns, opened.identity().end_ns
+    started = trace_start(trace)
     assert started is not None
     assert first is not None
     assert last is not None

@@ -12,7 +12,6 @@ from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import is_mixed
-from nsight_prof.reports.analysis.shortest_launch import shortest_launch
 from nsight_prof.reports.findings.kernels.evidence import ISSUED
 from nsight_prof.reports.findings.kernels.findings import (
     abstentions,
@@ -21,6 +20,7 @@ from nsight_prof.reports.findings.kernels.findings import (
 )
 from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.shortest_launch import shortest_launch
 from nsight_prof.reports.page import Evidence
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import amount, english, unit, where

@@ -11,13 +11,13 @@ import pandas as pd
 from nsight_prof.parsers.build.bound import WHERE as COLUMNS
 from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.reports.analysis.shortest_launch import Floor
 from nsight_prof.reports.findings.kernels.fact import Condition, Context, Fact, Facts, cell
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
 from nsight_prof.reports.findings.kernels.occupancy import limiters
 from nsight_prof.reports.findings.kernels.roofs import DOUBT_SOURCE, FULL, RESOURCES
 from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, Kernel, Rule
 from nsight_prof.reports.findings.kernels.rules import RULES
+from nsight_prof.reports.findings.shortest_launch import Floor
 from nsight_prof.reports.page import Evidence, Number, Text
 
 SAME = 0.05

@@ -13,7 +13,6 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
-from nsight_prof.reports.analysis.shortest_launch import Floor
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import is_near, judge
@@ -29,6 +28,7 @@ from nsight_prof.reports.findings.kernels.roofs import (
 )
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES, STALLS
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.shortest_launch import Floor
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
 
 BACKENDS = ("slow_backend", "older_backend")

@@ -11,7 +11,6 @@ from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.needs import needs
 from nsight_prof.reports.analysis.profiled import profiled, sm_count
-from nsight_prof.reports.analysis.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.findings.kernels.causes import (
     MIN_GAIN,
     Cause,
@@ -23,6 +22,7 @@ from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.measure import resource_use
 from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT
+from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 
 SHORT_NS = 20_000.0

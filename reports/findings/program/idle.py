@@ -250,7 +250,9 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
     saved = min(max(0.0, lost - remaining), number(program_idle.value))
     gain = Number(saved / number(program_wall.value), "fraction")
     diagnosis = ALLOCATION_STALLS if rule is HOST_BOUND and _allocates(gaps) else rule
-    steps = queued_steps(run, stage) if rule is LAUNCH_BOUND else None
+    steps = (
+        queued_steps(run, "" if stage.is_capture else stage.name) if rule is LAUNCH_BOUND else None
+    )
     return diagnosis.finding(
         key="idle",
         stage=stage.name,

@@ -7,7 +7,6 @@ import pandas as pd
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time, sm_count
-from nsight_prof.reports.analysis.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import Short, Tiny, short_kernels
 from nsight_prof.reports.findings.kernels.measure import blocks
@@ -19,6 +18,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
+from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 
 SMALL_KERNELS = Rule(

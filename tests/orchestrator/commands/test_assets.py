@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nsight_prof.orchestrator.commands.assets import command
+from nsight_prof.orchestrator.commands.recipes.assets import command
 
 
 def assets(*words: str) -> Result:

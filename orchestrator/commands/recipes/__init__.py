@@ -1,0 +1,1 @@
+"""The commands about recipes: list, show, check, start one, and what they need."""
