@@ -206,7 +206,7 @@ def _kernel_text(row: dict[str, Any]) -> str:
     stall = f", most for {row['stall']}" if row["stall"] else ""
     excess, sectors = row["excessive_sectors"], row["sectors"]
     wide = (
-        f", {100 * excess / sectors:.0f} % of {sectors:,} sectors excessive"
+        f", {100 * excess / sectors:.0f} % of {sectors:,.0f} sectors excessive"
         if sectors and excess is not None
         else ""
     )
