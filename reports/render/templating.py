@@ -9,18 +9,23 @@ in its catalogues; scripts/messages.py finds it.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.whole_file import whole_file
 from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim, formats
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.writer import InMarkdown, Writer, punctuated
@@ -32,6 +37,13 @@ PAGE_VALUES = (Text, Number, Interval, Name, Verbatim)
 """What `Writer` makes words of, wherever a template writes it."""
 BUNDLED = "prof"
 """Prefix of the bundled templates for a template of the user's that builds on one of them."""
+# Not optimized: what stands in compiled templates is then the same in all languages.
+SYNTAX = {
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+    "optimized": False,
+}
 FAULTS = (
     *(jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError),
     *(ArithmeticError, RecursionError),
@@ -82,6 +94,37 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
 
+class _Compiled(jinja2.BytecodeCache):
+    """Keeps the bundled templates compiled, in the folder where Python keeps compiled modules.
+
+    Those of a user are compiled each time; where the folder cannot be written, all are.
+    """
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        """Return the path of the compiled template, or "" for one that is not kept."""
+        path = templates_folder() / name
+        return importlib.util.cache_from_source(path) if filename == str(path) else ""
+
+    def get_source_checksum(self, source: str) -> str:
+        """Return the hash of all that the compiled template depends on."""
+        return super().get_source_checksum(f"{jinja2.__version__} {SYNTAX} {source}")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Read a compiled template, if there is one."""
+        with suppress(OSError):
+            bucket.bytecode_from_string(Path(bucket.key).read_bytes())
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Write a compiled template, unless Python may not write such files."""
+        if not bucket.key or sys.dont_write_bytecode:
+            return
+        path = Path(bucket.key)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as partial_:
+                partial_.write_bytes(bucket.bytecode_to_string())
+
+
 @lru_cache(maxsize=8)
 def _environment(
     folder: Path, custom: Path | None, finalize: Callable[[Any], Any] | None, language: str
@@ -94,13 +137,18 @@ def _environment(
     loaders: list[jinja2.BaseLoader] = [bundled, jinja2.PrefixLoader({BUNDLED: bundled})]
     if custom is not None:
         loaders.insert(0, jinja2.FileSystemLoader(custom))
+    written = finalize or partial(_finalize, Writer(language, InMarkdown()))
+
+    @jinja2.pass_context  # or constants would be written when the template is compiled
+    def write_at_runtime(_context: jinja2.runtime.Context, value: Any) -> Any:
+        return written(value)
+
     environment = _Sandbox(
         loader=jinja2.ChoiceLoader(loaders),
         undefined=Absent,
-        finalize=finalize or partial(_finalize, Writer(language, InMarkdown())),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+        finalize=write_at_runtime,
+        bytecode_cache=_Compiled(),
+        **SYNTAX,
     )
     environment.filters.update(FILTERS)
     unmarked = Writer(language)

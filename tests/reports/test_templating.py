@@ -1,5 +1,6 @@
 """Templates of a user: single ones take the place of bundled ones, faults name their place."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.render import report as rendering
+from nsight_prof.reports.render import templating
 from nsight_prof.reports.render.report import render_report
 from nsight_prof.reports.render.style import Style, style_of, templates_folder
 from nsight_prof.reports.render.templating import render
@@ -129,6 +131,28 @@ def test_a_fault_of_a_bundled_template_does_not_show_where_prof_lies(
     with pytest.raises(ArtifactUnreadable) as caught:
         render("x.md.j2", {})
     assert caught.value.message == "template x.md.j2, line 1: 'nothing' is undefined"
+
+
+def test_bundled_templates_are_kept_compiled_for_all_languages_and_those_of_users_are_not(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = write(tmp_path / "own", "kernels.md.j2", "{{ 'mine' }}\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def rendered(cache: str, language: str) -> str:
+        monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / cache))
+        templating._environment.cache_clear()
+        folder = render_report(run, Style(own, (language,))).folder
+        return (folder / f"report.{language}.md").read_text("utf-8")
+
+    alone = rendered("of ko", "ko")
+    rendered("shared", "zh")
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "shared").rglob("*.pyc")}
+    assert rendered("shared", "ko") == alone
+    assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "shared").rglob("*.pyc")}
+    names = {path.name.partition(".")[0] for path in kept}
+    assert "report" in names
+    assert "kernels" not in names
 
 
 def test_every_bundled_template_can_be_replaced_by_its_copy(run: Run, tmp_path: Path) -> None:
