@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from nsight_prof.reports.page.charts import Chart
@@ -71,6 +72,11 @@ class Table(Generic[Row]):
 
     def cells(self) -> list[list[Value | None]]:
         """Return all cells, row by row."""
+        return self._cells
+
+    @cached_property
+    def _cells(self) -> list[list[Value | None]]:
+        # Each page in each language asks for them several times.
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def is_numeric(self, column: int) -> bool:

@@ -109,6 +109,10 @@ class Point(ServingPoint):
         """Return how many values a latency has: one per request, or one per gap between tokens."""
         if name != "itl":
             return count(self.row["requests"]) or 0
+        return self._token_gaps
+
+    @cached_property
+    def _token_gaps(self) -> int:
         recorded = (request["token_times_s"] for request in self.requests)
         return sum(max(0, len(json.loads(times)) - 1) for times in recorded if text(times))
 
