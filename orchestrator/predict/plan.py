@@ -324,6 +324,7 @@ class Plan:
                 decode_s=math.nan if trace.is_slice else host * shard.layers / trace.shape.layers,
                 gap_decode_s=trace.gap(DECODE, shard.layers),
                 gap_prefill_s=trace.gap(PREFILL, shard.layers),
+                issue_s=trace.issue_s(shard.layers) if trace.is_slice else math.nan,
             )
         found = [source.table("measured_roofs") for source in self.sources]
         roofs = [row for table in found for row in records(table)]

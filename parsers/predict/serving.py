@@ -34,8 +34,15 @@ CONTEXT_STEP = 16
 """Contexts of decode are rounded to this many tokens: one block of the KV cache."""
 HOST_BOUND = 0.25
 """Part of a time to first token that the GPU does not explain, from which on the host decides."""
-LOADING_TOKENS = 1024
-"""Tokens of a step from which on its products keep the Tensor Cores busy, and heat the GPU."""
+LOADING_TOKENS = 400
+"""Tokens of a step from which on its products keep the Tensor Cores busy, and heat the GPU: twice
+the FLOP per byte at which both roofs of an H200 meet."""
+SUSTAINED = 1.7
+"""What the power limit costs a server, over what it costs prompts of less than a second: seconds of
+load, of two recorded servers (H200), have lower clocks than a slice shows."""
+ISSUE_SPREAD = (1.0, 0.7, 1.3)
+"""Value and bounds of the time in which a server's host issues a step: of two recorded servers it
+changed so from load to load."""
 FEW = 8
 """Requests that come at once; to take more of them in delays the first token by itself."""
 GPU_BOUND = 0.1
@@ -61,7 +68,8 @@ class Host:
     until the server has passed a single request on to the engine, of which its event loop is busy
     for `request_s`; with each token that it sends it is for `token_s`.
     `untraced`: what a step that generates takes the GPU without the profiler, over what its traced
-    kernels and gaps sum to.
+    kernels and gaps sum to. `issue_s`: in which the host of a server, which has more to do than to
+    issue kernels, issues a step with prompts outside of CUDA graphs.
     """
 
     overhead_s: float = math.nan
@@ -74,6 +82,7 @@ class Host:
     untraced: float = 1.0
     request_s: float = math.nan
     token_s: float = math.nan
+    issue_s: float = math.nan
 
     def front_end(self) -> FrontEnd[_Live]:
         """Return the server; what is not known takes no time."""
@@ -143,7 +152,7 @@ class Predictor:
     power: Power = Power()
     correction: Correction | None = None
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
-    _steps: dict[Step, Seconds] = field(default_factory=dict, init=False, repr=False)
+    _kernels: dict[Step, Seconds] = field(default_factory=dict, init=False, repr=False)
 
     def _estimate(self, operator: Operator) -> Estimate:
         if operator not in self._estimates:
@@ -161,35 +170,53 @@ class Predictor:
         gap, host = self._around(step, rows)
         return StepTime(step, rows, tuple(breakdown), gap, host, self.seconds(step))
 
-    def seconds(self, step: Step, loaded_s: float = 0.0, *, server: bool = False) -> Seconds:
-        """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds.
-
-        Of a `server`, whose loads are in no residuals, the bounds are those of the operators.
-        """
-        found = self._at_full_clock(step)
+    def seconds(self, step: Step, loaded_s: float = 0.0) -> Seconds:
+        """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
+        host = _known(self._around(step, self.engine.rows(step))[1])
+        found = Seconds(*(max(value, host) for value in self._gpu(step)))
         if self.correction is not None:
-            factors = self.correction.of(step)
-            values = found if server else (found.value,) * 3
-            moved = (factors.value,) * 3 if server else factors
-            found = Seconds(*(value * factor for value, factor in zip(values, moved, strict=True)))
+            found = Seconds(*(found.value * factor for factor in self.correction.of(step)))
+        return self._stretched(step, found, self.power, loaded_s)
+
+    def served(self, step: Step, loaded_s: float = 0.0) -> Seconds:
+        """Return how long a step of a server takes the GPU, however long its host does.
+
+        Loads of servers are in no residuals: the bounds are those of the operators.
+        """
+        found = self._gpu(step)
+        if self.correction is not None:
+            factor = self.correction.of(step).value
+            found = Seconds(*(value * factor for value in found))
+        slowdown = 1 + SUSTAINED * (self.power.slowdown - 1)
+        return self._stretched(step, found, self.power._replace(slowdown=slowdown), loaded_s)
+
+    def issued(self, step: Step) -> Seconds:
+        """Return how long the host of a server takes to issue a step."""
+        rows = self.engine.rows(step)
+        beyond = step.prefill and not rows
+        host = _known(self.host.issue_s if beyond else self._around(step, rows)[1])
+        return Seconds(*(host * part for part in ISSUE_SPREAD))
+
+    @staticmethod
+    def _stretched(step: Step, found: Seconds, power: Power, loaded_s: float) -> Seconds:
         if step.tokens < LOADING_TOKENS:
             return found
-        return Seconds(*(self.power.stretched(value, loaded_s) for value in found))
+        return Seconds(*(power.stretched(value, loaded_s) for value in found))
 
-    def _at_full_clock(self, step: Step) -> Seconds:
+    def _gpu(self, step: Step) -> Seconds:
+        """Return what the kernels of a step and the gaps between them take at full clock."""
         context = max(1, round(step.context / CONTEXT_STEP)) * CONTEXT_STEP if step.decode else 0
         step = Step(step.prefill, step.decode, context)
-        if step not in self._steps:
+        if step not in self._kernels:
             rows = self.engine.rows(step)
-            gap, host = (_known(value) for value in self._around(step, rows))
-            gpu = [gap, gap, gap]
+            gpu = [_known(self._around(step, rows)[0])] * 3
             for item in operators(self.shape, step, rows):
                 found = self._estimate(item)
                 for index, value in enumerate((found.seconds, found.low, found.high)):
                     gpu[index] += item.calls * value
             scale = 1.0 if step.prefill else self.host.untraced
-            self._steps[step] = Seconds(*(max(value * scale, host) for value in gpu))
-        return self._steps[step]
+            self._kernels[step] = Seconds(*(value * scale for value in gpu))
+        return self._kernels[step]
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
         """Return gap and least time of the host of a step."""
@@ -236,6 +263,14 @@ class _Live:
         return self.prompt + self.generated
 
 
+class Tokens(NamedTuple):
+    """The tokens of a step: how many, and whose first or last one is among them."""
+
+    number: int
+    firsts: Sequence[_Live]
+    lasts: Sequence[_Live]
+
+
 @dataclass
 class Queue:
     """Requests as an engine has them: to come, waiting for a place in a step, and generating.
@@ -265,22 +300,19 @@ class Queue:
         came = now if self.clients else request.arrival_s
         self.front.receive(_Live(came, request.prompt, request.output), came)
 
-    def admit(self, now: float, scheduled: float) -> float:
-        """Let requests in for the step that begins at `now`; return when it begins.
+    def admit(self, now: float, *, idle: bool) -> float:
+        """Let in the requests that are there at `now`; return when the next step is made.
 
-        vLLM schedules a step while the one before runs: only requests that were there at
-        `scheduled` take part. An idle engine waits for the next request; where none comes any
-        more, all tokens are sent.
+        An `idle` engine waits for the next request; where none comes any more, all tokens are sent.
         """
         while self.front.next_s <= now:
             self._turn()
-        if not self.waiting and not self.running:
+        if idle and not self.waiting and not self.running:
             while not self.arriving and self.front.next_s < math.inf:
                 self._turn()
             if self.arriving:
                 now = max(now, self.arriving[0][0])
-                scheduled = max(scheduled, self.arriving[0][0])
-        while self.arriving and self.arriving[0][0] <= scheduled:
+        while self.arriving and self.arriving[0][0] <= now:
             self.waiting.append(self.arriving.popleft()[1])
         return now
 
@@ -327,8 +359,8 @@ class Queue:
         context = sum(live.tokens_needed for live in self.running) / count if count else 0.0
         return chunks, Step(tuple((new, live.done) for live, new in chunks), count, context)
 
-    def advance(self, chunks: list[tuple[_Live, int]], now: float) -> None:
-        """Do a step that ends at `now`, and hand its tokens to the server."""
+    def advance(self, chunks: list[tuple[_Live, int]]) -> Tokens:
+        """Do a step; return the tokens that it gives."""
         generating, self.running = self.running, []
         firsts: list[_Live] = []
         lasts: list[_Live] = []
@@ -342,38 +374,55 @@ class Queue:
         for live in generating:
             live.generated += 1
             (self.running if live.generated < live.output else lasts).append(live)
-        self.front.send(now, len(generating), firsts, lasts)
+        return Tokens(len(generating), firsts, lasts)
 
 
-def simulate(seconds: Callable[[Step, float], float], queue: Queue) -> list[Served]:
+def at_once(_: Step) -> float:
+    """Return the seconds of a host that needs none."""
+    return 0.0
+
+
+def simulate(
+    seconds: Callable[[Step, float], float],
+    queue: Queue,
+    issued: Callable[[Step], float] = at_once,
+) -> list[Served]:
     """Return how the requests of `queue` are served.
 
-    `seconds` gives the time of a step after so many seconds of prompts; other steps and idle time
-    cool the GPU as long as these heat it.
+    `seconds` gives the time of a step on the GPU after so many seconds of prompts; other steps and
+    idle time cool it as long as these heat it. `issued`: in which the host issues its kernels.
 
-    Raises:
-        UsageError: a request alone needs more KV cache than there is.
+    The host is vLLM 0.20's loop with asynchronous scheduling (`EngineCore.step_with_batch_queue`):
+    it schedules and issues a step while the GPU computes the one before, and only then sends the
+    tokens of that one. So a step that is long to issue holds the tokens of another back.
     """
-    now, scheduled, loaded = 0.0, 0.0, 0.0
+    host_s = gpu_s = loaded = 0.0
+    on_gpu: deque[tuple[float, Tokens]] = deque()
     while True:
-        ended = now
-        now = queue.admit(now, scheduled)
-        loaded = max(0.0, loaded - (now - ended)) if now > ended else loaded
-        if not queue.waiting and not queue.running:
-            return queue.served
+        host_s = queue.admit(host_s, idle=not on_gpu)
         chunks, step = queue.schedule()
-        if not step.tokens:
+        if step.tokens:
+            begin = max(gpu_s, host_s)
+            loaded = max(0.0, loaded - (begin - gpu_s))
+            took = seconds(step, loaded)
+            loaded = max(0.0, loaded + (took if step.tokens >= LOADING_TOKENS else -took))
+            host_s += issued(step)
+            gpu_s = max(begin + took, host_s)
+            on_gpu.append((gpu_s, queue.advance(chunks)))
+            if len(on_gpu) == 1:
+                continue
+        elif not on_gpu:
+            if not queue.waiting:
+                return queue.served
             tokens = queue.waiting[0].tokens_needed
             raise UsageError(
                 f"a request of {tokens:,} tokens does not fit the KV cache of "
                 f"{queue.kv_tokens:,.0f}",
                 "give shorter prompts, more GPUs (--tp) or more of their memory",
             )
-        scheduled = now
-        took = seconds(step, loaded)
-        loaded = max(0.0, loaded + (took if step.tokens >= LOADING_TOKENS else -took))
-        now += took
-        queue.advance(chunks, now)
+        done_s, tokens_given = on_gpu.popleft()
+        host_s = max(host_s, done_s)
+        queue.front.send(host_s, *tokens_given)
 
 
 GOODPUT = "goodput_requests_per_s"
@@ -482,7 +531,8 @@ def point(
         UsageError: a request alone needs more KV cache than there is.
     """
     found: dict[str, float] = {}
-    bounded = all(math.isfinite(predictor.seconds(step).high) for step in workload.steps())
+    time = predictor.seconds if workload.batch else predictor.served
+    bounded = all(math.isfinite(time(step).high) for step in workload.steps())
     for which, label in ((VALUE, ""), (LOW, "_low"), (HIGH, "_high")):
         if which == HIGH and not bounded:
             found |= {f"{name}_high": math.nan for name in NUMBERS}
@@ -503,10 +553,15 @@ def _numbers(
     queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, front)
     server = not work.batch
 
-    def seconds(step: Step, loaded_s: float) -> float:
-        return predictor.seconds(step, loaded_s, server=server)[which]
+    time = predictor.served if server else predictor.seconds
 
-    served = simulate(seconds, queue)
+    def seconds(step: Step, loaded_s: float) -> float:
+        return time(step, loaded_s)[which]
+
+    def issued(step: Step) -> float:
+        return predictor.issued(step)[which] if server else 0.0
+
+    served = simulate(seconds, queue, issued)
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     extra = _known(predictor.host.overhead_s)

@@ -113,6 +113,18 @@ class Trace:
         each = min(item.layer_gap_s for item in prefill_only or steps) / self.shape.layers
         return each * layers + min(item.rest_gap_s for item in steps)
 
+    def issue_s(self, layers: int) -> float:
+        """Return in how long the host issues a step of prompts outside of CUDA graphs, in s.
+
+        NaN where no such step was recorded. Beside its layers a step needs what one within a graph
+        does, that of a step that generates; of the recorded steps the least counts.
+        """
+        beyond = [item.host_s for item in self.steps if item.kind == PREFILL and not item.rows]
+        if not beyond:
+            return math.nan
+        fixed = min(item.host_s for item in self.steps if item.kind == DECODE)
+        return fixed + max(0.0, min(beyond) - fixed) / self.shape.layers * layers
+
 
 def cut(names: list[tuple[str, str, float]], layers: int) -> dict[str, float] | None:
     """Return seconds by operator of one step's kernels; None where they are no such step.

@@ -272,6 +272,18 @@ def test_requests_of_an_open_loop_join_the_step_after_the_scheduled_one() -> Non
     assert [one.first_s for one in late] == [1, 8]
 
 
+def test_a_step_that_is_long_to_issue_holds_the_tokens_of_the_one_before_back() -> None:
+    """By hand: steps take the GPU 1 s; prompts take the host 3 s, others none."""
+    requests = [Request(0.0, 10, 9), Request(3.5, 10, 2)]
+    served = simulate(
+        lambda *_: 1.0, queue(100, requests), lambda step: 3.0 if step.prefill else 0.0
+    )
+    # The first prompt is issued until 3 s, when the GPU is done too. The second is issued from 4 s,
+    # when the token of the step from 3 s is sent, until 7 s: that of the step until 5 s waits so
+    # long. Four of nine tokens are there by 7 s, and the others come one per second.
+    assert [(one.first_s, one.finish_s) for one in served] == [(7, 8), (3, 12)]
+
+
 def test_a_server_passes_requests_on_together_and_sends_tokens_between() -> None:
     """By hand: two requests take the loop 0.5 s, and each step's two tokens 0.2 s."""
     two = [Request(0.0, 10, 2)] * 2
@@ -375,7 +387,7 @@ def test_a_batch_is_bounded_by_what_other_served_models_took(shape: ModelShape) 
     moved = predictor.seconds(Step(decode=4, context=512))
     assert moved == pytest.approx([plain.value * factor for factor in found.decode])
     # What loads of a server take lies in no residual: the bounds of the operators stay.
-    served = predictor.seconds(Step(decode=4, context=512), server=True)
+    served = predictor.served(Step(decode=4, context=512))
     assert served.low == pytest.approx(plain.low * found.decode.value)
     assert math.isinf(served.high)
 
