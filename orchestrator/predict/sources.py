@@ -182,12 +182,23 @@ class Source:
         ]
         if self.shape is None or traced.empty or self.table("engine_steps").empty:
             return None
-        lengths = traced[["batch", "prompt_tokens", "output_tokens"]].astype(int)
-        batches = [Batch(*row) for row in lengths.itertuples(index=False)]
+        keys = ["batch", "prompt_tokens", "output_tokens"]
+        by_case = {str(row["case"]): Batch(*(int(row[k]) for k in keys)) for row in records(traced)}
+        batches = list(self._traced_batches(by_case))
         captured = next(json.loads(r["capture_sizes"]) for r in self.engines if r["capture_sizes"])
         used = {name: self.table(name) for name in ("engine_steps", "launches", "kernels")}
         shape = replace(self.shape, layers=self.layers(TRACE))
         return read_trace(used, shape, batches, captured, is_slice=self.slice is not None)
+
+    def _traced_batches(self, by_case: Mapping[str, Batch]) -> Iterator[Batch]:
+        """Yield the batches that were traced, in order; one of a case may come more than once."""
+        found = self.table("requests")
+        found = found[found["source"].eq(TRACE) & found["traced"].fillna(False).astype(bool)]
+        cases = found.sort_values("arrival_s")["case"].tolist()
+        while cases and cases[0] in by_case:
+            batch = by_case[cases[0]]
+            del cases[: batch.requests]
+            yield batch
 
 
 def read_model(given: str) -> tuple[str, dict[str, Any]]:

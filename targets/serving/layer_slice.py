@@ -160,7 +160,7 @@ def run(args: Namespace, records: Records) -> int:
     records.conditions(conditions(args.argv, args.seed, visible_gpus()))
     model = find_model(args.model, "dummy")
     config = cut(configuration(model), args.layers, args.ranks)
-    every = list(points(args))
+    every = list(dict.fromkeys(points(args)))
     longest = max(-(-point.tokens // 256) * 256 for point in every)
     longest = args.max_model_len or min(longest, config.get("max_position_embeddings") or longest)
     begin = records.now()

@@ -14,6 +14,7 @@ from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.predict.plan import Settings
 from nsight_prof.orchestrator.predict.predicting import plan
+from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -529,3 +530,16 @@ def test_a_validation_that_makes_no_sense_is_refused(
     given = [str(copied(paths[word])) if word in paths else word for word in words]
     assert main(["predict", *given, "--out", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_slice_alone_predicts_a_loop_of_clients(
+    predicted: Callable[..., Path], copied: Copied
+) -> None:
+    """It was recorded with one batch twice; without a benchmark nothing bounds it from above."""
+    sliced = copied("prediction/slice-qwen3-4b")
+    point = first_point(predicted("qwen3-4b", "--on", str(sliced), "--concurrency", "4"))
+    assert math.isnan(point["ttft_p50_s_high"])
+    assert point["ttft_p50_s_low"] < point["ttft_p50_s"]
+    trace = Source(sliced).trace
+    assert trace is not None
+    assert max(item.step.context for item in trace.steps) > 4000
