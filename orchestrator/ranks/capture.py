@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsight_prof.orchestrator.ranks.folder import claim, record
-from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, keep
+from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, Profiler, keep
 from nsight_prof.orchestrator.ranks.launcher import Launch, Selection
 from nsight_prof.orchestrator.system.discover import Tool, find_nsys
 from nsight_prof.orchestrator.terminal.say import say
@@ -61,16 +61,22 @@ def _captured(
     job: RunDir, rank: Rank, tool: Tool, folders: tuple[Path, Path], keeper: Keeper
 ) -> int:
     partial, scratch = folders
-    pid_file = scratch / "pid"
+    named = {"--session-new", "--kill"} <= tool.features
     request = nsys.TraceRequest(
         program=tool.program,
         output=scratch / REPORT,
-        target=(sys.executable, "-IS", "-c", SHIM, str(pid_file), *rank.command),
+        target=(sys.executable, "-IS", "-c", SHIM, str(scratch / "pid"), *rank.command),
+        session=scratch.name if named else "",
         extra_args=rank.nsys_options,
+    )
+    profiler = Profiler(
+        nsys.profile_argv(request, tool.features),
+        nsys.stop_argv(tool.program, request.session) if named else [],
+        scratch,
     )
     code = 1
     try:
-        code = keeper.run(nsys.profile_argv(request, tool.features), pid_file, rank.flush_s)
+        code = keeper.run(profiler, rank.flush_s)
         _keep(job, rank, partial, scratch)
     except (ProfError, OSError) as error:
         _missing(rank, partial, scratch, error)

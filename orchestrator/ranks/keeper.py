@@ -4,6 +4,9 @@ torchrun, srun and Ray end the processes of a job with SIGTERM and soon after wi
 nsys still writes its report. So nsys and what follows run in a process of a session of its own, the
 keeper. The process that the launcher knows passes its signals on to the profiled program alone; if
 it is killed, the keeper ends the program and still keeps what was captured.
+
+A program that a signal ends hands over none of CUPTI's records: of two such jobs on an H200 (nsys
+2025.3.1) the reports held CUDA calls and no kernel. So the collection is ended first.
 """
 
 from __future__ import annotations
@@ -13,13 +16,19 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.orchestrator.system.process import POLL_SECONDS, run_attached
+from nsight_prof.orchestrator.system.process import POLL_SECONDS, run_attached, start_beside
 from nsight_prof.orchestrator.system.process_tree import adopting, end_with_parent
+from nsight_prof.orchestrator.tools.nsys import collects_no_more
 from nsight_prof.parsers.errors import StepFailed
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL}
+"""Signals before which the collection is ended."""
+STOP_S = 10.0
+"""Time that the end of a collection may take before the program gets its signal."""
 GRACE_S = 10.0
 """Time that a program has after SIGTERM once its launcher has killed the process it knows."""
 FAILED = 1
@@ -56,6 +65,41 @@ def keep(work: Callable[[Keeper], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@dataclass(frozen=True)
+class Profiler:
+    """How to start a profiler, and how to end its collection; no `stop`: it cannot be ended.
+
+    The profiled program writes its process id into `folder / "pid"`.
+    """
+
+    argv: list[str]
+    stop: list[str]
+    folder: Path
+
+
+class _Collection:
+    """Ends the collection of a profiler while its program still runs."""
+
+    def __init__(self, profiler: Profiler) -> None:
+        self._stop, self._output = profiler.stop, profiler.folder / "stop.log"
+        self._ended: Callable[[], int | None] = lambda: 0
+        self._since = 0.0
+
+    def end(self) -> bool:
+        """Begin to end the collection, at the first call; tell whether it has ended."""
+        if not self._stop:
+            return True
+        if not self._since:
+            self._since = time.monotonic()
+            self._ended = start_beside(self._stop, self._output)
+        late = time.monotonic() - self._since > STOP_S
+        return late or self.written() or collects_no_more(self._output.read_text(errors="replace"))
+
+    def written(self) -> bool:
+        """Tell whether no report is being written."""
+        return self._ended() is not None
+
+
 class Keeper:
     """Runs a program under a profiler, and passes signals on to the program alone."""
 
@@ -67,16 +111,17 @@ class Keeper:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: self._pending.append(number))
 
-    def run(self, argv: list[str], pid_file: Path, flush_s: float) -> int:
-        """Run `argv`, whose program writes its process id to `pid_file`; return the exit code.
+    def run(self, profiler: Profiler, flush_s: float) -> int:
+        """Run a program under its profiler, and return the exit code of the program.
 
         Raises:
             StepFailed: the profiler still runs `flush_s` after its program; it is ended.
         """
+        collection = _Collection(profiler)
 
         def waits() -> None:
-            self._find(pid_file)
-            self._pass_on()
+            self._find(profiler.folder / "pid")
+            self._pass_on(collection)
             if self._ended and time.monotonic() - self._ended > flush_s:
                 raise StepFailed(
                     f"nsys did not end within {flush_s:.0f} s after the program",
@@ -84,8 +129,12 @@ class Keeper:
                 )
 
         with adopting():
-            code = run_attached(argv, waits)
-            return code if not _runs(self._program) else self._outlived(waits)
+            code = run_attached(profiler.argv, waits)
+            code = code if not _runs(self._program) else self._outlived(waits)
+            while not collection.written():
+                waits()
+                time.sleep(POLL_SECONDS)
+        return code
 
     def _outlived(self, waits: Callable[[], None]) -> int:
         """Wait for a program that still runs after its profiler, which left it to this process."""
@@ -104,14 +153,16 @@ class Keeper:
         elif not self._ended and not _runs(self._program):
             self._ended = time.monotonic()
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, collection: _Collection) -> None:
         now = time.monotonic()
         if not self._orphaned and os.getppid() != self._launched:
             self._orphaned = now
             self._pending.append(signal.SIGTERM)
-        if self._orphaned and now - self._orphaned > GRACE_S:
+        if self._orphaned and now - self._orphaned > STOP_S + GRACE_S:
             self._pending.append(signal.SIGKILL)
-        if self._program:
+        if not self._program:
+            return
+        if self._ended or not ENDING.intersection(self._pending) or collection.end():
             pending, self._pending = self._pending, []
             for number in pending if not self._ended else ():
                 with suppress(ProcessLookupError):

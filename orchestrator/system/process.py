@@ -150,6 +150,21 @@ def run_attached(argv: Sequence[str], waits: Callable[[], None]) -> int:
             process.wait()
 
 
+def start_beside(argv: Sequence[str], output: Path) -> Callable[[], int | None]:
+    """Start a program that ends by itself, its output in a file; the result tells its exit code.
+
+    The exit code is None while it runs. What cannot be started has ended with 127.
+    """
+    with output.open("wb") as stream:
+        try:
+            return subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+            ).poll
+        except OSError as error:
+            stream.write(f"{argv[0]} cannot be started: {error.strerror or error}".encode())
+            return lambda: 127
+
+
 def ask(
     argv: Iterable[str],
     *,

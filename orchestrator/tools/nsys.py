@@ -28,7 +28,8 @@ KILLED_AFTER_CAPTURE = 143
 class TraceRequest:
     """One trace: `output` is the report's path without its suffix.
 
-    `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`.
+    `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`. A `session`
+    has a name by which `stop_argv` ends the collection, and does not end the program.
     """
 
     program: str
@@ -37,6 +38,7 @@ class TraceRequest:
     capture: str = "all"
     nvtx_range: str = ""
     python_sampling: bool = False
+    session: str = ""
     extra_args: tuple[str, ...] = ()
 
 
@@ -65,6 +67,7 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
         *(["--python-sampling=true"] if request.python_sampling else []),
         *(["--python-sampling-frequency=1000"] if request.python_sampling else []),
         *_capture(request),
+        *([f"--session-new={request.session}", "--kill=none"] if request.session else []),
     ]
     offered = [option for option in wanted if option.partition("=")[0] in features]
     return [
@@ -76,6 +79,16 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
         *request.extra_args,
         *request.target,
     ]
+
+
+def stop_argv(program: str, session: str) -> list[str]:
+    """Return the command that ends a session's collection and writes its report."""
+    return [program, "stop", f"--session={session}"]
+
+
+def collects_no_more(output: str) -> bool:
+    """Tell from the output of `nsys stop` whether all is collected, and the report being made."""
+    return "Generating" in output
 
 
 def environment(request: TraceRequest) -> dict[str, str]:

@@ -103,8 +103,8 @@ def test_a_rank_that_is_not_traced_is_the_program(node: Node) -> None:
     assert not node.job.exists()
 
 
-def test_sigterm_goes_to_the_program_and_its_trace_is_kept(node: Node) -> None:
-    process = node.start(0, sys.executable, "-c", STOPPED)
+def test_sigterm_goes_to_the_program_after_the_end_of_the_collection(node: Node) -> None:
+    process = node.start(0, sys.executable, "-c", STOPPED, FAKE_NSYS="unflushed")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.terminate()
@@ -114,13 +114,18 @@ def test_sigterm_goes_to_the_program_and_its_trace_is_kept(node: Node) -> None:
 
 
 def test_a_launcher_that_kills_loses_no_trace(node: Node) -> None:
-    process = node.start(0, sys.executable, "-c", STOPPED)
+    process = node.start(0, sys.executable, "-c", STOPPED, FAKE_NSYS="unflushed")
     assert process.stdout is not None
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGKILL)  # torchrun's group, before nsys could write a byte
     process.communicate()
     wait_for(node.job / "ranks/0000")
     assert len(load_run(node.job / "ranks/0000").kernels) == 3
+
+
+def test_a_program_that_is_killed_unasked_has_no_kernels(node: Node) -> None:
+    _, said = node.run(0, "sh", "-c", "kill -9 $$", FAKE_NSYS="unflushed")
+    assert "holds CUDA calls but no kernels" in said
 
 
 def test_the_program_outlives_a_profiler_that_is_killed(node: Node) -> None:
