@@ -18,8 +18,6 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from nsight_prof.orchestrator.commands import where
-from nsight_prof.parsers.build.load import load_run
 from tests.recorded import REPLAYED, whole_report
 
 # One worker for all of them: each recorded run is then replayed once.
@@ -363,27 +361,3 @@ def test_fused_attention_beats_the_one_that_writes_its_scores(replay: Replay) ->
     by_backend = by_backend.dropna(subset="math")
     assert len(by_backend) >= 4
     assert (by_backend[["flash", "cudnn"]].max(axis=1) < by_backend["math"]).all()
-
-
-def test_where_names_the_lines_that_were_planted(replay: Replay) -> None:
-    data = where.as_data(load_run(replay("source-lines")))
-    said = CAPTURES / "h200-source-lines/steps/1-trace/stdout.log"
-    (told,) = [json.loads(x) for x in said.read_text().splitlines() if x.startswith('{"lines"')]
-    leading: dict[tuple[str, str], int] = {}
-    for row in data["host"]:
-        leading.setdefault((row["stage"], row["doing"]), row["line"])
-    for stage, doing in (
-        ("item", "waiting"),
-        ("allocation", "allocating"),
-        ("pageable", "copying"),
-        ("preparation", "program"),
-    ):
-        assert leading[stage, doing] == told["lines"][stage], stage
-    kernels = {kernel["name"]: kernel for kernel in data["kernels"]}
-    first = kernels["strided_sum"]["lines"][0]
-    assert first["line"] == told["lines"]["strided"]
-    # Loads of 4 B that lie 256 B apart use an eighth of each sector of 32 B.
-    assert first["excessive_sectors"] / first["sectors"] == pytest.approx(7 / 8, abs=0.01)
-    gemm = next(kernels[name] for name in kernels if "GEMM" in name)
-    assert [row["line"] for row in gemm["launched_by"]] == [48]
-    assert "16,777,216 sectors" in where.as_text(data)
