@@ -197,9 +197,10 @@ once as much as that of the server of Qwen2.5-7B. Capacity is the highest rate o
 TPOT of open loops was far off: what the host needs for a step beyond CUDA graphs was drawn from two
 engines of few layers whose steps did not wait for it, and came out at twice its time. Since then it
 comes from what the trace of a slice shows for each layer, host and GPU of a server work at the same
-time, and sustained loads are slower by the power limit than a slice is. The constants of the last
-two, and how much the host varies, were chosen on the two recorded servers: what they give further
-below is in sample for the model of servers, though held out for the model that is served.
+time, and sustained loads are slower by the power limit than a slice is. The rule for the host, how
+much it varies, by how much sustained loads are slower and from how many tokens on, were chosen on
+the two recorded servers: what they give further below is in sample for the model of servers, though
+held out for the model that is served.
 """
 BEFORE_KERNELS = """
 All 32 layers under nsys, predicted from 4 before: each operator of each step, and kernels with gaps

@@ -61,17 +61,17 @@ def _captured(
     job: RunDir, rank: Rank, tool: Tool, folders: tuple[Path, Path], keeper: Keeper
 ) -> int:
     partial, scratch = folders
-    named = {"--session-new", "--kill"} <= tool.features
+    stoppable = {"--session-new", "--kill"} <= tool.features
     request = nsys.TraceRequest(
         program=tool.program,
         output=scratch / REPORT,
         target=(sys.executable, "-IS", "-c", SHIM, str(scratch / "pid"), *rank.command),
-        session=scratch.name if named else "",
+        session=scratch.name if stoppable else "",
         extra_args=rank.nsys_options,
     )
     profiler = Profiler(
         nsys.profile_argv(request, tool.features),
-        nsys.stop_argv(tool.program, request.session) if named else [],
+        nsys.stop_argv(tool.program, request.session) if stoppable else [],
         scratch,
     )
     code = 1

@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.orchestrator.system.process import POLL_SECONDS, run_attached, start_beside
+from nsight_prof.orchestrator.system.process import POLL_SECONDS, run_attached, start_background
 from nsight_prof.orchestrator.system.process_tree import adopting, end_with_parent
-from nsight_prof.orchestrator.tools.nsys import collects_no_more
+from nsight_prof.orchestrator.tools.nsys import collection_ended
 from nsight_prof.parsers.errors import StepFailed
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -91,9 +91,9 @@ class _Collection:
             return True
         if not self._since:
             self._since = time.monotonic()
-            self._ended = start_beside(self._stop, self._output)
+            self._ended = start_background(self._stop, self._output)
         late = time.monotonic() - self._since > STOP_S
-        return late or self.written() or collects_no_more(self._output.read_text(errors="replace"))
+        return late or self.written() or collection_ended(self._output.read_text(errors="replace"))
 
     def written(self) -> bool:
         """Tell whether no report is being written."""

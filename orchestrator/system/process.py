@@ -150,7 +150,7 @@ def run_attached(argv: Sequence[str], waits: Callable[[], None]) -> int:
             process.wait()
 
 
-def start_beside(argv: Sequence[str], output: Path) -> Callable[[], int | None]:
+def start_background(argv: Sequence[str], output: Path) -> Callable[[], int | None]:
     """Start a program that ends by itself, its output in a file; the result tells its exit code.
 
     The exit code is None while it runs. What cannot be started has ended with 127.

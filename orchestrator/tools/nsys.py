@@ -86,7 +86,7 @@ def stop_argv(program: str, session: str) -> list[str]:
     return [program, "stop", f"--session={session}"]
 
 
-def collects_no_more(output: str) -> bool:
+def collection_ended(output: str) -> bool:
     """Tell from the output of `nsys stop` whether all is collected, and the report being made."""
     return "Generating" in output
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from nsight_prof.parsers.nsys.rows.host_events import HostEvents, read_host_events
 from nsight_prof.parsers.nsys.rows.memory_events import MemoryEvents, read_memory_events
-from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
-from nsight_prof.parsers.reading import reading
-from nsight_prof.parsers.run.directory import plain_file
+from nsight_prof.parsers.nsys.sqlite.opening import open_database
 
 
 @dataclass
@@ -26,9 +24,5 @@ def read_events(path: Path) -> Events:
     Raises:
         ArtifactUnreadable: not a whole nsys export.
     """
-    with plain_file(path) as unpacked, reading(path, WHAT, HINT):
-        db = Database(unpacked, path)
-        try:
-            return Events(read_host_events(db), read_memory_events(db))
-        finally:
-            db.close()
+    with open_database(path) as db:
+        return Events(read_host_events(db), read_memory_events(db))

@@ -293,7 +293,7 @@ def test_a_server_passes_requests_on_together_and_sends_tokens_between() -> None
 
 
 def test_answers_lag_behind_where_the_server_has_more_to_do_than_time() -> None:
-    """Four tokens a step take the loop 2 s and the engine 1 s."""
+    """Four tokens per step take the loop 2 s and the engine 1 s."""
     four = [Request(0.0, 10, 3)] * 4
     served = simulate(lambda *_: 1.0, queue(100, four, front=FrontEnd(token_s=0.5)))
     assert {(one.first_s, one.finish_s) for one in served} == {(3.0, 7.0)}

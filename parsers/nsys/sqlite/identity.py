@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
+from nsight_prof.parsers.nsys.sqlite.database import Database
+from nsight_prof.parsers.nsys.sqlite.opening import open_database
 from nsight_prof.parsers.nsys.sqlite.schema import KERNEL, SESSION
-from nsight_prof.parsers.reading import reading
-from nsight_prof.parsers.run.directory import plain_file
 
 SYSTEM = "TARGET_INFO_SYSTEM_ENV"
 LONGEST_NAME = 255
@@ -56,12 +54,8 @@ def _host(db: Database) -> str:
 
 
 def trace_start(path: Path) -> int | None:
-    """Return `session_start` of an nsys export; raises ArtifactUnreadable as `open_trace`."""
-    with (
-        plain_file(path) as unpacked,
-        reading(path, WHAT, HINT),
-        closing(Database(unpacked, path)) as db,
-    ):
+    """Return `session_start` of an nsys export; raises what `open_database` does."""
+    with open_database(path) as db:
         return session_start(db)
 
 
