@@ -13,7 +13,7 @@ def words(value: Value | None) -> str:
 
 def told(section: Section) -> str:
     """Return all sentences of a section's parts that are texts, findings and their evidence."""
-    texts = [words(part) for part in section.parts if isinstance(part, Text)]
+    texts = [words(part) for part in section.blocks if isinstance(part, Text)]
     for finding in section.findings:
         texts += [words(finding.verdict), evidence(finding)]
         texts += [words(text) for text in (finding.action, finding.disproof, finding.plain) if text]

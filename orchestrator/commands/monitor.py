@@ -53,7 +53,7 @@ def command(
     """
     import json
 
-    from nsight_prof.orchestrator.system.monitor import FIELDS, open_source, samples, shown
+    from nsight_prof.orchestrator.system.monitor import FIELDS, as_cells, open_source, samples
     from nsight_prof.parsers.whole_file import written_whole
 
     source = open_source()
@@ -76,7 +76,7 @@ def command(
         with written_whole(target) as partial, partial.open("w", encoding="utf-8") as stream:
             writer = csv.writer(stream)
             writer.writerow(FIELDS)
-            writer.writerows(shown(row) for row in found)
+            writer.writerows(as_cells(row) for row in found)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ def as_data(run: Path, plan: Plan) -> dict[str, Any]:
     """Return the plan for --json: times in ns, parts 0 to 1, null for what is not known."""
     return {
         "run": str(run),
-        "whole_ns": plan.whole.value,
+        "whole_ns": plan.run_time.value,
         "basis": plan.basis,
         "steps": [_step_data(step) for step in plan.steps],
         "advice": [_words(text) for text in plan.advice],
@@ -61,7 +61,9 @@ def _step_data(step: PlanStep) -> dict[str, Any]:
     return {
         "number": step.number,
         "kind": "choice" if step.choice else "repair",
-        **{name: _words(getattr(step, name)) for name in ("do", "where", "why", "costs")},
+        **{name: _words(getattr(step, name)) for name in ("do", "where")},
+        "why": _words(step.evidence),
+        "costs": _words(step.costs),
         "wrong_if": _words(step.wrong) if step.wrong is not None else None,
         "saves_ns": step.saves.value,
         "of_remaining": step.of_remaining.value,
@@ -75,9 +77,9 @@ def _step_data(step: PlanStep) -> dict[str, Any]:
 
 def as_text(run: Path, plan: Plan) -> str:
     """Return the plan for a terminal."""
-    if plan.whole.value is None:
+    if plan.run_time.value is None:
         return f"{run}: no time is known, so nothing can be planned: it has no trace"
-    lines = [f"{run}: {_words(plan.whole)} {OF.get(plan.basis, '')}".rstrip()]
+    lines = [f"{run}: {_words(plan.run_time)} {OF.get(plan.basis, '')}".rstrip()]
     groups = (("repairs", False), ("choices of the owner", True))
     for title, choice in groups:
         steps = [step for step in plan.steps if step.choice is choice]
@@ -100,7 +102,7 @@ def _step_lines(step: PlanStep) -> list[str]:
         f"     {saves}; {_words(step.after)} remain",
         f"     sure: {step.sure}; effort: {step.effort}; costs: {_words(step.costs)}",
         f"     where: {_words(step.where)}",
-        f"     why: {_words(step.why)}",
+        f"     why: {_words(step.evidence)}",
     ]
     return [*rows, f"     wrong if: {_words(step.wrong)}"] if step.wrong is not None else rows
 

@@ -89,14 +89,16 @@ def as_data(run: Run, kernel: int | None = None, nvtx_range: str | None = None) 
     return {
         "run": str(run.path),
         "samples": int(frame["samples"].sum()),
-        "why_no_host": _why(run, "host_lines", NO_HOST) if run.host_lines.empty else None,
-        "why_no_kernels": _why(run, "source_lines", NO_LINES) if run.source_lines.empty else None,
+        "why_no_host": _reason(run, "host_lines", NO_HOST) if run.host_lines.empty else None,
+        "why_no_kernels": _reason(run, "source_lines", NO_LINES)
+        if run.source_lines.empty
+        else None,
         "host": _host(frame),
         "kernels": [] if nvtx_range else _kernels(run, kernels.values()),
     }
 
 
-def _why(run: Run, table: str, default: str) -> str:
+def _reason(run: Run, table: str, default: str) -> str:
     reasons = run.gaps.loc[run.gaps["table"] == table, "reason"].dropna()
     return str(reasons.iloc[0]) if len(reasons) else default
 
@@ -172,13 +174,13 @@ def as_text(data: dict[str, Any]) -> str:
     if data["why_no_host"]:
         lines += ["", f"host: not available: {data['why_no_host']}"]
     stage = None
-    shown = 0
+    count = 0
     for row in data["host"]:
         if row["stage"] != stage:
-            stage, shown = row["stage"], 0
+            stage, count = row["stage"], 0
             lines += ["", f"host, in {stage}:" if stage else "host, outside of every stage:"]
-        shown += 1
-        if shown <= SHOWN:
+        count += 1
+        if count <= SHOWN:
             lines += _host_text(row)
     if data["why_no_kernels"]:
         lines += ["", f"kernels: not available: {data['why_no_kernels']}"]
@@ -192,16 +194,16 @@ def as_text(data: dict[str, Any]) -> str:
 
 
 def _host_text(row: dict[str, Any]) -> list[str]:
-    from nsight_prof.reports.analysis.lines import place
+    from nsight_prof.reports.analysis.lines import location
 
     doing = f"{row['doing']}: {row['call']}" if row["call"] else row["doing"]
-    line = f"  {_percent(row)}  {place(row['file'], row['line'])} in {row['function']}"
+    line = f"  {_percent(row)}  {location(row['file'], row['line'])} in {row['function']}"
     idle = "" if row["gpu_idle"] is None else f"; GPU idle in {100 * row['gpu_idle']:.0f} %"
     return [line, f"{'':26}{doing}{idle}"]
 
 
 def _kernel_text(row: dict[str, Any]) -> str:
-    from nsight_prof.reports.analysis.lines import place
+    from nsight_prof.reports.analysis.lines import location
 
     stall = f", most for {row['stall']}" if row["stall"] else ""
     excess, sectors = row["excessive_sectors"], row["sectors"]
@@ -211,7 +213,7 @@ def _kernel_text(row: dict[str, Any]) -> str:
         else ""
     )
     source = f"\n{'':26}{row['source'].strip()}" if row["source"].strip() else ""
-    return f"  {_percent(row)}  {place(row['file'], row['line'])}{stall}{wide}{source}"
+    return f"  {_percent(row)}  {location(row['file'], row['line'])}{stall}{wide}{source}"
 
 
 def _percent(row: dict[str, Any]) -> str:

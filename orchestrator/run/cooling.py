@@ -29,11 +29,11 @@ def wait_until_cool(
             return f"{asked}: no GPU tells its temperature"
         if max(known) < wanted.below:
             return ""
-        left = end - time.monotonic()
-        if left <= 0:
+        remaining_s = end - time.monotonic()
+        if remaining_s <= 0:
             return (
                 f"{asked}: a GPU was at {max(known):g} °C after {wanted.timeout:g} s; it was "
                 "measured at that temperature"
             )
         tell(f"a GPU is at {max(known):g} °C, waiting until it is below {wanted.below:g} °C")
-        time.sleep(min(POLL_S, left))
+        time.sleep(min(POLL_S, remaining_s))

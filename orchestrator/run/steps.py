@@ -143,10 +143,10 @@ def _cut(sqlite: Path, recipe: Recipe) -> None:
     """Leave in the trace what the recipe captures, where nsys had to record the whole program."""
     if not isinstance(recipe.capture, NvtxCapture) or not recipe.capture.is_cut:
         return
-    part = sqlite.with_name(f"part-{sqlite.name}")
+    cut_trace = sqlite.with_name(f"part-{sqlite.name}")
     with open_cutter(sqlite) as cutter:
-        cutter.cut(recipe.capture.names, part, recipe.capture.occurrence)
-    part.replace(sqlite)
+        cutter.cut(recipe.capture.names, cut_trace, recipe.capture.occurrence)
+    cut_trace.replace(sqlite)
     check_trace(sqlite)
 
 

@@ -57,15 +57,15 @@ def open_source(nvml: Any = None) -> Source:
             nvml.nvmlDeviceGetHandleByIndex(n) for n in range(int(nvml.nvmlDeviceGetCount()))
         ]
     except Exception as error:  # pynvml's own errors cannot be named where it is missing
-        why, handles = str(error), []
+        reason, handles = str(error), []
     else:
-        why = "it shows no GPU"
+        reason = "it shows no GPU"
     if handles:
         return lambda: [_by_nvml(nvml, n, handle) for n, handle in enumerate(handles)]
     reasons = next((name for name in _SMI_REASONS if _by_smi(name)), None)
     if reasons is None:
         raise ToolMissing(
-            f"no GPU can be sampled: NVML says: {why}; nvidia-smi gives nothing either",
+            f"no GPU can be sampled: NVML says: {reason}; nvidia-smi gives nothing either",
             "prof doctor says what is missing; in a container, start it with --gpus all",
         )
     return lambda: _by_smi(reasons)
@@ -166,7 +166,7 @@ def _write(path: Path, source: Source, end: threading.Event) -> None:
             stream.flush()
 
 
-def shown(sample: Mapping[str, Any], fields: Sequence[str] = FIELDS) -> list[str]:
+def as_cells(sample: Mapping[str, Any], fields: Sequence[str] = FIELDS) -> list[str]:
     """Return the cells of a sample as text; empty where unknown."""
     return [
         "" if (value := sample.get(name)) is None else as_utf8(f"{value}").decode()

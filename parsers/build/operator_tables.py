@@ -34,8 +34,8 @@ def cublas_frames(run: RunDir, kernels: pd.DataFrame, gaps: Gaps) -> dict[str, p
     if path is None:
         return {}
     try:
-        with plain_file(path) as plain:
-            found = read_cublas_calls(plain, kernels)
+        with plain_file(path) as unpacked:
+            found = read_cublas_calls(unpacked, kernels)
     except OSError as error:
         gaps.add("cublas_calls", f"{path.name} cannot be read: {error.strerror}")
         return {}

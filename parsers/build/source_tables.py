@@ -83,7 +83,7 @@ def _lines(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, object]]:
     for instruction in kernel.instructions:
         groups.setdefault(instruction.line, []).append(instruction)
     ordered = sorted(groups.items(), key=lambda item: -(_sum(i.samples for i in item[1]) or 0))
-    whole = _sum(i.samples for i in kernel.instructions)
+    total = _sum(i.samples for i in kernel.instructions)
     rows: list[dict[str, object]] = []
     for (file, number), group in ordered:
         samples = _sum(i.samples for i in group)
@@ -98,7 +98,7 @@ def _lines(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, object]]:
                 "line": number,
                 "source": kernel.texts.get((file, number), "").rstrip()[:LONGEST_TEXT],
                 "samples": samples,
-                "share": samples / whole if samples is not None and whole else None,
+                "share": samples / total if samples is not None and total else None,
                 "stall": stall,
                 "stall_samples": stalled if stalls else None,
                 "instructions": _sum(i.instructions for i in group),

@@ -54,16 +54,16 @@ def _call(line: str) -> tuple[object, ...] | None:
     match = _CALL.search(line)
     if match is None:
         return None
-    parts = {key: inner or plain for key, inner, plain in _PART.findall(match[2])}
+    fields = {key: inner or bare for key, inner, bare in _PART.findall(match[2])}
     a, b, d, compute, algorithm = (
-        dict(re.findall(r"(\w+)=(\S+)", parts.get(key, "")))
+        dict(re.findall(r"(\w+)=(\S+)", fields.get(key, "")))
         for key in ("Adesc", "Bdesc", "Ddesc", "computeDesc", "algo")
     )
     try:
         is_transposed = compute.get("transa", "OP_N") != "OP_N"
         sizes = [int(d["rows"]), int(d["cols"]), int(a["rows" if is_transposed else "cols"])]
         leading = [int(matrix["ld"]) for matrix in (a, b, d)]
-        split, workspace = int(algorithm.get("numSplitsK", 1)), int(parts["workSpaceSizeInBytes"])
+        split, workspace = int(algorithm.get("numSplitsK", 1)), int(fields["workSpaceSizeInBytes"])
         batch = int(d.get("batchCount", 1))
         return (
             match[1], *sizes, batch, a["type"], b["type"], d["type"],

@@ -140,12 +140,12 @@ def _finished(result: _Result) -> SourceOfKernel:
 
 def _stalls(cells: Mapping[str, str]) -> dict[str, int]:
     """Samples by reason; `selected` is no stall, and reasons without samples are left out."""
-    named = {
+    by_reason = {
         name.removeprefix(STALL): _number(value)
         for name, value in cells.items()
         if name.startswith(STALL) and not name.endswith(NOT_ISSUED)
     }
-    return {name: n for name, n in named.items() if n and name != "selected"}
+    return {name: n for name, n in by_reason.items() if n and name != "selected"}
 
 
 def _number(text: str) -> int | None:

@@ -195,7 +195,7 @@ class Predictor:
         rows = self.engine.rows(step)
         beyond = step.prefill and not rows
         host = _known(self.host.issue_s if beyond else self._around(step, rows)[1])
-        return Seconds(*(host * part for part in ISSUE_SPREAD))
+        return Seconds(*(host * share for share in ISSUE_SPREAD))
 
     @staticmethod
     def _stretched(step: Step, found: Seconds, power: Power, loaded_s: float) -> Seconds:

@@ -17,7 +17,7 @@ from nsight_prof.parsers.cells import count, records, text
 from nsight_prof.parsers.nsys.stages.nccl import WHOLE, bus_factor
 from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.ranks.clocks import Array
-from nsight_prof.parsers.ranks.waits import Calls, Kind, Place, Waits, compare
+from nsight_prof.parsers.ranks.waits import Calls, Kind, RankGpu, Waits, compare
 from nsight_prof.parsers.run.directory import RunDir
 
 ROWS = 1 << 18
@@ -40,8 +40,8 @@ class _Message:
 class RankTimes:
     """Collects what the ranks' tables hold, one rank after the other."""
 
-    calls: dict[Place, dict[str, Calls]] = field(default_factory=dict)
-    rows: dict[Place, dict[str, Any]] = field(default_factory=dict)
+    calls: dict[RankGpu, dict[str, Calls]] = field(default_factory=dict)
+    rows: dict[RankGpu, dict[str, Any]] = field(default_factory=dict)
     messages: dict[str, _Message] = field(default_factory=dict)
     """By kind of collective: its kernel's id and, where the payload says more, that."""
     names: dict[str, str] = field(default_factory=dict)
@@ -52,11 +52,11 @@ class RankTimes:
         stages = tables.read(run.tables, "gpu_stages")
         devices = {count(r["gpu"]): r for r in records(tables.read(run.tables, "devices"))}
         gaps = tables.read(run.tables, "gpu_idle_gaps")
-        named = {row["kernel_id"]: row for row in records(kernels)}
-        category = np.array([text(row["category"]) for row in named.values()])
-        launches = _launches(run, list(named))
-        self.names |= {str(key): text(row["short_name"]) for key, row in named.items()}
-        said = _messages(run)
+        by_id = {row["kernel_id"]: row for row in records(kernels)}
+        category = np.array([text(row["category"]) for row in by_id.values()])
+        launches = _launches(run, list(by_id))
+        self.names |= {str(key): text(row["short_name"]) for key, row in by_id.items()}
+        messages = _messages(run)
         for stage in records(stages[stages["stage"] == ALL]):
             device = count((devices.get(count(stage["gpu"])) or {}).get("device"))
             if device is None:
@@ -67,14 +67,14 @@ class RankTimes:
             end = start + duration
             compute = _union(start[~is_collective], end[~is_collective])
             kernels_ns = _union(start, end)
-            place = (rank, device)
+            gpu = (rank, device)
             found = zip(
                 *(c[is_collective].tolist() for c in (kernel, start, duration)), strict=True
             )
-            ids = list(map(str, named))
-            self.calls[place] = self._calls([(ids[k], s, d) for k, s, d in found], said)
+            ids = list(map(str, by_id))
+            self.calls[gpu] = self._calls([(ids[k], s, d) for k, s, d in found], messages)
             idle = gaps[(gaps["gpu"] == stage["gpu"])].groupby("cause")["idle_ns"].sum()
-            self.rows[place] = {
+            self.rows[gpu] = {
                 "wall_ns": int(stage["wall_ns"]),
                 "compute_ns": compute,
                 "exposed": kernels_ns - compute,
@@ -87,13 +87,13 @@ class RankTimes:
             }
 
     def _calls(
-        self, launches: list[tuple[str, int, int]], said: dict[int, _Message]
+        self, launches: list[tuple[str, int, int]], messages: dict[int, _Message]
     ) -> dict[str, Calls]:
         """Sort the collectives of a GPU (kernel, start, duration) by kind."""
         starts: dict[str, list[int]] = defaultdict(list)
         durations: dict[str, list[int]] = defaultdict(list)
         for kernel, start, duration in sorted(launches, key=lambda launch: launch[1]):
-            key, message = kernel, said.get(start)
+            key, message = kernel, messages.get(start)
             if message is not None:
                 key = f"{kernel} {message.operation} {message.bytes} {message.communicator}"
                 self.messages.setdefault(key, message)
@@ -107,7 +107,7 @@ class RankTimes:
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return tables `rank_times` and `rank_collectives`."""
         waits, kinds = compare(self.calls)
-        rows = [self._row(place, waits[place]) for place in sorted(self.rows)]
+        rows = [self._row(gpu, waits[gpu]) for gpu in sorted(self.rows)]
         times = pd.DataFrame(rows, columns=[c.name for c in tables.tables()["rank_times"]])
         collectives = pd.DataFrame(
             [self._kind_row(kind) for kind in kinds],
@@ -116,25 +116,25 @@ class RankTimes:
         order = collectives.sort_values(["wait_ns", "kernel_id"], ascending=[False, True])
         return tables.check(times, "rank_times"), tables.check(order, "rank_collectives")
 
-    def _row(self, place: Place, waits: Waits) -> dict[str, Any]:
-        facts = self.rows[place]
+    def _row(self, gpu: RankGpu, waits: Waits) -> dict[str, Any]:
+        facts = self.rows[gpu]
         exposed, known = facts["exposed"], waits.matched > 0
-        total = sum(int(calls.duration.sum()) for calls in self.calls[place].values())
+        total = sum(int(calls.duration.sum()) for calls in self.calls[gpu].values())
         share = waits.wait_ns / total if known and total else None
-        wait = None if share is None else round(exposed * share)
+        waited_ns = None if share is None else round(exposed * share)
         causes = facts["idle_causes"]
         longest = max(causes, key=lambda cause: (causes[cause], cause), default="")
-        clock = waits.clock if place != min(self.rows) else None
+        clock = waits.clock if gpu != min(self.rows) else None
         return {
             **{k: facts[k] for k in ("wall_ns", "compute_ns", "copies_ns", "idle_ns", "launches")},
             "matrix_ns": facts["matrix_ns"],
             "other_ns": facts["other_ns"],
-            "rank": place[0],
-            "device": place[1],
+            "rank": gpu[0],
+            "device": gpu[1],
             "collective_ns": exposed,
             "overlapped_ns": max(0, total - exposed),
-            "wait_ns": wait,
-            "transfer_ns": None if wait is None else exposed - wait,
+            "wait_ns": waited_ns,
+            "transfer_ns": None if waited_ns is None else exposed - waited_ns,
             "collectives": waits.matched,
             "late_ns": waits.late_ns if known else None,
             "late_low_ns": waits.low_ns if np.isfinite(waits.low_ns) and known else None,
@@ -154,13 +154,13 @@ class RankTimes:
         kernel = kind.key.partition(" ")[0]
         if message is not None:
             # A trace of one rank knows of no other; all GPUs that have the call make it together.
-            ranks = message.ranks if message.ranks > 1 else kind.places
+            ranks = message.ranks if message.ranks > 1 else kind.gpus
             size = message.bytes * (ranks if message.operation in WHOLE else 1)
             bandwidth = size / transfer * 1e9 * bus_factor(message.operation, ranks)
         return {
             "kernel_id": kernel,
             "short_name": self.names.get(kernel, ""),
-            "gpus": kind.places,
+            "gpus": kind.gpus,
             "instances": kind.instances,
             "transfer_ns": transfer,
             "wait_ns": kind.wait_ns,
@@ -171,12 +171,12 @@ class RankTimes:
 
 def _launches(run: RunDir, kernels: list[Any]) -> list[Array]:
     """Return the columns of table `launches`, kernels as their place in `kernels`."""
-    place = {kernel: number for number, kernel in enumerate(kernels)}
+    number_of = {kernel: number for number, kernel in enumerate(kernels)}
     found: list[list[Array]] = [[np.zeros(0, np.int64)] for _ in COLUMNS]
     for batch in tables.batches(run.tables / "launches.parquet", ROWS, COLUMNS):
-        known = batch[batch["kernel_id"].isin(place)]
+        known = batch[batch["kernel_id"].isin(number_of)]
         ids = known["kernel_id"].astype("category").cat.remove_unused_categories().cat
-        numbers = np.array([place[kernel] for kernel in ids.categories], np.int64)
+        numbers = np.array([number_of[kernel] for kernel in ids.categories], np.int64)
         for column, name in zip(found, COLUMNS, strict=True):
             of_batch = numbers[ids.codes] if name == "kernel_id" else known[name].to_numpy(np.int64)
             column.append(of_batch)

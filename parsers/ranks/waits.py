@@ -18,7 +18,7 @@ BLOCKS = 20
 """Parts of the trace over which lateness is averaged for its interval."""
 TOGETHER = 0.95
 """Part of the collectives which overlap once clocks are aligned, for them to be the same ones."""
-Place = tuple[int, int]
+RankGpu = tuple[int, int]
 """Rank and device."""
 
 
@@ -52,43 +52,45 @@ class Waits:
 
 @dataclass(frozen=True)
 class Kind:
-    """A collective over the job: `instances` matched on all `places`, waits and transfers (ns)."""
+    """A collective over the job: `instances` matched on all `gpus`, waits and transfers (ns)."""
 
     key: str
-    places: int
+    gpus: int
     instances: int
     transfer_ns: Array
     wait_ns: int
 
 
-def compare(calls: Mapping[Place, Mapping[str, Calls]]) -> tuple[dict[Place, Waits], list[Kind]]:
+def compare(
+    calls: Mapping[RankGpu, Mapping[str, Calls]],
+) -> tuple[dict[RankGpu, Waits], list[Kind]]:
     """Compare the collectives of all GPUs; the n-th of a kind on one is the n-th on all.
 
     Kinds that some ranks have more often than others, or that do not run at the same time once the
     clocks are aligned, are left out.
     """
-    places = sorted(calls)
-    shared = _shared(calls, places) if len(places) > 1 else []
-    clocks: dict[Place, Clock | None] = {place: None for place in places}
+    gpus = sorted(calls)
+    shared = _shared(calls, gpus) if len(gpus) > 1 else []
+    clocks: dict[RankGpu, Clock | None] = {gpu: None for gpu in gpus}
     if not shared:
-        return {place: _nothing(None) for place in places}, []
-    reference = calls[places[0]]
-    clocks[places[0]] = Clock(pairs=sum(len(reference[key].start) for key in shared))
-    for place in places[1:]:
-        pairs = [(_ends(reference[key]), _ends(calls[place][key])) for key in shared]
+        return {gpu: _nothing(None) for gpu in gpus}, []
+    reference = calls[gpus[0]]
+    clocks[gpus[0]] = Clock(pairs=sum(len(reference[key].start) for key in shared))
+    for gpu in gpus[1:]:
+        pairs = [(_ends(reference[key]), _ends(calls[gpu][key])) for key in shared]
         clock = fit_clock(pairs)
-        if clock is not None and _together(reference, calls[place], shared, clock):
-            clocks[place] = clock
-    aligned = [place for place in places if clocks[place] is not None]
+        if clock is not None and _together(reference, calls[gpu], shared, clock):
+            clocks[gpu] = clock
+    aligned = [gpu for gpu in gpus if clocks[gpu] is not None]
     found = _waits(calls, aligned, shared, clocks) if len(aligned) > 1 else {}
     kinds = [_kind(key, calls, aligned) for key in shared] if len(aligned) > 1 else []
-    return {place: found.get(place, _nothing(clocks[place])) for place in places}, kinds
+    return {gpu: found.get(gpu, _nothing(clocks[gpu])) for gpu in gpus}, kinds
 
 
-def _shared(calls: Mapping[Place, Mapping[str, Calls]], places: Sequence[Place]) -> list[str]:
+def _shared(calls: Mapping[RankGpu, Mapping[str, Calls]], gpus: Sequence[RankGpu]) -> list[str]:
     """Return the kinds that all GPUs have equally often."""
-    counts = [{key: len(found.start) for key, found in calls[place].items()} for place in places]
-    return [key for key, n in counts[0].items() if all(other.get(key) == n for other in counts)]
+    counts = [{key: len(found.start) for key, found in calls[gpu].items()} for gpu in gpus]
+    return [key for key, n in counts[0].items() if all(of_gpu.get(key) == n for of_gpu in counts)]
 
 
 def _ends(calls: Calls) -> Array:
@@ -97,52 +99,52 @@ def _ends(calls: Calls) -> Array:
 
 
 def _together(
-    reference: Mapping[str, Calls], own: Mapping[str, Calls], shared: Sequence[str], clock: Clock
+    reference: Mapping[str, Calls], calls: Mapping[str, Calls], shared: Sequence[str], clock: Clock
 ) -> bool:
     overlapping = total = 0
     for key in shared:
-        start = clock.on_reference(own[key].start)
-        end = clock.on_reference(_ends(own[key]))
+        start = clock.on_reference(calls[key].start)
+        end = clock.on_reference(_ends(calls[key]))
         met = (start < _ends(reference[key])) & (end > reference[key].start)
         overlapping, total = overlapping + int(met.sum()), total + len(met)
     return overlapping >= TOGETHER * total
 
 
 def _waits(
-    calls: Mapping[Place, Mapping[str, Calls]],
-    places: Sequence[Place],
+    calls: Mapping[RankGpu, Mapping[str, Calls]],
+    gpus: Sequence[RankGpu],
     shared: Sequence[str],
-    clocks: Mapping[Place, Clock | None],
-) -> dict[Place, Waits]:
+    clocks: Mapping[RankGpu, Clock | None],
+) -> dict[RankGpu, Waits]:
     # The collectives in the order of the first GPU's start, for parts of the trace.
-    order = np.argsort(np.concatenate([calls[places[0]][key].start for key in shared]))
+    order = np.argsort(np.concatenate([calls[gpus[0]][key].start for key in shared]))
 
-    def durations(place: Place) -> Array:
-        found: Array = np.concatenate([calls[place][key].duration for key in shared])[order]
+    def durations(gpu: RankGpu) -> Array:
+        found: Array = np.concatenate([calls[gpu][key].duration for key in shared])[order]
         return found.astype(np.int64)
 
     # One GPU after the other, so that memory does not grow with their number.
-    least, total = durations(places[0]), np.zeros(len(order))
+    shortest, total = durations(gpus[0]), np.zeros(len(order))
     last = np.zeros(len(order), np.int64)
-    for number, place in enumerate(places):
-        duration = durations(place)
-        last[duration < least] = number
-        least, total = np.minimum(least, duration), total + duration
-    score = NormalDist().inv_cdf(1 - 0.025 / len(places))
+    for number, gpu in enumerate(gpus):
+        duration = durations(gpu)
+        last[duration < shortest] = number
+        shortest, total = np.minimum(shortest, duration), total + duration
+    score = NormalDist().inv_cdf(1 - 0.025 / len(gpus))
     found = {}
-    for number, place in enumerate(places):
-        duration = durations(place)
-        late = (total - duration) / (len(places) - 1) - duration
+    for number, gpu in enumerate(gpus):
+        duration = durations(gpu)
+        late = (total - duration) / (len(gpus) - 1) - duration
         low, high = _interval(late, score)
-        found[place] = Waits(
+        found[gpu] = Waits(
             matched=len(order),
-            wait_ns=int((duration - least).sum()),
-            transfer_ns=int(least.sum()),
+            wait_ns=int((duration - shortest).sum()),
+            transfer_ns=int(shortest.sum()),
             late_ns=float(late.sum()),
             low_ns=low,
             high_ns=high,
             last=int((last == number).sum()),
-            clock=clocks[place],
+            clock=clocks[gpu],
         )
     return found
 
@@ -154,18 +156,20 @@ def _interval(late: Array, score: float) -> tuple[float, float]:
     """
     if len(late) < 16:
         return -np.inf, np.inf
-    parts = np.array([part.sum() for part in np.array_split(late, min(BLOCKS, len(late) // 4))])
-    half = score * float(parts.std(ddof=1)) * np.sqrt(len(parts))
+    block_sums = np.array(
+        [block.sum() for block in np.array_split(late, min(BLOCKS, len(late) // 4))]
+    )
+    half = score * float(block_sums.std(ddof=1)) * np.sqrt(len(block_sums))
     return float(late.sum() - half), float(late.sum() + half)
 
 
-def _kind(key: str, calls: Mapping[Place, Mapping[str, Calls]], places: Sequence[Place]) -> Kind:
-    transfer, total = calls[places[0]][key].duration, 0
-    for place in places:
-        transfer = np.minimum(transfer, calls[place][key].duration)
-        total += int(calls[place][key].duration.sum())
-    wait_ns = total - len(places) * int(transfer.sum())
-    return Kind(key, len(places), len(transfer), transfer, wait_ns)
+def _kind(key: str, calls: Mapping[RankGpu, Mapping[str, Calls]], gpus: Sequence[RankGpu]) -> Kind:
+    transfer, total = calls[gpus[0]][key].duration, 0
+    for gpu in gpus:
+        transfer = np.minimum(transfer, calls[gpu][key].duration)
+        total += int(calls[gpu][key].duration.sum())
+    wait_ns = total - len(gpus) * int(transfer.sum())
+    return Kind(key, len(gpus), len(transfer), transfer, wait_ns)
 
 
 def _nothing(clock: Clock | None) -> Waits:

@@ -35,13 +35,13 @@ def _rows(run: RunDir, step: Path, source: str) -> Iterator[Row]:
         name = path.name.removesuffix(".xz").removesuffix(".json")
         found = _read(run.inside(path))
         picture = step / PICTURES / f"{name}.png"
-        named = found.get("boxes")
+        boxes = found.get("boxes")
         yield {
             "source": source,
             "request": str(found.get("request", name)),
             "answer": _answer(found)[:LONGEST],
             "tokens": len(found["tokens"]) if isinstance(found.get("tokens"), list) else pd.NA,
-            "boxes": len(named) if isinstance(named, list) else pd.NA,
+            "boxes": len(boxes) if isinstance(boxes, list) else pd.NA,
             "file": str(path.relative_to(run.path)),
             "picture": str(picture.relative_to(run.path)) if picture.is_file() else "",
         }
@@ -49,8 +49,8 @@ def _rows(run: RunDir, step: Path, source: str) -> Iterator[Row]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with plain_file(path) as plain:
-            found = json.loads(plain.read_text(encoding="utf-8"))
+        with plain_file(path) as unpacked:
+            found = json.loads(unpacked.read_text(encoding="utf-8"))
         if isinstance(found, dict):
             return found
         reason = "it holds no object"

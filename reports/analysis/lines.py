@@ -38,9 +38,9 @@ class HostLine:
     inner: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """File and line, without the folder."""
-        return place(self.file, self.line)
+        return location(self.file, self.line)
 
 
 @dataclass(frozen=True)
@@ -60,24 +60,24 @@ class KernelLine:
     excessive: Number
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """File and line, without the folder."""
-        return place(self.file, self.line)
+        return location(self.file, self.line)
 
 
-def place(file: str, line: int | None) -> str:
+def location(file: str, line: int | None) -> str:
     """Return `train.py:41`, without the folder and, where it is not known, the line."""
     name = PurePath(file.replace("\\", "/")).name or "?"
     return name if line is None else f"{name}:{line}"
 
 
-def of_samples(part: int, whole: int, refs: Sequence[Ref] = ()) -> Number:
+def of_samples(count: int, total: int, refs: Sequence[Ref] = ()) -> Number:
     """Return a share of samples with its 95 % interval, by Wilson's score (1927)."""
-    if whole <= 0:
+    if total <= 0:
         return Number(None, "fraction", tuple(refs), "no sample")
-    share, z2 = part / whole, Z95**2
-    middle = (share + z2 / (2 * whole)) / (1 + z2 / whole)
-    half = Z95 / (1 + z2 / whole) * math.sqrt(share * (1 - share) / whole + z2 / (4 * whole**2))
+    share, z2 = count / total, Z95**2
+    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
+    half = Z95 / (1 + z2 / total) * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
     return Number(
         share, "fraction", tuple(refs), low=max(0.0, middle - half), high=min(1.0, middle + half)
     )
@@ -101,7 +101,7 @@ def host_lines(rows: pd.DataFrame, counted: str = "samples") -> list[HostLine]:
 
     `counted` is samples, or idle_samples for those alone in which no GPU worked.
     """
-    whole = int(rows[counted].sum())
+    total = int(rows[counted].sum())
     refs = (Ref("host_lines", "", counted),)
     found = []
     for _, group in rows.groupby(["file", "line", "function"], dropna=False):
@@ -114,7 +114,7 @@ def host_lines(rows: pd.DataFrame, counted: str = "samples") -> list[HostLine]:
                 line=count(first["line"]),
                 function=text(first["function"]),
                 samples=samples,
-                share=of_samples(samples, whole, refs),
+                share=of_samples(samples, total, refs),
                 idle=of_samples(int(group["idle_samples"].sum()), every, refs),
                 time=Number(group["time_ns"].sum(), "ns", (Ref("host_lines", "", "time_ns"),)),
                 doing=text(first["activity"]),
@@ -130,7 +130,7 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
     """Return the lines of a kernel, most samples first; none without line information."""
     frame = run.source_lines
     rows = frame[frame["kernel_id"] == kernel_id]
-    whole = int(number(rows["samples"].sum())) if rows["samples"].notna().any() else 0
+    total = int(number(rows["samples"].sum())) if rows["samples"].notna().any() else 0
 
     def cell(row: dict[str, object], column: str) -> Number:
         return Number(known(row[column]), "count", (Ref("source_lines", kernel_id, column),))
@@ -143,7 +143,7 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
             source=text(row["source"]),
             samples=int(known(row["samples"]) or 0),
             share=of_samples(
-                int(known(row["samples"]) or 0), whole, (Ref("source_lines", kernel_id, "share"),)
+                int(known(row["samples"]) or 0), total, (Ref("source_lines", kernel_id, "share"),)
             ),
             stall=text(row["stall"]),
             stalled=cell(row, "stall_samples"),

@@ -278,10 +278,10 @@ def markdown(found: Comparison, language: str = ENGLISH) -> str:
     page = section(found)
     blocks = tuple(
         _cut(block, SHOWN) if isinstance(block, Table) else block
-        for block in page.parts
+        for block in page.blocks
         if not isinstance(block, Figure)
     )
-    return f"{section_markdown(dataclasses.replace(page, parts=blocks), language, level=1)}\n"
+    return f"{section_markdown(dataclasses.replace(page, blocks=blocks), language, level=1)}\n"
 
 
 def _cut(table: Table[Any], rows: int) -> Table[Any]:

@@ -150,8 +150,8 @@ def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
     """Say what takes the late GPU longer than the median of the others, as far as times tell."""
 
     def excess(column: str) -> float:
-        theirs = median(getattr(row, column) or 0.0 for row in others)
-        return (getattr(slow, column) or 0.0) - theirs
+        typical = median(getattr(row, column) or 0.0 for row in others)
+        return (getattr(slow, column) or 0.0) - typical
 
     kernels = excess("matrix_ns") + excess("other_ns")
     longest = max(kernels, excess("idle_ns"), excess("copies_ns"))
@@ -173,8 +173,8 @@ def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
 
 def _kernel_cause(slow: TimesRow, others: Sequence[TimesRow], excess_ns: float) -> Text:
     def growth(column: str) -> float:
-        theirs = median(getattr(row, column) or 0.0 for row in others)
-        return (getattr(slow, column) or 0.0) / theirs - 1 if theirs else 0.0
+        typical = median(getattr(row, column) or 0.0 for row in others)
+        return (getattr(slow, column) or 0.0) / typical - 1 if typical else 0.0
 
     time = Number(excess_ns, "ns", digits=3)
     if growth("launches") > DIFFERS:
@@ -183,14 +183,14 @@ def _kernel_cause(slow: TimesRow, others: Sequence[TimesRow], excess_ns: float) 
             more=Number(growth("launches"), "fraction", digits=2),
             time=time,
         )
-    matrix, other = growth("matrix_ns"), growth("other_ns")
-    if min(matrix, other) > DIFFERS:
+    matrix, non_matrix = growth("matrix_ns"), growth("other_ns")
+    if min(matrix, non_matrix) > DIFFERS:
         return Text(
             "Its kernels take {time} longer, and it launches as many: matrix products {matrix}, "
             "others {other} longer. A lower clock, another program on its GPU, or larger input.",
             time=time,
             matrix=Number(matrix, "fraction", digits=2),
-            other=Number(other, "fraction", digits=2),
+            other=Number(non_matrix, "fraction", digits=2),
         )
     if matrix > DIFFERS:
         return Text(

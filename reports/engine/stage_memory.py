@@ -40,8 +40,8 @@ def section(run: Run) -> Section | None:
 def _functions(run: Run) -> list[Row]:
     """Sums of the operators of each call path, most GPU time first."""
     columns = ["gpu_ns", "self_cpu_ns", "allocated_bytes", "calls"]
-    named = run.operators[run.operators["call_path"].fillna("") != ""]
-    sums = named.groupby(["stage", "call_path"], as_index=False)[columns].sum()
+    with_path = run.operators[run.operators["call_path"].fillna("") != ""]
+    sums = with_path.groupby(["stage", "call_path"], as_index=False)[columns].sum()
     return records(sums.sort_values("gpu_ns", ascending=False, kind="stable"))
 
 

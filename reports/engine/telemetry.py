@@ -59,10 +59,10 @@ def _value(group: Group, column: str, statistic: str, unit: str) -> Number:
     return Number(None if pd.isna(found) else float(found), unit, (Ref("telemetry", step, column),))
 
 
-def _held(rows: pd.DataFrame) -> Value:
+def _throttling(rows: pd.DataFrame) -> Value:
     """During how many samples something limited the clocks, and what."""
-    told = [text(cell) for cell in rows["throttle"]]
-    limited = [names for cell in told if (names := held_by(cell))]
+    reasons = [text(cell) for cell in rows["throttle"]]
+    limited = [names for cell in reasons if (names := held_by(cell))]
     if rows["throttle"].isna().all():
         return Text("not known")
     if not limited:
@@ -83,7 +83,7 @@ def _table(groups: Sequence[Group]) -> Table[Group]:
             Column(Text("GPU"), lambda group: Number(group[1], "count")),
             Column(Text("Samples"), lambda group: Number(len(group[2]), "count")),
             *(_column(*column) for column in _COLUMNS),
-            Column(Text("Clocks held down by"), lambda group: _held(group[2])),
+            Column(Text("Clocks held down by"), lambda group: _throttling(group[2])),
         ],
         groups,
     )

@@ -6,6 +6,7 @@ words, in one language.
 """
 
 from nsight_prof.reports.page.section import (
+    Block,
     Bullets,
     Column,
     Evidence,
@@ -14,7 +15,6 @@ from nsight_prof.reports.page.section import (
     Finding,
     Json,
     OpenQuestion,
-    Part,
     Section,
     Table,
 )
@@ -44,7 +44,7 @@ __all__ = [
     "Name",
     "Number",
     "OpenQuestion",
-    "Part",
+    "Block",
     "Ref",
     "Section",
     "Table",

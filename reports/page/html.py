@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from nsight_prof.reports.page import frame
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.section import (
+    Block,
     Bullets,
     Figure,
     Finding,
-    Part,
     Section,
     Table,
     sort_value,
@@ -70,7 +70,7 @@ class _Page:
 
     def section(self, section: Section, level: int) -> str:
         title = self.heading(section.heading, level, f"section-{section.key}")
-        content = "\n".join(self.blocks(section.parts, level + 1))
+        content = "\n".join(self.blocks(section.blocks, level + 1))
         children = "\n".join(self.section(child, level + 1) for child in section.children)
         return f"<section>\n{title}\n{content}\n{children}\n</section>"
 
@@ -78,7 +78,7 @@ class _Page:
         self.headings.append(Heading(level, self.plain.text(text), name))
         return f'<h{level} id="{escape(name)}">{self.write.text(text)}</h{level}>'
 
-    def blocks(self, blocks: tuple[Part, ...], level: int) -> Iterator[str]:
+    def blocks(self, blocks: tuple[Block, ...], level: int) -> Iterator[str]:
         findings: list[str] = []
         for block in (*blocks, None):
             if isinstance(block, Finding):

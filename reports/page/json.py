@@ -35,9 +35,9 @@ def section_json(section: Section) -> dict[str, Json]:
     return {
         "key": section.key,
         "heading": _WRITE.text(section.heading),
-        "texts": [_WRITE.text(block) for block in section.parts if isinstance(block, Text)],
-        "findings": [_finding(block) for block in section.parts if isinstance(block, Finding)],
-        "tables": [_table(block) for block in section.parts if isinstance(block, Table)],
+        "texts": [_WRITE.text(block) for block in section.blocks if isinstance(block, Text)],
+        "findings": [_finding(block) for block in section.blocks if isinstance(block, Finding)],
+        "tables": [_table(block) for block in section.blocks if isinstance(block, Table)],
         "numbers": dict(section.numbers),
         "facts": [
             {"label": _WRITE.text(f.label), "value": value_json(f.value)} for f in section.facts

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from nsight_prof.reports.page import frame
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import escape, escape_html
-from nsight_prof.reports.page.section import Bullets, Figure, Finding, Part, Section, Table
+from nsight_prof.reports.page.section import Block, Bullets, Figure, Finding, Section, Table
 from nsight_prof.reports.page.values import Text
 from nsight_prof.reports.page.writer import InMarkdown, Writer
 
@@ -30,8 +30,10 @@ def section_in_two(section: Section, language: str = ENGLISH, level: int = 2) ->
     """Return a section as two markdown texts; tables have all of their rows there."""
     page = _Page(section, language, all_rows=True)
     on_details = (Table, Bullets)
-    head = replace(section, parts=tuple(p for p in section.parts if not isinstance(p, on_details)))
-    tables = tuple(block for block in section.parts if isinstance(block, on_details))
+    head = replace(
+        section, blocks=tuple(p for p in section.blocks if not isinstance(p, on_details))
+    )
+    tables = tuple(block for block in section.blocks if isinstance(block, on_details))
     return InTwo(page.section(head, level), "\n\n".join(page.blocks(tables, level + 1)))
 
 
@@ -49,11 +51,11 @@ class _Page:
     def section(self, section: Section, level: int) -> str:
         blocks = [f'<a id="section-{section.key}"></a>',
                   f"{'#' * level} {self.write.text(section.heading)}"]  # fmt: skip
-        blocks += self.blocks(section.parts, level + 1)
+        blocks += self.blocks(section.blocks, level + 1)
         blocks += [self.section(child, level + 1) for child in section.children]
         return "\n\n".join(blocks)
 
-    def blocks(self, blocks: tuple[Part, ...], level: int) -> Iterator[str]:
+    def blocks(self, blocks: tuple[Block, ...], level: int) -> Iterator[str]:
         findings: list[str] = []
         for block in blocks:
             if isinstance(block, Finding):

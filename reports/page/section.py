@@ -191,7 +191,7 @@ class Fact:
     value: Value
 
 
-Part: TypeAlias = Text | Finding | Table[Any] | Figure | Bullets
+Block: TypeAlias = Text | Finding | Table[Any] | Figure | Bullets
 
 
 @dataclass(frozen=True)
@@ -200,35 +200,35 @@ class Section:
 
     Attributes:
         key: its id, and its place in metrics.json.
-        parts: sentences, findings, figures and tables in the order in which they are read.
+        blocks: sentences, findings, figures and tables in the order in which they are read.
         numbers: for metrics.json, in base units.
         facts: for readers who do not know GPUs: what, and how fast.
     """
 
     key: str
     heading: Text
-    parts: tuple[Part, ...] = ()
+    blocks: tuple[Block, ...] = ()
     children: tuple[Section, ...] = ()
     numbers: Mapping[str, Json] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
 
-    def all_parts(self) -> Iterator[Part]:
+    def all_blocks(self) -> Iterator[Block]:
         """Yield its parts, then those of its children."""
-        yield from self.parts
+        yield from self.blocks
         for child in self.children:
-            yield from child.all_parts()
+            yield from child.all_blocks()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings, those of children included."""
-        return tuple(block for block in self.all_parts() if isinstance(block, Finding))
+        return tuple(block for block in self.all_blocks() if isinstance(block, Finding))
 
     @property
     def tables(self) -> tuple[Table[Any], ...]:
         """All tables, those of children included."""
-        return tuple(block for block in self.all_parts() if isinstance(block, Table))
+        return tuple(block for block in self.all_blocks() if isinstance(block, Table))
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """All figures, those of children included."""
-        return tuple(block for block in self.all_parts() if isinstance(block, Figure))
+        return tuple(block for block in self.all_blocks() if isinstance(block, Figure))

@@ -185,7 +185,7 @@ class _PanelDrawing:
         drawn = [(text, *self.pixel(x, y)) for text, x, y in points if math.isfinite(y)]
         self.placer.taken += [Box(x, y, 5, 5) for _, x, y in drawn]
         for text, x, y in drawn:
-            spot = self.placer.place(around([Anchor(x, y, 3)], text_width(text), TEXT_HEIGHT))
+            spot = self.placer.best_of(around([Anchor(x, y, 3)], text_width(text), TEXT_HEIGHT))
             if spot is not None and spot.leader is None:
                 ink = Ink(ha="center", halo=True, role="point")
                 self.lines.sheet.text(spot.box.x, spot.box.y, text, ink)
@@ -199,7 +199,7 @@ class _PanelDrawing:
             y = self.pixel(self.lines.x.low, value)[1]
             line: Segment = ((begin, y), (end, y))
             self.placer.lines.append(line)
-            spot = self.placer.place(along(line, text_width(text), TEXT_HEIGHT, 0.02))
+            spot = self.placer.best_of(along(line, text_width(text), TEXT_HEIGHT, 0.02))
             if spot is None:
                 continue
             if spot.leader is not None:

@@ -119,7 +119,7 @@ class Placer:
             cost += LEADER_COST * sum(label.crosses(candidate.leader) for label in self.labels)
         return cost
 
-    def place(self, candidates: Iterable[Candidate]) -> Candidate | None:
+    def best_of(self, candidates: Iterable[Candidate]) -> Candidate | None:
         """Take the cheapest free candidate, or return None where no candidate is free."""
         best, lowest = None, math.inf
         for candidate in sorted(candidates, key=lambda c: c.cost):

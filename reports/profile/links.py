@@ -101,7 +101,7 @@ class Links:
     """Ids of the pages by cell, row and table of the run, and the numbers of kernels by id.
 
     A row is a Ref without a column, a column of all rows one without a row, a table one with
-    neither. `rows` are the rows of the tables by their numbers; `told` has the id of what a number
+    neither. `rows` are the rows of the tables by their numbers; `leads` has the id of what a number
     or name in a sentence rests on, by the id of the place of the finding ("finding-1",
     "section-stages"), and `derived` the numbers of sentences that no row shows. Only what is in
     `wanted` gets an id: thousands of rows that nothing leads to would make a page too large to be
@@ -111,7 +111,7 @@ class Links:
     kernels: Mapping[str, int]
     ids: Mapping[Ref, str]
     rows: Rows = field(default_factory=Rows)
-    told: Mapping[tuple[str, Value], str] = field(default_factory=dict)
+    leads: Mapping[tuple[str, Value], str] = field(default_factory=dict)
     derived: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
 
@@ -123,7 +123,7 @@ class Links:
 
     def lead(self, value: Name | Number, anchor: str) -> str:
         """Return the id of what a value rests on in a sentence of the finding at `anchor`."""
-        found = self.told.get((anchor, value), "")
+        found = self.leads.get((anchor, value), "")
         if found or isinstance(value, Number):
             return found
         return self.target(value.ref) if value.ref is not None else ""
@@ -198,7 +198,7 @@ class Links:
                         of_text = f"section-{section.key}", value
                         leads[of_text] = places.of(value, of_section)
         wanted = frozenset({*found, *leads.values()})
-        return replace(self, told=leads, derived=extra, wanted=wanted)
+        return replace(self, leads=leads, derived=extra, wanted=wanted)
 
 
 def _find(rows: Rows, about: Sequence[Collection[str]], number: Number) -> str:

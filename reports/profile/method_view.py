@@ -173,7 +173,7 @@ def _contains(words: str, term: str) -> bool:
 
 def section_words(studies: Sequence[Section], always: str) -> str:
     """Return the words of the sections whose terms the glossary explains, and those of `always`."""
-    every = (item for section in studies for item in section.all_parts())
+    every = (item for section in studies for item in section.all_blocks())
     texts = [item for item in every if isinstance(item, Text)]
     texts += [finding.verdict for section in studies for finding in section.findings]
     texts += [c.heading for section in studies for table in section.tables for c in table.columns]

@@ -13,7 +13,7 @@ from nsight_prof.reports.analysis.lines import (
     KernelLine,
     host_lines,
     kernel_lines,
-    place,
+    location,
 )
 from nsight_prof.reports.page import (
     Column,
@@ -72,7 +72,7 @@ def _host_tables(run: Run) -> list[Table[Any]]:
         return []
     columns: list[Column[tuple[str, HostLine]]] = [
         Column(Text("Stage"), lambda row: row[0] or None),
-        Column(Text("Line"), lambda row: Verbatim(row[1].place)),
+        Column(Text("Line"), lambda row: Verbatim(row[1].location)),
         Column(Text("Function"), lambda row: Verbatim(row[1].function)),
         Column(Text("The host"), lambda row: Verbatim(doing(row[1]))),
         Column(Text("Samples"), lambda row: row[1].samples),
@@ -116,7 +116,7 @@ def _kernel_tables(run: Run) -> list[Table[Any]]:
 
 def _lines_table(run: Run, kernel_id: str, name: str) -> Table[KernelLine]:
     columns: list[Column[KernelLine]] = [
-        Column(Text("Line"), lambda row: Verbatim(row.place)),
+        Column(Text("Line"), lambda row: Verbatim(row.location)),
         Column(
             Text("Source code"), lambda row: Verbatim(row.source.strip()) if row.source else None
         ),
@@ -143,7 +143,7 @@ def _instructions_table(run: Run, kernel_id: str, name: str) -> Table[Row]:
         ["samples", "instructions", "offset"], ascending=[False, False, True]
     )
     lines = {(line.file, line.line): line.source for line in kernel_lines(run, kernel_id)}
-    whole = Number(known(rows["samples"].sum(min_count=1)), "count")
+    total = Number(known(rows["samples"].sum(min_count=1)), "count")
 
     def source(row: Row) -> Value | None:
         found = lines.get((text(row["file"]), count(row["line"]) or 0), "").strip()
@@ -153,10 +153,10 @@ def _instructions_table(run: Run, kernel_id: str, name: str) -> Table[Row]:
         return lambda row: Number(known(row[column]), "count")
 
     columns: list[Column[Row]] = [
-        Column(Text("Line"), lambda row: Verbatim(place(text(row["file"]), count(row["line"])))),
+        Column(Text("Line"), lambda row: Verbatim(location(text(row["file"]), count(row["line"])))),
         Column(Text("Source code"), source),
         Column(Text("Instruction"), lambda row: Verbatim(text(row["sass"]))),
-        Column(Text("Share of the samples"), lambda row: measured("samples")(row).share_of(whole)),
+        Column(Text("Share of the samples"), lambda row: measured("samples")(row).share_of(total)),
         Column(
             Text("Most for"), lambda row: Verbatim(text(row["stall"])) if row["stall"] else None
         ),

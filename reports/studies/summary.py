@@ -56,7 +56,7 @@ def bench_summary(view: BenchReport) -> BenchSummary:
 def _distinct(sections: tuple[Section, ...]) -> list[Text]:
     """Return what the leading findings say to everybody, once for each kind of sentence."""
     general = [
-        replace(section, parts=tuple(f for f in section.findings if not f.technical), children=())
+        replace(section, blocks=tuple(f for f in section.findings if not f.technical), children=())
         for section in sections
     ]
     found: dict[str, Text] = {}

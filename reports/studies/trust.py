@@ -11,12 +11,12 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.cases.conditions import of_cases
 from nsight_prof.reports.page import (
+    Block,
     Bullets,
     Column,
     Fact,
     Name,
     Number,
-    Part,
     Ref,
     Section,
     Table,
@@ -49,9 +49,9 @@ MISSING = {
 
 def trust_section(
     facts: Sequence[Fact | FormattedFact],
-    of_roofs: Sequence[Part],
-    gaps: Sequence[Part],
-    how: Sequence[Part],
+    of_roofs: Sequence[Block],
+    gaps: Sequence[Block],
+    how: Sequence[Block],
 ) -> Section:
     """Return the section that ends a report."""
     return Section(
@@ -77,7 +77,7 @@ def _conditions(facts: Sequence[Fact | FormattedFact]) -> Table[Any]:
 
 def roofs(
     comparison: Sequence[RoofComparison], every: Sequence[Roof], measured_by: Text | None
-) -> tuple[Part, ...]:
+) -> tuple[Block, ...]:
     """Return the roofs of each source side by side, and how each came about."""
     if not comparison:
         return ()
@@ -148,7 +148,7 @@ def _known(value: float | None, unit: str) -> Number | None:
     return None if value is None else Number(value, unit)
 
 
-def gaps(run: Run, lost: Sequence[NotRun], left_out: Sequence[Text]) -> tuple[Part, ...]:
+def gaps(run: Run, lost: Sequence[NotRun], left_out: Sequence[Text]) -> tuple[Block, ...]:
     """Return what could not be measured, and why."""
     columns = [
         Column[NotRun](Text("Count"), lambda row: row.cases),
@@ -211,7 +211,7 @@ def _missing(column: str, reason: str, names: list[str]) -> Text:
     return Text("{reason}{cases}", reason=reason, cases=cases)
 
 
-def method(protocol: Sequence[Text], run: Run, how: Method) -> tuple[Part, ...]:
+def method(protocol: Sequence[Text], run: Run, how: Method) -> tuple[Block, ...]:
     """Return how the cases were measured, and the commands as they ran."""
     items = list(protocol)
     if (run.bench["counted_launches"].fillna(0) > 0).any():

@@ -29,9 +29,9 @@ class PlanStep:
 
     `number` counts from 1 over repairs and choices; `first` are the numbers of steps that must come
     before it. `saves` and `after` are in ns, `of_remaining` is the part of what the steps before
-    leave. `sure` and `effort` are low, medium or high. `why` is the evidence in a sentence, `wrong`
-    what one would see if it were wrong, `costs` what it takes beside the effort. `anchor` leads to
-    the finding in the report; empty for what no finding tells of.
+    leave. `sure` and `effort` are low, medium or high. `evidence` is the evidence in a sentence,
+    `wrong` what one would see if it were wrong, `costs` what it takes beside the effort. `anchor`
+    leads to the finding in the report; empty for what no finding tells of.
     """
 
     number: int
@@ -41,7 +41,7 @@ class PlanStep:
     of_remaining: Number
     after: Number
     sure: str
-    why: Text
+    evidence: Text
     wrong: Text | None
     effort: str
     costs: Text
@@ -54,10 +54,10 @@ class PlanStep:
 class Plan:
     """All steps in order, the time of the run in ns, and what is advised without a time.
 
-    `whole` is unknown where the run has no time. `basis` is "wall" or "gpu", as of the summary.
+    `run_time` is unknown where the run has no time. `basis` is "wall" or "gpu", as of the summary.
     """
 
-    whole: Number
+    run_time: Number
     basis: str
     steps: tuple[PlanStep, ...]
     advice: tuple[Text, ...]
@@ -68,7 +68,7 @@ class _Choice:
     """A smaller type for kernels: what it saves of what repairs leave, in ns of the run."""
 
     do: Text
-    why: Text
+    evidence: Text
     where: Text
     saves_ns: float
     costs: Text
@@ -119,7 +119,7 @@ def _of_step(
         of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
         after=Number(remaining_ns - saves, "ns", digits=3),
         sure=lead.confidence,
-        why=lead.verdict,
+        evidence=lead.verdict,
         wrong=lead.disproof,
         effort=EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
         costs=COSTS.get(lead.rule) or COSTS.get(lead.key) or Text("nothing beside the effort"),
@@ -218,7 +218,7 @@ def _of_choice(choice: _Choice, number: int, remaining_ns: float) -> PlanStep:
         of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
         after=Number(remaining_ns - saves, "ns", digits=3),
         sure="low",
-        why=choice.why,
+        evidence=choice.evidence,
         wrong=Text("The same products with inputs of that type are no faster on this GPU."),
         effort="medium",
         costs=choice.costs,

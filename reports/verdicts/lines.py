@@ -47,23 +47,23 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     doing = DOING.get(finding.rule, ())
     rows = host_rows(run, finding.stage, doing, idle=not doing)
     lines = host_lines(rows, "samples" if doing else "idle_samples")
-    named = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
-    if not named:
+    hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
+    if not hot_lines:
         return finding
     verdict = Text(
         "{verdict} The host is then in {places} ({n} sample of its stacks).",
         "{verdict} The host is then in {places} ({n} samples of its stacks).",
         verdict=finding.verdict,
-        places=[_host_place(line) for line in named],
+        places=[_host_place(line) for line in hot_lines],
         n=sum(line.samples for line in lines),
     )
-    return replace(finding, verdict=verdict, evidence=_evidence(finding, named, SAMPLES))
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
 
 def _host_place(line: HostLine) -> Text:
     return Text(
         "{place} in {function} ({share} of them; 95 %: {interval})",
-        place=Verbatim(line.place),
+        place=Verbatim(line.location),
         function=Verbatim(line.function),
         share=_alone(line.share),
         interval=line.share.interval,
@@ -72,21 +72,21 @@ def _host_place(line: HostLine) -> Text:
 
 def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
     lines = kernel_lines(run, finding.kernel_ids[0])
-    named = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
-    if not named:
+    hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
+    if not hot_lines:
         return finding
     verdict = Text(
         "{verdict} Its warps stand at {places} ({n} sample).",
         "{verdict} Its warps stand at {places} ({n} samples).",
         verdict=finding.verdict,
-        places=[_kernel_place(line) for line in named],
+        places=[_kernel_place(line) for line in hot_lines],
         n=sum(line.samples for line in lines),
     )
-    return replace(finding, verdict=verdict, evidence=_evidence(finding, named, STALLS))
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, STALLS))
 
 
 def _kernel_place(line: KernelLine) -> Text:
-    values: dict[str, Value] = {"place": Verbatim(line.place), "share": _alone(line.share)}
+    values: dict[str, Value] = {"place": Verbatim(line.location), "share": _alone(line.share)}
     if not line.stall:
         return Text("{place} ({share})", **values)
     return Text("{place} ({share}, most for {stall})", stall=Verbatim(line.stall), **values)
@@ -100,6 +100,6 @@ def _alone(share: Number) -> Number:
 def _evidence(
     finding: Finding, lines: Sequence[HostLine | KernelLine], source: Text
 ) -> tuple[Evidence, ...]:
-    shares = (Evidence(Text("at {place}", place=Verbatim(line.place)), line.share, source=source)
+    shares = (Evidence(Text("at {place}", place=Verbatim(line.location)), line.share, source=source)
               for line in lines)  # fmt: skip
     return (*finding.evidence, *shares)

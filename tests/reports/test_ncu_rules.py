@@ -78,7 +78,7 @@ def test_topics_name_rules_and_bounds_that_exist() -> None:
         assert set(one.bounds) <= set(LABELS), one.key
         assert bool(one.causes) == (one.compare == "causes"), one.key
         assert bool(one.bounds) == (one.compare == "bounds"), one.key
-        re.compile(one.says)
+        re.compile(one.words)
 
 
 def test_every_stall_reason_of_the_catalogue_is_told_from_a_message(root: Path) -> None:
@@ -138,7 +138,7 @@ def test_another_limiter_is_a_contradiction(root: Path, imported: Any) -> None:
     assert compare(topic("limiter"), [said[0].format("registers")], subject).state == "agrees"
     other = ["theoretical occupancy is limited by the required amount of shared memory."]
     verdict = compare(topic("limiter"), other, subject)
-    assert (verdict.state, verdict.why) == ("contradicts", "")
+    assert (verdict.state, verdict.reason) == ("contradicts", "")
 
 
 def test_another_stall_reason_is_a_contradiction_where_it_is_much_rarer(
@@ -159,9 +159,9 @@ def test_a_bound_far_from_ncus_own_measure_has_no_reason(root: Path, imported: A
     # prof has DRAM at 80 % of its roof, so nothing near the threshold explains "latency".
     far = replace(subject, metrics={name: 12.0 for name in subject.metrics})
     verdict = compare(topic("latency_bound"), [""], far)
-    assert (verdict.state, verdict.why) == ("contradicts", "")
+    assert (verdict.state, verdict.reason) == ("contradicts", "")
     near = replace(subject, metrics={name: 72.0 for name in subject.metrics})
-    assert "threshold of 60.0 %" in compare(topic("latency_bound"), [""], near).why
+    assert "threshold of 60.0 %" in compare(topic("latency_bound"), [""], near).reason
 
 
 @pytest.mark.parametrize(

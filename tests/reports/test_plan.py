@@ -46,7 +46,7 @@ def with_findings(view: ReportView, *found: Finding) -> ReportView:
 
 
 def adds_up(plan: Plan) -> None:
-    left = plan.whole.value or 0.0
+    left = plan.run_time.value or 0.0
     for number, step in enumerate(plan.steps, 1):
         assert step.number == number
         assert step.saves.value is not None
@@ -66,7 +66,7 @@ def test_the_steps_of_a_run_add_up_and_are_those_of_the_first_screen(view: Repor
     assert [a.saves.value for a in shown] == [s.saves.value for s in repairs[: len(shown)]]
     for step in plan.steps:
         assert step.sure in ("low", "medium", "high")
-        assert Writer().text(step.why)
+        assert Writer().text(step.evidence)
         assert Writer().text(step.where)
 
 

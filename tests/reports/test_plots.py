@@ -335,7 +335,7 @@ def test_a_character_that_the_font_lacks_is_a_question_mark() -> None:
 def test_a_label_avoids_what_is_taken() -> None:
     placer = Placer(Box(50, 50, 120, 120))
     anchors = [Anchor(50, 50, 4)]
-    placed = [placer.place(around(anchors, 14, 11)) for _ in range(12)]
+    placed = [placer.best_of(around(anchors, 14, 11)) for _ in range(12)]
     boxes = [candidate.box for candidate in placed if candidate]
     assert len(boxes) == 12
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
@@ -343,8 +343,8 @@ def test_a_label_avoids_what_is_taken() -> None:
 
 def test_a_label_without_room_is_not_placed() -> None:
     placer = Placer(Box(5, 5, 10, 10))
-    assert placer.place(around([Anchor(5, 5, 1)], 30, 11)) is None
-    assert placer.place(along(((0, 0), (10, 0)), 30, 11, 0.5)) is None
+    assert placer.best_of(around([Anchor(5, 5, 1)], 30, 11)) is None
+    assert placer.best_of(along(((0, 0), (10, 0)), 30, 11, 0.5)) is None
 
 
 def test_turned_boxes_side_by_side_do_not_overlap() -> None:

@@ -37,7 +37,7 @@ def verdicts(view: SweepView) -> list[str]:
 
 
 def caveats(view: SweepView) -> str:
-    parts = sweep_section(view).parts
+    parts = sweep_section(view).blocks
     items = [item for part in parts if isinstance(part, Bullets) for item in part.items]
     return " ".join(map(Writer().text, items))
 

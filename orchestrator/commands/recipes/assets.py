@@ -85,7 +85,7 @@ def assets(recipe: Recipe) -> Iterator[Asset]:
         name = data.get(key)
         if name is not None:
             places = data_places(recipe)
-            wanted = [place / os.path.expanduser(name) for place in places]
+            wanted = [folder / os.path.expanduser(name) for folder in places]
             packed = [Path(f"{path}{ending}") for path in wanted for ending in ARCHIVES]
             path = next((path for path in (*wanted, *packed) if path.exists()), None)
             yield Asset(f"dataset.{key}", name, str(path or ""), tuple(map(str, places)))
@@ -98,8 +98,8 @@ def _model(name: str) -> Asset:
     snapshots = os.environ.get("HF_SNAPSHOTS_ROOT")
     bundled = sorted(BUNDLED_TARGETS.glob("*/configs"))
     places = [Path.cwd(), *bundled, *([Path(snapshots)] if snapshots else [])]
-    folders = [place / os.path.expanduser(part) for place in places
-               for part in dict.fromkeys((name, name.rpartition("/")[2]))]  # fmt: skip
+    folders = [folder / os.path.expanduser(tail) for folder in places
+               for tail in dict.fromkeys((name, name.rpartition("/")[2]))]  # fmt: skip
     path = next((folder for folder in folders if (folder / "config.json").is_file()), None)
     if path is None and "/" in name:
         try:
@@ -119,9 +119,9 @@ def _placed(asset: Asset, into: Path) -> Asset:
         return asset
     source = Path(asset.path)
     suffix = next((ending for ending in ARCHIVES if source.name.endswith(ending)), "")
-    place = into / ("models" if asset.kind == "model" else "datasets")
-    target = place / source.name.removesuffix(suffix)
-    place.mkdir(parents=True, exist_ok=True)
+    folder = into / ("models" if asset.kind == "model" else "datasets")
+    target = folder / source.name.removesuffix(suffix)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         if not suffix:
             target.symlink_to(source.resolve(), target_is_directory=source.is_dir())

@@ -44,13 +44,13 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Place:
+class StackEnd:
     """Where a stack ends: the innermost frame of the program's own code, and the innermost of all.
 
     Without a frame of its own, both are the innermost.
     """
 
-    own: Frame
+    of_program: Frame
     inner: Frame
 
 
@@ -58,13 +58,14 @@ class Place:
 class PythonSamples:
     """Samples by time (ns from the start of the capture).
 
-    `thread` is the global id of the thread that was sampled, `place` an index into `places`.
+    `thread` is the global id of the thread that was sampled, `stack_end` an index into
+    `stack_ends`.
     """
 
     start: Array
     thread: Array
-    place: Array
-    places: list[Place]
+    stack_end: Array
+    stack_ends: list[StackEnd]
 
 
 def has_samples(db: Database) -> bool:
@@ -90,13 +91,14 @@ def read_python_samples(db: Database) -> PythonSamples:
     ids = {number for stack in frames for *two, _ in stack for number in two}
     # nsys writes <module> as &lt;module&gt;.
     texts = {number: html.unescape(text) for number, text in read_strings(db, ids).items()}
-    places: dict[Place, int] = {}
+    stack_ends: dict[StackEnd, int] = {}
     of_stack = np.array(
-        [places.setdefault(_place(stack, texts), len(places)) for stack in frames], np.int64
+        [stack_ends.setdefault(_stack_end(stack, texts), len(stack_ends)) for stack in frames],
+        np.int64,
     )
     start, thread, stack_of = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     order = np.argsort(start, kind="stable")
-    return PythonSamples(start[order], thread[order], of_stack[stack_of[order]], list(places))
+    return PythonSamples(start[order], thread[order], of_stack[stack_of[order]], list(stack_ends))
 
 
 def stack_strings(db: Database) -> set[int]:
@@ -145,7 +147,7 @@ def _thread(marked: int, category: int) -> int:
     return process | (process >> _PID & _TID) if category == 1 else -(process | category)
 
 
-def _place(stack: list[tuple[int, int, int]], texts: dict[int, str]) -> Place:
+def _stack_end(stack: list[tuple[int, int, int]], texts: dict[int, str]) -> StackEnd:
     frames = [Frame(texts.get(f, ""), line, texts.get(name, "")) for name, f, line in stack]
-    own = next((frame for frame in frames if not LIBRARY.search(frame.file)), frames[0])
-    return Place(own, frames[0])
+    of_program = next((frame for frame in frames if not LIBRARY.search(frame.file)), frames[0])
+    return StackEnd(of_program, frames[0])

@@ -58,7 +58,7 @@ def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
             "call": called,
             "kernel_id": launched,
             "nvtx_range": [innermost[code] for code in found.path],
-            "place": samples.place,
+            "stack_end": samples.stack_end,
             "idle_samples": (reached[at] <= samples.start).astype(int),
             "samples": 1,
             "time_ns": _periods(samples),
@@ -66,16 +66,16 @@ def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
     )
     frame["idle_ns"] = frame["time_ns"] * frame["idle_samples"]
     frame = frame.groupby(
-        ["stage", "call", "kernel_id", "nvtx_range", "place"], as_index=False
+        ["stage", "call", "kernel_id", "nvtx_range", "stack_end"], as_index=False
     ).sum()
     frame["activity"] = [activity(call) for call in frame["call"]]
-    places = [samples.places[code] for code in frame.pop("place")]
-    frame["file"] = [place.own.file for place in places]
-    frame["line"] = [place.own.line or None for place in places]
-    frame["function"] = [place.own.function for place in places]
+    stack_ends = [samples.stack_ends[code] for code in frame.pop("stack_end")]
+    frame["file"] = [stack_end.of_program.file for stack_end in stack_ends]
+    frame["line"] = [stack_end.of_program.line or None for stack_end in stack_ends]
+    frame["function"] = [stack_end.of_program.function for stack_end in stack_ends]
     frame["inner"] = [
-        "" if p.inner == p.own else f"{p.inner.file}:{p.inner.line} {p.inner.function}"
-        for p in places
+        "" if p.inner == p.of_program else f"{p.inner.file}:{p.inner.line} {p.inner.function}"
+        for p in stack_ends
     ]
     order = ["time_ns", "stage", "file", "line"]
     frame = frame.sort_values(order, ascending=[False, True, True, True])
@@ -113,8 +113,8 @@ def _of_callers(db: Database, samples: PythonSamples) -> PythonSamples:
 
 
 def _pick(samples: PythonSamples, at: Array) -> PythonSamples:
-    columns = (samples.start[at], samples.thread[at], samples.place[at])
-    return PythonSamples(*columns, samples.places)
+    columns = (samples.start[at], samples.thread[at], samples.stack_end[at])
+    return PythonSamples(*columns, samples.stack_ends)
 
 
 def _coded(thread: Array) -> tuple[Array, Array]:
@@ -124,9 +124,9 @@ def _coded(thread: Array) -> tuple[Array, Array]:
 
 def _busy(work: Work) -> tuple[Array, Array]:
     """Starts of all GPU operations in order, and until when the GPU is busy from each on."""
-    parts = (work.kernels, work.memory, work.graphs)
-    start = np.concatenate([part.start for part in parts])
-    end = start + np.concatenate([part.duration.astype(np.int64) for part in parts])
+    operations = (work.kernels, work.memory, work.graphs)
+    start = np.concatenate([kind.start for kind in operations])
+    end = start + np.concatenate([kind.duration.astype(np.int64) for kind in operations])
     order = np.argsort(start, kind="stable")
     return start[order], np.maximum.accumulate(end[order])
 
@@ -135,9 +135,9 @@ def _periods(samples: PythonSamples) -> Array:
     """Time that a sample stands for, in ns: the median distance on its thread."""
     periods = np.zeros(len(samples.start))
     for thread in np.unique(samples.thread):
-        mine = samples.thread == thread
-        distances = np.diff(samples.start[mine])
-        periods[mine] = np.median(distances) if len(distances) else np.nan
+        of_thread = samples.thread == thread
+        distances = np.diff(samples.start[of_thread])
+        periods[of_thread] = np.median(distances) if len(distances) else np.nan
     return periods
 
 
@@ -148,25 +148,27 @@ def _calls_of(db: Database, work: Work, samples: PythonSamples) -> tuple[list[st
     table, threads = db.table(RUNTIME), sorted({int(thread) for thread in samples.thread})
 
     def read_chunk(columns: list[Array]) -> list[Array]:
-        mine = np.isin(columns[0], threads)
-        return [column[mine] for column in columns]
+        of_thread = np.isin(columns[0], threads)
+        return [column[of_thread] for column in columns]
 
     select = ["coalesce(globalTid, 0)", "start", "end", "nameId", CALL_KEY]
-    parts = list(db.scan(select, str(table), read_chunk, first_of_each(db)))
-    thread, start, end, name, key = (np.concatenate(c) for c in zip(*parts, strict=True))
+    chunks = list(db.scan(select, str(table), read_chunk, first_of_each(db)))
+    thread, start, end, name, key = (np.concatenate(c) for c in zip(*chunks, strict=True))
     texts = read_strings(db, {int(number) for number in np.unique(name)})
     kernels, inside = _kernels_by_key(work), np.full(len(samples.start), -1, np.int64)
     launched = [""] * len(samples.start)
     for number in threads:
         at = np.flatnonzero(thread == number)
         at = at[np.argsort(start[at], kind="stable")]
-        mine = np.flatnonzero(samples.thread == number)
-        last = np.searchsorted(start[at], samples.start[mine], side="right") - 1
+        of_thread = np.flatnonzero(samples.thread == number)
+        last = np.searchsorted(start[at], samples.start[of_thread], side="right") - 1
         for back in range(NESTED if len(at) else 0):
             before = at[np.maximum(last - back, 0)]
-            holds = (last >= back) & (end[before] > samples.start[mine])
-            inside[mine[holds]] = name[before[holds]]
-            for sample, call in zip(mine[holds], key[before[holds]] & KEY_MASK, strict=True):
+            encloses = (last >= back) & (end[before] > samples.start[of_thread])
+            inside[of_thread[encloses]] = name[before[encloses]]
+            for sample, call in zip(
+                of_thread[encloses], key[before[encloses]] & KEY_MASK, strict=True
+            ):
                 launched[sample] = launched[sample] or kernels.get(int(call), "")
     return [ABI_VERSION.sub("", texts.get(int(code), "")) for code in inside], launched
 

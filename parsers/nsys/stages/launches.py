@@ -82,8 +82,8 @@ def _memory_before(work: Work, start: Array, queue: Array) -> pd.Series:
     for code, (device, pid) in enumerate(memory.places):
         here = (queue[:, 0] == device) & (queue[:, 3] == pid)
         found[here] = np.searchsorted(memory.start[memory.place_code == code], start[here])
-    told = all(device >= 0 and pid > 0 for device, pid in memory.places)
-    return pd.Series(found, dtype="Int64").where(told & (queue[:, 0] >= 0) & (queue[:, 3] > 0))
+    is_known = all(device >= 0 and pid > 0 for device, pid in memory.places)
+    return pd.Series(found, dtype="Int64").where(is_known & (queue[:, 0] >= 0) & (queue[:, 3] > 0))
 
 
 def _known(numbers: Array) -> pd.Series:

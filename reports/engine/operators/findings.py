@@ -56,11 +56,11 @@ def _largest(run: Run, stage: Stage) -> Iterator[Finding]:
     time = Number(sum(product.total_ns for product in timed), "ns")
     reached = Text(", at {reached} of the {roof}",
                    reached=first.roof_share, roof=roof_name(first.roof_source))  # fmt: skip
-    part = Number(stage.product_share, "fraction")
+    fraction = Number(stage.product_share, "fraction")
     verdict = Text(
         "Matrix products take {part} of the kernel time of {stage}; {product} takes {of_them} of "
         "that{reached}.",
-        part=part,
+        part=fraction,
         stage=stage.label,
         product=first.full_name,
         of_them=first.number("total_ns", first.total_ns, "ns").share_of(time),
@@ -70,7 +70,7 @@ def _largest(run: Run, stage: Stage) -> Iterator[Finding]:
         Text("{calls} calls of {time} per run: {rate}",
              calls=calls(first.calls), time=_call(first), rate=first.rate),
         Evidence(Text("kernel"), Name(first.kernel)),
-        Evidence(Text("all matrix products, of the kernel time:"), part),
+        Evidence(Text("all matrix products, of the kernel time:"), fraction),
     ]  # fmt: skip
     if first.join == BY_NAME:
         reason = Verbatim(first.reason)

@@ -38,15 +38,15 @@ MEASURES_APART = 10.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """How prof's answer stands to that of a rule: `ours` is what prof says, `why` the reason.
+    """How prof's answer stands to that of a rule: `answer` is what prof says, `reason` the reason.
 
     A contradiction without a reason is an error of one of the two. `gain` is the part of the
     kernel's time (0 to 1) that prof estimates for the same cause; NaN where it has none.
     """
 
     state: str
-    ours: str
-    why: str = ""
+    answer: str
+    reason: str = ""
     gain: float = math.nan
 
 

@@ -16,7 +16,7 @@ class Topic:
 
     key: str
     rule: str
-    says: str
+    words: str
     about: str
     section: str
     compare: str
@@ -27,7 +27,7 @@ class Topic:
 
     def fits(self, rule: str, message: str) -> bool:
         """Tell whether a result of `rule` with this message is about this topic."""
-        return bool(re.fullmatch(self.rule, rule) and re.search(self.says, message))
+        return bool(re.fullmatch(self.rule, rule) and re.search(self.words, message))
 
 
 @cache

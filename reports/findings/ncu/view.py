@@ -96,8 +96,8 @@ def _rows(
             speedup=_fraction(number(largest["speedup_pct"])),
             speedup_of=text(largest["speedup_of"]),
             verdict=verdict.state,
-            ours=verdict.ours,
-            why=verdict.why,
+            ours=verdict.answer,
+            why=verdict.reason,
             gain=known(verdict.gain),
         )
 

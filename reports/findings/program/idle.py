@@ -241,7 +241,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         return None
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
         return None
-    if rule is not SYNC_STALLS and _spent(gaps, LOADING) >= FIRST_USE.limit("loading") * lost:
+    if rule is not SYNC_STALLS and _time_in(gaps, LOADING) >= FIRST_USE.limit("loading") * lost:
         return _first_use(stage, gaps)
     cost = launch_cost(run)
     remaining = 0.0
@@ -286,10 +286,10 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
 def _allocates(gaps: Gaps) -> bool:
     """Return whether the host spends most of the gaps in calls that allocate or free memory."""
     allocating = ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
-    return _spent(gaps, ALLOCATING) >= allocating
+    return _time_in(gaps, ALLOCATING) >= allocating
 
 
-def _spent(gaps: Gaps, calls: re.Pattern[str]) -> float:
+def _time_in(gaps: Gaps, calls: re.Pattern[str]) -> float:
     """Return the ns of gaps that the host spends most of in one of some calls."""
     return sum(value for call, value in gaps.by("call") if calls.match(call))
 
@@ -319,7 +319,7 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
             measured(Text("idle time"), gaps.idle),
             Evidence(
                 Text("of it in calls of first use"),
-                Number(_spent(gaps, LOADING), "ns", column("idle_gaps", "idle_ns")),
+                Number(_time_in(gaps, LOADING), "ns", column("idle_gaps", "idle_ns")),
                 Text("{limit} or more", limit=limit.number),
                 limit.source,
             ),

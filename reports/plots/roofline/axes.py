@@ -64,8 +64,8 @@ class RoofLine:
             names: dict[str, dict[str, None]] = {}
             for roof in group:  # near ones share a line, and each keeps its own value
                 names.setdefault(rate(roof.value), {})[roof.label] = None
-            named = [f"{_joined(tuple(labels))} {value}" for value, labels in names.items()]
-            words_of_sources.append(", ".join(named))
+            entries = [f"{_joined(tuple(labels))} {value}" for value, labels in names.items()]
+            words_of_sources.append(", ".join(entries))
             words = _origin(group[0])
             if len(words_of_sources) > 1:
                 words_of_sources[-1] = f"{words} {rate(group[0].value)}"

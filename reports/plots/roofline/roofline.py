@@ -238,7 +238,7 @@ class _Roofline:
             self.placer.taken.append(Box(x, y, 8, 8))
             if peak is self.highest and self.panel.kernels:
                 text = f"{significant(ridge.intensity, 2)} FLOP/B"
-                spot = self.placer.place(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
+                spot = self.placer.best_of(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
                 if spot is not None:
                     self._write(spot.box, text, spot.leader, "ridge", colour)
             names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level)}"
@@ -250,11 +250,11 @@ class _Roofline:
             segment = self.plane.segment(line.start, line.end)
             width = text_width(line.label)
             prefer = 0.1 if line.sloping else 1.0
-            spot = self.placer.place(along(segment, width, TEXT_HEIGHT, prefer))
+            spot = self.placer.best_of(along(segment, width, TEXT_HEIGHT, prefer))
             if spot is None:
                 middle = segment[0] if line.sloping else segment[1]
                 anchor = Anchor(middle[0], middle[1], 2.0)
-                spot = self.placer.place(around([anchor], width, TEXT_HEIGHT))
+                spot = self.placer.best_of(around([anchor], width, TEXT_HEIGHT))
             if spot is not None:
                 colour = _roof_colour(line.roofs[0])
                 self._write(spot.box, line.label, spot.leader, "roof", colour)
@@ -266,7 +266,7 @@ class _Roofline:
                 for turn, spot in enumerate(s for s in reversed(spots) if s.kernel is kernel)
             ]
             text = str(kernel.number)
-            label = self.placer.place(around(anchors, text_width(text, bold=True), 11.0))
+            label = self.placer.best_of(around(anchors, text_width(text, bold=True), 11.0))
             if label is not None:
                 self._write(label.box, text, label.leader, "kernel")
 

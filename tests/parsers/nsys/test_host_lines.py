@@ -29,7 +29,7 @@ def test_the_planted_line_leads(
 ) -> None:
     rows = lines[(lines["stage"] == stage) & (lines["activity"] == activity)]
     first = host_lines(rows)[0]
-    assert (first.place, first.share.value is not None) == (f"planted_lines.py:{planted}", True)
+    assert (first.location, first.share.value is not None) == (f"planted_lines.py:{planted}", True)
 
 
 def test_memory_given_back_is_named_with_the_call_that_does_it(lines: pd.DataFrame) -> None:

@@ -164,7 +164,7 @@ def test_modules_are_shown_or_said_not_to_be_there(graphs: Run, layers: Run) -> 
     shown = rows(table(made(layers), "engine-modules"))
     assert any("mlp.gate_up_proj" in row["Module"] for row in shown)
     assert "engine-modules" not in {one.key for one in made(graphs).tables}
-    method: Any = made(graphs).parts[-1]
+    method: Any = made(graphs).blocks[-1]
     assert any(words(text).startswith("No time by module") for text in method.items)
 
 

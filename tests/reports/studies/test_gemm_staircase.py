@@ -107,7 +107,7 @@ def cells(table: Table[Any], place: int) -> dict[str, str]:
 
 
 def method(made: Section) -> list[str]:
-    (bullets,) = (part for part in made.parts if isinstance(part, Bullets))
+    (bullets,) = (part for part in made.blocks if isinstance(part, Bullets))
     return [Writer().text(item) for item in bullets.items]
 
 

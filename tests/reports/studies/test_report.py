@@ -81,12 +81,14 @@ def test_a_report_as_data_keeps_numbers_and_texts(run: Run) -> None:
 
 def test_the_section_of_trust_is_in_every_language_that_has_words(run: Run) -> None:
     trust = bench_report(run).trust
-    method = next(part for part in trust.parts if isinstance(part, Bullets))
+    method = next(part for part in trust.blocks if isinstance(part, Bullets))
     for language in ("ko", "zh"):
         write = Writer(language)
         assert write.translates(trust.heading)
         assert all(write.translates(item) for item in method.items)
-        heads = [c.heading for part in trust.parts if isinstance(part, Table) for c in part.columns]
+        heads = [
+            c.heading for part in trust.blocks if isinstance(part, Table) for c in part.columns
+        ]
         assert all(map(write.translates, heads))
 
 
