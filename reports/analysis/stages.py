@@ -13,16 +13,20 @@ from nsight_prof.reports.page import Number, Ref, Text
 
 MOST_STAGES = 12
 """More names than this are no stages but NVTX ranges that a framework numbers."""
+LEAST_STAGES = 0.5
+"""Ranges with less of the GPU time are steps of libraries (CUB marks its own), not stages."""
 
 
 @once
 def stage_rows(run: Run) -> list[Row]:
     """Return the stages, or the whole capture where the program has none; see `per_gpu_stages`."""
     stages = per_gpu_stages(run)
+    capture = stages[stages["stage"] == ALL]
     ranges = stages[stages["stage"] != ALL]
-    if 0 < len(ranges) <= MOST_STAGES:
+    busy, whole = ranges["kernel_ns"].sum(), capture["kernel_ns"].sum()
+    if 0 < len(ranges) <= MOST_STAGES and busy >= LEAST_STAGES * whole:
         return records(ranges)
-    return records(stages[stages["stage"] == ALL])
+    return records(capture)
 
 
 @once

@@ -7,7 +7,7 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.stages import ALL, stages_note, wall_time
+from nsight_prof.reports.analysis.stages import ALL, stage_rows, stages_note, wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.verdicts.ranking import findings
@@ -144,3 +144,16 @@ def test_stages_that_last_longer_than_the_capture_are_explained(run: Run) -> Non
     assert "2.0 ms more than the capture" in note(total - 2e6)
     tables.write(run.stages[~named], "stages", run.directory.tables)
     assert stages_note(load_run(run.path)) is None
+
+
+@pytest.mark.parametrize(("kernel_ns", "stages"), [(10e6, {ALL}), (5e6, {"prefill", "decode"})])
+def test_ranges_of_little_gpu_time_are_no_stages(
+    run: Run, kernel_ns: float, stages: set[str]
+) -> None:
+    frame = run.stages.copy()
+    assert set(frame["stage"]) == {ALL, "prefill", "decode"}
+    frame["kernel_ns"] = frame["kernel_ns"].astype(float)
+    frame.loc[frame["stage"] == ALL, "kernel_ns"] = kernel_ns
+    frame.loc[frame["stage"] != ALL, "kernel_ns"] = 2e6
+    tables.write(frame.astype(run.stages.dtypes.to_dict()), "stages", run.directory.tables)
+    assert {row["stage"] for row in stage_rows(load_run(run.path))} == stages
