@@ -13,17 +13,17 @@ T = TypeVar("T")
 class Layout:
     """How much of a list report.md shows.
 
-    A table of more than `most` rows shows its first `rows` there and all of them in details.md.
+    A table of more than `longest` rows shows its first `rows` there and all of them in details.md.
     The first `findings` findings stand in full, the others in details.md.
     """
 
-    most: int = 15
+    longest: int = 15
     rows: int = 10
     findings: int = 3
 
     def cut(self, rows: Sequence[T]) -> bool:
         """Return whether report.md shows only the first of these rows."""
-        return len(rows) > self.most
+        return len(rows) > self.longest
 
     def first(self, rows: Sequence[T]) -> Sequence[T]:
         """Return the rows that report.md shows."""

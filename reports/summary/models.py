@@ -64,7 +64,7 @@ class Action:
 class FirstScreen:
     """What a reader sees first.
 
-    `line` says GPU, time and how sure the verdict is. `whole` is that time, of which gains are
+    `line` says GPU, time and how sure the verdict is. `total` is that time, of which gains are
     parts; `basis` says what it is: "wall" or "gpu". `choices` are what the owner may choose beside
     the actions: no repairs, and not added up with them. `picture` is the name of the picture of the
     run, empty where there is none.
@@ -72,7 +72,7 @@ class FirstScreen:
 
     line: Text
     verdict: Text
-    whole: Number
+    total: Number
     actions: tuple[Action, ...]
     basis: str
     choices: tuple[Text, ...] = ()

@@ -34,10 +34,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Histogram:
-    """A histogram: `svg` is the file, `html` what the HTML page has; `said` is what one sees."""
+    """A histogram: `svg` is the file, `html` what the HTML page has; `caption` is what one sees."""
 
     alt: Text
-    said: Text
+    caption: Text
     svg: str
     html: str
 

@@ -112,7 +112,7 @@ def test_the_time_by_roof_is_all_time_with_a_roof(view: ReportView) -> None:
     known = [(k.roof_share, k.share) for k in view.kernels if k.roof_share is not None]
     found = roof_histogram(view)
     assert found is not None
-    near = found.said.values["near"]
+    near = found.caption.values["near"]
     assert isinstance(near, Number)
     wanted = sum(share or 0.0 for reached, share in known if reached >= 0.8)
     assert near.value == pytest.approx(wanted)
