@@ -51,6 +51,7 @@ class Inputs:
 
     Attributes:
         tokenizer: of the model's folder, None where it has none.
+        prompt_tokens: of the text of each request that is made up; at most what an encoder takes.
     """
 
     def __init__(self, loaded: Loaded, args: Namespace) -> None:
@@ -74,6 +75,10 @@ class Inputs:
             self._processor = self._image_processor(source)
         self._extractor = self._feature_extractor(source) if hears else None
         self._reads = not hears and model.main_input_name not in IMAGES
+        # A model that encodes images and text apart (CLIP) has no tokens that stand for images.
+        self._mixed = self._processor is not None and not hasattr(model, "get_text_features")
+        self._longest = None if model.can_generate() else _positions(loaded.config)
+        self.prompt_tokens = len(range(args.prompt_tokens)[: self._longest])
 
     def made_up(self, count: int) -> list[Request]:
         """Return requests of the sizes that the command line asks for, of random content."""
@@ -134,10 +139,10 @@ class Inputs:
 
     def _prompt(self, prompt: str | None) -> list[int]:
         if prompt is None:
-            return self._random_text(self._args.prompt_tokens)
+            return self._random_text(self.prompt_tokens)
         if self.tokenizer is None:
-            return self._random_text(-(-len(prompt.encode()) // BYTES_A_TOKEN))
-        return list(self.tokenizer(prompt)["input_ids"])
+            return self._random_text(-(-len(prompt.encode()) // BYTES_A_TOKEN))[: self._longest]
+        return list(self.tokenizer(prompt)["input_ids"])[: self._longest]
 
     def _random_text(self, count: int) -> list[int]:
         special = special_tokens(self._config)
@@ -147,7 +152,7 @@ class Inputs:
 
     def _image_tokens(self, images: Sequence[Any]) -> list[int]:
         """Return the tokens that stand for images in the text."""
-        if not self._reads:
+        if not (self._reads and self._mixed):
             return []
         of = dict(kinds(self._config))
         begin, end = (of.get(f"vision_{side}_token_id") for side in ("start", "end"))
@@ -176,7 +181,7 @@ class Inputs:
         ids = torch.tensor([[0] * (longest - len(text)) + list(text) for text in texts])
         mask = torch.tensor([[0] * (longest - len(text)) + [1] * len(text) for text in texts])
         found = {"input_ids": ids, "attention_mask": mask}
-        if self._processor is not None:
+        if self._mixed:
             token = _image_token(dict(kinds(self._config)))
             found["mm_token_type_ids"] = (ids == token).int()
         return found
@@ -251,9 +256,19 @@ def _sizes(kind: Any, vision: Any) -> dict[str, Any]:
     }
     found = {name: size for name, size in known.items() if size and hasattr(kind, name)}
     side = getattr(vision, "image_size", None)
-    if isinstance(side, int) and set(getattr(kind, "size", None) or ()) == {"height", "width"}:
-        found["size"] = {"height": side, "width": side}
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    for name in ("size", "crop_size") if height and width else ():
+        keys = set(getattr(kind, name, None) or ())
+        if keys == {"height", "width"}:
+            found[name] = {"height": height, "width": width}
+        elif keys == {"shortest_edge"} and getattr(kind, "crop_size", None):
+            found[name] = {"shortest_edge": max(height, width)}  # before its middle is cut out
     return found
+
+
+def _positions(config: Any) -> int | None:
+    """Return how many tokens an encoder has positions for, None where it does not say."""
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
 def _from_folder(auto: Any, source: tuple[str, bool]) -> Any:

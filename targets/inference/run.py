@@ -49,7 +49,7 @@ from nsight_prof.targets.inference import visualizations
 from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
 from nsight_prof.targets.inference.inputs import IMAGES, Inputs, Request
 from nsight_prof.targets.inference.model import CONFIGS, Loaded, load
-from nsight_prof.targets.inference.stages import HOST, MODULES, Stages
+from nsight_prof.targets.inference.stages import HOST, MODULES, TEXT, Stages
 from nsight_prof.targets.inference.visualizations import boxes_in
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.failures import EngineFailure, complain
@@ -77,6 +77,11 @@ class Run:
         self.hooked = self._stages.watch(
             self._model, self._stage_modules(), "encoder" if encodes else None
         )
+        # A model that is an encoder and nothing else has no module of that name inside.
+        own = self._encoder_stage()
+        self._first = "head" if own in self.hooked.values() else own
+        if self._model.can_generate():
+            self._first = "prefill"
 
     def measure(self) -> dict[str, Any]:
         """Warm up, time the batch, and run it once for a profiler; return what was found."""
@@ -132,11 +137,10 @@ class Run:
         with torch.inference_mode(), self._stages.request():
             self._stages.enter(HOST)
             inputs = self._inputs.batch(requests)
+            self._stages.enter(self._first)
             if self._model.can_generate():
-                self._stages.enter("prefill")
                 made = self._model.generate(**inputs, **self._generation())
             else:
-                self._stages.enter("head")
                 made = self._model(**inputs)
             self._stages.enter("postprocess")
             return self._predictions(requests, made, inputs)
@@ -187,9 +191,13 @@ class Run:
         """Return stage -> regular expression of its modules; the encoder alone is its model's."""
         if self._args.stage_modules or self._model.can_generate():
             return dict(self._args.stage_modules) or dict(MODULES)
-        stage = "vision_encoder" if self._model.main_input_name in IMAGES else "encoder"
-        own = re.escape(self._model.base_model_prefix)
-        return {**MODULES, stage: "|".join(of for of in (MODULES.get(stage), own) if of)}
+        stage, own = self._encoder_stage(), re.escape(self._model.base_model_prefix)
+        known = {**MODULES, "encoder": TEXT}
+        return {**known, stage: f"{known[stage]}|{own}"}
+
+    def _encoder_stage(self) -> str:
+        """Return what the encoder of a model that does not generate is called."""
+        return "vision_encoder" if self._model.main_input_name in IMAGES else "encoder"
 
     def _record(self, samples: Sequence[float], more: dict[str, Any]) -> None:
         args = self._args
@@ -199,7 +207,7 @@ class Run:
             "batch": args.batch,
             "requests": sum(map(len, self._batches)),
             "images": args.images,
-            "prompt_tokens": args.prompt_tokens,
+            "prompt_tokens": self._inputs.prompt_tokens,
             "output_tokens": args.output_tokens,
             "warmups": args.warmups,
             "repeats": len(samples),

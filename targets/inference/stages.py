@@ -31,8 +31,10 @@ except ImportError:  # then there are no ranges, and the program is still the sa
 VISION = r"(.*\.)?(visual|vision_tower|vision_model|vision_encoder|vision_backbone|image_encoder)"
 PROJECTOR = (
     r"(.*\.)?(multi_modal_projector|mm_projector|vision_projector|image_projection|projector"
-    r"|merger|connector|aligner|resampler|qformer|modality_projection)"
+    r"|merger|connector|aligner|resampler|qformer|modality_projection"
+    r"|visual_projection|text_projection)"
 )
+TEXT = r"(.*\.)?(text_model|text_encoder|language_model)"
 MODULES: Mapping[str, str] = {"projector": PROJECTOR, "vision_encoder": VISION}
 STEP, HOST = "step", "preprocess"
 """A call of the model in decode, and the stage whose work the host does, which is not counted."""
@@ -129,7 +131,8 @@ class Stages:
     def _called(self, model: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if self._stack[-1:] == [STEP]:
             if self.counter is not None:
-                self.counter.add_cache(_cached(kwargs.get("past_key_values")))
+                cache = kwargs.get("past_key_values") or kwargs.get("cache_params")
+                self.counter.add_cache(_cached(cache))
             self._to(self._stack[:-1])
 
     def _to(self, stack: list[str]) -> None:
@@ -160,8 +163,19 @@ def _ranges(stack: list[str]) -> list[str]:
 
 
 def _cached(cache: Any) -> list[Any]:
-    """Return the keys and values of a cache of transformers, of a decoder's both caches."""
+    """Return what a cache of transformers holds, of a decoder's both caches.
+
+    Keys and values, and the states of convolutions and recurrences (Mamba, linear attention).
+    """
     parts = [getattr(cache, f"{of}_attention_cache", None) for of in ("self", "cross")]
     layers = [layer for part in (*parts, cache) for layer in getattr(part, "layers", None) or ()]
-    found = (getattr(layer, side, None) for layer in layers for side in ("keys", "values"))
-    return [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
+    return [tensor for layer in layers for tensor in _tensors(vars(layer))]
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Give the tensors of a layer's cache, in mappings and sequences; integers are positions."""
+    if isinstance(value, torch.Tensor):
+        yield from [value] if value.is_floating_point() else []
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(inner)
