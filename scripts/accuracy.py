@@ -40,6 +40,7 @@ from nsight_prof.parsers.predict.validation import HELD_OUT, IN_SAMPLE, KERNEL, 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run from anywhere
 
+from scripts.pages import accuracy_peer  # noqa: E402
 from scripts.pages.accuracy_before import kernel_rows, server_rows, sums  # noqa: E402
 
 RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
@@ -113,10 +114,15 @@ QUESTIONS = (
 )
 SLICED = (QUESTIONS[3], QUESTIONS[4])
 """Questions whose predictions rest on slices."""
+KNOWN = QUESTIONS[6]
+"""A server whose event loop another model told."""
 SERVED_MODELS = ("llama-3.1-8b", "qwen3-4b")
 """Models whose server was predicted before it was recorded."""
 SERVED, WHOLE_MODEL = "prediction/serve-", "llama-3.1-8b"
 ENGINE = f"prediction/whole-{WHOLE_MODEL}"
+BATCHES = {"qwen2.5-7b": (OFFLINE, *BOARDS)} | {model: (f"{WHOLE}{model}",) for model in BEFORE}
+SERVERS = {"qwen2.5-7b": (SERVER,)} | {model: (f"{SERVED}{model}",) for model in SERVED_MODELS}
+"""Recorded engines and servers of each model."""
 REQUIRED = {
     "KV cache": 0.02, "tpot": 0.03, "throughput": 0.05, "ttft, 1,000 tokens and more": 0.03,
     "ttft, fewer tokens": 0.08, "closed: throughput": 0.05, "closed: tpot": 0.05,
@@ -223,6 +229,21 @@ All 32 layers under nsys, predicted from 4 before: each operator of each step, a
 of a step. These predictions had the power limit slow a step by what was read before it, and not
 within it; steps of 4,000 and more tokens reach the limit by themselves.
 """
+PEER = """
+## Beside aiconfigurator
+
+[aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) {aiconfigurator} on the same points,
+by its tables of vLLM {tables} on {system} (the recorded engines are vLLM 0.20, of which it has
+none): mean absolute error of both, whose is smaller, the worst point, and the bias.
+`scripts/aiconfigurator_points.py` wrote its answers. It needs no measurement of the model; prof had
+a slice of each, recorded in two minutes. Llama-3.1-8B, Qwen3-4B, Qwen3-14B and Qwen3-32B are the
+predictions of before the recording. Qwen2.5-7B is held out, but the method was chosen on it, and
+the model of servers on its server.
+
+It is asked for batches as "static", for closed loops as "agg", a steady state, while the recorded
+loops have a beginning and an end. Batches whose prompts take more than one step are left out of
+TTFT, where it means the end of all prompts. Loads of random arrivals it does not have.
+"""
 INTERVALS = """
 ## Intervals of slices, each model left out
 
@@ -277,7 +298,9 @@ def residuals(work: Path) -> str:
         SLICE: [pair for question in SLICED for pair in question.pairs],
         KERNELS: [(KERNELS_RUNS, tuple(truths))],
     }
-    _copy(work, [name for of in pairs.values() for pair in of for names in pair for name in names])
+    copy_captures(
+        work, [name for of in pairs.values() for pair in of for names in pair for name in names]
+    )
     lines = [RESIDUALS_INTRO]
     gpu = opened(work / truths[0]).gpu_name
     lines.append(f"{datasheet(gpu).name}:")
@@ -337,7 +360,7 @@ def _left_out(work: Path) -> str:
 def _answers(work: Path, questions: Sequence[Question]) -> list[str]:
     """Return the sections of questions; copies of captures are made below `work`."""
     pairs = [pair for question in questions for pair in question.pairs]
-    _copy(work, [SPLIT, *(name for pair in pairs for names in pair for name in names)])
+    copy_captures(work, [SPLIT, *(name for pair in pairs for names in pair for name in names)])
     parts = []
     for question in questions:
         errors = pd.concat(
@@ -347,7 +370,7 @@ def _answers(work: Path, questions: Sequence[Question]) -> list[str]:
     return parts
 
 
-def _copy(work: Path, names: Sequence[str]) -> None:
+def copy_captures(work: Path, names: Sequence[str]) -> None:
     """Copy captures below `work` that are not there yet: tables are written into them."""
     for name in set(names):
         captured = ROOT / "captures" / name
@@ -360,6 +383,7 @@ def render(work: Path) -> str:
     answers = _answers(work, QUESTIONS)
     before = ["\n## Predicted before they were recorded\n", BEFORE_INTRO, _before(work)]
     before += [BEFORE_SERVER, _before_server(work), BEFORE_KERNELS, _before_kernels(work)]
+    before += [_peer(work)]
     parts = [INTRO, *before, INTERVALS, _intervals(work), *answers, _known_server(work)]
     kernels = pd.concat([_errors(work, truth, KERNELS_RUNS) for truth in (TRACE, SPLIT)])
     parts += ["\n## Operators of recorded steps, held out (T1)\n", _operators(kernels), CAUSES]
@@ -449,7 +473,7 @@ def _before(work: Path) -> str:
 
 def _before_server(work: Path) -> str:
     """Return the errors of a server's loads that were predicted before."""
-    _copy(work, [f"{SERVED}{model}" for model in SERVED_MODELS])
+    copy_captures(work, [f"{SERVED}{model}" for model in SERVED_MODELS])
     rows = [row | {"model": model} for model in SERVED_MODELS
             for row in server_rows(work / f"{SERVED}{model}", model)]  # fmt: skip
     heads = ("load", "model", "event loop", "n", "MAPE", "required", "90th percentile", "bias",
@@ -461,6 +485,30 @@ def _before_server(work: Path) -> str:
         table.append((row["what"], row["model"], row["server"], str(row["n"]), mape, required,
                       *others))  # fmt: skip
     return _table(heads, table)
+
+
+def _peer(work: Path) -> str:
+    """Return the errors of aiconfigurator beside those of prof, on the same points."""
+    copy_captures(
+        work, [name for of in (BATCHES, SERVERS) for names in of.values() for name in names]
+    )
+    rows: list[Row] = []
+    for model in BEFORE:
+        rows += accuracy_peer.batches_before(work / f"{WHOLE}{model}", model)
+    for model in SERVED_MODELS:
+        rows += accuracy_peer.loops_before(work / f"{SERVED}{model}", model)
+    chosen = ((SLICED[0].pairs[0], ""), (KNOWN.pairs[1], "that of llama-3.1-8b"))
+    for (sources, truths), server in chosen:
+        copy_captures(work, sources)
+        found = pd.concat([_errors(work, truth, sources) for truth in truths])
+        found = found[found["sample"].eq(HELD_OUT)]
+        rows += accuracy_peer.held_out(found, "qwen2.5-7b", server)
+    told = accuracy_peer.peer()
+    words = {"aiconfigurator": told["aiconfigurator"], "system": told["system"],
+             "tables": ", ".join(told["tables"])}  # fmt: skip
+    heads = ("what", "model", "event loop", "n", "MAPE of prof", "of aiconfigurator", "nearer",
+             "worst of prof", "of aiconfigurator", "bias of prof", "of aiconfigurator")  # fmt: skip
+    return PEER.format(**words) + "\n" + _table(heads, accuracy_peer.sums(rows))
 
 
 def _required(what: str, mape: float) -> str:

@@ -293,7 +293,7 @@ class Plan:
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:
         """Return the predictor of so many layers of the model, before any host is known."""
-        shard = replace(self.shard, layers=layers)
+        shard = self.shard.with_layers(layers)
         return Predictor(shard, self.costs, self.gpu, engine, self._gaps(shard), self.power)
 
     @cached_property
@@ -377,7 +377,7 @@ class Plan:
             asked = json.loads(row["args"] or "{}")
             if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
                 fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
-                served = replace(self.shard, layers=source.layers(row["source"]))
+                served = self.shard.with_layers(source.layers(row["source"]))
                 weights = served.parameters() * served.weight_bytes
                 rest = number(source.gpu["memory_bytes"]) * fraction[0] - weights - fraction[1]
                 if math.isfinite(rest):

@@ -102,7 +102,7 @@ class Source:
         if self.full_shape is None or self.slice is None:
             return None if self.full_shape is None else self.full_shape.shard(split)
         layers, ranks = self.slice["layers"], self.slice["tensor_parallel"]
-        return replace(self.full_shape, layers=layers, tensor_parallel=ranks)
+        return replace(self.full_shape.with_layers(layers), tensor_parallel=ranks)
 
     @cached_property
     def slice(self) -> Mapping[str, int] | None:
@@ -187,7 +187,7 @@ class Source:
         batches = list(self._traced_batches(by_case))
         captured = next(json.loads(r["capture_sizes"]) for r in self.engines if r["capture_sizes"])
         used = {name: self.table(name) for name in ("engine_steps", "launches", "kernels")}
-        shape = replace(self.shape, layers=self.layers(TRACE))
+        shape = self.shape.with_layers(self.layers(TRACE))
         return read_trace(used, shape, batches, captured, is_slice=self.slice is not None)
 
     def _traced_batches(self, by_case: Mapping[str, Batch]) -> Iterator[Batch]:

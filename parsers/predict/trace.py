@@ -1,8 +1,9 @@
 """Reads the costs of operators from the trace of a recorded engine (T3), and its gaps.
 
 The kernels of a step are cut into operators by their order: each layer has four products (qkv, out,
-gate and up, down), and what runs between two of them is known by its place. So nothing rests on the
-names of kernels, but what a product, an attention, a KV write or a collective is.
+gate and up, down), or five (qkv, out, router, and two of its experts), and what runs between two of
+them is known by its place. So nothing rests on the names of kernels, but what a product, an
+attention, a KV write or a collective is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operator
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 PRODUCTS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
-BETWEEN = {"qkv_proj": "rotary", "o_proj": "norm", "gate_up_proj": "silu_mul", "down_proj": "norm"}
+MIXTURE = ("qkv_proj", "o_proj", "router", "experts", "experts")
+"""Products of a layer in their order; those of a mixture of experts (vLLM's fused MoE, Triton)."""
+BETWEEN = {
+    "qkv_proj": "rotary", "o_proj": "norm", "gate_up_proj": "silu_mul", "down_proj": "norm",
+    "router": "experts",
+}  # fmt: skip
 REDUCTION = "split-K reduction"
 BURST_S = 0.06
 """Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
@@ -90,7 +96,7 @@ class Trace:
 
     def serves(self, shape: ModelShape) -> bool:
         """Tell whether the layers are those of `shape`, however many there are."""
-        return replace(self.shape, layers=shape.layers) == shape
+        return self.shape.with_layers(shape.layers) == shape
 
     @cached_property
     def burst(self) -> tuple[Recorded, ...]:
@@ -126,20 +132,31 @@ class Trace:
         return fixed + max(0.0, min(beyond) - fixed) / self.shape.layers * layers
 
 
-def cut(names: list[tuple[str, str, float]], layers: int) -> dict[str, float] | None:
+def products_of(shape: ModelShape) -> tuple[str, ...]:
+    """Return the products of each layer in their order; none where layers differ."""
+    if shape.experts is None:
+        return PRODUCTS
+    same = shape.experts.layers == shape.layers and not shape.experts.shared_width
+    return MIXTURE if same else ()
+
+
+def cut(
+    names: list[tuple[str, str, float]], layers: int, of_layer: tuple[str, ...] = PRODUCTS
+) -> dict[str, float] | None:
     """Return seconds by operator of one step's kernels; None where they are no such step.
 
     Args:
         names: category, short name and seconds of each kernel in the order of their start.
         layers: layers of the model.
+        of_layer: products of each of them, in their order.
     """
     found: dict[str, float] = defaultdict(float)
-    products, last = 0, ""
+    products, last, each = 0, "", len(of_layer)
     for category, name, seconds in names:
         if category == "gemm" and REDUCTION in name:
             found[last] += seconds
         elif category == "gemm":
-            last = PRODUCTS[products % 4] if products < 4 * layers else "lm_head"
+            last = of_layer[products % each] if products < each * layers else "lm_head"
             products += 1
             found[last] += seconds
         elif category == "collective" or name.startswith("NCCL"):
@@ -152,9 +169,12 @@ def cut(names: list[tuple[str, str, float]], layers: int) -> dict[str, float] | 
             found["embedding"] += seconds
         elif last == "lm_head":
             found["sampling"] += seconds
+        elif last == "experts":  # the activation between their products, or what sums them
+            within = products % each or category == "moe"
+            found["experts" if within else "norm"] += seconds
         else:
             found[BETWEEN[last]] += seconds
-    return dict(found) if products == 4 * layers + 1 else None
+    return dict(found) if each and products == each * layers + 1 else None
 
 
 def read_trace(
@@ -195,7 +215,7 @@ def read_trace(
             loaded = row["gpu_start_ns"] - first.setdefault(number, row["gpu_start_ns"])
             begin, end = np.searchsorted(starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
             around = float(row["host_ns"]) / 1e9, loaded / 1e9 if step.prefill else 0.0
-            sample = _sample(inside.iloc[begin:end], shape.layers, step, *around)
+            sample = _sample(inside.iloc[begin:end], shape, step, *around)
             if sample is not None:
                 # The steps of a batch that generates differ in one token of context.
                 slow = sample.loaded_s > 0
@@ -206,7 +226,7 @@ def read_trace(
     if missing:
         raise UsageError(
             f"the trace holds no whole {' or '.join(sorted(missing))} step of the batches that "
-            f"were served, with {4 * shape.layers + 1} products each",
+            f"were served, with {len(products_of(shape)) * shape.layers + 1} products each",
             "record one with: prof run vllm-kernels",
         )
     return Trace(shape, recorded, is_slice)
@@ -274,12 +294,13 @@ class _Sample(NamedTuple):
 
 
 def _sample(
-    inside: pd.DataFrame, layers: int, step: Step, host_s: float, loaded_s: float
+    inside: pd.DataFrame, shape: ModelShape, step: Step, host_s: float, loaded_s: float
 ) -> _Sample | None:
     """Return what the kernels of a step took; None where they are no such step."""
     kinds, names = inside["category"].astype(str), inside["label"].astype(str)
     durations = inside["duration_ns"].to_numpy(dtype=float) / 1e9
-    seconds = cut(list(zip(kinds, names, durations.tolist(), strict=True)), layers)
+    every = list(zip(kinds, names, durations.tolist(), strict=True))
+    seconds = cut(every, shape.layers, products_of(shape))
     if seconds is None:
         return None
     starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
@@ -400,10 +421,13 @@ class _Anchors:
 
     def seconds(self, base: Costs, operator: Operator) -> float:
         """Return the seconds of one call."""
+        size, work = _coordinates(operator)
+        if operator.kind is Kind.ROUTED:  # measured at all sizes: no lower tier has its experts
+            known = [(at, math.log(found[1.0][1])) for at, found in self.sizes.items()]
+            return math.exp(_between(size, known))
         first = next(iter(self.sizes.values()))
         if len(self.sizes) == len(first) == 1 and operator.kind not in (Kind.PRODUCT, Kind.PREFILL):
             return self._shifted(base, operator, *next(iter(first.values())))
-        size, work = _coordinates(operator)
         if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
             return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
         factors = [
@@ -428,7 +452,7 @@ def _coordinates(operator: Operator) -> tuple[float, float]:
         return operator.m, operator.flops / operator.m
     if operator.kind is Kind.DECODE:
         return operator.m, operator.bytes / operator.m
-    return (operator.m if operator.kind is Kind.PRODUCT else operator.bytes), 1.0
+    return (operator.m if operator.kind in (Kind.PRODUCT, Kind.ROUTED) else operator.bytes), 1.0
 
 
 def _between(at: float, known: Sequence[tuple[float, float]]) -> float:

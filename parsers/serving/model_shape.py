@@ -185,6 +185,13 @@ class ModelShape:
             tensor_parallel=self.tensor_parallel * tensor_parallel,
         )
 
+    def with_layers(self, layers: int) -> ModelShape:
+        """Return the model with as many layers; experts in all of them stay in all of them."""
+        mixture = self.experts
+        if mixture is not None and mixture.layers == self.layers:
+            mixture = dataclasses.replace(mixture, layers=layers)
+        return dataclasses.replace(self, layers=layers, experts=mixture)
+
     def _divides(self, gpus: int) -> bool:
         widths = [self.heads, self.intermediate, *([self.experts.width] if self.experts else ())]
         if gpus < 1 or any(width % gpus for width in widths):

@@ -1,0 +1,85 @@
+"""Asks aiconfigurator for the batches and closed loops that captures/ holds.
+
+    python -m venv VENV && VENV/bin/pip install aiconfigurator==0.12.0
+    scripts/aiconfigurator_points.py --python VENV/bin/python
+
+Its answers go to captures/prediction/aiconfigurator.json, which docs/accuracy.md sets beside those
+of prof. Batches are asked for in its mode "static" (all requests start together), closed loops in
+its mode "agg" (continuous batching of as many requests); loads of random arrivals it does not have.
+Tables are the ones that it takes for vLLM on an H200 by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from nsight_prof.parsers.cells import Row
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # run from anywhere
+
+from nsight_prof.orchestrator.predict.predicting import opened  # noqa: E402
+from scripts.accuracy import BATCHES, SERVERS, copy_captures  # noqa: E402
+from scripts.pages.accuracy_peer import ANSWERS  # noqa: E402
+
+CONFIGS = ROOT / "targets" / "serving" / "configs"
+ASK = """
+import json, sys
+from importlib.metadata import version
+from aiconfigurator.cli.api import cli_estimate
+print("@" + json.dumps(version("aiconfigurator")))
+for line in sys.stdin:
+    row = json.loads(line)
+    raw = cli_estimate(row.pop("config"), "h200_sxm", backend_name="vllm", tp_size=1, **row).raw
+    print("@" + json.dumps({key: raw[key] for key in ("ttft", "tpot", "tokens/s", "version")},
+                           default=float), flush=True)
+"""
+
+
+def asked(work: Path) -> list[tuple[str, str, Row]]:
+    """Return model, case and arguments of cli_estimate of each recorded point, every one once."""
+    found: dict[tuple[str, str], Row] = {}
+    for model, names in [*BATCHES.items(), *SERVERS.items()]:
+        copy_captures(work, names)
+        for load, _ in (point for name in names for point in opened(work / name).points()):
+            if load.together and not load.rate:
+                found[model, load.name] = {
+                    "config": str(CONFIGS / model), "mode": "static" if load.batch else "agg",
+                    "isl": load.prompt, "osl": load.output, "batch_size": load.together,
+                }  # fmt: skip
+    return [(*key, arguments) for key, arguments in sorted(found.items())]
+
+
+def main() -> int:
+    """Ask, and write the answers."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--python", required=True, help="interpreter that has aiconfigurator")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="prof-points-") as folder:
+        points = asked(Path(folder))
+    done = subprocess.run(
+        [given.python, "-W", "ignore", "-c", ASK], check=True, text=True, stdout=subprocess.PIPE,
+        input="\n".join(json.dumps(arguments) for *_, arguments in points),
+    )  # fmt: skip
+    lines = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("@")]
+    answers: dict[str, dict[str, Row]] = {}
+    for (model, case, _), found in zip(points, lines[1:], strict=True):
+        answers.setdefault(model, {})[case] = {
+            "ttft_p50_s": round(found["ttft"] / 1e3, 7),
+            "tpot_p50_s": round(found["tpot"] / 1e3, 8),
+            "output_tokens_per_s": round(found["tokens/s"], 2),
+        }  # fmt: skip
+    tables = sorted({found["version"] for found in lines[1:]})
+    head = {"aiconfigurator": lines[0], "system": "h200_sxm", "framework": "vllm", "tables": tables}
+    ANSWERS.write_text(json.dumps(head | {"points": answers}, indent=1) + "\n", encoding="utf-8")
+    print(ANSWERS.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
