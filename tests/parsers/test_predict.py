@@ -47,7 +47,7 @@ from nsight_prof.parsers.predict.serving import (
     point,
     simulate,
 )
-from nsight_prof.parsers.predict.trace import Batch, cut, replayed
+from nsight_prof.parsers.predict.trace import Batch, cut, products_of, replayed
 from nsight_prof.parsers.predict.trace_file import read_workload
 from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
 from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape, read_model_shape
@@ -215,6 +215,21 @@ def test_kernels_of_a_step_are_cut_by_their_order() -> None:
         "lm_head": 1, "sampling": 1,
     }  # fmt: skip
     assert cut([(*kernel, 1.0) for kernel in step], layers=3) is None
+
+
+def test_router_and_experts_of_a_mixture_are_cut_by_their_order(root: Path) -> None:
+    layer = [
+        ("gemm", "qkv"), ("elementwise", "rope"), ("attention", "fwd"), ("gemm", "o"),
+        ("norm", "n"), ("gemm", "router"), ("moe", "top k"), ("moe", "align"), ("gemm", "up"),
+        ("elementwise", "silu"), ("gemm", "down"), ("moe", "sum"), ("norm", "n"),
+    ]  # fmt: skip
+    step = [*layer, *layer, ("gemm", "head"), ("reduction", "argmax")]
+    mixture = products_of(read_model_shape(root / "targets/serving/configs/qwen3-30b-a3b"))
+    found = cut([(*kernel, 1.0) for kernel in step], 2, mixture)
+    assert found == {
+        "qkv_proj": 2, "rotary": 2, "attention": 2, "o_proj": 2, "norm": 4, "router": 2,
+        "experts": 12, "lm_head": 1, "sampling": 1,
+    }  # fmt: skip
 
 
 def queue(
