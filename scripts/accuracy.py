@@ -221,8 +221,9 @@ Qwen3-4B was predicted with these rules, at 27, 41, 55 and 90 requests per secon
 recorded.
 
 Its bounds for TTFT, and for TPOT of open loops, were missed. Prompts came later than predicted, the
-shortest ones most: they wait for the host. These runs have no trace, so that which part of the host
-it was is not known. TPOT of open loops is off to both sides, from load to load.
+shortest ones most. That points at the host, whose part does not shrink with the prompt; but these
+runs have no trace, so that what held the prompts back was not seen. TPOT of open loops is off to
+both sides, from load to load.
 """
 BEFORE_KERNELS = """
 All 32 layers under nsys, predicted from 4 before: each operator of each step, and kernels with gaps
@@ -241,8 +242,8 @@ predictions of before the recording. Qwen2.5-7B is held out, but the method was 
 the model of servers on its server.
 
 It is asked for batches as "static", for closed loops as "agg", a steady state, while the recorded
-loops have a beginning and an end. Batches whose prompts take more than one step are left out of
-TTFT, where it means the end of all prompts. Loads of random arrivals it does not have.
+loops have a beginning and an end. Batches whose prompts take more than one step (16,384 tokens) are
+left out of TTFT, where it means the end of all prompts. Loads of random arrivals it does not have.
 """
 INTERVALS = """
 ## Intervals of slices, each model left out

@@ -218,8 +218,8 @@ class Plan:
         engine = self.engine
         predictor = self._with_layers(self.shard.layers, engine)
         hosts = {
-            layers: fitted_host(self._as_measured(layers, engine), points)
-            for layers, points in self._single_steps(engine).items()
+            layers: fitted_host(self._as_measured(layers, of_points), points)
+            for (layers, of_points), points in self._single_steps(engine).items()
         }
         predictor.host = host_of(predictor.host, hosts, self.shard.layers)
         tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
@@ -306,14 +306,18 @@ class Plan:
         here = self._with_layers(layers, engine)
         return replace(here, costs=self.fitted, gpu=self.measured or self.gpu)
 
-    def _single_steps(self, engine: Engine) -> dict[int, list[SingleStep]]:
-        """Return measured points of this model whose prompts fit one step, by layers served."""
-        found: dict[int, list[SingleStep]] = defaultdict(list)
+    def _single_steps(self, engine: Engine) -> dict[tuple[int, Engine], list[SingleStep]]:
+        """Return measured points of this model whose prompts fit one step, by layers and engine.
+
+        Those of a slice are by its own graphs and limit, whatever engine is predicted.
+        """
+        found: dict[tuple[int, Engine], list[SingleStep]] = defaultdict(list)
         for source in self.sources:
+            own = engine if source.slice is None else source.engine or engine
             for work, row in source.points() if source.shape == self.shard else ():
-                if 0 < work.together * work.prompt <= engine.batched_tokens:
+                if 0 < work.together * work.prompt <= own.batched_tokens:
                     times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
-                    found[source.layers(row["source"])].append(SingleStep(work, *times))
+                    found[source.layers(row["source"]), own].append(SingleStep(work, *times))
         return found
 
     def _gaps(self, shard: ModelShape) -> Host:

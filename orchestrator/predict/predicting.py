@@ -59,7 +59,10 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
         shape = quantized_shape(config, settings.dtype, settings.kv_cache_dtype)
     except ArtifactUnreadable as error:
         raise UsageError(
-            error.message, "only what was measured is predicted: decoders in 16 bits, or in fp8"
+            error.message,
+            "decoders of one kind of layer are predicted, in 16 bits or in fp8; measure this one "
+            "whole: prof run vllm-baseline --set target.args.model=MODEL tells TTFT, TPOT and "
+            "throughput, prof run vllm-kernels what its kernels take",
         ) from error
     check_known(shape)
     notes = _unusual(config, shape, settings.workloads)

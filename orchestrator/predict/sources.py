@@ -19,7 +19,7 @@ from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.front_end import token_seconds
-from nsight_prof.parsers.predict.serving import Request, Workload
+from nsight_prof.parsers.predict.serving import Engine, Request, Workload
 from nsight_prof.parsers.predict.trace import Batch, Trace, read_trace
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.model_shape import FAMILIES, ModelShape, model_shape
@@ -109,6 +109,16 @@ class Source:
         """Layers and tensor_parallel of the model that a slice was cut from; None: no slice."""
         configs = (json.loads(row["model_config"] or "{}") for row in self.engines)
         return next((found for config in configs if (found := config.get(SLICE))), None)
+
+    @cached_property
+    def engine(self) -> Engine | None:
+        """The settings of its engine with graphs; None where they were not all recorded."""
+        for row in self.engines:
+            limits = known(row["max_num_batched_tokens"]), known(row["max_num_seqs"])
+            if row["capture_sizes"] and None not in limits:
+                tokens, requests = (int(limit) for limit in limits if limit)
+                return Engine(tokens, tuple(json.loads(row["capture_sizes"])), requests)
+        return None
 
     @cached_property
     def is_server(self) -> bool:

@@ -15,13 +15,14 @@ import pandas as pd
 
 from nsight_prof import load_run
 from nsight_prof.parsers.cells import Row, number, records
-from nsight_prof.parsers.predict.serving import BATCHED_TOKENS
+from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.validation import QUANTITIES
 from scripts.pages.accuracy_before import BEFORE
 
 ANSWERS = BEFORE.parent / "aiconfigurator.json"
 COLUMNS = {name: column for column, name in QUANTITIES.items()}
-LONG_TOKENS = 1000
+STEP_TOKENS = 16384
+"""Most tokens of a step of the recorded offline engines (max_num_batched_tokens)."""
 
 
 @cache
@@ -75,7 +76,7 @@ def _point(
     load = "closed loops" if load == "closed" else "batches"
     what = name
     if name == "ttft" and load == "batches":
-        if together * prompt > BATCHED_TOKENS:
+        if together * prompt > STEP_TOKENS:
             return
         few = together * prompt < LONG_TOKENS
         what = "ttft, fewer tokens" if few else "ttft, 1,000 tokens and more"

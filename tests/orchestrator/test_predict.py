@@ -13,8 +13,9 @@ import pytest
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.predict.plan import Settings
-from nsight_prof.orchestrator.predict.predicting import plan
+from nsight_prof.orchestrator.predict.predicting import held_out, plan
 from nsight_prof.orchestrator.predict.sources import Source
+from nsight_prof.orchestrator.report.run_tables import ensure_tables
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -530,6 +531,22 @@ def test_a_validation_that_makes_no_sense_is_refused(
     given = [str(copied(paths[word])) if word in paths else word for word in words]
     assert main(["predict", *given, "--out", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_slice_is_judged_by_its_own_graphs(copied: Copied) -> None:
+    served, sliced = (
+        Source(copied(f"prediction/{kind}-qwen3-4b")) for kind in ("baseline", "slice")
+    )
+    for source in (served, sliced):
+        ensure_tables(source.path)
+    planned = held_out(served, (sliced,))
+    engines = {engine.captured[-1] for _, engine in planned._single_steps(planned.engine)}
+    assert (planned.engine.captured[-1], engines) == (256, {512})
+
+
+def test_an_unknown_model_names_what_measures_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "{model_type: gemma3_text}", "--gpu", "h200-sxm"]) == 2
+    assert "prof run vllm-baseline" in capsys.readouterr().err
 
 
 def test_a_slice_alone_predicts_a_loop_of_clients(
