@@ -313,11 +313,11 @@ class Plan:
         """
         found: dict[tuple[int, Engine], list[SingleStep]] = defaultdict(list)
         for source in self.sources:
-            own = engine if source.slice is None else source.engine or engine
+            judged = engine if source.slice is None else source.engine or engine
             for work, row in source.points() if source.shape == self.shard else ():
-                if 0 < work.together * work.prompt <= own.batched_tokens:
+                if 0 < work.together * work.prompt <= judged.batched_tokens:
                     times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
-                    found[source.layers(row["source"]), own].append(SingleStep(work, *times))
+                    found[source.layers(row["source"]), judged].append(SingleStep(work, *times))
         return found
 
     def _gaps(self, shard: ModelShape) -> Host:

@@ -13,9 +13,8 @@ import pytest
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.predict.plan import Settings
-from nsight_prof.orchestrator.predict.predicting import held_out, plan
+from nsight_prof.orchestrator.predict.predicting import held_out, opened, plan
 from nsight_prof.orchestrator.predict.sources import Source
-from nsight_prof.orchestrator.report.run_tables import ensure_tables
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -534,11 +533,8 @@ def test_a_validation_that_makes_no_sense_is_refused(
 
 
 def test_a_slice_is_judged_by_its_own_graphs(copied: Copied) -> None:
-    served, sliced = (
-        Source(copied(f"prediction/{kind}-qwen3-4b")) for kind in ("baseline", "slice")
-    )
-    for source in (served, sliced):
-        ensure_tables(source.path)
+    names = ("prediction/baseline-qwen3-4b", "prediction/slice-qwen3-4b")
+    served, sliced = (opened(copied(name)) for name in names)
     planned = held_out(served, (sliced,))
     engines = {engine.captured[-1] for _, engine in planned._single_steps(planned.engine)}
     assert (planned.engine.captured[-1], engines) == (256, {512})
