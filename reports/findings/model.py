@@ -11,8 +11,12 @@ from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
 from nsight_prof.reports.page.section import Confidence
 
 CAUSE_OF = {
-    "sync_stalls": ("launch_bound",),
-    "allocation_stalls": ("launch_bound", "sync_stalls"),
+    "sync_stalls": ("launch_bound", "host_bound"),
+    "allocation_stalls": ("launch_bound", "sync_stalls", "host_bound"),
+    "compilation": ("launch_bound", "sync_stalls", "host_bound"),
+    "data_loading": ("launch_bound", "sync_stalls", "host_bound"),
+    "optimizer_loop": ("launch_bound", "host_bound"),
+    "tensor_prints": ("launch_bound", "sync_stalls", "host_bound"),
 }
 """Rules that tell of the cause of what others tell of: a host that waits for results in every step
 cannot run ahead, however fast it launches."""

@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.lines import (
     kernel_lines,
 )
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program import copies, idle
+from nsight_prof.reports.findings.program import copies, host_work, idle
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
 NAMED = 2
@@ -28,6 +28,8 @@ DOING = {
     copies.COPIES.key: ("copying",),
 }
 """Rules whose time is that in certain calls: it is spent there while the GPU works, too."""
+WORK = {rule.key: work for work, rule in host_work.OF_WORK.items() if rule in host_work.RULES}
+"""Rules whose time is that in which a library does certain work."""
 IDLE = (idle.HOST_BOUND.key, idle.LAUNCH_BOUND.key, idle.IDLE.key)
 """Rules whose time is that in which the GPU has nothing to do."""
 SAMPLES = Text("stacks of Python, sampled by nsys")
@@ -36,7 +38,7 @@ STALLS = Text("samples of warps by ncu")
 
 def located(run: Run, finding: Finding) -> Finding:
     """Return the finding with the lines that it is about, or as it is where none are known."""
-    if finding.rule in DOING or finding.rule in IDLE:
+    if finding.rule in {*DOING, *WORK, *IDLE}:
         return _with_host_lines(run, finding)
     if finding.key == "kernel" and finding.kernel_ids:
         return _with_kernel_lines(run, finding)
@@ -46,6 +48,8 @@ def located(run: Run, finding: Finding) -> Finding:
 def _with_host_lines(run: Run, finding: Finding) -> Finding:
     doing = DOING.get(finding.rule, ())
     rows = host_rows(run, finding.stage, doing, idle=not doing)
+    if finding.rule in WORK:
+        rows = rows[rows["work"] == WORK[finding.rule]]
     lines = host_lines(rows, "samples" if doing else "idle_samples")
     hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not hot_lines:

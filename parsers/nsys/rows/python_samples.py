@@ -30,8 +30,26 @@ _LONGEST = 1 << 16  # bytes of a payload
 _DEEPEST = (_LONGEST - _HEAD.size) // _FRAME.size
 _AT_ONCE = 20_000  # rows
 _TID, _PID = 0xFFFFFF, 24
-LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/|/(?:site|dist)-packages/|^<|^$")
-"""Files of the interpreter and of installed packages: not the program's own."""
+LIBRARY = re.compile(
+    r"/lib(?:64)?/python[\d.]+/|/(?:site|dist)-packages/|/torchinductor_[^/]+/|^<|^$"
+)
+"""Files of the interpreter, of installed packages and of compilers: not the program's own."""
+WORK = (
+    (
+        "compiling",
+        re.compile(
+            r"/torch/_dynamo/convert_frame\.py:|/torch/_inductor/(?:compile_fx|async_compile)\.py:"
+            r"\w*compile|/triton/runtime/jit\.py:_do_compile|/triton/compiler/compiler\.py:compile"
+            r"|/numba/core/compiler\.py:|/jax/_src/compiler\.py:"
+        ),
+    ),
+    ("updating one by one", re.compile(r"/torch/optim/\w+\.py:_single_tensor_")),
+    ("printing", re.compile(r"/torch/_tensor_str\.py:")),
+    ("emptying the cache", re.compile(r"/torch/cuda/memory\.py:empty_cache")),
+    ("loading data", re.compile(r"/torch/utils/data/dataloader\.py:")),
+)
+"""Work of libraries that has a remedy of its own, by `file:function` of a frame (PyTorch 2.11,
+Triton 3.6, Numba 0.61, JAX 0.6); the first that fits counts."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +65,13 @@ class Frame:
 class StackEnd:
     """Where a stack ends: the innermost frame of the program's own code, and the innermost of all.
 
-    Without a frame of its own, both are the innermost.
+    Without a frame of its own, both are the innermost. `work` is the work of a library that the
+    stack passes through (WORK); empty for none.
     """
 
     of_program: Frame
     inner: Frame
+    work: str = ""
 
 
 @dataclass
@@ -150,4 +170,10 @@ def _thread(marked: int, category: int) -> int:
 def _stack_end(stack: list[tuple[int, int, int]], texts: dict[int, str]) -> StackEnd:
     frames = [Frame(texts.get(f, ""), line, texts.get(name, "")) for name, f, line in stack]
     of_program = next((frame for frame in frames if not LIBRARY.search(frame.file)), frames[0])
-    return StackEnd(of_program, frames[0])
+    places = "\n".join(f"{frame.file}:{frame.function}" for frame in frames)
+    return StackEnd(of_program, frames[0], work_of(places))
+
+
+def work_of(places: str) -> str:
+    """Return the work of a library (WORK) of a stack, given as lines of `file:function`."""
+    return next((name for name, pattern in WORK if pattern.search(places)), "")

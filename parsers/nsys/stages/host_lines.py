@@ -77,6 +77,7 @@ def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
         "" if p.inner == p.of_program else f"{p.inner.file}:{p.inner.line} {p.inner.function}"
         for p in stack_ends
     ]
+    frame["work"] = [stack_end.work for stack_end in stack_ends]
     order = ["time_ns", "stage", "file", "line"]
     frame = frame.sort_values(order, ascending=[False, True, True, True])
     return tables.check(frame.round({"time_ns": 0, "idle_ns": 0}), TABLE)

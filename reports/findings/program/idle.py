@@ -304,7 +304,7 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
         title=Text(
             "The GPU waits for kernels to be loaded for {part} of the time {where}",
             part=gaps.idle.share_of(stage.wall),
-            where=_where(stage),
+            where=where(stage),
         ),
         verdict=Text(
             "The GPU is idle for {lost} of {wall} {where} while the host loads kernels or makes "
@@ -312,7 +312,7 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
             "short as this one much.",
             lost=gaps.idle,
             wall=stage.wall,
-            where=_where(stage),
+            where=where(stage),
             calls=calls[:NAMED],
         ),
         evidence=(
@@ -330,7 +330,7 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
 
 
 def _title(rule: Rule, share: Number, stage: Stage) -> Text:
-    values: dict[str, Value] = {"part": share, "where": _where(stage)}
+    values: dict[str, Value] = {"part": share, "where": where(stage)}
     if rule is ALLOCATION_STALLS:
         return Text("The GPU waits for allocations for {part} of the time {where}", **values)
     if rule is LAUNCH_BOUND:
@@ -340,13 +340,14 @@ def _title(rule: Rule, share: Number, stage: Stage) -> Text:
     return Text("The GPU waits after synchronisations for {part} of the time {where}", **values)
 
 
-def _where(stage: Stage) -> Text:
-    where = Text("from its first to its last kernel")
+def where(stage: Stage) -> Text:
+    """Say of a sentence about a stage where it holds."""
+    place = Text("from its first to its last kernel")
     if not stage.is_capture:
-        where = Text("in {stage}", stage=_name(stage))
+        place = Text("in {stage}", stage=_name(stage))
     if stage.gpus == 1:
-        return where
-    return Text("{where} (mean of {n} GPUs)", where=where, n=stage.gpus)
+        return place
+    return Text("{where} (mean of {n} GPUs)", where=place, n=stage.gpus)
 
 
 def _name(stage: Stage) -> Name:
@@ -357,7 +358,7 @@ def _problem(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Text:
     values: dict[str, Value] = {
         "lost": gaps.idle,
         "wall": stage.wall,
-        "where": _where(stage),
+        "where": where(stage),
         "n": round(number(gaps.count.value)),
         "others": _all_causes(stage, gaps),
     }
@@ -647,20 +648,20 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
             title=Text(
                 "The GPU is idle for {part} of the time {where}",
                 part=stage.idle_share,
-                where=_where(stage),
+                where=where(stage),
             ),
             headline=Text(
                 "The GPU is idle for {lost} of {wall} {where}",
                 lost=stage.idle,
                 wall=stage.wall,
-                where=_where(stage),
+                where=where(stage),
             ),
             verdict=Text(
                 "The GPU is idle for {lost} of {wall} {where} ({part}{each}).{causes} Without the "
                 "gaps the program would save at most {gain} of its wall time. {tracing}",
                 lost=stage.idle,
                 wall=stage.wall,
-                where=_where(stage),
+                where=where(stage),
                 part=stage.idle_share,
                 each=each,
                 causes=causes,

@@ -14,6 +14,7 @@ from nsight_prof.reports.findings.program import (
     collectives,
     copies,
     fusion,
+    host_work,
     idle,
     launches,
     overview,
@@ -21,6 +22,7 @@ from nsight_prof.reports.findings.program import (
 
 RULES = (
     *idle.RULES,
+    *host_work.RULES,
     launches.SMALL_KERNELS,
     fusion.ELEMENTWISE_CHAIN,
     copies.CASTS_AND_COPIES,
@@ -36,7 +38,7 @@ def program_findings(run: Run) -> list[Finding]:
     """Return findings about the whole program; empty without a trace."""
     if math.isnan(kernel_time(run)):
         return []
-    waits, frame = idle.idle_findings(run), timeline(run)
+    waits, frame = host_work.with_host_work(run, idle.idle_findings(run)), timeline(run)
     found = [overview.where_time_goes(run), *waits, *copies.copies(run, frame)]
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
     found += clock.clock_findings(run)

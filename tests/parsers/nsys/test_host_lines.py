@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from nsight_prof.parsers.nsys.rows.python_samples import work_of
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.reports.analysis.lines import host_lines, of_samples
 
@@ -36,6 +37,7 @@ def test_memory_given_back_is_named_with_the_call_that_does_it(lines: pd.DataFra
     rows = lines[(lines["stage"] == "allocation") & (lines["call"] == "cudaFree")]
     assert set(rows["line"]) == {59}
     assert rows["inner"].str.endswith("empty_cache").all()
+    assert set(rows["work"]) == {"emptying the cache"}
 
 
 def test_samples_that_launch_name_the_kernel(lines: pd.DataFrame) -> None:
@@ -43,6 +45,24 @@ def test_samples_that_launch_name_the_kernel(lines: pd.DataFrame) -> None:
     assert len(launching)
     assert set(launching["activity"]) == {"launching"}
     assert (lines["idle_samples"] <= lines["samples"]).all()
+
+
+@pytest.mark.parametrize(
+    ("place", "work"),
+    [
+        ("torch/optim/adam.py:_single_tensor_adam", "updating one by one"),
+        ("torch/optim/adam.py:_multi_tensor_adam", ""),
+        ("torch/_dynamo/convert_frame.py:_compile", "compiling"),
+        ("torch/_dynamo/eval_frame.py:_fn", ""),  # of each call of what is compiled
+        ("triton/runtime/jit.py:_do_compile", "compiling"),
+        ("triton/runtime/jit.py:run", ""),
+        ("torch/_tensor_str.py:_str", "printing"),
+        ("torch/utils/data/dataloader.py:__next__", "loading data"),
+    ],
+)
+def test_work_of_libraries_is_known_by_its_frames(place: str, work: str) -> None:
+    stack = f"/usr/lib/python3.12/a.py:f\n/v/site-packages/{place}\n/home/train.py:main"
+    assert work_of(stack) == work
 
 
 def test_few_samples_make_a_wide_interval() -> None:

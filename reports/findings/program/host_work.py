@@ -1,0 +1,270 @@
+"""Idle time of the GPU while the host is in work of a library that has a remedy of its own."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.idle import HOST, Stage, idle_stages
+from nsight_prof.reports.analysis.lines import host_rows
+from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program import idle
+from nsight_prof.reports.findings.program.rule import (
+    Rule,
+    Threshold,
+    column,
+    measured,
+    wall_evidence,
+)
+from nsight_prof.reports.page import Evidence, Number, Text, Value
+
+STACKS = "a trace with samples of Python stacks"
+THRESHOLDS = {
+    "share": idle.STAGE_SHARE,
+    "samples": Threshold(
+        10, Text("prof: fewer samples tell a share to no better than a factor of two"), "count"
+    ),
+    "explained": Threshold(
+        0.8, Text("prof: part of the gaps that the host makes above which no other cause is told")
+    ),
+}
+GAIN = (
+    "the samples without GPU work in it x the time between two samples, at most the idle time of "
+    "the capture."
+)
+COMPILATION = Rule(
+    key="compilation",
+    question="Does the GPU wait while code is compiled?",
+    requires=STACKS,
+    thresholds={
+        **THRESHOLDS,
+        "once": Threshold(
+            0.5,
+            Text("prof: part of it in the longest gap above which code is compiled only once"),
+        ),
+    },
+    gain=f"{GAIN} None where code is compiled only once.",
+    action=Text(
+        "Compile once, before the loop: mark sizes that change as dynamic "
+        "(torch._dynamo.mark_dynamic, torch.compile with dynamic=True, no tl.constexpr for them in "
+        "Triton), or round them up to a few. TORCH_LOGS=recompiles says what changed."
+    ),
+    advice=Text("compile once for all sizes, before the loop"),
+    disproof=Text("The second time the same steps run, with the same sizes, nothing is compiled."),
+)
+OPTIMIZER_LOOP = Rule(
+    key="optimizer_loop",
+    question="Does the optimizer update its tensors one by one?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain=GAIN,
+    action=Text(
+        "Let the optimizer update all tensors in a few kernels: fused=True, or foreach=True, when "
+        "it is made."
+    ),
+    advice=Text("let the optimizer update all parameters at once (fused=True)"),
+    disproof=Text("With fused=True the steps take as long."),
+)
+TENSOR_PRINTS = Rule(
+    key="tensor_prints",
+    question="Does the GPU wait while tensors are printed?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain=GAIN,
+    action=Text(
+        "Print less often, or later: each tensor on the GPU that is printed makes the host wait "
+        "for it (synchronisation), launch kernels to format it and copy it. Keep values on the "
+        "GPU, and print them together after some steps."
+    ),
+    advice=Text("print values of the GPU less often"),
+    disproof=Text("Without the output the steps take as long."),
+)
+DATA_LOADING = Rule(
+    key="data_loading",
+    question="Does the GPU wait for the data loader?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain=GAIN,
+    action=Text(
+        "Load ahead in other processes (DataLoader with num_workers, prefetch_factor and "
+        "pin_memory=True), with more of them where there are some already; decode and augment on "
+        "the GPU, or store the data as the model needs it."
+    ),
+    advice=Text("let more processes of the CPU load the data ahead"),
+    disproof=Text("With one batch that is used again and again the steps take as long."),
+)
+OF_WORK = {
+    "compiling": COMPILATION,
+    "loading data": DATA_LOADING,
+    "updating one by one": OPTIMIZER_LOOP,
+    "printing": TENSOR_PRINTS,
+    "emptying the cache": idle.ALLOCATION_STALLS,
+}
+"""The rule of each work in table `host_lines`."""
+RULES = tuple(rule for rule in OF_WORK.values() if rule is not idle.ALLOCATION_STALLS)
+SAMPLED = column("host_lines", "idle_ns")
+
+
+def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
+    """Return findings about idle time with those about the work that the host is in meanwhile.
+
+    What the host does otherwise is left out where this work is nearly all that it does.
+    """
+    found = list(waits)
+    for stage in idle_stages(run) if not run.host_lines.empty else ():
+        here = {f.rule for f in found if f.stage == stage.name}
+        for work, rule in OF_WORK.items():
+            rows = _rows(run, stage, work)
+            lost = Number(min(rows["idle_ns"].sum(), number(stage.idle.value)), "ns", SAMPLED)
+            if rule.key in here or not _matters(run, stage, rows, lost):
+                continue
+            found = [f for f in found if not _explains(f, stage, lost)]
+            found.append(_finding(run, stage, rule, rows, lost))
+    return found
+
+
+def _rows(run: Run, stage: Stage, work: str) -> pd.DataFrame:
+    rows = host_rows(run, stage.name)
+    chosen = rows["work"] == work
+    if OF_WORK[work] is idle.ALLOCATION_STALLS:  # what was given back is allocated again
+        chosen |= rows["activity"] == "allocating"
+    return rows[chosen]
+
+
+def _matters(run: Run, stage: Stage, rows: pd.DataFrame, lost: Number) -> bool:
+    limits = THRESHOLDS
+    return bool(
+        rows["idle_samples"].sum() >= limits["samples"].value
+        and number(lost.share_of(stage.wall).value) >= _least(stage).value
+        and number(lost.share_of(program_time(run)[0]).value) >= threshold("small_gain")
+    )
+
+
+def _least(stage: Stage) -> Threshold:
+    # A program that starts up once may idle long: a whole capture is held to the higher share.
+    return (idle.IDLE.thresholds if stage.is_capture else THRESHOLDS)["share"]
+
+
+def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
+    """Tell whether a finding about what else the host does is about this time alone."""
+    gaps = number(stage.of_cause(HOST).idle.value)
+    enough = number(lost.value) >= THRESHOLDS["explained"].value * gaps
+    return finding.rule == idle.HOST_BOUND.key and finding.stage == stage.name and enough
+
+
+def _finding(run: Run, stage: Stage, rule: Rule, rows: pd.DataFrame, lost: Number) -> Finding:
+    wall, program_idle = program_time(run)
+    saved = Number(min(number(lost.value), number(program_idle.value)), "ns", SAMPLED)
+    longest = stage.of_cause(HOST).longest.value or 0.0
+    once = rule is COMPILATION and longest >= rule.limit("once") * number(lost.value)
+    limit = THRESHOLDS["samples"]
+    return rule.finding(
+        key="idle",
+        stage=stage.name,
+        title=_title(rule, lost.share_of(stage.wall), stage),
+        verdict=Text(
+            "{problem} {gain}",
+            problem=_problem(rule, lost, stage),
+            gain=ONCE if once else _gain(saved, wall),
+        ),
+        evidence=(
+            Evidence(
+                Text("idle share"),
+                lost.share_of(stage.wall),
+                Text("{limit} or more", limit=_least(stage).number),
+                _least(stage).source,
+            ),
+            measured(Text("idle time"), lost, Text("stacks of Python, sampled by nsys")),
+            Evidence(
+                Text("samples of stacks in it without GPU work"),
+                Number(rows["idle_samples"].sum(), "count", column("host_lines", "idle_samples")),
+                Text("{limit} or more", limit=limit.number),
+                limit.source,
+            ),
+            wall_evidence(wall),
+            measured(Text("idle time of all causes"), stage.idle),
+        ),
+        **(
+            {}
+            if once
+            else {
+                "gain_program": number(saved.share_of(wall).value),
+                "gain_ns": number(saved.value),
+            }
+        ),
+        gain_of="wall time",
+        confidence="medium",
+    )
+
+
+ONCE = Text("Most of it is one gap: it comes once, and costs a long run nothing.")
+
+
+def _gain(saved: Number, wall: Number) -> Text:
+    return Text(
+        "Without it at most {gain} of the wall time under nsys is saved ({saved}); it is part of "
+        "what other findings about idle time tell.",
+        gain=saved.share_of(wall),
+        saved=saved,
+    )
+
+
+def _title(rule: Rule, part: Number, stage: Stage) -> Text:
+    if rule is COMPILATION:
+        return Text(
+            "The GPU waits while code is compiled for {part} of the time {where}",
+            part=part, where=idle.where(stage),
+        )  # fmt: skip
+    if rule is OPTIMIZER_LOOP:
+        return Text(
+            "The GPU waits for an optimizer that updates tensor by tensor for {part} of the time "
+            "{where}",
+            part=part, where=idle.where(stage),
+        )  # fmt: skip
+    if rule is TENSOR_PRINTS:
+        return Text(
+            "The GPU waits while tensors are printed for {part} of the time {where}",
+            part=part, where=idle.where(stage),
+        )  # fmt: skip
+    if rule is DATA_LOADING:
+        return Text(
+            "The GPU waits for the data loader for {part} of the time {where}",
+            part=part, where=idle.where(stage),
+        )  # fmt: skip
+    return Text(
+        "The GPU waits for allocations for {part} of the time {where}",
+        part=part, where=idle.where(stage),
+    )  # fmt: skip
+
+
+def _problem(rule: Rule, lost: Number, stage: Stage) -> Text:
+    values: dict[str, Value] = {"lost": lost, "wall": stage.wall, "where": idle.where(stage)}
+    if rule is COMPILATION:
+        return Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host compiles code.", **values
+        )
+    if rule is OPTIMIZER_LOOP:
+        return Text(
+            "The GPU is idle for {lost} of {wall} {where} while the optimizer updates its tensors "
+            "one by one, with some small kernels for each.",
+            **values,
+        )
+    if rule is TENSOR_PRINTS:
+        return Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host formats tensors of the "
+            "GPU to print them, and waits for their values.",
+            **values,
+        )
+    if rule is DATA_LOADING:
+        return Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host is in the data loader.",
+            **values,
+        )
+    return Text(
+        "The GPU is idle for {lost} of {wall} {where} while the host allocates its memory and "
+        "gives it back (empty_cache).",
+        **values,
+    )

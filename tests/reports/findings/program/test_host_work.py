@@ -1,0 +1,71 @@
+"""Findings about what the host is in while the GPU is idle, on made-up samples of its stacks."""
+
+from typing import Any
+
+import pytest
+
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.findings.program.rules import program_findings
+from nsight_prof.reports.verdicts.ranking import findings
+from tests.reports.programs import english, write
+
+MS = 1_000_000
+
+
+def line(work: str, samples: int, **more: Any) -> dict[str, Any]:
+    """Samples of 0.1 ms each, all without GPU work."""
+    doing = "allocating" if work == "emptying the cache" else "program"
+    place = {"activity": doing, "file": "/a/train.py", "line": 9, "function": "step"}
+    times = {"samples": samples, "time_ns": samples * MS / 10}
+    idle = {"idle_samples": samples, "idle_ns": samples * MS / 10}
+    return {"stage": "decode", "work": work, **place, **times, **idle, **more}
+
+
+def waiting(run: Run, cause: str, longest_ms: float = 0.1) -> Run:
+    gap = {"stage": "decode", "cause": cause, "waited": "", "call": "", "nvtx_range": "",
+           "gaps": 500, "idle_ns": 6 * MS, "longest_ns": int(longest_ms * MS)}  # fmt: skip
+    return write(run, "idle_gaps", [gap])
+
+
+@pytest.mark.parametrize(
+    ("work", "rule", "action"),
+    [
+        ("updating one by one", "optimizer_loop", "fused=True"),
+        ("printing", "tensor_prints", "Print less often"),
+        ("compiling", "compilation", "mark_dynamic"),
+        ("loading data", "data_loading", "num_workers"),
+        ("emptying the cache", "allocation_stalls", "empty_cache"),
+    ],
+)
+def test_what_the_host_does_is_named_before_the_launches_that_wait_for_it(
+    run: Run, work: str, rule: str, action: str
+) -> None:
+    run = write(waiting(run, "launches"), "host_lines", [line(work, 20), line("", 40)])
+    first, second = [f for f in findings(run) if f.key == "idle"]
+    assert (first.rule, second.rule) == (rule, "launch_bound")
+    assert first.gain_ns == pytest.approx(2 * MS)
+    assert action in english(first.action)
+    assert "train.py:9" in english(first.verdict)
+
+
+@pytest.mark.parametrize(("samples", "times"), [(9, 1.0), (20, 0.01)])
+def test_few_samples_and_little_time_tell_nothing(run: Run, samples: int, times: float) -> None:
+    rows = [line("printing", samples, idle_ns=samples * MS / 10 * times)]
+    run = write(waiting(run, "launches"), "host_lines", rows)
+    assert "tensor_prints" not in {f.rule for f in program_findings(run)}
+
+
+@pytest.mark.parametrize(("samples", "others"), [(55, set()), (40, {"host_bound"})])
+def test_nothing_else_is_told_of_gaps_that_are_explained(
+    run: Run, samples: int, others: set[str]
+) -> None:
+    run = write(waiting(run, "host"), "host_lines", [line("loading data", samples)])
+    assert {f.rule for f in findings(run) if f.key == "idle"} == {"data_loading"} | others
+
+
+@pytest.mark.parametrize(("longest", "again"), [(1.0, True), (4.0, False)])
+def test_what_is_compiled_once_gains_nothing(run: Run, longest: float, again: bool) -> None:
+    run = write(waiting(run, "host", longest), "host_lines", [line("compiling", 60)])
+    (found,) = [f for f in program_findings(run) if f.rule == "compilation"]
+    assert (found.gain_ns > 0) == again
+    assert ("comes once" in english(found.verdict)) != again
