@@ -39,13 +39,12 @@ TRACE, SELECTION = "steps/1-trace/trace.sqlite", "steps/2-select/selection.yaml"
 COUNTERS = "steps/3-counters/counters.csv"
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(
-    ("file", "again"),
+    ("file", "again", "damage"),
     [
-        (TRACE, ["trace", "select", "counters"]),
-        (SELECTION, ["select", "counters"]),
-        (COUNTERS, ["counters"]),
+        *((TRACE, ["trace", "select", "counters"], damage) for damage in DAMAGES),
+        (SELECTION, ["select", "counters"], "cut"),
+        (COUNTERS, ["counters"], "scrambled"),
     ],
 )
 def test_a_resumed_run_does_a_step_again_whose_files_are_not_what_it_left(

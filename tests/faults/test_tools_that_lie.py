@@ -108,8 +108,17 @@ REFUSALS = (
 )
 
 
-@pytest.mark.parametrize("mode", ["says", "probe-says"])
 @pytest.mark.parametrize("words", REFUSALS)
+def test_counters_that_a_machine_refuses_are_told_by_what_ncu_says(words: str) -> None:
+    error = ncu.explain(words)
+    assert isinstance(error, PermissionRefused | ToolMissing)
+    assert error.exit_code == 3
+    assert words.removeprefix("==ERROR== ")[:60] in error.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"), [("says", REFUSALS[0]), ("probe-says", REFUSALS[0]), ("says", REFUSALS[2])]
+)
 def test_counters_that_this_machine_refuses_are_no_fault_of_the_program(
     lab: Any, words: str, mode: str
 ) -> None:

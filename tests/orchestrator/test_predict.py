@@ -20,6 +20,9 @@ from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.render.metrics_json import schema
 
+# One worker for all of them, or each would make the tables of the same recorded runs.
+pytestmark = pytest.mark.xdist_group("predict")
+
 Copied = Callable[[str], Path]
 
 
@@ -80,6 +83,7 @@ def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     assert (out / "report" / "report.md").read_text() == before
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_scripts_get_all_numbers_of_a_prediction(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +206,7 @@ def test_a_plan_says_what_the_options_say(
     assert "concurrency" in told
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_what_would_narrow_the_interval_most_is_told_with_its_minutes(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -371,6 +376,7 @@ def test_what_is_not_known_is_refused(
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_collectives_of_two_gpus_say_nothing_of_four(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -443,6 +449,7 @@ def test_the_host_is_that_of_the_runs_whatever_gpu_is_predicted(copied: Copied) 
     assert hosts[0] == hosts[1]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_few_layers_predict_the_whole_model(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -458,6 +465,7 @@ def test_a_few_layers_predict_the_whole_model(
     assert len(errors) == 2 * 3 * 12
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_event_loop_of_a_server_is_known_from_one_that_served_another_model(
     copied: Copied, tmp_path: Path
 ) -> None:
@@ -478,6 +486,7 @@ def test_the_event_loop_of_a_server_is_known_from_one_that_served_another_model(
     )
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
