@@ -509,7 +509,8 @@ def _peer(work: Path) -> str:
              "tables": ", ".join(told["tables"])}  # fmt: skip
     heads = ("what", "model", "event loop", "n", "MAPE of prof", "of aiconfigurator", "nearer",
              "worst of prof", "of aiconfigurator", "bias of prof", "of aiconfigurator")  # fmt: skip
-    return PEER.format(**words) + "\n" + _table(heads, accuracy_peer.sums(rows))
+    refused = [f"It refuses {model}: {why}.\n" for model, why in told.get("refused", {}).items()]
+    return "\n".join([PEER.format(**words), *refused, _table(heads, accuracy_peer.sums(rows))])
 
 
 def _required(what: str, mape: float) -> str:

@@ -35,7 +35,12 @@ from aiconfigurator.cli.api import cli_estimate
 print("@" + json.dumps(version("aiconfigurator")))
 for line in sys.stdin:
     row = json.loads(line)
-    raw = cli_estimate(row.pop("config"), "h200_sxm", backend_name="vllm", tp_size=1, **row).raw
+    try:
+        found = cli_estimate(row.pop("config"), "h200_sxm", backend_name="vllm", tp_size=1, **row)
+    except ValueError as error:
+        print("@" + json.dumps({"refused": str(error).split(". ")[0]}), flush=True)
+        continue
+    raw = found.raw
     print("@" + json.dumps({key: raw[key] for key in ("ttft", "tpot", "tokens/s", "version")},
                            default=float), flush=True)
 """
@@ -44,14 +49,16 @@ for line in sys.stdin:
 def asked(work: Path) -> list[tuple[str, str, Row]]:
     """Return model, case and arguments of cli_estimate of each recorded point, every one once."""
     found: dict[tuple[str, str], Row] = {}
+    split = ("moe_tp_size", "moe_ep_size")
     for model, names in [*BATCHES.items(), *SERVERS.items()]:
         copy_captures(work, names)
+        is_mixture = "num_experts" in json.loads((CONFIGS / model / "config.json").read_text())
         for load, _ in (point for name in names for point in opened(work / name).points()):
             if load.together and not load.rate:
                 found[model, load.name] = {
                     "config": str(CONFIGS / model), "mode": "static" if load.batch else "agg",
                     "isl": load.prompt, "osl": load.output, "batch_size": load.together,
-                }  # fmt: skip
+                } | dict.fromkeys(split if is_mixture else (), 1)  # fmt: skip
     return [(*key, arguments) for key, arguments in sorted(found.items())]
 
 
@@ -68,15 +75,20 @@ def main() -> int:
     )  # fmt: skip
     lines = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("@")]
     answers: dict[str, dict[str, Row]] = {}
+    refused: dict[str, str] = {}
     for (model, case, _), found in zip(points, lines[1:], strict=True):
+        if "refused" in found:
+            refused[model] = found["refused"]
+            continue
         answers.setdefault(model, {})[case] = {
             "ttft_p50_s": round(found["ttft"] / 1e3, 7),
             "tpot_p50_s": round(found["tpot"] / 1e3, 8),
             "output_tokens_per_s": round(found["tokens/s"], 2),
         }  # fmt: skip
-    tables = sorted({found["version"] for found in lines[1:]})
+    tables = sorted({found["version"] for found in lines[1:] if "version" in found})
     head = {"aiconfigurator": lines[0], "system": "h200_sxm", "framework": "vllm", "tables": tables}
-    ANSWERS.write_text(json.dumps(head | {"points": answers}, indent=1) + "\n", encoding="utf-8")
+    head |= {"refused": refused, "points": answers}
+    ANSWERS.write_text(json.dumps(head, indent=1) + "\n", encoding="utf-8")
     print(ANSWERS.relative_to(ROOT))
     return 0
 

@@ -68,7 +68,7 @@ def _point(
     In batches whose prompts take more than one step the two mean different times to first token:
     the median of the requests here, the end of all prompts there.
     """
-    answer = peer()["points"][model].get(case)
+    answer = peer()["points"].get(model, {}).get(case)
     if answer is None:
         return
     load, *sizes = case.split("/")
