@@ -249,7 +249,10 @@ INTERVALS = """
 ## Intervals of slices, each model left out
 
 Batches of all five models: what is moved and bounded by residuals has seen the other four alone.
-Short prompts (fewer than 1,000 tokens in all) have the widest intervals, since the host decides.
+Short prompts (fewer than 1,000 tokens in all) have the widest intervals, since the host decides:
+these engines had CUDA graphs of at most 256 tokens, and a prompt of 512 or 1,000 beyond them takes
+what the host needs for each layer, as the trace of a slice shows it. The predictions above did not
+have that yet: it explains their largest errors of TTFT.
 This was chosen after these engines were recorded; that it holds for another model is not shown.
 """
 LIGHT = 16

@@ -234,7 +234,7 @@ class Plan:
                 "the time to first token is that of the GPU alone: no recorded engine served this "
                 "model and tells what the host adds"
             )
-        elif math.isnan(predictor.host.eager_s):
+        elif math.isnan(predictor.host.eager_s) and math.isnan(predictor.host.issue_s):
             self.notes.append(
                 "prompts that take the GPU less than the host needs to issue them come later than "
                 "predicted: no recorded point of so short prompts tells by how much"

@@ -68,8 +68,8 @@ class Host:
     until the server has passed a single request on to the engine, of which its event loop is busy
     for `request_s`; with each token that it sends it is for `token_s`.
     `untraced`: what a step that generates takes the GPU without the profiler, over what its traced
-    kernels and gaps sum to. `issue_s`: in which the host of a server, which has more to do than to
-    issue kernels, issues a step with prompts outside of CUDA graphs.
+    kernels and gaps sum to. `issue_s`: in which the host issues a step with prompts outside of CUDA
+    graphs, by the trace of a slice.
     """
 
     overhead_s: float = math.nan
@@ -222,7 +222,8 @@ class Predictor:
         """Return gap and least time of the host of a step."""
         if not step.prefill:
             return self.host.gap_decode_s, self.host.decode_s
-        return self.host.gap_prefill_s, self.host.graph_s if rows else self.host.eager_s
+        beyond = float(np.fmax(self.host.eager_s, self.host.issue_s))  # NaN where neither is known
+        return self.host.gap_prefill_s, self.host.graph_s if rows else beyond
 
 
 def _known(seconds: float) -> float:
