@@ -1,0 +1,98 @@
+"""What the programs of this folder share: arguments, the measured loop, and turns on one GPU.
+
+Each program gives `prepare(device, repaired)`, which makes its state, and `run(state, steps, repaired)`, which does the work and
+returns a number or tensor that both variants must agree on. It runs by itself: `python item_norms.py --device cpu --both`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+State = Any
+Work = Callable[[State, int, bool], "torch.Tensor | float"]
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """Wait for the turn on the GPU: one program at a time holds the file that PROGRAMS_LOCK names."""
+    name = os.environ.get("PROGRAMS_LOCK")
+    if not name:
+        yield
+        return
+    with open(name, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main(
+    prepare: Callable[[str, bool], State], run: Work, *, steps: int, small: int = 2, warm: int = 3
+) -> None:
+    """Measure the slow or the repaired loop, or both in turns, and print a JSON line with milliseconds.
+
+    `steps` is what a loop does on a GPU, `small` on a CPU, and `warm` what each variant does unmeasured first.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--repaired", action="store_true")
+    parser.add_argument("--both", action="store_true")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--repeats", type=int, default=1)
+    args = parser.parse_args()
+    cuda = args.device.startswith("cuda")
+    count = args.steps or (steps if cuda else small)
+    variants = [False, True] if args.both else [args.repaired]
+    with turn():
+        states = {}
+        for repaired in variants:
+            torch.manual_seed(0)
+            states[repaired] = prepare(args.device, repaired)
+        times: dict[bool, list[float]] = {repaired: [] for repaired in variants}
+        sums: dict[bool, float] = {}
+        for repaired in variants:
+            if warm:
+                run(states[repaired], min(warm, count), repaired)
+        for _ in range(args.repeats):
+            for repaired in variants:
+                milliseconds, value = measure(lambda r=repaired: run(states[r], count, r), cuda)
+                times[repaired].append(milliseconds)
+                sums.setdefault(repaired, float(value))
+    name = Path(sys.argv[0]).stem
+    for repaired in variants:
+        row = {
+            "program": name,
+            "repaired": repaired,
+            "steps": count,
+            "ms": statistics.median(times[repaired]),
+            "checksum": sums[repaired],
+            "samples": times[repaired],
+        }
+        print(json.dumps(row), flush=True)
+
+
+def measure(
+    work: Callable[[], torch.Tensor | float], cuda: bool
+) -> tuple[float, torch.Tensor | float]:
+    """Milliseconds of `work`, the GPU's included, and its result; a profiler captures just this."""
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+    start = time.perf_counter()
+    value = work()
+    if cuda:
+        torch.cuda.synchronize()
+    taken = (time.perf_counter() - start) * 1e3
+    if cuda:
+        torch.cuda.profiler.stop()
+    return taken, value
