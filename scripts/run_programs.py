@@ -1,0 +1,175 @@
+"""Runs the whole programs of tests/proof_programs with prof on a GPU.
+
+    python scripts/run_programs.py DIR                  all: slow, without profiler, repaired
+    python scripts/run_programs.py DIR loader casts     only these
+    python scripts/run_programs.py DIR --steps slow     only the slow programs under prof
+    python scripts/run_programs.py DIR --within 480     begin nothing after 480 s
+
+Into DIR/NAME go the runs `slow` and `repaired`, and `times.jsonl` with milliseconds of both
+variants without a profiler. What is there already is not run again, so that a run that was cut off
+goes on. Programs start side by side (--jobs), but take turns on the GPU: a lock lets only one at a
+time be there. `scripts/score_programs.py DIR` says how prof did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
+STEPS = ("slow", "times", "repaired")
+Program = Mapping[str, Any]
+
+
+def programs(names: Sequence[str] = ()) -> list[Program]:
+    """Return the programs of these names, or all, in the order of programs.yaml.
+
+    Raises:
+        SystemExit: a name is of no program.
+    """
+    listed = yaml.safe_load((PROGRAMS / "programs.yaml").read_text(encoding="utf-8"))["programs"]
+    if unknown := set(names) - {program["name"] for program in listed}:
+        raise SystemExit(
+            f"error: no program is called {', '.join(sorted(unknown))}\n\n"
+            f"hint: names stand in {PROGRAMS / 'programs.yaml'}"
+        )
+    return [program for program in listed if not names or program["name"] in names]
+
+
+def source(program: Program) -> Path:
+    """Return the file of a program, Python or CUDA."""
+    file = PROGRAMS / f"{program['name']}.py"
+    return file if file.is_file() else file.with_suffix(".cu")
+
+
+def recipe(program: Program, binary: Path, repaired: bool) -> dict[str, Any]:
+    """Return the recipe that profiles a program; `binary` is what a CUDA one was compiled to."""
+    file = source(program)
+    python = file.suffix == ".py"
+    target: dict[str, Any] = {"args": {"repaired": True} if repaired else {}}
+    target |= {"file": str(file)} if python else {"command": [str(binary)]}
+    counters: dict[str, Any] = {"enabled": program["level"] == "kernel"}
+    if counters["enabled"]:
+        counters |= {"source": True, "clock_control": "none", "timeout": "120s"}
+    return {
+        "name": "program",
+        "question": "What does this program lose its time in?",
+        "target": target,
+        "capture": "profiler-api",
+        "stages": [],
+        "trace": {"timeout": "100s"} | ({"python_sampling": True} if python else {}),
+        "select": {"top_k": 3},
+        "counters": counters,
+    }
+
+
+def run_step(program: Program, step: str, out: Path, limit: float) -> str:
+    """Run one step of a program unless its result is there; return how it ended.
+
+    `limit` is in seconds, for each process that is started.
+    """
+    folder = out / program["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    binary = folder / program["name"]
+    if step == "build":
+        return build(source(program), binary, limit)
+    if step == "times":
+        return times(program, binary, limit)
+    return profile(program, step, binary, limit)
+
+
+def build(file: Path, binary: Path, limit: float) -> str:
+    """Compile a CUDA program, with its lines, for the GPU of this machine."""
+    if binary.is_file():
+        return "there already"
+    nvcc = ["nvcc", "-O3", "-std=c++17", "-arch=native", "-lineinfo", "-I", str(PROGRAMS)]
+    return call([*nvcc, "-o", str(binary), str(file)], binary.parent, "build", limit) or "done"
+
+
+def times(program: Program, binary: Path, limit: float) -> str:
+    """Time both variants without a profiler: in turns in one process, or each in a fresh one."""
+    to = binary.parent / "times.jsonl"
+    if to.is_file():
+        return "there already"
+    file = source(program)
+    start = [sys.executable, str(file)] if file.suffix == ".py" else [str(binary)]
+    options = [[], ["--repaired"]] if program.get("fresh") else [["--both", "--repeats", "2"]]
+    for at, option in enumerate(options):
+        if failed := call([*start, *option], to.parent, f"times{at}", limit):
+            return failed
+    to.write_text(
+        "".join((to.parent / f"times{at}.out").read_text("utf-8") for at in range(len(options))),
+        encoding="utf-8",
+    )
+    return "done"
+
+
+def profile(program: Program, step: str, binary: Path, limit: float) -> str:
+    """Profile a variant (`slow` or `repaired`) of a program with prof."""
+    run = binary.parent / step
+    if (run / "report" / "metrics.json").is_file():
+        return "there already"
+    shutil.rmtree(run, ignore_errors=True)
+    file = binary.parent / f"{step}.yaml"
+    file.write_text(yaml.safe_dump(recipe(program, binary, step == "repaired")), encoding="utf-8")
+    prof = [sys.executable, "-m", "nsight_prof", "run", str(file), "--out", str(run)]
+    return call(prof, binary.parent, step, limit) or "done"
+
+
+def call(command: Sequence[str], folder: Path, name: str, limit: float) -> str:
+    """Run a command with its output in `folder`; return why it failed, empty if it did not."""
+    environment = os.environ | {"PROGRAMS_LOCK": str(folder.parent / "gpu.lock")}
+    with (folder / f"{name}.out").open("w") as out, (folder / f"{name}.err").open("w") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # prof then ends what it started on the GPU, too
+            process.wait()
+            return f"took more than {limit:.0f} s"
+    return f"failed with exit code {code}: {err.name}" if code else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for; exit code 1 where a program failed or was not begun."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="DIR")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--jobs", type=int, default=6, help="processes side by side")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for each process")
+    parser.add_argument("--within", type=float, default=float("inf"), help="seconds for all")
+    asked = parser.parse_args(arguments)
+    chosen, out = programs(asked.names), asked.out.resolve()
+    started = time.monotonic()
+
+    def one(program: Program, step: str) -> bool:
+        left = asked.within - (time.monotonic() - started)
+        said = "no time left"
+        if left > 0:
+            said = run_step(program, step, out, min(asked.timeout, left))
+        print(f"{time.monotonic() - started:5.0f} s  {program['name']} {step}: {said}", flush=True)
+        return said in {"done", "there already"}
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        compiled = [program for program in chosen if source(program).suffix == ".cu"]
+        built = list(pool.map(lambda program: one(program, "build"), compiled))
+        waiting = [pool.submit(one, program, step) for step in asked.steps for program in chosen]
+    return 0 if all([*built, *(job.result() for job in waiting)]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
