@@ -4,6 +4,7 @@
     python scripts/run_programs.py DIR loader casts     only these
     python scripts/run_programs.py DIR --steps slow     only the slow programs under prof
     python scripts/run_programs.py DIR --within 480     begin nothing after 480 s
+    python scripts/run_programs.py DIR --steps report   by the rules of now, again; needs no GPU
 
 Into DIR/NAME go the runs `slow` and `repaired`, and `times.jsonl` with milliseconds of both
 variants without a profiler. What is there already is not run again, so that a run that was cut off
@@ -28,7 +29,7 @@ from typing import Any
 import yaml
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
-STEPS = ("slow", "times", "repaired")
+STEPS = ("slow", "times", "repaired", "report")
 Program = Mapping[str, Any]
 
 
@@ -86,6 +87,8 @@ def run_step(program: Program, step: str, out: Path, limit: float) -> str:
         return build(source(program), binary, limit)
     if step == "times":
         return times(program, binary, limit)
+    if step == "report":
+        return report(folder, limit)
     return profile(program, step, binary, limit)
 
 
@@ -127,6 +130,16 @@ def profile(program: Program, step: str, binary: Path, limit: float) -> str:
     return call(prof, binary.parent, step, limit) or "done"
 
 
+def report(folder: Path, limit: float) -> str:
+    """Make the reports of the runs of a program again."""
+    for run in (folder / "slow", folder / "repaired"):
+        if (run / "manifest.json").is_file():
+            prof = [sys.executable, "-m", "nsight_prof", "report", str(run)]
+            if failed := call(prof, folder, f"{run.name}-report", limit):
+                return failed
+    return "done"
+
+
 def call(command: Sequence[str], folder: Path, name: str, limit: float) -> str:
     """Run a command with its output in `folder`; return why it failed, empty if it did not."""
     environment = os.environ | {"PROGRAMS_LOCK": str(folder.parent / "gpu.lock")}
@@ -148,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS[:3])
     parser.add_argument("--jobs", type=int, default=6, help="processes side by side")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each process")
     parser.add_argument("--within", type=float, default=float("inf"), help="seconds for all")

@@ -10,6 +10,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page.formats import NA, count, escape, seconds, share, significant
 from nsight_prof.reports.page.writer import Writer
 from scripts.pages.first_look import FirstLook, look_at, read_first_look
+from scripts.pages.programs import sections
 from scripts.pages.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
 
 COLUMNS = (
@@ -92,7 +93,10 @@ def recording(run: Run, title: str = "First set") -> Recording:
 
 
 def proof_page(first: Recording, *later: Recording) -> str:
-    """Return the page of runs of recipes/planted-defects.yaml, one of each set, as markdown."""
+    """Return the page of runs of recipes/planted-defects.yaml, one of each set, as markdown.
+
+    Between their scores and their tables stand the recorded looks at the whole programs.
+    """
     sets = [first, *later]
     parts = [
         "<!-- Written by scripts/proof from recorded runs; do not edit. -->",
@@ -100,6 +104,7 @@ def proof_page(first: Recording, *later: Recording) -> str:
         _introduction(sets),
         _summary(sets),
         *(_sample(one) for one in sets),
+        *sections(),
         *(part for one in sets for part in _set(one)),
     ]
     for one in sets:

@@ -1,0 +1,429 @@
+"""Scores what prof said of the whole programs of tests/proof_programs, for docs/proof.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
+from scripts.run_programs import PROGRAMS, source
+
+LOOKS = {
+    "first_look.json": "Whole programs: first look",
+    "second_look.json": "Whole programs: second look, in sample",
+}
+"""Recorded looks in the folder of the programs, and the headings of their sections."""
+FAULT = 0.05
+"""Part of its time below which a repair saved nothing worth a finding: the program is at fault."""
+LARGE = 0.1
+"""Gain from which a finding of a repaired program counts as a false one."""
+OTHERS = 3
+"""From so many first findings on that are of other causes, an accepted pattern is generous."""
+PLACE = re.compile(r"([\w.]+\.(?:py|cu)):(\d+)(?: in [\w.<>]+)?")
+
+
+@dataclass(frozen=True)
+class Said:
+    """A ranked finding of a report.
+
+    `gain` is the part of the profiled time that it would save, `kernels` the names of kernels that
+    stand in its words.
+    """
+
+    title: str
+    sentence: str
+    action: str
+    cause: str
+    gain: float | None
+    kernels: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """What is searched for the cause: names of files and functions are no words of prof."""
+        return PLACE.sub(" ", " ".join((self.title, self.sentence, self.action)))
+
+    @property
+    def own_words(self) -> str:
+        """The same without names of kernels, which may hold the cause by chance (fp64)."""
+        words = self.words
+        for name in self.kernels:
+            words = re.sub(re.escape(name), " ", words, flags=re.IGNORECASE)
+        return words
+
+    @property
+    def lines(self) -> list[int]:
+        """Lines of the program that it names, in its order."""
+        return [int(line) for _, line in PLACE.findall(self.sentence)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Ranked findings of a program and of its repaired twin, and their times without a profiler.
+
+    `repaired` is None where the twin was not profiled.
+    """
+
+    slow_ms: float
+    repaired_ms: float
+    slow: tuple[Said, ...]
+    repaired: tuple[Said, ...] | None
+
+    @property
+    def gain(self) -> float:
+        """Part of its time that the repair saved."""
+        return 1 - self.repaired_ms / self.slow_ms
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the rules of a commit said of the programs, by name."""
+
+    commit: str
+    gpu: str
+    date: str
+    answers: Mapping[str, Answer]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How a report did on one program.
+
+    `rank` is that of the first finding that names the cause, from 1 on; `strict` the same without
+    generous patterns and names of kernels. `line` is the line at fault, None where it is no single
+    one.
+    """
+
+    program: Mapping[str, Any]
+    answer: Answer
+    rank: int | None
+    strict: int | None
+    line: int | None
+
+    @property
+    def first(self) -> Said | None:
+        """The first finding."""
+        return self.answer.slow[0] if self.answer.slow else None
+
+    @property
+    def line_named(self) -> bool:
+        """Tell whether the first place that the first finding names is the line at fault."""
+        return self.first is not None and self.first.lines[:1] == [self.line]
+
+    @property
+    def estimate(self) -> float | None:
+        """Gain that the first finding which names the cause predicts."""
+        return self.answer.slow[self.rank - 1].gain if self.rank else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted gain over the measured one."""
+        return None if self.estimate is None else self.estimate / self.answer.gain
+
+    def within(self, factor: float) -> bool:
+        """Tell whether the predicted gain is within a factor of the measured one."""
+        return self.ratio is not None and 1 / factor <= self.ratio <= factor
+
+    @property
+    def false_findings(self) -> list[Said] | None:
+        """Findings of the repaired twin that promise much; None where it was not profiled."""
+        if self.answer.repaired is None:
+            return None
+        return [said for said in self.answer.repaired if (said.gain or 0) > LARGE]
+
+
+def collect(folder: Path, commit: str) -> Look:
+    """Read the look that `scripts/run_programs.py` left in a folder.
+
+    Programs that lack a time or the profile of the slow variant are left out.
+    """
+    answers, metrics = {}, {}
+    for program in planted():
+        at = folder / program["name"]
+        times, slow = at / "times.jsonl", at / "slow" / "report" / "metrics.json"
+        if not (times.is_file() and slow.is_file()):
+            continue
+        rows = [json.loads(line) for line in times.read_text("utf-8").splitlines() if line]
+        ms = {row["repaired"]: round(row["ms"], 4) for row in rows}
+        metrics = json.loads(slow.read_text("utf-8"))
+        twin = at / "repaired" / "report" / "metrics.json"
+        repaired = _said(json.loads(twin.read_text("utf-8")), LARGE) if twin.is_file() else None
+        answers[program["name"]] = Answer(ms[False], ms[True], _said(metrics), repaired)
+    if not answers:
+        raise ArtifactUnreadable(f"no program ran in {folder}", "scripts/run_programs.py DIR")
+    return Look(commit, metrics["run_time"]["gpu"], metrics["created"][:10], answers)
+
+
+def _said(metrics: Mapping[str, Any], least: float = 0.0) -> tuple[Said, ...]:
+    """Return the ranked findings of a metrics.json with a gain over `least`."""
+    whole = metrics["run_time"]["whole_ns"]
+    names = {kernel["short_name"] for kernel in metrics["kernels"]}
+    found = []
+    for finding in sorted(filter(_ranked, metrics["findings"]), key=_ranked):
+        texts = {key: finding[key] for key in ("title", "sentence", "action", "cause")}
+        words = " ".join(texts.values()).casefold()
+        gain = None if finding["gain_ns"] is None else round(finding["gain_ns"] / whole, 4)
+        if (gain or 0) >= least:
+            kernels = sorted(name for name in names if name.casefold() in words)
+            found.append(Said(**texts, gain=gain, kernels=tuple(kernels)))
+    return tuple(found)
+
+
+def _ranked(finding: Mapping[str, Any]) -> int:
+    """Return the rank of a finding of a metrics.json, 0 where it has none."""
+    return finding["rank"] or 0
+
+
+def write_look(file: Path, look: Look) -> None:
+    """Write a look; `read_look` reads it."""
+    file.write_text(json.dumps(asdict(look), indent=1) + "\n", encoding="utf-8")
+
+
+def read_look(file: Path) -> Look:
+    """Return a recorded look.
+
+    Raises:
+        ArtifactUnreadable: the file is not what `write_look` writes.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        answers = {name: _answer(**answer) for name, answer in found["answers"].items()}
+        return Look(**{**found, "answers": answers})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactUnreadable(
+            f"{file} is no look at the programs: {error}", "scripts/score_programs.py DIR --keep"
+        ) from error
+
+
+def _answer(*, slow: Any, repaired: Any, **times: float) -> Answer:
+    return Answer(
+        slow=_findings(slow), repaired=None if repaired is None else _findings(repaired), **times
+    )
+
+
+def _findings(rows: Sequence[Mapping[str, Any]]) -> tuple[Said, ...]:
+    return tuple(Said(**{**row, "kernels": tuple(row["kernels"])}) for row in rows)
+
+
+def planted() -> list[Mapping[str, Any]]:
+    """Return the programs of programs.yaml."""
+    text = (PROGRAMS / "programs.yaml").read_text(encoding="utf-8")
+    found: list[Mapping[str, Any]] = yaml.safe_load(text)["programs"]
+    return found
+
+
+def line_at_fault(program: Mapping[str, Any]) -> int | None:
+    """Return the line that holds the text `at` of a program, from 1 on."""
+    if "at" not in program:
+        return None
+    lines = source(program).read_text(encoding="utf-8").splitlines()
+    return next(at for at, line in enumerate(lines, 1) if program["at"] in line)
+
+
+def generous(look: Look) -> set[str]:
+    """Return accepted patterns that fit the first findings of many programs with other causes."""
+    firsts = [
+        (program["accepts"], look.answers[program["name"]].slow[0].own_words)
+        for program in planted()
+        if program["name"] in look.answers and look.answers[program["name"]].slow
+    ]
+    patterns = {pattern for program in planted() for pattern in program["accepts"]}
+    others = {
+        pattern: sum(fits([pattern], words) and pattern not in own for own, words in firsts)
+        for pattern in patterns
+    }
+    return {pattern for pattern, number in others.items() if number >= OTHERS}
+
+
+def fits(patterns: Iterable[str], words: str) -> bool:
+    """Tell whether any of these patterns is found in the words, whatever its case."""
+    return any(re.search(pattern, words, re.IGNORECASE) for pattern in patterns)
+
+
+def _rank(patterns: Sequence[str], words: Iterable[str]) -> int | None:
+    return next((at for at, said in enumerate(words, 1) if fits(patterns, said)), None)
+
+
+def judge(look: Look) -> list[Judged]:
+    """Judge a look, program by program, in the order of programs.yaml."""
+    loose = generous(look)
+    return [
+        Judged(
+            program,
+            answer := look.answers[program["name"]],
+            _rank(program["accepts"], [said.words for said in answer.slow]),
+            _rank(
+                [pattern for pattern in program["accepts"] if pattern not in loose],
+                [said.own_words for said in answer.slow],
+            ),
+            line_at_fault(program),
+        )
+        for program in planted()
+        if program["name"] in look.answers
+    ]
+
+
+def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
+    """Return each question with how many programs did right, of how many, and what is asked for."""
+    right = [one for one in judged if one.answer.gain >= FAULT]
+    lines = [one for one in right if one.line is not None]
+    named_lines = [one for one in lines if one.rank == 1]
+    twins = [one.false_findings for one in judged if one.false_findings is not None]
+
+    def count(questioned: Sequence[Judged], holds: Callable[[Judged], bool]) -> tuple[int, int]:
+        return sum(map(holds, questioned)), len(questioned)
+
+    return [
+        ("Is the planted cause the first finding?", *count(right, lambda j: j.rank == 1), "90 %"),
+        ("The same, strictly: without generous words and names of kernels",
+         *count(right, lambda j: j.strict == 1), ""),
+        ("Is it among the findings?", *count(right, lambda j: j.rank is not None), ""),
+        ("Is the line at fault the first place that the first finding names?",
+         *count(lines, lambda j: j.line_named), "90 %"),
+        ("The same, of those whose cause is named first",
+         *count(named_lines, lambda j: j.line_named), ""),
+        ("Is it among the places that the first finding names?",
+         *count(lines, lambda j: j.first is not None and j.line in j.first.lines), ""),
+        ("Is the predicted gain within a factor of 1.3 of the measured one?",
+         *count(right, lambda j: j.within(1.3)), "75 %"),
+        ("Within a factor of 1.5?", *count(right, lambda j: j.within(1.5)), "90 %"),
+        (f"Has the repaired twin no finding with a gain over {share(LARGE)}?",
+         sum(not found for found in twins), len(twins), "100 %"),
+    ]  # fmt: skip
+
+
+def sections() -> list[str]:
+    """Return the parts of docs/proof.md about all recorded looks."""
+    return [
+        part
+        for name, heading in LOOKS.items()
+        if (PROGRAMS / name).is_file()
+        for part in section(heading, read_look(PROGRAMS / name))
+    ]
+
+
+def section(heading: str, look: Look) -> list[str]:
+    """Return the parts of the page about one look, as markdown."""
+    judged = judge(look)
+    return [
+        f"## {heading}",
+        _introduction(heading, look, judged),
+        _scores(judged),
+        _explained(look, judged),
+        _table(judged),
+        "Not right:",
+        "\n".join(f"- {words}" for one in judged if (words := _miss(one))),
+    ]
+
+
+def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
+    number = len(planted())
+    missing = number - len(judged)
+    sample = (
+        "Rules have been changed since the first look was seen: this score is in sample."
+        if "in sample" in heading
+        else "The rules had not seen the programs, nor the author of the programs the rules, and "
+        "nobody had seen what the rules make of them: this score is out of sample."
+    )
+    return (
+        f"{number} whole programs in torch, Triton and CUDA C++ have one planted cause each, with "
+        "words that name it and its line, written down beforehand, and a repaired twin "
+        "([programs.yaml](../tests/proof_programs/programs.yaml)). The rules of commit "
+        f"`{look.commit[:10]}` judged {len(judged)} of them on {look.gpu} ({look.date})"
+        f"{f'; {missing} did not run' if missing else ''}. {sample} `scripts/run_programs.py` runs "
+        "them on a GPU, and `scripts/score_programs.py` makes the score."
+    )
+
+
+def _scores(judged: Sequence[Judged]) -> str:
+    lines = ["| question | score | wanted |", "| --- | --- | --- |"]
+    for words, held, of, wanted in rows(judged):
+        cell = f"{held} of {of} ({share(held / of)})" if of else NA
+        lines.append(f"| {words} | {cell} | {wanted} |")
+    return "\n".join(lines)
+
+
+def _explained(look: Look, judged: Sequence[Judged]) -> str:
+    faults = [one for one in judged if one.answer.gain < FAULT]
+    listed = ", ".join(f"`{j.program['name']}` ({share(j.answer.gain)})" for j in faults)
+    loose = ", ".join(f"`{pattern}`" for pattern in sorted(generous(look)))
+    return (
+        f"Faults of the set, in no score but that of the twins, since their repair saved less "
+        f"than {share(FAULT)}: {listed or 'none'}. Gains are parts of the program's time: the "
+        "measured one without a profiler, the predicted one, of the first finding that names the "
+        "cause, of the time under nsys. A cause that no finding names, or that has no gain, counts "
+        "as not priced. Places (`file.py:12 in run`) count as no words. Generous words are "
+        f"those that fit the first findings of {OTHERS} or more programs with another cause, too: "
+        f"{loose or 'none'}. A name of a kernel may hold a cause by chance (`fp64`). What a twin "
+        "could gain beyond its repair was not measured, so all its large gains count as false."
+    )
+
+
+def _table(judged: Sequence[Judged]) -> str:
+    columns = ("program", "time", "repaired", "first finding", "cause", "line", "predicted gain",
+               "measured gain", "ratio", "large gains in the twin")  # fmt: skip
+    lines = [
+        f"| {' | '.join(columns)} |",
+        "| --- | ---: | ---: | --- | --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for one in judged:
+        fault = one.answer.gain < FAULT
+        false = one.false_findings
+        twin = (
+            NA
+            if false is None
+            else ", ".join(f"`{said.cause}` {share(said.gain)}" for said in false)
+        )
+        cells = (
+            f"`{one.program['name']}`",
+            seconds(one.answer.slow_ms / 1e3),
+            seconds(one.answer.repaired_ms / 1e3),
+            f"`{one.first.cause}`" if one.first else "none",
+            "fault of the set" if fault else _cause(one),
+            "none" if one.line is None else "yes" if one.line_named else "no ✗",
+            NA if one.estimate is None else share(one.estimate),
+            share(one.answer.gain),
+            NA if fault or one.ratio is None else _ratio(one),
+            twin or "none",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cause(one: Judged) -> str:
+    if one.rank == 1:
+        return "yes" if one.strict == 1 else "yes, generously"
+    return "no ✗" if one.rank is None else f"finding {one.rank} ✗"
+
+
+def _ratio(one: Judged) -> str:
+    mark = "" if one.within(1.3) else " (over 1.3)" if one.within(1.5) else " ✗"
+    return significant(one.ratio, 2) + mark
+
+
+def _miss(one: Judged) -> str:
+    """Say what is not right of a program; empty where all is, or where the set is at fault."""
+    if one.answer.gain < FAULT:
+        return ""
+    wrong = []
+    if one.rank != 1:
+        first = f"“{escape(one.first.title)}”" if one.first else "nothing"
+        where = f"finding {one.rank}" if one.rank else "no finding"
+        wrong.append(f"said first: {first}; {where} names the cause")
+    if one.line is not None and not one.line_named:
+        named = [str(line) for line in one.first.lines] if one.first else []
+        wrong.append(f"the line is {one.line}, said: {', '.join(named) or 'none'}")
+    if one.rank and not one.within(1.3):
+        estimate = NA if one.estimate is None else share(one.estimate)
+        wrong.append(f"predicted {estimate}, measured {share(one.answer.gain)}")
+    return (
+        f"`{one.program['name']}` ({escape(one.program['cause'])}): {'; '.join(wrong)}."
+        if wrong
+        else ""
+    )

@@ -1,0 +1,141 @@
+"""The whole programs with planted causes: their list, and how what prof said of them is scored."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from scripts.pages.programs import (
+    Answer,
+    Look,
+    Said,
+    collect,
+    generous,
+    judge,
+    line_at_fault,
+    planted,
+    read_look,
+    rows,
+    section,
+    write_look,
+)
+from scripts.run_programs import PROGRAMS, main, programs, source
+
+
+def said(title: str, sentence: str = "", gain: float | None = 0.5, *kernels: str) -> Said:
+    return Said(title, sentence, "", "rule", gain, kernels)
+
+
+def a_look(**answers: Answer) -> Look:
+    return Look("c0ffee", "NVIDIA H200", "2026-11-24", answers)
+
+
+def test_each_program_listed_is_a_file_whose_line_at_fault_exists() -> None:
+    listed = [source(program) for program in planted()]
+    files = {*PROGRAMS.glob("*.py"), *PROGRAMS.glob("*.cu")} - {PROGRAMS / "common.py"}
+    assert set(listed) == files
+    assert len(listed) == len(files)
+    for program in planted():
+        assert program["level"] in {"host", "kernel"}
+        assert [re.compile(pattern) for pattern in program["accepts"]]
+        assert ("at" in program) == (line_at_fault(program) is not None)
+
+
+def test_a_file_a_function_or_a_kernel_names_no_cause() -> None:
+    line = line_at_fault(programs(["tokenise"])[0])
+    first = said("The GPU waits", f"Its host is in tokenise.py:{line} in tokenise (90 % of it).")
+    fp64 = said("Elementwise kernels in a row: PyTorch mul, fp64", "", 0.2, "PyTorch mul, fp64")
+    tokens, filters = judge(
+        a_look(
+            tokenise=Answer(200.0, 100.0, (first,), ()),
+            double_filterbank=Answer(100.0, 80.0, (fp64,), None),
+        )
+    )[:2]
+    assert tokens.rank is None
+    assert tokens.line_named
+    assert (filters.rank, filters.strict) == (1, None)
+    assert filters.false_findings is None
+
+
+def test_the_gain_is_that_of_the_finding_that_names_the_cause() -> None:
+    found = (said("Something else", gain=0.9), said("Pageable memory is copied", gain=0.3))
+    (one,) = judge(a_look(pageable=Answer(200.0, 100.0, found, (said("Still", gain=0.11),))))
+    assert (one.rank, one.estimate) == (2, 0.3)
+    assert one.ratio == pytest.approx(0.6)
+    assert not one.within(1.5)
+    assert one.false_findings == [said("Still", gain=0.11)]
+    nothing = Answer(200.0, 100.0, (said("Pinned memory", gain=None),), ())
+    (unpriced,) = judge(a_look(pageable=nothing))
+    assert unpriced.ratio is None
+    assert not unpriced.within(1.5)
+
+
+def test_a_program_whose_repair_saves_nothing_is_in_no_score_of_causes() -> None:
+    look = a_look(
+        pageable=Answer(100.0, 97.0, (said("Pageable"),), ()),
+        loader=Answer(100.0, 50.0, (said("Its workers"),), ()),
+    )
+    assert rows(judge(look))[0][1:3] == (1, 1)
+    assert "`pageable` (3.0 %)" in "".join(section("Whole programs", look))
+
+
+def test_a_word_of_many_other_causes_is_generous() -> None:
+    launch = Answer(100.0, 50.0, (said("The GPU waits for launches"),), ())
+    look = a_look(decode_launches=launch, loader=launch, tokenise=launch, pageable=launch)
+    assert "launch" in generous(look)
+    assert [one.strict for one in judge(look)] == [None] * 4
+    assert [one.rank for one in judge(look)].count(1) == 1
+
+
+def test_the_recorded_first_look_is_of_all_programs_and_names_no_folder() -> None:
+    file = PROGRAMS / "first_look.json"
+    look = read_look(file)
+    assert set(look.answers) == {program["name"] for program in planted()}
+    assert re.fullmatch("[0-9a-f]{40}", look.commit)
+    assert not re.search(r"/(opt|root|home|work|tmp)/", file.read_text(encoding="utf-8"))
+
+
+def test_what_was_run_is_collected_and_read_again(tmp_path: Path) -> None:
+    folder = tmp_path / "loader"
+    (folder / "slow" / "report").mkdir(parents=True)
+    finding: dict[str, Any] = {
+        "rank": 1, "title": "GEMM: waits", "sentence": "At loader.py:53 in run.", "action": "Do.",
+        "cause": "host_bound", "gain_ns": 2.5e6,
+    }  # fmt: skip
+    metrics = {
+        "created": "2026-11-24T02:27:45Z",
+        "run_time": {"whole_ns": 5e6, "gpu": "NVIDIA H200"},
+        "kernels": [{"short_name": "GEMM"}, {"short_name": "copy"}],
+        "findings": [{**finding, "rank": None}, finding],
+    }
+    (folder / "slow" / "report" / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(ArtifactUnreadable, match="no program ran"):
+        collect(tmp_path, "c0ffee")
+    times = [{"repaired": False, "ms": 5.0}, {"repaired": True, "ms": 2.0}]
+    (folder / "times.jsonl").write_text("\n".join(map(json.dumps, times)))
+    look = collect(tmp_path, "c0ffee")
+    expected = Said("GEMM: waits", "At loader.py:53 in run.", "Do.", "host_bound", 0.5, ("GEMM",))
+    assert look.answers == {"loader": Answer(5.0, 2.0, (expected,), None)}
+    write_look(tmp_path / "look.json", look)
+    assert read_look(tmp_path / "look.json") == look
+    (tmp_path / "look.json").write_text("{}")
+    with pytest.raises(ArtifactUnreadable, match="no look"):
+        read_look(tmp_path / "look.json")
+
+
+def test_what_was_run_already_is_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loader" / "slow" / "report").mkdir(parents=True)
+    (tmp_path / "loader" / "slow" / "report" / "metrics.json").write_text("{}")
+    assert main([str(tmp_path), "loader", "--steps", "slow"]) == 0
+    assert "loader slow: there already" in capsys.readouterr().out
+    assert main([str(tmp_path), "loader", "--steps", "times", "--within", "0"]) == 1
+    assert "loader times: no time left" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no program is called nothing"):
+        main([str(tmp_path), "nothing"])
