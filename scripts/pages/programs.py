@@ -20,6 +20,8 @@ LOOKS = {
     "second_look.json": "Whole programs: second look, in sample",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
+UNSURE = 0.15
+"""Difference of the gains in one process and in two from which the measured gain is unsure."""
 FAULT = 0.05
 """Part of its time below which a repair saved nothing worth a finding: the program is at fault."""
 LARGE = 0.1
@@ -65,13 +67,16 @@ class Said:
 
 @dataclass(frozen=True)
 class Answer:
-    """Ranked findings of a program and of its repaired twin, and their times without a profiler.
+    """Ranked findings of a program and of its repaired twin, and their times.
 
-    `repaired` is None where the twin was not profiled.
+    Times are without a profiler, both variants in one process, and under nsys, each in a fresh one.
+    `repaired` and its time under nsys are None where the twin was not profiled.
     """
 
     slow_ms: float
     repaired_ms: float
+    slow_nsys_ms: float
+    repaired_nsys_ms: float | None
     slow: tuple[Said, ...]
     repaired: tuple[Said, ...] | None
 
@@ -79,6 +84,12 @@ class Answer:
     def gain(self) -> float:
         """Part of its time that the repair saved."""
         return 1 - self.repaired_ms / self.slow_ms
+
+    @property
+    def nsys_gain(self) -> float | None:
+        """The same under nsys, each variant in a fresh process."""
+        twin = self.repaired_nsys_ms
+        return None if twin is None else 1 - twin / self.slow_nsys_ms
 
 
 @dataclass(frozen=True)
@@ -153,11 +164,22 @@ def collect(folder: Path, commit: str) -> Look:
         ms = {row["repaired"]: round(row["ms"], 4) for row in rows}
         metrics = json.loads(slow.read_text("utf-8"))
         twin = at / "repaired" / "report" / "metrics.json"
-        repaired = _said(json.loads(twin.read_text("utf-8")), LARGE) if twin.is_file() else None
-        answers[program["name"]] = Answer(ms[False], ms[True], _said(metrics), repaired)
+        repaired = json.loads(twin.read_text("utf-8")) if twin.is_file() else None
+        answers[program["name"]] = Answer(
+            slow_ms=ms[False],
+            repaired_ms=ms[True],
+            slow_nsys_ms=_whole_ms(metrics),
+            repaired_nsys_ms=None if repaired is None else _whole_ms(repaired),
+            slow=_said(metrics),
+            repaired=None if repaired is None else _said(repaired, LARGE),
+        )
     if not answers:
         raise ArtifactUnreadable(f"no program ran in {folder}", "scripts/run_programs.py DIR")
     return Look(commit, metrics["run_time"]["gpu"], metrics["created"][:10], answers)
+
+
+def _whole_ms(metrics: Mapping[str, Any]) -> float:
+    return round(float(metrics["run_time"]["whole_ns"]) / 1e6, 4)
 
 
 def _said(metrics: Mapping[str, Any], least: float = 0.0) -> tuple[Said, ...]:
@@ -201,7 +223,7 @@ def read_look(file: Path) -> Look:
         ) from error
 
 
-def _answer(*, slow: Any, repaired: Any, **times: float) -> Answer:
+def _answer(*, slow: Any, repaired: Any, **times: Any) -> Answer:
     return Answer(
         slow=_findings(slow), repaired=None if repaired is None else _findings(repaired), **times
     )
@@ -280,7 +302,8 @@ def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
         return sum(map(holds, questioned)), len(questioned)
 
     return [
-        ("Is the planted cause the first finding?", *count(right, lambda j: j.rank == 1), "90 %"),
+        ("Does the first finding name the planted cause?", *count(right, lambda j: j.rank == 1),
+         "90 %"),
         ("The same, strictly: without generous words and names of kernels",
          *count(right, lambda j: j.strict == 1), ""),
         ("Is it among the findings?", *count(right, lambda j: j.rank is not None), ""),
@@ -352,16 +375,28 @@ def _scores(judged: Sequence[Judged]) -> str:
 def _explained(look: Look, judged: Sequence[Judged]) -> str:
     faults = [one for one in judged if one.answer.gain < FAULT]
     listed = ", ".join(f"`{j.program['name']}` ({share(j.answer.gain)})" for j in faults)
+    unsure = ", ".join(
+        f"`{one.program['name']}` ({share(one.answer.nsys_gain)})"
+        for one in judged
+        if one.answer.nsys_gain is not None and abs(one.answer.gain - one.answer.nsys_gain) > UNSURE
+    )
     loose = ", ".join(f"`{pattern}`" for pattern in sorted(generous(look)))
-    return (
-        f"Faults of the set, in no score but that of the twins, since their repair saved less "
-        f"than {share(FAULT)}: {listed or 'none'}. Gains are parts of the program's time: the "
-        "measured one without a profiler, the predicted one, of the first finding that names the "
-        "cause, of the time under nsys. A cause that no finding names, or that has no gain, counts "
-        "as not priced. Places (`file.py:12 in run`) count as no words. Generous words are "
-        f"those that fit the first findings of {OTHERS} or more programs with another cause, too: "
-        f"{loose or 'none'}. A name of a kernel may hold a cause by chance (`fp64`). What a twin "
-        "could gain beyond its repair was not measured, so all its large gains count as false."
+    return "\n".join(
+        (
+            "- **Faults of the set**, in no score but that of the twins, since their repair saved "
+            f"less than {share(FAULT)}: {listed or 'none'}.",
+            "- **Unsure**, but in the scores: programs whose repair saved another part of the time "
+            "under nsys, each variant in a fresh process, than without it, both in one process (in "
+            f"brackets: under nsys; listed from a difference of {share(UNSURE)} of the time on): "
+            f"{unsure or 'none'}.",
+            "- **Gains** are parts of the program's time: the measured one without a profiler, the "
+            "predicted one, of the first finding that names the cause, of the time under nsys. A "
+            "cause that no finding names, or that has no gain, counts as not priced. What a twin "
+            "could gain beyond its repair was not measured, so all its large gains count as false.",
+            "- **Words**: places (`file.py:12 in run`) name no cause. Generous are words that fit "
+            f"the first findings of {OTHERS} or more programs with another cause, too: "
+            f"{loose or 'none'}. A name of a kernel may hold a cause by chance (`fp64`).",
+        )
     )
 
 

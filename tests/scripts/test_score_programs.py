@@ -31,6 +31,12 @@ def said(title: str, sentence: str = "", gain: float | None = 0.5, *kernels: str
     return Said(title, sentence, "", "rule", gain, kernels)
 
 
+def an_answer(
+    slow_ms: float, repaired_ms: float, slow: tuple[Said, ...], repaired: tuple[Said, ...] | None
+) -> Answer:
+    return Answer(slow_ms, repaired_ms, slow_ms, repaired_ms, slow, repaired)
+
+
 def a_look(**answers: Answer) -> Look:
     return Look("c0ffee", "NVIDIA H200", "2026-11-24", answers)
 
@@ -52,8 +58,8 @@ def test_a_file_a_function_or_a_kernel_names_no_cause() -> None:
     fp64 = said("Elementwise kernels in a row: PyTorch mul, fp64", "", 0.2, "PyTorch mul, fp64")
     tokens, filters = judge(
         a_look(
-            tokenise=Answer(200.0, 100.0, (first,), ()),
-            double_filterbank=Answer(100.0, 80.0, (fp64,), None),
+            tokenise=an_answer(200.0, 100.0, (first,), ()),
+            double_filterbank=an_answer(100.0, 80.0, (fp64,), None),
         )
     )[:2]
     assert tokens.rank is None
@@ -64,12 +70,12 @@ def test_a_file_a_function_or_a_kernel_names_no_cause() -> None:
 
 def test_the_gain_is_that_of_the_finding_that_names_the_cause() -> None:
     found = (said("Something else", gain=0.9), said("Pageable memory is copied", gain=0.3))
-    (one,) = judge(a_look(pageable=Answer(200.0, 100.0, found, (said("Still", gain=0.11),))))
+    (one,) = judge(a_look(pageable=an_answer(200.0, 100.0, found, (said("Still", gain=0.11),))))
     assert (one.rank, one.estimate) == (2, 0.3)
     assert one.ratio == pytest.approx(0.6)
     assert not one.within(1.5)
     assert one.false_findings == [said("Still", gain=0.11)]
-    nothing = Answer(200.0, 100.0, (said("Pinned memory", gain=None),), ())
+    nothing = an_answer(200.0, 100.0, (said("Pinned memory", gain=None),), ())
     (unpriced,) = judge(a_look(pageable=nothing))
     assert unpriced.ratio is None
     assert not unpriced.within(1.5)
@@ -77,15 +83,15 @@ def test_the_gain_is_that_of_the_finding_that_names_the_cause() -> None:
 
 def test_a_program_whose_repair_saves_nothing_is_in_no_score_of_causes() -> None:
     look = a_look(
-        pageable=Answer(100.0, 97.0, (said("Pageable"),), ()),
-        loader=Answer(100.0, 50.0, (said("Its workers"),), ()),
+        pageable=an_answer(100.0, 97.0, (said("Pageable"),), ()),
+        loader=an_answer(100.0, 50.0, (said("Its workers"),), ()),
     )
     assert rows(judge(look))[0][1:3] == (1, 1)
     assert "`pageable` (3.0 %)" in "".join(section("Whole programs", look))
 
 
 def test_a_word_of_many_other_causes_is_generous() -> None:
-    launch = Answer(100.0, 50.0, (said("The GPU waits for launches"),), ())
+    launch = an_answer(100.0, 50.0, (said("The GPU waits for launches"),), ())
     look = a_look(decode_launches=launch, loader=launch, tokenise=launch, pageable=launch)
     assert "launch" in generous(look)
     assert [one.strict for one in judge(look)] == [None] * 4
@@ -120,7 +126,7 @@ def test_what_was_run_is_collected_and_read_again(tmp_path: Path) -> None:
     (folder / "times.jsonl").write_text("\n".join(map(json.dumps, times)))
     look = collect(tmp_path, "c0ffee")
     expected = Said("GEMM: waits", "At loader.py:53 in run.", "Do.", "host_bound", 0.5, ("GEMM",))
-    assert look.answers == {"loader": Answer(5.0, 2.0, (expected,), None)}
+    assert look.answers == {"loader": Answer(5.0, 2.0, 5.0, None, (expected,), None)}
     write_look(tmp_path / "look.json", look)
     assert read_look(tmp_path / "look.json") == look
     (tmp_path / "look.json").write_text("{}")
