@@ -245,7 +245,10 @@ def test_idle_time_is_told_as_time_of_the_stage(run: Run) -> None:
 
 
 def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
-    rows = [("host to device", 10, 10**9, 4_000_000), ("device to device", 5, 10**9, 9_000_000)]
+    rows = [
+        ("host to device", 10, 10**9, 4_000_000, 0),
+        ("device to device", 5, 10**9, 9_000_000, 0),
+    ]
     frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
     tables.write(frame, "memory_operations", run.directory.tables)
     (copies,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
@@ -260,7 +263,7 @@ def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
 
 
 def test_copies_of_pageable_memory_are_held_to_those_of_pinned_memory(run: Run) -> None:
-    rows = [("host to device", 10, 10**9, 100_000_000)]  # 10 GB/s
+    rows = [("host to device", 10, 10**9, 100_000_000, 90_000_000)]  # 10 GB/s
     frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
     tables.write(frame, "memory_operations", run.directory.tables)
     roofs = tables.empty("measured_roofs")
@@ -270,6 +273,8 @@ def test_copies_of_pageable_memory_are_held_to_those_of_pinned_memory(run: Run) 
         tables.write(tables.check(roof, "measured_roofs"), "measured_roofs", run.directory.tables)
         (copies,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
         words = english(copies.verdict)
+        assert english(copies.title).startswith("Copies of pageable memory take")
+        assert "pin_memory=True" in english(copies.action)
         assert ("pinned memory alone would save 80 % of their time" in words) is said
         busy = next(r for r in copies.evidence if english(r.label).startswith("busy time"))
         wall, idle = wall_time(run)

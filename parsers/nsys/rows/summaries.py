@@ -42,6 +42,7 @@ COPY_KINDS = {
     12: "unified memory device to host",
     13: "unified memory device to device",
 }
+PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE of ENUM_CUDA_MEM_KIND, nsys 2025.3.1
 _BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
 ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
 
@@ -53,14 +54,24 @@ def memory_operations(db: Database) -> pd.DataFrame:
         table = db.table(name)
         if table is not None:
             found = db.rows(
-                f"SELECT {kind}, count(*), nullif(sum(bytes), 0), sum(end - start)"
-                f' FROM "{table}" GROUP BY 1'
+                f"SELECT {kind}, count(*), nullif(sum(bytes), 0), sum(end - start),"
+                f' {_pageable_ns(db, name)} FROM "{table}" GROUP BY 1'
             )
             label = COPY_KINDS if name == MEMCPY else {0: "memset"}
             rows += [(label.get(k, f"copy of kind {k}"), *sums) for k, *sums in found]
-    frame = pd.DataFrame(rows, columns=["kind", "calls", "bytes", "total_ns"])
+    frame = pd.DataFrame(rows, columns=["kind", "calls", "bytes", "total_ns", "pageable_ns"])
     frame = frame.sort_values(["total_ns", "kind"], ascending=[False, True])
     return tables.check(frame, "memory_operations")
+
+
+def _pageable_ns(db: Database, table: str) -> str:
+    """Return the SQL of the time of copies from or to pageable memory; NULL where not known."""
+    if table != MEMCPY or not {"srcKind", "dstKind"} <= db.columns(table):
+        return "NULL"
+    return (
+        f"sum(CASE WHEN copyKind = 1 AND srcKind = {PAGEABLE}"
+        f" OR copyKind = 2 AND dstKind = {PAGEABLE} THEN end - start ELSE 0 END)"
+    )
 
 
 def api_calls(db: Database) -> pd.DataFrame:

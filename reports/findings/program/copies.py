@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
@@ -34,7 +34,10 @@ COPIES = Rule(
     key="copies",
     question="Do copies between host and GPU take the GPU's time?",
     requires="a trace with copies",
-    thresholds={"share": Threshold(0.05, Text("prof: share of the GPU's busy time"))},
+    thresholds={
+        "share": Threshold(0.05, Text("prof: share of the GPU's busy time")),
+        "pageable": Threshold(0.5, Text("prof: part of the copy time; below it is not the cause")),
+    },
     gain="the copy time, at most the time in which the GPU works and no kernel runs.",
     action=Text(
         "Keep the data on the GPU, or copy from pinned memory on a stream of its own while kernels "
@@ -46,6 +49,15 @@ COPIES = Rule(
         "them."
     ),
 )
+PIN = (
+    Text(
+        "Copy from pinned memory (DataLoader with pin_memory=True, .pin_memory(), cudaHostAlloc, "
+        "cudaHostRegister) with non_blocking=True, while kernels run: a copy of pageable memory "
+        "passes through a buffer of the driver, at a fraction of the rate, and blocks the host."
+    ),
+    Text("copy data from pinned memory, while the GPU computes"),
+)
+"""What to do about copies of pageable memory, and the same for readers who do not know GPUs."""
 CASTS_AND_COPIES = Rule(
     key="casts_and_copies",
     question="Do kernels only copy, cast or rearrange data?",
@@ -150,6 +162,17 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     if not crossing or number(share.value) < limit.value:
         return []
     speed = _speed(run, crossing[0])
+    pageable = Number(
+        sum(count(row["pageable_ns"]) or 0 for row in crossing) / gpus,
+        "ns",
+        column("memory_operations", "pageable_ns"),
+    )
+    slow = number(pageable.value) >= COPIES.limit("pageable") * number(time.value)
+    title = Text("Copies between host and GPU take {share} of the busy time", share=share)
+    action, advice = COPIES.action, COPIES.advice
+    if slow:
+        title = Text("Copies of pageable memory take {share} of the busy time", share=share)
+        action, advice = PIN
     kernels_ns = 0.0 if frame is None else _kernel_union(frame) / gpus
     working = Number(
         number((wall - idle).value) - kernels_ns,
@@ -163,7 +186,9 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     gain = saved.share_of(wall)
     return [
         COPIES.finding(
-            title=Text("Copies between host and GPU take {share} of the busy time", share=share),
+            title=title,
+            action=action,
+            plain=advice,
             verdict=Text(
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
                 "most of it {kind} ({calls}).{pageable} Behind kernels, or avoided, they would "
@@ -173,7 +198,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
                 kind=Verbatim(text(crossing[0]["kind"]).lower()),
                 calls=Text("{n} time", "{n} times", n=round(number(crossing[0]["calls"]))),
-                pageable=_pageable(*speed),
+                pageable=_pageable(slow, *speed),
                 gain=gain,
                 saved=saved,
             ),
@@ -185,6 +210,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                     limit.source,
                 ),
                 measured(Text("busy time: kernels and copies"), busy),
+                *((measured(Text("of it copies of pageable memory"), pageable),) if slow else ()),
                 *_speed_evidence(*speed),
                 *(
                     (measured(Text("time in which the GPU works and no kernel runs"), working),)
@@ -219,10 +245,10 @@ def _speed(run: Run, row: Row) -> tuple[Number, Number]:
     return rate, Number(roof, "B/s", column("measured_roofs", "value"))
 
 
-def _pageable(rate: Number, roof: Number) -> Text | str:
-    """Say that copies are slower than from pinned memory, where that is known."""
+def _pageable(pageable: bool, rate: Number, roof: Number) -> Text | str:
+    """Say that copies are slower than from pinned memory, or of pageable memory, where known."""
     if not roof.value or number(rate.value) >= PINNED * roof.value:
-        return ""
+        return Text(" They are of pageable memory, at {rate}.", rate=rate) if pageable else ""
     return Text(
         " They move {rate}, where copies of pinned memory reach {roof} on this GPU: pinned memory "
         "alone would save {part} of their time.",

@@ -47,6 +47,13 @@ def test_samples_that_launch_name_the_kernel(lines: pd.DataFrame) -> None:
     assert (lines["idle_samples"] <= lines["samples"]).all()
 
 
+def test_copies_of_pageable_memory_are_told_apart(root: Path) -> None:
+    with open_trace(root / "tests/fixtures/python_sampling/trace.sqlite.xz") as trace:
+        rows = trace.memory_operations().set_index("kind")
+    to_device = rows.loc["host to device"]
+    assert 0 < to_device["pageable_ns"] <= to_device["total_ns"]
+
+
 @pytest.mark.parametrize(
     ("place", "work"),
     [

@@ -33,6 +33,7 @@ OPTIONAL = {
     RUNTIME: "eventClass",
     NVTX: "text textId domainId endGlobalTid",
     **dict.fromkeys((MEMCPY, MEMSET, GRAPH), "deviceId contextId streamId"),
+    MEMCPY: "deviceId contextId streamId srcKind dstKind",
     GPU: "id cuDevice name chipName computeMajor computeMinor smCount clockRate totalMemory "
     "memoryBandwidth l2CacheSize maxWarpsPerSm uuid",
     DEVICE: "gpuId cudaId",
