@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from nsight_prof.parsers.cells import number, records, text
@@ -31,6 +32,7 @@ from nsight_prof.reports.findings.program.rule import (
     Rule,
     Threshold,
     column,
+    concatenated,
     measured,
     wall_evidence,
 )
@@ -59,6 +61,14 @@ LAUNCH_BOUND = Rule(
                 "an H200"
             ),
             "ns",
+        ),
+        "waits": Threshold(
+            20, Text("prof: waits for the GPU from which on they are those of a loop"), "count"
+        ),
+        "launches": Threshold(
+            500,
+            Text("prof: launches per wait above which a wait ends a long step of a model"),
+            "count",
         ),
     },
     gain="idle time - gaps x (`graph_gap` + what nsys adds to a launch), at least 0 and at most "
@@ -196,6 +206,10 @@ LOADING = re.compile(
     r"cu(?:da)?(?:Module(?:Load|Get)|Library(?:Load|Get)|Link|Graph\w*Instantiate|KernelGetFunction)"
 )
 """CUDA calls that load kernels, or make a graph that can be launched."""
+BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
+"""CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
+SELECTION = "cub::DeviceSelect"
+"""NVTX range of the kernels that choose elements by a mask (CUB 2.7 marks its own)."""
 IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 RANGE = 0.5
@@ -253,6 +267,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
     steps = (
         queued_steps(run, "" if stage.is_capture else stage.name) if rule is LAUNCH_BOUND else None
     )
+    waits = _waits(stage) if rule is LAUNCH_BOUND else []
     return diagnosis.finding(
         key="idle",
         stage=stage.name,
@@ -260,13 +275,14 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         verdict=Text(
             "{problem}{queued} Closing these gaps saves at most {gain} of the wall "
             "time{under_nsys} ({saved}).{remark}",
-            problem=_problem(run, stage, gaps, rule),
+            problem=concatenated((_problem(run, stage, gaps, rule), *_waiting(stage, waits))),
             queued=queued_clause(steps),
             gain=gain,
             saved=Number(saved, "ns"),
             under_nsys="" if rule is HOST_BOUND else Text(" under nsys"),
             remark="" if rule is HOST_BOUND else _remark(cost),
         ),
+        action=_after_waits(diagnosis, waits),
         evidence=(
             *_gap_evidence(stage, gaps, rule, minimum),
             *(_call_evidence(gaps) if rule is LAUNCH_BOUND else ()),
@@ -280,6 +296,47 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         gain_ns=saved,
         gain_of="wall time",
         confidence=_confidence(stage, gaps, rule, cost),
+    )
+
+
+def _waits(stage: Stage) -> list[str]:
+    """Return the calls in which the host waits for the GPU in a loop, the most frequent first."""
+    gaps = stage.gaps[stage.gaps["waited"].fillna("").str.fullmatch(BLOCKING)]
+    if gaps.empty:
+        return []
+    # A gap across the end of a range counts in both.
+    often = gaps.groupby("stage")["gaps"].sum().max() / stage.gpus
+    most = LAUNCH_BOUND.limit("launches") * often
+    if often < LAUNCH_BOUND.limit("waits") or number(stage.launches.value) / stage.gpus > most:
+        return []
+    sums = gaps.groupby("waited")["gaps"].sum().sort_values(ascending=False)
+    return [str(call) for call in sums.index]
+
+
+def _waiting(stage: Stage, waits: list[str]) -> Iterator[Text]:
+    """Say that the host waits for results, which comes first, and where it is for a mask."""
+    if not waits:
+        return
+    yield Text(
+        " Again and again the GPU runs dry after the host has waited for it ({call}): such a host "
+        "cannot run ahead, and a CUDA graph cannot hold a step that waits for a result within it.",
+        call=Verbatim(waits[0]),
+    )
+    if stage.gaps["nvtx_range"].fillna("").str.contains(SELECTION).any():
+        yield Text(
+            " Some of these waits are for a boolean mask or nonzero() (cub::DeviceSelect), of "
+            "whose result the host must know the size."
+        )
+
+
+def _after_waits(rule: Rule, waits: list[str]) -> Text | None:
+    """Return the action of a rule, after that against waits where there are some."""
+    if not waits or rule.action is None:
+        return rule.action
+    return Text(
+        "First take synchronisations out of the steps (.item(), .cpu(), boolean masks, print of a "
+        "tensor): keep results on the GPU, multiply by the mask or use torch.where. {then}",
+        then=rule.action,
     )
 
 

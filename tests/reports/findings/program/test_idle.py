@@ -57,6 +57,22 @@ def with_launch_cost(run: Run, alone_us: float) -> Run:
     return write(write(run, "measured_roofs", rows), "api_calls", calls)
 
 
+@pytest.mark.parametrize(("waited", "waits", "said"), [
+    ("cudaStreamSynchronize", 40, True),
+    ("cudaStreamSynchronize", 19, False),  # those of the start and the end
+    ("cudaEventSynchronize", 40, False),  # of work of an earlier step, perhaps
+])  # fmt: skip
+def test_waits_of_a_loop_come_before_the_launches_that_are_slow_for_them(
+    run: Run, waited: str, waits: int, said: bool
+) -> None:
+    mask = gap("synchronisation", 0.1, waits, waited=waited, nvtx_range="cub::DeviceSelect::Flag")
+    found = of_cause(write(run, "idle_gaps", [gap("launches", 6.0, 500), mask]), "launch_bound")
+    assert ("Again and again the GPU runs dry" in english(found.verdict)) == said
+    assert ("boolean mask" in english(found.verdict)) == said
+    assert english(found.action).startswith("First take synchronisations") == said
+    assert "CUDA graph" in english(found.action)
+
+
 @pytest.mark.parametrize("alone_us", [4.0, 10.0])
 def test_the_gain_of_waiting_for_launches_can_be_done_by_hand(run: Run, alone_us: float) -> None:
     run = write(run, "idle_gaps", [gap("launches", 6.0, 500), gap("queued", 0.1, 100)])
