@@ -105,11 +105,12 @@ def root() -> Path:
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures have tests of their own: whoever asks for this looks at text."""
 
-    def blank(picture: Picture, style: Style) -> Drawn:
-        named = {f"{picture.name}.svg": b"<svg/>"} if MARKDOWN in style.formats else {}
-        return Drawn(picture.name, named, "<svg></svg>")
+    monkeypatch.setattr(drawing, "_drawn", _blank)
 
-    monkeypatch.setattr(drawing, "_drawn", blank)
+
+def _blank(picture: Picture, style: Style) -> Drawn:
+    named = {f"{picture.name}.svg": b"<svg/>"} if MARKDOWN in style.formats else {}
+    return Drawn(picture.name, named, "<svg></svg>")
 
 
 @pytest.fixture(scope="session")
@@ -132,12 +133,18 @@ def replay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
 def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
     """Replay within this process: a process of its own reads and compiles all of prof anew.
 
-    scripts/example and .ci/run replay the same runs with processes of their own.
+    Without pictures: scripts/example draws those of all recorded runs, with processes of its own.
     """
     command = ["run", f"recipes/{recipe}.yaml", "--replay", str(recorded), "--out", str(folder)]
     command += ["--language", "all"]
     said = io.StringIO()
-    with chdir(root), redirect_stdout(said), redirect_stderr(said):
+    with (
+        chdir(root),
+        redirect_stdout(said),
+        redirect_stderr(said),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(drawing, "_drawn", _blank)
         code = main(command)
     assert code == 0, said.getvalue()
     return folder

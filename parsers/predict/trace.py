@@ -367,7 +367,7 @@ class Calibrated:
             spread = base.spread()
             residuals, small = spread.same if same else spread.others, spread.small
         tier = T3 if same else T1 if isinstance(base, Benchmarked) else T0
-        anchors = {key: _Anchors.of(items) for key, items in found.items()}
+        anchors = {key: _Anchors.of(base, items) for key, items in found.items()}
         return cls(base, trace, residuals, small, tier, anchors)
 
     def of(self, operator: Operator) -> Estimate:
@@ -375,7 +375,7 @@ class Calibrated:
         anchors = self._anchors.get((operator.name, operator.dtype))
         if anchors is None:
             return self.base.of(operator)
-        seconds = anchors.seconds(self.base, operator)
+        seconds = anchors.seconds(operator)
         moves = operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE)
         residuals = self.small if moves else self.residuals
         return Estimate(seconds, seconds * residuals.low, seconds * residuals.high, self.tier)
@@ -403,13 +403,14 @@ class _Anchors:
     """What one call of an operator took at recorded sizes, in seconds.
 
     `sizes`: size -> work per size -> (operator, seconds), both in rising order. The size is m, and
-    the bytes of what only moves them.
+    the bytes of what only moves them. `base` are the costs that they correct.
     """
 
+    base: Costs
     sizes: Mapping[float, Mapping[float, tuple[Operator, float]]]
 
     @classmethod
-    def of(cls, items: Sequence[tuple[Operator, float]]) -> _Anchors:
+    def of(cls, base: Costs, items: Sequence[tuple[Operator, float]]) -> _Anchors:
         """Return the anchors; of equal sizes the median counts."""
         found: dict[tuple[float, float], list[tuple[Operator, float]]] = defaultdict(list)
         for item in items:
@@ -417,9 +418,9 @@ class _Anchors:
         sizes: dict[float, dict[float, tuple[Operator, float]]] = defaultdict(dict)
         for (size, work), same in sorted(found.items()):
             sizes[size][work] = (same[0][0], float(np.median([seconds for _, seconds in same])))
-        return cls(sizes)
+        return cls(base, sizes)
 
-    def seconds(self, base: Costs, operator: Operator) -> float:
+    def seconds(self, operator: Operator) -> float:
         """Return the seconds of one call."""
         size, work = _coordinates(operator)
         if operator.kind is Kind.ROUTED:  # measured at all sizes: no lower tier has its experts
@@ -427,22 +428,26 @@ class _Anchors:
             return math.exp(_between(size, known))
         first = next(iter(self.sizes.values()))
         if len(self.sizes) == len(first) == 1 and operator.kind not in (Kind.PRODUCT, Kind.PREFILL):
-            return self._shifted(base, operator, *next(iter(first.values())))
+            return self._shifted(operator, *next(iter(first.values())))
         if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
             return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
-        factors = [
-            _between(work, [(at, math.log(s / base.of(o).seconds)) for at, (o, s) in found.items()])
+        factors = [_between(work, known) for known in self._factors]
+        factor = _between(size, list(zip(self.sizes, factors, strict=True)))
+        return self.base.of(operator).seconds * math.exp(factor)
+
+    @cached_property
+    def _factors(self) -> list[list[tuple[float, float]]]:
+        """Logarithms of recorded over base costs, by work, of each size."""
+        return [
+            [(at, math.log(s / self.base.of(o).seconds)) for at, (o, s) in found.items()]
             for found in self.sizes.values()
         ]
-        factor = _between(size, list(zip(self.sizes, factors, strict=True)))
-        return base.of(operator).seconds * math.exp(factor)
 
-    @staticmethod
-    def _shifted(base: Costs, operator: Operator, known: Operator, seconds: float) -> float:
+    def _shifted(self, operator: Operator, known: Operator, seconds: float) -> float:
         if operator.kind is Kind.COLLECTIVE:
             more = seconds * (operator.bytes / known.bytes - 1)
         else:
-            more = base.of(operator).seconds - base.of(known).seconds
+            more = self.base.of(operator).seconds - self.base.of(known).seconds
         return max(seconds + more, seconds / 2)
 
 
