@@ -13,6 +13,7 @@ from nsight_prof.reports.page.section import Confidence
 CAUSE_OF = {
     "sync_stalls": ("launch_bound", "host_bound"),
     "allocation_stalls": ("launch_bound", "sync_stalls", "host_bound"),
+    "convolution_search": ("launch_bound", "sync_stalls", "host_bound"),
     "compilation": ("launch_bound", "sync_stalls", "host_bound"),
     "data_loading": ("launch_bound", "sync_stalls", "host_bound"),
     "optimizer_loop": ("launch_bound", "host_bound"),

@@ -93,6 +93,7 @@ PROBLEMS = {
     "optimizer_loop": Text("The GPU waits for an optimizer that updates tensor by tensor"),
     "tensor_prints": Text("The GPU waits while tensors are printed"),
     "data_loading": Text("The GPU waits for the data loader"),
+    "convolution_search": Text("The GPU waits while algorithms of convolutions are tried"),
     "idle": Text("The GPU has nothing to do"),
     "copies": Text("Data is copied between the CPU's memory and the GPU"),
     "small_kernels": Text("Many tiny steps run one after another"),
@@ -122,6 +123,7 @@ ACTIONS = {
     "optimizer_loop": Text("Update all parameters at once: an optimizer with fused=True"),
     "tensor_prints": Text("Print values of the GPU less often"),
     "data_loading": Text("Load data ahead in more processes"),
+    "convolution_search": Text("Try no algorithms again for each new size (cudnn.benchmark)"),
     "idle": Text("Give the GPU its work without pauses"),
     "copies": Text("Keep data on the GPU, or copy while it computes"),
     "small_kernels": Text("Merge tiny steps: CUDA graphs or torch.compile"),
@@ -136,6 +138,7 @@ ACTIONS = {
 EFFORT = {
     "launch_bound": "low",
     "optimizer_loop": "low",
+    "convolution_search": "low",
     "tensor_prints": "low",
     "small_kernels": "low",
     "elementwise_chain": "low",

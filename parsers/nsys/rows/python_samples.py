@@ -46,6 +46,7 @@ WORK = (
     ("updating one by one", re.compile(r"/torch/optim/\w+\.py:_single_tensor_")),
     ("printing", re.compile(r"/torch/_tensor_str\.py:")),
     ("emptying the cache", re.compile(r"/torch/cuda/memory\.py:empty_cache")),
+    ("convolving", re.compile(r"/torch/nn/modules/conv\.py:_conv_forward")),
     ("loading data", re.compile(r"/torch/utils/data/dataloader\.py:")),
 )
 """Work of libraries that has a remedy of its own, by `file:function` of a frame (PyTorch 2.11,

@@ -96,9 +96,31 @@ DATA_LOADING = Rule(
     advice=Text("let more processes of the CPU load the data ahead"),
     disproof=Text("With one batch that is used again and again the steps take as long."),
 )
+CONVOLUTION_SEARCH = Rule(
+    key="convolution_search",
+    question="Does the GPU wait while cuDNN tries the algorithms of a convolution?",
+    requires=STACKS,
+    thresholds={
+        **THRESHOLDS,
+        "timed": Threshold(
+            20,
+            Text("prof: waits for an event from which on algorithms are timed, not a step"),
+            "count",
+        ),
+    },
+    gain=GAIN,
+    action=Text(
+        "Turn the search off (torch.backends.cudnn.benchmark = False) where sizes change, or use "
+        "few sizes (pad images, group them by size): each new size is searched again, which pays "
+        "only where it comes often. Warm up before the part that is measured."
+    ),
+    advice=Text("do not search for the fastest algorithm again for each new size of image"),
+    disproof=Text("With torch.backends.cudnn.benchmark = False the steps take as long."),
+)
 OF_WORK = {
     "compiling": COMPILATION,
     "loading data": DATA_LOADING,
+    "convolving": CONVOLUTION_SEARCH,
     "updating one by one": OPTIMIZER_LOOP,
     "printing": TENSOR_PRINTS,
     "emptying the cache": idle.ALLOCATION_STALLS,
@@ -119,11 +141,19 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
         for work, rule in OF_WORK.items():
             rows = _rows(run, stage, work)
             lost = Number(min(rows["idle_ns"].sum(), number(stage.idle.value)), "ns", SAMPLED)
+            if rule is CONVOLUTION_SEARCH and not _times_events(run):
+                continue
             if rule.key in here or not _matters(run, stage, rows, lost):
                 continue
             found = [f for f in found if not _explains(f, stage, lost)]
             found.append(_finding(run, stage, rule, rows, lost))
     return found
+
+
+def _times_events(run: Run) -> bool:
+    """Tell whether the program waits for events again and again, as cuDNN's search does."""
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.startswith("cudaEventSynchronize")]
+    return bool(calls["calls"].sum() >= CONVOLUTION_SEARCH.limit("timed"))
 
 
 def _rows(run: Run, stage: Stage, work: str) -> pd.DataFrame:
@@ -229,6 +259,11 @@ def _title(rule: Rule, part: Number, stage: Stage) -> Text:
             "The GPU waits while tensors are printed for {part} of the time {where}",
             part=part, where=idle.where(stage),
         )  # fmt: skip
+    if rule is CONVOLUTION_SEARCH:
+        return Text(
+            "The GPU waits while cuDNN tries algorithms for {part} of the time {where}",
+            part=part, where=idle.where(stage),
+        )  # fmt: skip
     if rule is DATA_LOADING:
         return Text(
             "The GPU waits for the data loader for {part} of the time {where}",
@@ -256,6 +291,13 @@ def _problem(rule: Rule, lost: Number, stage: Stage) -> Text:
         return Text(
             "The GPU is idle for {lost} of {wall} {where} while the host formats tensors of the "
             "GPU to print them, and waits for their values.",
+            **values,
+        )
+    if rule is CONVOLUTION_SEARCH:
+        return Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host is in convolutions and "
+            "waits for events: cuDNN tries and times its algorithms (cudnn.benchmark), as it does "
+            "at the first use of a size.",
             **values,
         )
     if rule is DATA_LOADING:

@@ -65,6 +65,7 @@ def test_copies_of_pageable_memory_are_told_apart(root: Path) -> None:
         ("triton/runtime/jit.py:run", ""),
         ("torch/_tensor_str.py:_str", "printing"),
         ("torch/utils/data/dataloader.py:__next__", "loading data"),
+        ("torch/nn/modules/conv.py:_conv_forward", "convolving"),
     ],
 )
 def test_work_of_libraries_is_known_by_its_frames(place: str, work: str) -> None:

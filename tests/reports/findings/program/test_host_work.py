@@ -69,3 +69,12 @@ def test_what_is_compiled_once_gains_nothing(run: Run, longest: float, again: bo
     (found,) = [f for f in program_findings(run) if f.rule == "compilation"]
     assert (found.gain_ns > 0) == again
     assert ("comes once" in english(found.verdict)) != again
+
+
+@pytest.mark.parametrize("timed", [40, 2])
+def test_convolutions_search_where_they_wait_for_events(run: Run, timed: int) -> None:
+    run = write(waiting(run, "host"), "host_lines", [line("convolving", 60)])
+    calls = [{"name": "cudaEventSynchronize", "calls": timed, "total_ns": 10}]
+    run = write(run, "api_calls", calls)
+    rules = {f.rule for f in findings(run) if f.key == "idle"}
+    assert rules == ({"convolution_search"} if timed == 40 else {"host_bound"})
