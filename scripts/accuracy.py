@@ -52,7 +52,7 @@ BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
 
 
 SLICES, WHOLE = "prediction/slice-", "prediction/baseline-"
-BEFORE = ("llama-3.1-8b", "qwen3-14b", "qwen3-32b", "qwen3-4b")
+BEFORE = ("llama-3.1-8b", "qwen3-14b", "qwen3-32b", "qwen3-4b", "mistral-7b-v0.3")
 """Models that were predicted before an engine served them."""
 
 
@@ -82,7 +82,7 @@ QUESTIONS = (
         (((*KERNELS_RUNS, f"{SLICES}qwen2.5-7b"), (OFFLINE, *BOARDS)),),
     ),
     Question(
-        "With 4 layers of Llama-3.1-8B, Qwen3-14B, Qwen3-32B and Qwen3-4B (T3)",
+        "With 4 layers of Llama-3.1-8B, Qwen3-14B, Qwen3-32B, Qwen3-4B and Mistral-7B (T3)",
         tuple(((*KERNELS_RUNS, f"{SLICES}{model}"), (f"{WHOLE}{model}",)) for model in BEFORE),
     ),
     Question(
@@ -116,7 +116,7 @@ SLICED = (QUESTIONS[3], QUESTIONS[4])
 """Questions whose predictions rest on slices."""
 KNOWN = QUESTIONS[6]
 """A server whose event loop another model told."""
-SERVED_MODELS = ("llama-3.1-8b", "qwen3-4b")
+SERVED_MODELS = ("llama-3.1-8b", "qwen3-4b", "mistral-7b-v0.3")
 """Models whose server was predicted before it was recorded."""
 SERVED, WHOLE_MODEL = "prediction/serve-", "llama-3.1-8b"
 ENGINE = f"prediction/whole-{WHOLE_MODEL}"
@@ -184,8 +184,9 @@ INTRO = """\
 
 `prof predict --validate RUN --on RUN …` made every number here, from the recorded runs of
 `captures/`. All are of one kind of GPU (H200), one engine (vLLM 0.20) and dense models in bf16
-(the shapes of Qwen2.5-7B, Llama-3.1-8B, Qwen3-4B, Qwen3-14B and Qwen3-32B): what holds for others
-is not known. Predicted were points of one batch of requests, and the loads of three servers.
+(the shapes of Qwen2.5-7B, Llama-3.1-8B, Mistral-7B, Qwen3-4B, Qwen3-14B and Qwen3-32B): what holds
+for others is not known. Predicted were points of one batch of requests, and the loads of four
+servers.
 
 **Held out** means: the run is no source, and the products of this model's outputs and inputs are in
 no fit. **In sample** they are, so that the numbers say only how well the model of costs can follow.
@@ -197,12 +198,12 @@ Errors are of medians; those of kernels are weighted by time. Intervals are mean
 [How well the measurements themselves repeat](noise-floor.md): no prediction is truer than that.
 """
 BEFORE_INTRO = """\
-Slices of four models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
+Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
 without), `prof predict` wrote down what it makes of them (`captures/prediction/before`), and only
 then were the whole models served, on another H200 and host: batches of 1 to 128 with 512 + 128
 tokens, and single requests of 10 to 4,000 + 100 tokens. No number was changed after that; the
-method was chosen on Qwen2.5-7B, whose errors stand below. Qwen3-4B came last: what moves and
-bounds predictions of it rests on the batches of the other four models.
+method was chosen on Qwen2.5-7B, whose errors stand below. Qwen3-4B and then Mistral-7B came last:
+what moves and bounds predictions of them rests on the batches of the models before them.
 """
 BEFORE_SERVER = """
 A server of Llama-3.1-8B, predicted from the same slice before it was recorded: closed loops of 1 to
@@ -218,12 +219,12 @@ rule for the host, how much it varies, by how much sustained loads are slower an
 tokens on, were chosen on the servers of Llama-3.1-8B and Qwen2.5-7B: what they give further below
 is in sample for the model of servers, though held out for the model that is served. The server of
 Qwen3-4B was predicted with these rules, at 27, 41, 55 and 90 requests per second, before it was
-recorded.
+recorded, and so was that of Mistral-7B, at 19, 28 and 37 (it was ended before its last load).
 
-Its bounds for TTFT, and for TPOT of open loops, were missed. Prompts came later than predicted, the
-shortest ones most. That points at the host, whose part does not shrink with the prompt; but these
-runs have no trace, so that what held the prompts back was not seen. TPOT of open loops is off to
-both sides, from load to load.
+Bounds for TTFT of both, and for TPOT of their open loops, were missed. Prompts came later than
+predicted, the shortest ones most. That points at the host, whose part does not shrink with the
+prompt; but these runs have no trace, so that what held the prompts back was not seen. TPOT of open
+loops is off to both sides, from load to load and from model to model.
 """
 BEFORE_KERNELS = """
 All 32 layers under nsys, predicted from 4 before: each operator of each step, and kernels with gaps
@@ -248,7 +249,7 @@ left out of TTFT, where it means the end of all prompts. Loads of random arrival
 INTERVALS = """
 ## Intervals of slices, each model left out
 
-Batches of all five models: what is moved and bounded by residuals has seen the other four alone.
+Batches of all six models: what is moved and bounded by residuals has seen the other five alone.
 Short prompts (fewer than 1,000 tokens in all) have the widest intervals, since the host decides:
 these engines had CUDA graphs of at most 256 tokens, and a prompt of 512 or 1,000 beyond them takes
 what the host needs for each layer, as the trace of a slice shows it. The predictions above did not

@@ -4,8 +4,8 @@
 
 Rests on the recorded kernels and on the slice of the model, captures/prediction/slice-MODEL. Below
 captures/prediction/before it writes MODEL.csv, batches of 512 + 128 tokens and single requests of
-10 to 4,000 + 100, and MODEL-server.csv, closed loops of 1 to 128 clients and open loops of the rates
-in requests per second: without a known server, and with the event loop of each recorded one.
+10 to 4,000 + 100, and MODEL-server.csv, closed loops of 1 to 128 clients and open loops of the
+rates in requests per second: without a known server, and with the event loop of each recorded one.
 Commit both before the truth is recorded; scripts/accuracy.py holds them against it.
 """
 
