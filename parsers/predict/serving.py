@@ -172,8 +172,11 @@ class Predictor:
 
     def seconds(self, step: Step, loaded_s: float = 0.0) -> Seconds:
         """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
-        host = _known(self._around(step, self.engine.rows(step))[1])
-        found = Seconds(*(max(value, host) for value in self._gpu(step)))
+        rows = self.engine.rows(step)
+        host = _known(self._around(step, rows)[1])
+        shares = ISSUE_SPREAD if step.prefill and not rows else (1.0, 1.0, 1.0)
+        both = zip(self._gpu(step), shares, strict=True)
+        found = Seconds(*(max(value, host * share) for value, share in both))
         if self.correction is not None:
             found = Seconds(*(found.value * factor for factor in self.correction.of(step)))
         return self._stretched(step, found, self.power, loaded_s)
