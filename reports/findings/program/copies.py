@@ -210,7 +210,6 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                     limit.source,
                 ),
                 measured(Text("busy time: kernels and copies"), busy),
-                *((measured(Text("of it copies of pageable memory"), pageable),) if slow else ()),
                 *_speed_evidence(*speed),
                 *(
                     (measured(Text("time in which the GPU works and no kernel runs"), working),)
@@ -223,6 +222,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                     Text("the copy time, at most the time without kernels"),
                 ),
                 wall_evidence(wall),
+                *((measured(Text("of it copies of pageable memory"), pageable),) if slow else ()),
             ),
             gain_program=number(gain.value),
             gain_ns=saved_ns,

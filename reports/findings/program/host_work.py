@@ -242,36 +242,36 @@ def _gain(saved: Number, wall: Number) -> Text:
     )
 
 
-def _title(rule: Rule, part: Number, stage: Stage) -> Text:
+def _title(rule: Rule, share: Number, stage: Stage) -> Text:
     if rule is COMPILATION:
         return Text(
             "The GPU waits while code is compiled for {part} of the time {where}",
-            part=part, where=idle.where(stage),
+            part=share, where=idle.where(stage),
         )  # fmt: skip
     if rule is OPTIMIZER_LOOP:
         return Text(
             "The GPU waits for an optimizer that updates tensor by tensor for {part} of the time "
             "{where}",
-            part=part, where=idle.where(stage),
+            part=share, where=idle.where(stage),
         )  # fmt: skip
     if rule is TENSOR_PRINTS:
         return Text(
             "The GPU waits while tensors are printed for {part} of the time {where}",
-            part=part, where=idle.where(stage),
+            part=share, where=idle.where(stage),
         )  # fmt: skip
     if rule is CONVOLUTION_SEARCH:
         return Text(
             "The GPU waits while cuDNN tries algorithms for {part} of the time {where}",
-            part=part, where=idle.where(stage),
+            part=share, where=idle.where(stage),
         )  # fmt: skip
     if rule is DATA_LOADING:
         return Text(
             "The GPU waits for the data loader for {part} of the time {where}",
-            part=part, where=idle.where(stage),
+            part=share, where=idle.where(stage),
         )  # fmt: skip
     return Text(
         "The GPU waits for allocations for {part} of the time {where}",
-        part=part, where=idle.where(stage),
+        part=share, where=idle.where(stage),
     )  # fmt: skip
 
 

@@ -306,8 +306,8 @@ def _waits(stage: Stage) -> list[str]:
         return []
     # A gap across the end of a range counts in both.
     often = gaps.groupby("stage")["gaps"].sum().max() / stage.gpus
-    most = LAUNCH_BOUND.limit("launches") * often
-    if often < LAUNCH_BOUND.limit("waits") or number(stage.launches.value) / stage.gpus > most:
+    launches = number(stage.launches.value) / stage.gpus
+    if often < LAUNCH_BOUND.limit("waits") or launches > LAUNCH_BOUND.limit("launches") * often:
         return []
     sums = gaps.groupby("waited")["gaps"].sum().sort_values(ascending=False)
     return [str(call) for call in sums.index]
@@ -399,12 +399,12 @@ def _title(rule: Rule, share: Number, stage: Stage) -> Text:
 
 def where(stage: Stage) -> Text:
     """Say of a sentence about a stage where it holds."""
-    place = Text("from its first to its last kernel")
+    words = Text("from its first to its last kernel")
     if not stage.is_capture:
-        place = Text("in {stage}", stage=_name(stage))
+        words = Text("in {stage}", stage=_name(stage))
     if stage.gpus == 1:
-        return place
-    return Text("{where} (mean of {n} GPUs)", where=place, n=stage.gpus)
+        return words
+    return Text("{where} (mean of {n} GPUs)", where=words, n=stage.gpus)
 
 
 def _name(stage: Stage) -> Name:
