@@ -199,8 +199,8 @@ INTRO = """\
 `prof predict --validate RUN --on RUN …` made every number here, from the recorded runs of
 `captures/`. All are of one kind of GPU (H200), one engine (vLLM 0.20) and dense models in bf16
 (the shapes of Qwen2.5-7B, Llama-3.1-8B, Mistral-7B, Qwen3-4B, Qwen3-14B and Qwen3-32B): what holds
-for others is not known. Predicted were points of one batch of requests, and the loads of four
-servers.
+for others is not known; a mixture of experts stands by itself. Predicted were points of one batch
+of requests, and the loads of four servers.
 
 **Held out** means: the run is no source, and the products of this model's outputs and inputs are in
 no fit. **In sample** they are, so that the numbers say only how well the model of costs can follow.
@@ -235,10 +235,11 @@ is in sample for the model of servers, though held out for the model that is ser
 Qwen3-4B was predicted with these rules, at 27, 41, 55 and 90 requests per second, before it was
 recorded, and so was that of Mistral-7B, at 19, 28 and 37 (it was ended before its last load).
 
-Bounds for TTFT of both, and for TPOT of their open loops, were missed. Prompts came later than
-predicted, the shortest ones most. That points at the host, whose part does not shrink with the
-prompt; but these runs have no trace, so that what held the prompts back was not seen. TPOT of open
-loops is off to both sides, from load to load and from model to model.
+Bounds for TTFT and TPOT of open loops were missed by both, and that for TTFT of closed loops by
+Qwen3-4B. Prompts came later than predicted, the shortest ones most. That points at the host, whose
+part does not shrink with the prompt; but these runs have no trace, so that what held the prompts
+back was not seen. TPOT of open loops is off to both sides, from load to load and from model to
+model.
 """
 BEFORE_KERNELS = """
 All 32 layers under nsys, predicted from 4 before: each operator of each step, and kernels with gaps
