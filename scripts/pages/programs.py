@@ -347,20 +347,19 @@ def section(heading: str, look: Look) -> list[str]:
 
 def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
     number = len(planted())
-    missing = number - len(judged)
-    sample = (
-        "Rules have been changed since the first look was seen: this score is in sample."
-        if "in sample" in heading
-        else "The rules had not seen the programs, nor the author of the programs the rules, and "
-        "nobody had seen what the rules make of them: this score is out of sample."
+    missing = f"; {number - len(judged)} did not run" if number > len(judged) else ""
+    by = (
+        f"The rules of commit `{look.commit[:10]}` judged {len(judged)} of them, profiled on "
+        f"{look.gpu} ({look.date}){missing}."
     )
+    if "in sample" in heading:
+        return f"{by} Rules have been changed since the first look was seen: this is in sample."
     return (
         f"{number} whole programs in torch, Triton and CUDA C++ have one planted cause each, with "
         "words that name it and its line, written down beforehand, and a repaired twin "
-        "([programs.yaml](../tests/proof_programs/programs.yaml)). The rules of commit "
-        f"`{look.commit[:10]}` judged {len(judged)} of them on {look.gpu} ({look.date})"
-        f"{f'; {missing} did not run' if missing else ''}. {sample} `scripts/run_programs.py` runs "
-        "them on a GPU, and `scripts/score_programs.py` makes the score."
+        f"([programs.yaml](../tests/proof_programs/programs.yaml)). {by} Their author had not "
+        "read the rules, and no rule was changed for them: this score is out of sample. "
+        "`scripts/run_programs.py` runs them on a GPU, `scripts/score_programs.py` scores them."
     )
 
 
