@@ -178,7 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return said in {"done", "there already"}
 
     with ThreadPoolExecutor(asked.jobs) as pool:
-        compiled = [program for program in chosen if source(program).suffix == ".cu"]
+        cuda = [program for program in chosen if source(program).suffix == ".cu"]
+        compiled = cuda if set(asked.steps) != {"report"} else []
         built = list(pool.map(lambda program: one(program, "build"), compiled))
         waiting = [pool.submit(one, program, step) for step in asked.steps for program in chosen]
     return 0 if all([*built, *(job.result() for job in waiting)]) else 1
