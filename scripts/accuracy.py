@@ -121,8 +121,10 @@ QUESTIONS = (
 Weights are made up in both, and tokens were spread over the experts at random
 (VLLM_MOE_ROUTING_SIMULATION_STRATEGY=uniform_random), so that nothing is said here of how uneven
 the routing of real weights is. The code that reads such slices was committed before they were
-recorded; these numbers were computed after it. Nothing moves or narrows them: no residual has seen
-a mixture. Prompts of a few thousand tokens wait for the host, which is slower under the profiler.
+recorded; these numbers were computed after it, and the rule for what the host needs, with its
+interval, was changed with this recording at hand: in sample. Nothing else moves or narrows them: no
+residual has seen a mixture. Prompts of a few thousand tokens wait for the host, which is slower
+under the profiler.
 """,
     ),
 )

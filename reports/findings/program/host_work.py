@@ -168,12 +168,12 @@ def _matters(run: Run, stage: Stage, rows: pd.DataFrame, lost: Number) -> bool:
     limits = THRESHOLDS
     return bool(
         rows["idle_samples"].sum() >= limits["samples"].value
-        and number(lost.share_of(stage.wall).value) >= _least(stage).value
+        and number(lost.share_of(stage.wall).value) >= _share_limit(stage).value
         and number(lost.share_of(program_time(run)[0]).value) >= threshold("small_gain")
     )
 
 
-def _least(stage: Stage) -> Threshold:
+def _share_limit(stage: Stage) -> Threshold:
     # A program that starts up once may idle long: a whole capture is held to the higher share.
     return (idle.IDLE.thresholds if stage.is_capture else THRESHOLDS)["share"]
 
@@ -204,8 +204,8 @@ def _finding(run: Run, stage: Stage, rule: Rule, rows: pd.DataFrame, lost: Numbe
             Evidence(
                 Text("idle share"),
                 lost.share_of(stage.wall),
-                Text("{limit} or more", limit=_least(stage).number),
-                _least(stage).source,
+                Text("{limit} or more", limit=_share_limit(stage).number),
+                _share_limit(stage).source,
             ),
             measured(Text("idle time"), lost, Text("stacks of Python, sampled by nsys")),
             Evidence(
