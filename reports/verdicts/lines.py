@@ -28,7 +28,9 @@ DOING = {
     copies.COPIES.key: ("copying",),
 }
 """Rules whose time is that in certain calls: it is spent there while the GPU works, too."""
-WORK = {rule.key: work for work, rule in host_work.OF_WORK.items() if rule in host_work.RULES}
+WORK = {
+    work.rule.key: name for name, work in host_work.OF_WORK.items() if work.rule in host_work.RULES
+}
 """Rules whose time is that in which a library does certain work."""
 IDLE = (idle.HOST_BOUND.key, idle.LAUNCH_BOUND.key, idle.IDLE.key)
 """Rules whose time is that in which the GPU has nothing to do."""

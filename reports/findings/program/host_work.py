@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
@@ -19,7 +22,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
-from nsight_prof.reports.page import Evidence, Number, Text, Value
+from nsight_prof.reports.page import Evidence, Number, Text
 
 STACKS = "a trace with samples of Python stacks"
 THRESHOLDS = {
@@ -117,16 +120,89 @@ CONVOLUTION_SEARCH = Rule(
     advice=Text("do not search for the fastest algorithm again for each new size of image"),
     disproof=Text("With torch.backends.cudnn.benchmark = False the steps take as long."),
 )
+
+
+class HostWork(NamedTuple):
+    """A rule about a work of table `host_lines`, and the words of a finding.
+
+    `title` takes `part` and `where`, `problem` takes `lost`, `wall` and `where`.
+    """
+
+    rule: Rule
+    title: Callable[..., Text]
+    problem: Callable[..., Text]
+
+
 OF_WORK = {
-    "compiling": COMPILATION,
-    "loading data": DATA_LOADING,
-    "convolving": CONVOLUTION_SEARCH,
-    "updating one by one": OPTIMIZER_LOOP,
-    "printing": TENSOR_PRINTS,
-    "emptying the cache": idle.ALLOCATION_STALLS,
+    "compiling": HostWork(
+        COMPILATION,
+        lambda **values: Text(
+            "The GPU waits while code is compiled for {part} of the time {where}", **values
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host compiles code.", **values
+        ),
+    ),
+    "loading data": HostWork(
+        DATA_LOADING,
+        lambda **values: Text(
+            "The GPU waits for the data loader for {part} of the time {where}", **values
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host is in the data loader.",
+            **values,
+        ),
+    ),
+    "convolving": HostWork(
+        CONVOLUTION_SEARCH,
+        lambda **values: Text(
+            "The GPU waits while cuDNN tries algorithms for {part} of the time {where}", **values
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host is in convolutions and "
+            "waits for events: cuDNN tries and times its algorithms (cudnn.benchmark), as it does "
+            "at the first use of a size.",
+            **values,
+        ),
+    ),
+    "updating one by one": HostWork(
+        OPTIMIZER_LOOP,
+        lambda **values: Text(
+            "The GPU waits for an optimizer that updates tensor by tensor for {part} of the time "
+            "{where}",
+            **values,
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the optimizer updates its tensors "
+            "one by one, with some small kernels for each.",
+            **values,
+        ),
+    ),
+    "printing": HostWork(
+        TENSOR_PRINTS,
+        lambda **values: Text(
+            "The GPU waits while tensors are printed for {part} of the time {where}", **values
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host formats tensors of the "
+            "GPU to print them, and waits for their values.",
+            **values,
+        ),
+    ),
+    "emptying the cache": HostWork(
+        idle.ALLOCATION_STALLS,
+        lambda **values: Text(
+            "The GPU waits for allocations for {part} of the time {where}", **values
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host allocates its memory and "
+            "gives it back (empty_cache).",
+            **values,
+        ),
+    ),
 }
-"""The rule of each work in table `host_lines`."""
-RULES = tuple(rule for rule in OF_WORK.values() if rule is not idle.ALLOCATION_STALLS)
+"""What to say of each work in table `host_lines`."""
+RULES = tuple(work.rule for work in OF_WORK.values() if work.rule is not idle.ALLOCATION_STALLS)
 SAMPLED = column("host_lines", "idle_ns")
 
 
@@ -138,15 +214,15 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
     found = list(waits)
     for stage in idle_stages(run) if not run.host_lines.empty else ():
         here = {f.rule for f in found if f.stage == stage.name}
-        for work, rule in OF_WORK.items():
-            rows = _rows(run, stage, work)
+        for name, work in OF_WORK.items():
+            rows = _rows(run, stage, name)
             lost = Number(min(rows["idle_ns"].sum(), number(stage.idle.value)), "ns", SAMPLED)
-            if rule is CONVOLUTION_SEARCH and not _times_events(run):
+            if work.rule is CONVOLUTION_SEARCH and not _times_events(run):
                 continue
-            if rule.key in here or not _matters(run, stage, rows, lost):
+            if work.rule.key in here or not _matters(run, stage, rows, lost):
                 continue
             found = [f for f in found if not _explains(f, stage, lost)]
-            found.append(_finding(run, stage, rule, rows, lost))
+            found.append(_finding(run, stage, work, rows, lost))
     return found
 
 
@@ -156,10 +232,10 @@ def _times_events(run: Run) -> bool:
     return bool(calls["calls"].sum() >= CONVOLUTION_SEARCH.limit("timed"))
 
 
-def _rows(run: Run, stage: Stage, work: str) -> pd.DataFrame:
+def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
     rows = host_rows(run, stage.name)
-    chosen = rows["work"] == work
-    if OF_WORK[work] is idle.ALLOCATION_STALLS:  # what was given back is allocated again
+    chosen = rows["work"] == name
+    if OF_WORK[name].rule is idle.ALLOCATION_STALLS:  # what was given back is allocated again
         chosen |= rows["activity"] == "allocating"
     return rows[chosen]
 
@@ -185,7 +261,8 @@ def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
     return finding.rule == idle.HOST_BOUND.key and finding.stage == stage.name and enough
 
 
-def _finding(run: Run, stage: Stage, rule: Rule, rows: pd.DataFrame, lost: Number) -> Finding:
+def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: Number) -> Finding:
+    rule, where = work.rule, idle.where(stage)
     wall, program_idle = program_time(run)
     saved = Number(min(number(lost.value), number(program_idle.value)), "ns", SAMPLED)
     longest = stage.of_cause(HOST).longest.value or 0.0
@@ -194,10 +271,10 @@ def _finding(run: Run, stage: Stage, rule: Rule, rows: pd.DataFrame, lost: Numbe
     return rule.finding(
         key="idle",
         stage=stage.name,
-        title=_title(rule, lost.share_of(stage.wall), stage),
+        title=work.title(part=lost.share_of(stage.wall), where=where),
         verdict=Text(
             "{problem} {gain}",
-            problem=_problem(rule, lost, stage),
+            problem=work.problem(lost=lost, wall=stage.wall, where=where),
             gain=ONCE if once else _gain(saved, wall),
         ),
         evidence=(
@@ -239,74 +316,4 @@ def _gain(saved: Number, wall: Number) -> Text:
         "what other findings about idle time tell.",
         gain=saved.share_of(wall),
         saved=saved,
-    )
-
-
-def _title(rule: Rule, share: Number, stage: Stage) -> Text:
-    if rule is COMPILATION:
-        return Text(
-            "The GPU waits while code is compiled for {part} of the time {where}",
-            part=share, where=idle.where(stage),
-        )  # fmt: skip
-    if rule is OPTIMIZER_LOOP:
-        return Text(
-            "The GPU waits for an optimizer that updates tensor by tensor for {part} of the time "
-            "{where}",
-            part=share, where=idle.where(stage),
-        )  # fmt: skip
-    if rule is TENSOR_PRINTS:
-        return Text(
-            "The GPU waits while tensors are printed for {part} of the time {where}",
-            part=share, where=idle.where(stage),
-        )  # fmt: skip
-    if rule is CONVOLUTION_SEARCH:
-        return Text(
-            "The GPU waits while cuDNN tries algorithms for {part} of the time {where}",
-            part=share, where=idle.where(stage),
-        )  # fmt: skip
-    if rule is DATA_LOADING:
-        return Text(
-            "The GPU waits for the data loader for {part} of the time {where}",
-            part=share, where=idle.where(stage),
-        )  # fmt: skip
-    return Text(
-        "The GPU waits for allocations for {part} of the time {where}",
-        part=share, where=idle.where(stage),
-    )  # fmt: skip
-
-
-def _problem(rule: Rule, lost: Number, stage: Stage) -> Text:
-    values: dict[str, Value] = {"lost": lost, "wall": stage.wall, "where": idle.where(stage)}
-    if rule is COMPILATION:
-        return Text(
-            "The GPU is idle for {lost} of {wall} {where} while the host compiles code.", **values
-        )
-    if rule is OPTIMIZER_LOOP:
-        return Text(
-            "The GPU is idle for {lost} of {wall} {where} while the optimizer updates its tensors "
-            "one by one, with some small kernels for each.",
-            **values,
-        )
-    if rule is TENSOR_PRINTS:
-        return Text(
-            "The GPU is idle for {lost} of {wall} {where} while the host formats tensors of the "
-            "GPU to print them, and waits for their values.",
-            **values,
-        )
-    if rule is CONVOLUTION_SEARCH:
-        return Text(
-            "The GPU is idle for {lost} of {wall} {where} while the host is in convolutions and "
-            "waits for events: cuDNN tries and times its algorithms (cudnn.benchmark), as it does "
-            "at the first use of a size.",
-            **values,
-        )
-    if rule is DATA_LOADING:
-        return Text(
-            "The GPU is idle for {lost} of {wall} {where} while the host is in the data loader.",
-            **values,
-        )
-    return Text(
-        "The GPU is idle for {lost} of {wall} {where} while the host allocates its memory and "
-        "gives it back (empty_cache).",
-        **values,
     )
