@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run from anywhere
 
 from scripts.pages import accuracy_peer  # noqa: E402
-from scripts.pages.accuracy_before import kernel_rows, server_rows, sums  # noqa: E402
+from scripts.pages.accuracy_before import batches, kernel_rows, server_rows, sums  # noqa: E402
 
 RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
 PAGE, IMPORTED_PAGE = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy-imported.md"
@@ -463,11 +463,8 @@ def _before(work: Path) -> str:
     """Return the errors of the committed predictions of each model, and of all of them."""
     rows = []
     for model in BEFORE:
-        predicted = pd.read_csv(ROOT / "captures" / "prediction" / "before" / f"{model}.csv")
-        run = load_run(work / f"{WHOLE}{model}")
-        keys = ["batch", "prompt_tokens", "output_tokens"]
-        both = run.serving_points.merge(predicted, on=keys, suffixes=("", "_predicted"))
-        engine = run.engines.iloc[0]
+        both = batches(work / f"{WHOLE}{model}", model)
+        engine = load_run(work / f"{WHOLE}{model}").engines.iloc[0]
         kv = both["kv_tokens"].iloc[0] / (engine["kv_blocks"] * engine["block_size"])
         rows.append({"model": model, "what": "KV cache", "error": kv - 1, "covered": float("nan")})
         for column, what in QUANTITIES.items():

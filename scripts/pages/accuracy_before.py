@@ -25,14 +25,26 @@ CONTEXT = 1.1
 """Tokens by which the contexts of a predicted and a recorded step may differ."""
 
 
+def batches(run: Path, model: str) -> pd.DataFrame:
+    """Return the recorded points of an engine, with the columns predicted of each (_predicted)."""
+    keys = ["batch", "prompt_tokens", "output_tokens"]
+    predicted = pd.read_csv(BEFORE / f"{model}.csv")
+    return load_run(run).serving_points.merge(predicted, on=keys, suffixes=("", "_predicted"))
+
+
+def loads(run: Path, model: str) -> pd.DataFrame:
+    """Return the recorded loads of a server, with the columns predicted of each (_predicted)."""
+    predicted = pd.read_csv(BEFORE / f"{model}-server.csv")
+    return load_run(run).serving_points.merge(predicted, on="case", suffixes=("", "_predicted"))
+
+
 def server_rows(run: Path, model: str) -> Iterator[Row]:
     """Yield errors of each load of a server: name, server, what, error, covered."""
     predicted = pd.read_csv(BEFORE / f"{model}-server.csv")
     points = load_run(run).serving_points
     closed = points[points["experiment"].eq("closed")]
     best = float(closed["requests_per_s"].max())
-    both = points.merge(predicted, on="case", suffixes=("", "_predicted"))
-    for row in records(both):
+    for row in records(loads(run, model)):
         what = str(row["experiment"])
         if what == "open":
             rate = float(row["request_rate"])

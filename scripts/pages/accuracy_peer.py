@@ -13,11 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from nsight_prof import load_run
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.validation import QUANTITIES
-from scripts.pages.accuracy_before import BEFORE
+from scripts.pages.accuracy_before import BEFORE, batches, loads
 
 ANSWERS = BEFORE.parent / "aiconfigurator.json"
 COLUMNS = {name: column for column, name in QUANTITIES.items()}
@@ -34,10 +33,7 @@ def peer() -> dict[str, Any]:
 
 def batches_before(run: Path, model: str) -> Iterator[Row]:
     """Yield the points of an engine whose batches were predicted before it was recorded."""
-    keys = ["batch", "prompt_tokens", "output_tokens"]
-    predicted = pd.read_csv(BEFORE / f"{model}.csv")
-    both = load_run(run).serving_points.merge(predicted, on=keys, suffixes=("", "_predicted"))
-    for row in records(both):
+    for row in records(batches(run, model)):
         for column, name in QUANTITIES.items():
             values = number(row[column]), number(row[f"{column}_predicted"])
             yield from _point(model, str(row["case_predicted"]), name, "", *values)
@@ -45,8 +41,7 @@ def batches_before(run: Path, model: str) -> Iterator[Row]:
 
 def loops_before(run: Path, model: str) -> Iterator[Row]:
     """Yield the closed loops of a server that was predicted before it was recorded."""
-    predicted = pd.read_csv(BEFORE / f"{model}-server.csv")
-    both = load_run(run).serving_points.merge(predicted, on="case", suffixes=("", "_predicted"))
+    both = loads(run, model)
     for row in records(both[both["experiment"].eq("closed")]):
         for column, name in QUANTITIES.items():
             values = number(row[column]), number(row[f"{column}_predicted"])
