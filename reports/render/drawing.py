@@ -8,10 +8,12 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import NamedTuple
 
 from nsight_prof.parsers.substeps import substep
@@ -110,13 +112,16 @@ def _serve(parents: Connection, connection: Connection) -> None:
     parents.close()  # or the end of the other process would not be seen
     from nsight_prof.reports.plots import inline  # noqa: F401
 
-    while True:
-        try:
-            pictures, style = connection.recv()
+    # A pipe holds less than a picture: a thread waits for the reader, who is busy with the text.
+    with ThreadPoolExecutor(1) as sender:
+        while True:
+            try:
+                pictures, style = connection.recv()
+            except (EOFError, OSError):
+                return
             for picture in pictures:
-                connection.send(_drawn_or_error(picture, style))
-        except (EOFError, OSError):
-            return
+                told = ForkingPickler.dumps(_drawn_or_error(picture, style))
+                sender.submit(connection.send_bytes, told)
 
 
 def _drawn_or_error(picture: Picture, style: Style) -> Drawn | Exception:
