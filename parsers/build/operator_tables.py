@@ -19,7 +19,8 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
 from nsight_prof.parsers.join.cublas import LOG, read_cublas_calls
 from nsight_prof.parsers.join.gemms import join_gemms, product_ids
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
-from nsight_prof.parsers.serving.model_shape import Linear, model_shape
+from nsight_prof.parsers.serving.model_shape import Linear
+from nsight_prof.parsers.serving.stored_weights import stored_shape
 from nsight_prof.parsers.torch.trace import open_torch_trace
 
 OPERATORS = ("operators.json.gz", "operators.json")
@@ -107,7 +108,7 @@ def _linears(engines: pd.DataFrame) -> list[Linear]:
     rows = [row for row in records(engines) if text(row["source"]) == "operators"]
     for row in rows or records(engines):
         try:
-            shape = model_shape(
+            shape = stored_shape(
                 json.loads(text(row["model_config"]) or "{}"),
                 text(row["dtype"]).removeprefix("torch."),
             ).shard(count(row["tensor_parallel"]) or 1)

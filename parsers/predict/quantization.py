@@ -8,20 +8,13 @@ activations in fp8, as compressed-tensors, ModelOpt and vLLM's own `--quantizati
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.operators import FP8
 from nsight_prof.parsers.serving.model_shape import BYTES, ModelShape, Quantized, model_shape
-
-KEYS = ("quantization_config", "compression_config", "hf_quant_config")
-"""Where a config.json says how it is quantized: Hugging Face, what compressed-tensors wrote at
-first, and ModelOpt's file of its own, which may be merged into it."""
-MATRICES = ("q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj",
-            "gate_up_proj", "down_proj", "self_attn", "mlp", "experts")  # fmt: skip
-"""Modules of a layer that hold its matrices: where one stays in 16 bits, layers differ."""
+from nsight_prof.parsers.serving.stored_weights import KEYS, wide_matrix
 
 
 def quantized_shape(
@@ -68,7 +61,8 @@ def _read(given: object) -> tuple[Quantized, str]:
     inner = given.get("quantization")
     found: Mapping[str, Any] = inner if isinstance(inner, Mapping) else given
     method = str(given.get("quant_method") or found.get("quant_algo") or "unknown").lower()
-    _check_ignored(method, found)
+    if differing := wide_matrix(found):
+        raise _unknown(method, f"{differing} stays in 16 bits, so that layers differ")
     scheme = found.get("kv_cache_scheme") or found.get("kv_cache_quant_algo")
     cache = _cache(method, scheme) if scheme else "auto"
     if method == "fp8" and "quant_algo" not in found and "config_groups" not in found:
@@ -96,20 +90,6 @@ def _groups(method: str, groups: object) -> Quantized:
     if weights.get("strategy") in ("block", "group") or weights.get("block_structure"):
         raise _block(method)
     return Quantized(FP8, dynamic=bool(inputs.get("dynamic")))
-
-
-def _check_ignored(method: str, found: Mapping[str, Any]) -> None:
-    keys = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
-    names = [str(name) for key in keys for name in found.get(key) or ()]
-    unquantized = [name for name in names if _matrix(name)]
-    if unquantized:
-        raise _unknown(method, f"{unquantized[0]} stays in 16 bits, so that layers differ")
-
-
-def _matrix(name: str) -> bool:
-    """Tell whether a name or pattern of ignored modules means matrices of layers."""
-    last = re.split(r"[.*\\$]+", name.removeprefix("re:").rstrip("*.$"))[-1]
-    return last in MATRICES
 
 
 def _cache(method: str, scheme: object) -> str:

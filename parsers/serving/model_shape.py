@@ -112,15 +112,17 @@ class Linear:
 
 @dataclass(frozen=True)
 class Quantized:
-    """The matrices of the layers in fp8, weights and activations; all else stays in `dtype`.
+    """How the matrices of the layers are quantized; all else stays in the model's own type.
 
     `dynamic`: the scale of each token's activations is computed in every step; else it stands in
-    the checkpoint.
+    the checkpoint. `value_bytes` of a weight, with its part of a group's scale. `wide_inputs`:
+    weights alone are quantized, and are multiplied in the model's own type.
     """
 
     dtype: str
     dynamic: bool
     value_bytes: float = 1.0
+    wide_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,11 +237,13 @@ class ModelShape:
 
     def parameter_bytes(self) -> float:
         """Return the bytes of all parameters in memory."""
-        total = self.parameters() * self.weight_bytes
-        if self.quantized is None:
-            return total
-        narrow = sum(line.values for line in self.linears() if not line.stays_wide)
-        return total - narrow * (self.weight_bytes - self.quantized.value_bytes)
+        return self.parameters() * self.weight_bytes - sum(map(self.saved, self.linears()))
+
+    def saved(self, line: Linear) -> float:
+        """Return the bytes that a matrix, of all layers, takes less than in the model's type."""
+        if self.quantized is None or line.stays_wide:
+            return 0.0
+        return line.values * (self.weight_bytes - self.quantized.value_bytes)
 
     def kv_bytes_per_token(self) -> float:
         """Return the bytes of the KV cache that one token takes: a key and a value a layer."""

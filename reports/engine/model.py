@@ -121,8 +121,9 @@ def _intro(engine: Engine, shape: ModelShape) -> Text:
         split = Text(
             " Each of {gpus} GPUs holds {size} of them.",
             gpus=engine.tensor_parallel,
-            size=Number(engine.shard.parameters() * shape.weight_bytes, "B", digits=3),
+            size=Number(engine.shard.parameter_bytes(), "B", digits=3),
         )
+    narrow = shape.quantized
     cache: Value = ""
     if engine.kv_tokens:
         cache = Text(
@@ -135,8 +136,8 @@ def _intro(engine: Engine, shape: ModelShape) -> Text:
         model=Verbatim(engine.model or shape.model_type),
         parameters=Number(shape.parameters() / 1e9, digits=3),
         layers=shape.layers,
-        size=Number(shape.parameters() * shape.weight_bytes, "B", digits=3),
-        dtype=shape.dtype,
+        size=Number(shape.parameter_bytes(), "B", digits=3),
+        dtype=shape.dtype if narrow is None else f"{shape.dtype}, {narrow.dtype}",
         split=split,
         kv=Number(shape.kv_bytes_per_token(), "B", digits=3),
         cache=cache,
@@ -169,21 +170,26 @@ def _steps(shard: ModelShape, ran: Sequence[Requests], roofs: Peaks) -> list[Ste
     ]
 
 
-def _parts_table(shape: ModelShape) -> Table[tuple[Value, Value | None, int, float, float]]:
+_Part = tuple[Value, Value | None, int, float, float, float]
+"""Name, size, layers, parameters, values that a token meets, bytes that quantization saves."""
+
+
+def _parts_table(shape: ModelShape) -> Table[_Part]:
     """Return the parts of the model with parameters, bytes and FLOPs per token."""
     total, head = shape.parameters(), shape.head()
-    rows: list[tuple[Value, Value | None, int, float, float]] = [
-        (Name(line.path), _size(line), line.layers, line.parameters, line.active)
+    rows: list[_Part] = [
+        (Name(line.path), _size(line), line.layers, line.parameters, line.active, shape.saved(line))
         for line in shape.linears()
     ]
     table = Verbatim(f"{shape.vocabulary:,} x {shape.hidden:,}")
     norms = shape.norm_parameters()
-    rows.append((Name("embed_tokens"), table, 1, shape.embedding_parameters(), 0))
-    rows.append((Text("norms"), Verbatim(f"{shape.hidden:,}"), shape.layers, norms, 0))
+    rows.append((Name("embed_tokens"), table, 1, shape.embedding_parameters(), 0, 0))
+    rows.append((Text("norms"), Verbatim(f"{shape.hidden:,}"), shape.layers, norms, 0, 0))
     head_parameters = 0 if shape.tied else head.parameters
-    rows.append((Name("lm_head"), _size(head), 1, head_parameters, head.active))
+    rows.append((Name("lm_head"), _size(head), 1, head_parameters, head.active, 0))
     active = sum(line.active for line in (*shape.linears(), head))
-    rows.append((Text("all"), None, shape.layers, total, active))
+    saved = sum(row[-1] for row in rows)
+    rows.append((Text("all"), None, shape.layers, total, active, saved))
     tied = Text(" lm_head is the embedding table: it has no parameters of its own.")
     return Table(
         "model-parts",
@@ -194,7 +200,7 @@ def _parts_table(shape: ModelShape) -> Table[tuple[Value, Value | None, int, flo
             Column(Text("Layers"), lambda row: row[2]),
             Column(Text("Parameters"), lambda row: Number(row[3], "count")),
             Column(Text("Share"), lambda row: Number(row[3] / total, "fraction")),
-            Column(Text("Bytes"), lambda row: Number(row[3] * shape.weight_bytes, "B")),
+            Column(Text("Bytes"), lambda row: Number(row[3] * shape.weight_bytes - row[-1], "B")),
             Column(
                 Text("FLOPs per token"),
                 lambda row: Number(2.0 * row[4], "FLOP") if row[4] else None,
@@ -359,7 +365,7 @@ def _numbers(
         "model": engine.model,
         "parameters": shape.parameters(),
         "parameters_per_gpu": shard.parameters(),
-        "weight_bytes": shape.parameters() * shape.weight_bytes,
+        "weight_bytes": shape.parameter_bytes(),
         "kv_bytes_per_token": shape.kv_bytes_per_token(),
         "kv_cache_tokens": engine.kv_tokens,
         "tensor_parallel": engine.tensor_parallel,

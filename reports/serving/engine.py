@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape
+from nsight_prof.parsers.serving.model_shape import ModelShape
+from nsight_prof.parsers.serving.stored_weights import stored_shape
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 """PyTorch's name of a type -> that of a Tensor Core roof."""
@@ -38,7 +39,14 @@ class Engine:
 
     @property
     def dtype(self) -> str:
-        """Type of weights and activations as the roofs name it; empty where they have none."""
+        """Type that layers multiply in, as the roofs name it; empty where they have none.
+
+        Attention and the output projection stay in 16 bits where layers multiply in fp8: their
+        time at that roof is a lower bound.
+        """
+        quantized = self.shape.quantized if self.shape else None
+        if quantized is not None and not quantized.wide_inputs:
+            return quantized.dtype
         return DTYPES.get(self.shape.dtype, "") if self.shape else ""
 
 
@@ -80,7 +88,7 @@ def _engine(row: Row) -> Engine:
     try:
         config = json.loads(text(row["model_config"]) or "{}")
         dtype = text(row["dtype"]).removeprefix("torch.")
-        shape = model_shape(config, dtype, text(row["kv_cache_dtype"]) or "auto")
+        shape = stored_shape(config, dtype, text(row["kv_cache_dtype"]) or "auto")
         shard = shape.shard(parallel)
     except ValueError as error:
         reason = f"the recorded configuration of the model is no JSON: {error}"

@@ -138,7 +138,11 @@ def weight_bytes(shape: ModelShape, tokens: int, logits: int | None = None) -> f
     inside = sum(touched(linear, tokens) for linear in shape.linears())
     rows = min(tokens, shape.vocabulary) * shape.hidden
     head = shape.head().values if logits is None or logits > 0 else 0
-    return (inside + shape.norm_parameters() + rows + head) * shape.weight_bytes
+    saved = sum(
+        shape.saved(linear) * touched(linear, tokens) / linear.parameters
+        for linear in shape.linears()
+    )
+    return (inside + shape.norm_parameters() + rows + head) * shape.weight_bytes - saved
 
 
 def touched(linear: Linear, tokens: int) -> float:

@@ -160,7 +160,8 @@ def _by_model(steps: Stages | None, kind: Kind | None) -> tuple[float, float, fl
     if memory is not None and compute is not None:
         floor = max(flops.attention / compute.value, traffic.kv_read / memory.value)
     of_products = (flops.linear + flops.head) / kind.steps
-    return of_products, values * shard.weight_bytes, floor / kind.steps * 1e9
+    weights = values * shard.weight_bytes - sum(map(shard.saved, shard.linears()))
+    return of_products, weights, floor / kind.steps * 1e9
 
 
 def _sum(values: Iterable[float]) -> float:

@@ -126,3 +126,22 @@ def test_a_roof_that_counters_contradict_is_not_used(serving_run: Make) -> None:
     assert known.steady is None
     assert known.read is not None
     assert known.read.value == 1e10
+
+
+def test_a_quantized_checkpoint_counts_the_bytes_that_it_stores(
+    serving_run: Make, base: SimpleNamespace
+) -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+    config = json.loads(base.engine["model_config"])
+    changed = base.engine | {"model_config": json.dumps(config | {"quantization_config": awq})}
+    wide: Any = section(serving_run())
+    told: Any = section(serving_run(engines=[changed]))
+    saved = sum(line.values for line in model_shape(config).linears()) * (2 - (4 + 20 / 128) / 8)
+    assert told.numbers["weight_bytes"] == pytest.approx(wide.numbers["weight_bytes"] - saved)
+    parts = rows(table(told, "model-parts"))
+    assert parts[-1]["Bytes"] == pytest.approx(told.numbers["weight_bytes"])
+    step = "decode of 1, 11 before"
+    before, after = (one.numbers["steps_per_gpu"][step] for one in (wide, told))
+    assert after["weight_bytes"] == pytest.approx(before["weight_bytes"] - saved)
+    assert after["flops_linear"] == before["flops_linear"]
+    assert "int4" in sentences(told)
