@@ -4,7 +4,7 @@
     python targets/memory_patterns.py --only 'mix/1-1/' --size-mib 3072
 
 Useful bytes are those that the program asked for: `work.bytes` of a case. What DRAM moved for them
-is for counters to say. One JSON line a case; cases and their parameters are described in
+is for counters to say. One JSON line per case; cases and their parameters are described in
 targets/memory_patterns_mix.py and targets/memory_patterns_access.py.
 """
 

@@ -13,7 +13,7 @@ BLOCK = 256
 UNROLL = 4
 TILE_VECTORS = BLOCK * UNROLL
 TILE_BYTES = TILE_VECTORS * VECTOR_BYTES
-"""Bytes that one block moves: 16 KiB, four vectors of 16 B a thread."""
+"""Bytes that one block moves: 16 KiB, four vectors of 16 B per thread."""
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -5,8 +5,8 @@ along the block numbers of a one-shot grid, which is the order in which blocks s
 reads, `w` runs of writes, and again, with a run of g bytes (r : w is the ratio and its smaller part
 is 1, so g is also the length of the shorter phase). What alternates at which g:
 
-    warp      512 B: each warp does r loads, w stores, r loads ... of 16 B a lane; warps do not wait
-              for each other
+    warp      512 B: each warp does r loads, w stores, r loads ... of 16 B per lane; warps do not
+              wait for each other
     runs      16 KiB to 128 MiB: blocks of 16 KiB only read or only write, in runs of g bytes. About
               17 MB of blocks are resident on an H200 at a time, so that shorter runs overlap and
               longer ones are phases of the whole grid

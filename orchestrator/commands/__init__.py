@@ -1,1 +1,1 @@
-"""One module a command of the command line."""
+"""One module per command of the command line."""

@@ -43,7 +43,7 @@ def command(
     """Show power, clocks, temperature, memory, load and throttling of all GPUs.
 
     By NVML, or by nvidia-smi where NVML cannot be asked. `prof run` samples the same beside each
-    step that starts the program. --json prints a JSON object for each sample, one a line.
+    step that starts the program. --json prints a JSON object for each sample, one per line.
 
     \b
     Examples:

@@ -57,7 +57,7 @@ class Trace:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the selection to this YAML file.",
 )
-@shared_options.quiet("only the names of the kernels, one a line")
+@shared_options.quiet("only the names of the kernels, one per line")
 @shared_options.as_json
 def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Rank the kernels of a trace and write a selection file.

@@ -188,7 +188,7 @@ class Trace(Model):
     )
     python_sampling: bool = Field(
         default=False,
-        description="true: nsys notes the stack of each Python thread 1000 times a second, and "
+        description="true: nsys notes the stack of each Python thread 1000 times per second, and "
         "`prof where` names the lines of the program in which the host spends its time.",
     )
     extra_args: Words = Field(

@@ -36,7 +36,7 @@ def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def summed(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Return table `gaps` with one row a column and reason, however many kernels share it.
+    """Return table `gaps` with one row per column and reason, however many kernels share it.
 
     A benchmark has hundreds of kernels, and its report is about cases.
     """

@@ -63,7 +63,7 @@ def build_counters(
 
 
 def _chosen(joins: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """One row a kernel, in the order of `kernels` (most GPU time first)."""
+    """One row per kernel, in the order of `kernels` (most GPU time first)."""
     known = joins["chosen"].fillna(False) & joins["kernel_id"].fillna("").ne("")
     chosen = joins[known].drop_duplicates("kernel_id")
     order = {kernel_id: i for i, kernel_id in enumerate(kernels["kernel_id"])}
@@ -72,7 +72,7 @@ def _chosen(joins: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _wide(metrics: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
-    """One row a kernel (index kernel_id), one column a metric that has numbers anywhere."""
+    """One row per kernel (index kernel_id), one column per metric that has numbers anywhere."""
     ids = dict(zip(chosen["profile"], chosen["kernel_id"], strict=True))
     numeric = metrics[metrics["profile"].isin(list(ids))]
     numeric = numeric[numeric["text"].fillna("").eq("")].drop_duplicates(["profile", "metric"])
@@ -155,7 +155,7 @@ def _missing(counters: pd.DataFrame, column: str, reason: str, kind: str = "") -
 
 
 def _gaps(holes: Iterable[Hole], table: str, rows: list[str]) -> pd.DataFrame:
-    """One gap a column where all kernels share the reason, one a kernel otherwise."""
+    """One gap per column where all kernels share the reason, one per kernel otherwise."""
     by_reason: dict[tuple[str, str, str], list[str | None]] = {}
     for hole in holes:
         by_reason.setdefault((hole.column, hole.reason, hole.kind), []).append(hole.row)

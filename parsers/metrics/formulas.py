@@ -56,7 +56,7 @@ def positive(value: pd.Series) -> pd.Series:
 
 
 def ipc_to_issue_pct(per_cycle: pd.Series) -> pd.Series:
-    """Per cent of the issue slots: instructions a cycle over the 4 schedulers of an SM.
+    """Per cent of the issue slots: instructions per cycle over the 4 schedulers of an SM.
 
     Every SM since Volta has 4, and each issues at most one instruction a cycle (CUDA C++
     Programming Guide, compute capabilities 7.x to 12.x).
@@ -75,7 +75,7 @@ def bytes_of_all_threads(thread_bytes: pd.Series, loads: pd.Series, stores: pd.S
     `sm__sass_data_bytes_mem_local` counts the bytes of one thread an access: 1168730112 beside
     1168730112 sectors of 32 B in L1, in a kernel that spills 4 B at a time. It also counted 67 MB
     in a cuBLAS kernel without a local access (H200, ncu 2025.3.1). No instructions are therefore no
-    bytes, and more than 16 B an instruction (the widest access of a thread) are unknown. Threads
+    bytes, and more than 16 B per instruction (the widest access of a thread) are unknown. Threads
     that are off count too.
     """
     instructions = loads + stores
@@ -132,7 +132,7 @@ def pct_of_peak(
 def pct_of_sector_peak(
     amount: pd.Series, duration_ns: pd.Series, sectors: pd.Series, clock_hz: pd.Series
 ) -> pd.Series:
-    """Per cent of a roof that the tool gives in 32 B sectors a cycle."""
+    """Per cent of a roof that the tool gives in 32 B sectors per cycle."""
     return pct_of_peak(amount, duration_ns, sectors * SECTOR_BYTES, clock_hz)
 
 
@@ -146,14 +146,14 @@ def pct_of_wavefront_peak(
 def pct_of_fma_peak(
     flops: pd.Series, duration_ns: pd.Series, fma: pd.Series, clock_hz: pd.Series
 ) -> pd.Series:
-    """Per cent of an arithmetic roof that the tool gives in FMA instructions a cycle (2 FLOP)."""
+    """Per cent of an arithmetic roof that the tool gives in FMA instructions per cycle (2 FLOP)."""
     return pct_of_peak(flops, duration_ns, fma * 2.0, clock_hz)
 
 
 def pct_of_packed_fma_peak(
     flops: pd.Series, duration_ns: pd.Series, fma: pd.Series, clock_hz: pd.Series
 ) -> pd.Series:
-    """Per cent of the FP16 roof: packed FMA instructions a cycle, 4 FLOP each."""
+    """Per cent of the FP16 roof: packed FMA instructions per cycle, 4 FLOP each."""
     return pct_of_peak(flops, duration_ns, fma * 4.0, clock_hz)
 
 
@@ -207,7 +207,7 @@ def _constants(tensor_instructions: pd.Series, hfma: pd.Series) -> pd.Series:
 def fused_flops_of_rates(
     fadd: pd.Series, fmul: pd.Series, ffma: pd.Series, clock_hz: pd.Series, duration_ns: pd.Series
 ) -> pd.Series:
-    """FLOPs of one precision from instructions a cycle, as `--set full` reports hold them."""
+    """FLOPs of one precision from instructions per cycle, as `--set full` reports hold them."""
     return fused_flops(fadd, fmul, ffma) * clock_hz * duration_ns / 1e9
 
 

@@ -167,7 +167,7 @@ def _module(shape: ModelShape, line: Linear, tokens: int) -> list[Operator]:
     size, narrow = shape.weight_bytes, None if line.stays_wide else shape.quantized
     if owner == "experts":
         return [_experts(shape, line.layers, tokens)] if name == "gate_up_proj" else []
-    if line.outputs == 1:  # One value a token: no Tensor Core is busy with it.
+    if line.outputs == 1:  # One value per token: no Tensor Core is busy with it.
         moved = tokens * line.inputs * size
         return [Operator(name, Kind.POINTWISE, line.layers, tokens, bytes=moved)]
     name = "router" if name == "gate" else name

@@ -246,7 +246,7 @@ class ModelShape:
         return line.values * (self.weight_bytes - self.quantized.value_bytes)
 
     def kv_bytes_per_token(self) -> float:
-        """Return the bytes of the KV cache that one token takes: a key and a value a layer."""
+        """Return the bytes of the KV cache that one token takes: a key and a value per layer."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_bytes
 
     def _dense(self) -> tuple[Linear, ...]:

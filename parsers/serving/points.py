@@ -209,6 +209,6 @@ def _steps(batch: int | None, steps: list[Row]) -> Row:
 
 
 def _own_rate(totals: list[Row]) -> float:
-    """Return tokens a second by vLLM's own counters, the median of the repeats."""
+    """Return tokens per second by vLLM's own counters, the median of the repeats."""
     complete = [r for r in totals if r["generation_tokens"] is not None and r["seconds"]]
     return median([r["generation_tokens"] / r["seconds"] for r in complete])

@@ -25,7 +25,7 @@ class Work:
 
     `prefill`: (new tokens, tokens already in the KV cache) of each prompt or chunk of one.
     `decode`: tokens already in the cache of each request that gets one token more.
-    `sampled`: positions with logits; None: one a request, also of a prompt that was cut, as vLLM
+    `sampled`: positions with logits; None: one per request, also of a prompt that was cut, as vLLM
     does (v1/worker/gpu_model_runner.py, 0.20).
     """
 

@@ -1,4 +1,4 @@
-"""The command line of a benchmark target: cases in, one JSON line a case out."""
+"""The command line of a benchmark target: cases in, one JSON line per case out."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def rotary(tokens: int, heads: int, head_dim: int, element: int) -> Work:
 
 
 def embedding(tokens: int, hidden: int, element: int) -> Work:
-    """Gather one row a token, all rows different: index and row read, row written. No FLOPs."""
+    """Gather one row per token, all rows different: index and row read, row written. No FLOPs."""
     return Work(bytes=float(tokens * (INDEX_BYTES + 2 * hidden * element)))
 
 
@@ -155,7 +155,7 @@ def lstm(steps: int, batch: int, inputs: int, hidden: int, element: int) -> Work
 
     2 x 4 hidden (inputs + hidden) FLOPs (Appleyard et al., arXiv 1604.01946, section 2); the
     elementwise part, under 1 % of it at these sizes, is left out. Bytes: the weights and both
-    biases once, as a persistent kernel would (a kernel a step rereads them, from L2 where they
+    biases once, as a persistent kernel would (a kernel per step rereads them, from L2 where they
     fit), the inputs, the outputs, and the first and last states.
     """
     weights = 4 * hidden * (inputs + hidden) + 8 * hidden

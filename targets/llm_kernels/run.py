@@ -5,7 +5,7 @@
 
 Shapes are those of public models (models.py), FLOPs and bytes are closed formulas (formulas.py).
 Each operation is measured as the host launches it (eager), in a CUDA graph, and, where kernels can
-be fused, as torch.compile makes it. One JSON line a case.
+be fused, as torch.compile makes it. One JSON line per case.
 """
 
 from __future__ import annotations

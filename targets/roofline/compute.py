@@ -2,7 +2,7 @@
 
     python compute.py --only fp32
 
-The launch shape (threads a block, threads an SM, chains a thread, length of the loop) is searched.
+The launch shape (threads per block and per SM, chains per thread, length of the loop) is searched.
 The loop holds 256 or 1024 multiply-adds beside its three other instructions, and the operands stay
 in registers, so that nothing but the pipe is at work. Each shape is measured in short windows; one
 more case of each pipe loads it for over 2 s, with the shape that was quickest in a trial.
@@ -55,7 +55,7 @@ PRECISIONS = (
 
 @dataclass(frozen=True)
 class Shape:
-    """A launch shape: threads a block and an SM at a time, chains a thread, links in a loop."""
+    """A launch shape: threads per block and resident per SM, chains per thread, links in a loop."""
 
     block: int
     threads_per_sm: int

@@ -2,7 +2,7 @@
 
     python run.py --families compute memory
 
-stdout (or --out) gets one JSON line a case, stderr one line for people. Each family is a file
+stdout (or --out) gets one JSON line per case, stderr one line for people. Each family is a file
 beside this one and runs by itself.
 """
 

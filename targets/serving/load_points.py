@@ -90,7 +90,7 @@ def add_load_arguments(parser: ArgumentParser) -> None:
         type=not_negative,
         nargs="*",
         metavar="R",
-        help="requests a second of the open loops; 0 leaves them out (shares of the highest rate "
+        help="requests per second of the open loops; 0 leaves them out (shares of the highest rate "
         "that a closed loop reached)",
     )
     add(
@@ -121,7 +121,7 @@ def open_points(args: Namespace, highest: float | None) -> Iterator[Point]:
 
     Args:
         args: of `add_load_arguments`.
-        highest: requests a second that the best closed loop reached; None: unknown, then only
+        highest: requests per second that the best closed loop reached; None: unknown, then only
             rates that are given make points.
     """
     rates = set(args.rate) if args.rate is not None else shares_of(highest, args.rate_share)

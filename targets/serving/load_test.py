@@ -183,7 +183,7 @@ class LoadTest:
         return bodies(point, self._model.name, known, seed)
 
     async def _point(self, client: Client, point: Point) -> float | None:
-        """Measure a point and write its records; return requests a second, None without a time."""
+        """Measure a point, write its records; return requests per second, None without a time."""
         self._points += 1
         if self._failure is not None:
             self._row(point, reason=f"not measured: {self._failure.message}")

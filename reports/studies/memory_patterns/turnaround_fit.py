@@ -77,14 +77,14 @@ class MixFit:
 
     Attributes:
         model: one of MODELS.
-        read_rate, write_rate: B_read and B_write, bytes a second.
+        read_rate, write_rate: B_read and B_write, bytes per second.
         turnaround: seconds a switch, where the model has it; "drain" gives it for a switch that
             64 MiB of reads follow (REFERENCE of reports.studies.memory_patterns.turnaround_solve).
         mix_cost: seconds a byte of the rarer direction: c, or t_turnaround / batch; of "drain" for
             as many reads as writes in short runs.
         batch: bytes below which runs are gathered; D of "drain".
         exponent: p of "drain".
-        predicted: seconds, one a case.
+        predicted: seconds, one per case.
         error: root mean square of the relative residuals.
         left_out_error: the same where each mix was predicted from all other cases.
         aicc: lower is better; a difference under 2 is none.
