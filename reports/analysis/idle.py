@@ -12,7 +12,7 @@ from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
-from nsight_prof.reports.page import Number, Ref, Text, Verbatim
+from nsight_prof.reports.page import Name, Number, Ref, Text, Verbatim
 
 LAUNCHES, HOST, SYNCHRONISATION, QUEUED = "launches", "host", "synchronisation", "queued"
 """Causes of idle time in table `idle_gaps`; what has none is "unknown"."""
@@ -110,6 +110,21 @@ class Stage:
     def idle_share(self) -> Number:
         """Idle time over wall time."""
         return self.idle.share_of(self.wall)
+
+    @property
+    def link(self) -> Name:
+        """Its name, which leads to its row."""
+        return Name(self.name, Ref("stages", self.name))
+
+    @property
+    def where(self) -> Text:
+        """Where a sentence about it holds."""
+        words = Text("from its first to its last kernel")
+        if not self.is_capture:
+            words = Text("in {stage}", stage=self.link)
+        if self.gpus == 1:
+            return words
+        return Text("{where} (mean of {n} GPUs)", where=words, n=self.gpus)
 
     def of_cause(self, cause: str) -> Gaps:
         """Return the gaps of a cause; there may be none."""

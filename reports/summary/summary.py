@@ -8,7 +8,7 @@ from dataclasses import replace
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
-from nsight_prof.reports.findings.program.idle import IDLE as IDLE_RULE
+from nsight_prof.reports.findings.program.idle_rules import IDLE as IDLE_RULE
 from nsight_prof.reports.page import Name, Number, Section, Text, Value, Verbatim, adding_up
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms

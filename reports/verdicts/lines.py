@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.lines import (
     kernel_lines,
 )
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program import copies, host_work, idle
+from nsight_prof.reports.findings.program import copies, host_work, idle_rules
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
 NAMED = 2
@@ -23,8 +23,8 @@ NAMED = 2
 LEAST = 0.1
 """Share of the samples below which a line is not named."""
 DOING = {
-    idle.SYNC_STALLS.key: ("waiting", "copying"),
-    idle.ALLOCATION_STALLS.key: ("allocating",),
+    idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
+    idle_rules.ALLOCATION_STALLS.key: ("allocating",),
     copies.COPIES.key: ("copying",),
 }
 """Rules whose time is that in certain calls: it is spent there while the GPU works, too."""
@@ -32,7 +32,7 @@ WORK = {
     work.rule.key: name for name, work in host_work.OF_WORK.items() if work.rule in host_work.RULES
 }
 """Rules whose time is that in which a library does certain work."""
-IDLE = (idle.HOST_BOUND.key, idle.LAUNCH_BOUND.key, idle.IDLE.key)
+IDLE = (idle_rules.HOST_BOUND.key, idle_rules.LAUNCH_BOUND.key, idle_rules.IDLE.key)
 """Rules whose time is that in which the GPU has nothing to do."""
 SAMPLES = Text("stacks of Python, sampled by nsys")
 STALLS = Text("samples of warps by ncu")

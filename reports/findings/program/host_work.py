@@ -14,7 +14,7 @@ from nsight_prof.reports.analysis.idle import HOST, Stage, idle_stages
 from nsight_prof.reports.analysis.lines import host_rows
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program import idle
+from nsight_prof.reports.findings.program import idle_rules
 from nsight_prof.reports.findings.program.rule import (
     Rule,
     Threshold,
@@ -26,7 +26,7 @@ from nsight_prof.reports.page import Evidence, Number, Text
 
 STACKS = "a trace with samples of Python stacks"
 THRESHOLDS = {
-    "share": idle.STAGE_SHARE,
+    "share": idle_rules.STAGE_SHARE,
     "samples": Threshold(
         10, Text("prof: fewer samples tell a share to no better than a factor of two"), "count"
     ),
@@ -190,7 +190,7 @@ OF_WORK = {
         ),
     ),
     "emptying the cache": HostWork(
-        idle.ALLOCATION_STALLS,
+        idle_rules.ALLOCATION_STALLS,
         lambda **values: Text(
             "The GPU waits for allocations for {part} of the time {where}", **values
         ),
@@ -202,7 +202,9 @@ OF_WORK = {
     ),
 }
 """What to say of each work in table `host_lines`."""
-RULES = tuple(work.rule for work in OF_WORK.values() if work.rule is not idle.ALLOCATION_STALLS)
+RULES = tuple(
+    work.rule for work in OF_WORK.values() if work.rule is not idle_rules.ALLOCATION_STALLS
+)
 SAMPLED = column("host_lines", "idle_ns")
 
 
@@ -235,7 +237,7 @@ def _times_events(run: Run) -> bool:
 def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
     rows = host_rows(run, stage.name)
     chosen = rows["work"] == name
-    if OF_WORK[name].rule is idle.ALLOCATION_STALLS:  # what was given back is allocated again
+    if OF_WORK[name].rule is idle_rules.ALLOCATION_STALLS:  # what was given back is allocated again
         chosen |= rows["activity"] == "allocating"
     return rows[chosen]
 
@@ -251,18 +253,18 @@ def _matters(run: Run, stage: Stage, rows: pd.DataFrame, lost: Number) -> bool:
 
 def _share_limit(stage: Stage) -> Threshold:
     # A program that starts up once may idle long: a whole capture is held to the higher share.
-    return (idle.IDLE.thresholds if stage.is_capture else THRESHOLDS)["share"]
+    return (idle_rules.IDLE.thresholds if stage.is_capture else THRESHOLDS)["share"]
 
 
 def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
     """Tell whether a finding about what else the host does is about this time alone."""
     gaps = number(stage.of_cause(HOST).idle.value)
     enough = number(lost.value) >= THRESHOLDS["explained"].value * gaps
-    return finding.rule == idle.HOST_BOUND.key and finding.stage == stage.name and enough
+    return finding.rule == idle_rules.HOST_BOUND.key and finding.stage == stage.name and enough
 
 
 def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: Number) -> Finding:
-    rule, where = work.rule, idle.where(stage)
+    rule, where = work.rule, stage.where
     wall, program_idle = program_time(run)
     saved = Number(min(number(lost.value), number(program_idle.value)), "ns", SAMPLED)
     longest = stage.of_cause(HOST).longest.value or 0.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
@@ -23,6 +23,15 @@ from nsight_prof.reports.analysis.idle import (
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.idle_rules import (
+    ALLOCATION_STALLS,
+    FIRST_USE,
+    HOST_BOUND,
+    IDLE,
+    IDLE_OUTSIDE,
+    LAUNCH_BOUND,
+    SYNC_STALLS,
+)
 from nsight_prof.reports.findings.program.queued import (
     queued_clause,
     queued_evidence,
@@ -30,174 +39,13 @@ from nsight_prof.reports.findings.program.queued import (
 )
 from nsight_prof.reports.findings.program.rule import (
     Rule,
-    Threshold,
     column,
     concatenated,
     measured,
     wall_evidence,
 )
-from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
+from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
-STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))
-
-LAUNCH_BOUND = Rule(
-    key="launch_bound",
-    question="Does the GPU wait for the host to launch the next kernel?",
-    requires="a trace with CUDA calls",
-    thresholds={
-        "share": STAGE_SHARE,
-        "gaps": Threshold(
-            5,
-            Text(
-                "prof: fewer gaps are where a stage starts or ends rather than a host that cannot "
-                "keep up"
-            ),
-            "count",
-        ),
-        "graph_gap": Threshold(
-            1000,
-            Text(
-                "prof: gap between two kernels of a CUDA graph, 0.6 to 1.3 us in recorded runs of "
-                "an H200"
-            ),
-            "ns",
-        ),
-        "waits": Threshold(
-            20, Text("prof: waits for the GPU from which on they are those of a loop"), "count"
-        ),
-        "launches": Threshold(
-            500,
-            Text("prof: launches per wait above which a wait ends a long step of a model"),
-            "count",
-        ),
-    },
-    gain="idle time - gaps x (`graph_gap` + what nsys adds to a launch), at least 0 and at most "
-    "the idle time of the capture. What nsys adds: the mean launch call under nsys less the launch "
-    "that the roofline target measured without a profiler; 0 where none was measured. Per cent are "
-    "of the wall time under nsys.",
-    action=Text(
-        "Launch less often: capture the step in a CUDA graph (torch.cuda.graph, torch.compile with "
-        'mode="reduce-overhead"), fuse kernels, or give each launch more work (a larger batch).'
-    ),
-    advice=Text(
-        "start the GPU's work in larger portions (CUDA graphs, torch.compile), so that it need not "
-        "wait"
-    ),
-    disproof=Text(
-        "A CUDA graph of the same kernels takes as long, or the program's own timing without nsys "
-        "shows no such gaps."
-    ),
-)
-HOST_BOUND = Rule(
-    key="host_bound",
-    question="Does the GPU wait while the host does something else?",
-    requires="a trace with CUDA calls",
-    thresholds={
-        "share": STAGE_SHARE,
-        "long_gap": Threshold(
-            100_000,
-            Text(
-                "prof: longer gaps are not a matter of launch speed; eager frameworks need some "
-                "tens of us between two launches"
-            ),
-            "ns",
-        ),
-    },
-    gain="the idle time of these gaps, at most the idle time of the capture.",
-    action=Text(
-        "Move the host's work off the path: prepare the next step while the GPU computes this one "
-        "(another thread, a data loader with workers), cache it, or do it on the GPU."
-    ),
-    advice=Text("let the CPU prepare the next step while the GPU still computes this one"),
-    disproof=Text(
-        "With the host's work of a step left out (its results reused), the steps take as long."
-    ),
-)
-ALLOCATION_STALLS = replace(
-    HOST_BOUND,
-    key="allocation_stalls",
-    question="Does the GPU wait while the host allocates or frees its memory?",
-    thresholds={
-        **HOST_BOUND.thresholds,
-        "allocating": Threshold(
-            0.5, Text("prof: part of these gaps that the host spends in calls that allocate")
-        ),
-    },
-    action=Text(
-        "Allocate once, before the loop, and use the memory again (out= arguments, PyTorch's "
-        "caching allocator without empty_cache, cudaMallocAsync with a pool): cudaMalloc and "
-        "cudaFree wait for all work of the GPU."
-    ),
-    advice=Text("let it keep its memory instead of asking for it anew in each step"),
-    disproof=Text("With buffers that are allocated once before the loop the steps take as long."),
-)
-FIRST_USE = Rule(
-    key="first_use",
-    question="Does the GPU wait while kernels are loaded and graphs are made, which comes once?",
-    requires="a trace with CUDA calls",
-    thresholds={
-        "share": STAGE_SHARE,
-        "loading": Threshold(
-            0.5, Text("prof: part of these gaps that the host spends in calls of first use")
-        ),
-    },
-    action=Text(
-        "Run a few steps before the part that is measured, and keep graphs that were made: kernels "
-        "are loaded when they are first launched (CUDA_MODULE_LOADING=EAGER loads them all at the "
-        "start)."
-    ),
-    advice=Text(
-        "measure after a few steps of warm-up: what is loaded once costs a long run little"
-    ),
-    disproof=Text("The second time the same steps run they have the same gaps."),
-)
-SYNC_STALLS = Rule(
-    key="sync_stalls",
-    question="Does the GPU run dry because the host waits for it?",
-    requires="a trace with CUDA calls",
-    thresholds={"share": STAGE_SHARE},
-    gain="as of `launch_bound`.",
-    action=Text(
-        "Take synchronisations out of the loop (.item(), .cpu(), print of a tensor, "
-        "torch.cuda.synchronize, blocking copies): keep results on the GPU, and read them once at "
-        "the end or a step later from pinned memory."
-    ),
-    advice=Text("let the CPU run ahead of the GPU instead of waiting for each result"),
-    disproof=Text(
-        "Without these synchronisations (wrong results may do for a test) the steps take as long."
-    ),
-)
-IDLE = Rule(
-    key="idle",
-    question="Is the GPU idle, where the trace does not tell why?",
-    requires="a trace",
-    thresholds={"share": Threshold(0.1, Text("prof: idle share of a stage worth a finding"))},
-    gain="the idle time, at most that of the capture.",
-    action=Text(
-        "Launch less often: CUDA graphs, fused or larger kernels (torch.compile), no "
-        "synchronisation or copy to the host inside the loop."
-    ),
-    advice=LAUNCH_BOUND.advice,
-    disproof=Text("The program's own timing without nsys shows no such gaps."),
-)
-IDLE_OUTSIDE = Rule(
-    key="idle_outside",
-    question="Is the GPU idle outside of the stages?",
-    requires="a trace with stages",
-    action=Text(
-        "Capture only what matters (`capture:` in the recipe), or move what repeats out of the "
-        "loop."
-    ),
-    advice=Text("measure only the part that matters, or do once what is now done again and again"),
-    disproof=Text(
-        "It happens once: a run of twice as many steps has the same idle time outside of its "
-        "stages."
-    ),
-)
-RULES = (LAUNCH_BOUND, HOST_BOUND, ALLOCATION_STALLS, FIRST_USE, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
-
-OF_CAUSE = {LAUNCHES: LAUNCH_BOUND, HOST: HOST_BOUND, SYNCHRONISATION: SYNC_STALLS}
-"""The rule that explains idle time of a cause; the GPU's own time between queued work has none."""
 ALLOCATING = re.compile(
     r"cuda(?:Malloc|Free|HostAlloc)(?!Async|FromPoolAsync)|cuMem(?:Alloc|Free|HostAlloc)(?!Async)"
 )
@@ -235,8 +83,8 @@ def idle_findings(run: Run) -> list[Finding]:
     for stage in stages:
         explained = [
             finding
-            for cause, rule in OF_CAUSE.items()
-            if (finding := _of_cause(run, stage, stage.of_cause(cause), rule)) is not None
+            for name, cause in OF_CAUSE.items()
+            if (finding := _of_cause(run, stage, stage.of_cause(name), cause)) is not None
         ]
         found += explained or _unexplained(run, stage)
     for stage in stages:
@@ -244,7 +92,8 @@ def idle_findings(run: Run) -> list[Finding]:
     return [*found, *_outside(wall, idle, program_time(run)[0])]
 
 
-def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
+def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | None:
+    rule = cause.rule
     program_wall, program_idle = program_time(run)
     lost, often = number(gaps.idle.value), number(gaps.count.value)
     # A program that starts up once may idle long: a whole capture is held to the higher share.
@@ -263,26 +112,26 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         remaining = often * (LAUNCH_BOUND.limit("graph_gap") + number(cost.added.value))
     saved = min(max(0.0, lost - remaining), number(program_idle.value))
     gain = Number(saved / number(program_wall.value), "fraction")
-    diagnosis = ALLOCATION_STALLS if rule is HOST_BOUND and _allocates(gaps) else rule
+    diagnosis = ALLOCATIONS if rule is HOST_BOUND and _allocates(gaps) else cause
     steps = (
         queued_steps(run, "" if stage.is_capture else stage.name) if rule is LAUNCH_BOUND else None
     )
     waits = _waits(stage) if rule is LAUNCH_BOUND else []
-    return diagnosis.finding(
+    return diagnosis.rule.finding(
         key="idle",
         stage=stage.name,
-        title=_title(diagnosis, gaps.idle.share_of(stage.wall), stage),
+        title=diagnosis.title(part=gaps.idle.share_of(stage.wall), where=stage.where),
         verdict=Text(
             "{problem}{queued} Closing these gaps saves at most {gain} of the wall "
             "time{under_nsys} ({saved}).{remark}",
-            problem=concatenated((_problem(run, stage, gaps, rule), *_waiting(stage, waits))),
+            problem=concatenated((diagnosis.problem(run, stage, gaps), *_waiting(stage, waits))),
             queued=queued_clause(steps),
             gain=gain,
             saved=Number(saved, "ns"),
             under_nsys="" if rule is HOST_BOUND else Text(" under nsys"),
             remark="" if rule is HOST_BOUND else _remark(cost),
         ),
-        action=_after_waits(diagnosis, waits),
+        action=_after_waits(diagnosis.rule, waits),
         evidence=(
             *_gap_evidence(stage, gaps, rule, minimum),
             *(_call_evidence(gaps) if rule is LAUNCH_BOUND else ()),
@@ -361,7 +210,7 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
         title=Text(
             "The GPU waits for kernels to be loaded for {part} of the time {where}",
             part=gaps.idle.share_of(stage.wall),
-            where=where(stage),
+            where=stage.where,
         ),
         verdict=Text(
             "The GPU is idle for {lost} of {wall} {where} while the host loads kernels or makes "
@@ -369,7 +218,7 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
             "short as this one much.",
             lost=gaps.idle,
             wall=stage.wall,
-            where=where(stage),
+            where=stage.where,
             calls=calls[:NAMED],
         ),
         evidence=(
@@ -386,62 +235,34 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
     )
 
 
-def _title(rule: Rule, share: Number, stage: Stage) -> Text:
-    values: dict[str, Value] = {"part": share, "where": where(stage)}
-    if rule is ALLOCATION_STALLS:
-        return Text("The GPU waits for allocations for {part} of the time {where}", **values)
-    if rule is LAUNCH_BOUND:
-        return Text("The GPU waits for launches for {part} of the time {where}", **values)
-    if rule is HOST_BOUND:
-        return Text("The GPU waits for the host for {part} of the time {where}", **values)
-    return Text("The GPU waits after synchronisations for {part} of the time {where}", **values)
+def _launch_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
+    return Text(
+        "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
+        "{n} gap of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
+        "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
+        "{n} gaps of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
+        gap=gaps.mean,
+        kernel=stage.kernel_mean,
+        range=_range(run, stage, gaps),
+        calls=_calls(gaps),
+        **_lost(stage, gaps),
+    )
 
 
-def where(stage: Stage) -> Text:
-    """Say of a sentence about a stage where it holds."""
-    words = Text("from its first to its last kernel")
-    if not stage.is_capture:
-        words = Text("in {stage}", stage=_name(stage))
-    if stage.gpus == 1:
-        return words
-    return Text("{where} (mean of {n} GPUs)", where=words, n=stage.gpus)
+def _host_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
+    return Text(
+        "The GPU is idle for {lost} of {wall} {where} while the host does something else: {n} "
+        "gap, the longest {longest}.{activity}{waited}{others}",
+        "The GPU is idle for {lost} of {wall} {where} while the host does something else: {n} "
+        "gaps, the longest {longest}.{activity}{waited}{others}",
+        longest=gaps.longest,
+        activity=_activity(gaps),
+        waited=_waited(gaps),
+        **_lost(stage, gaps),
+    )
 
 
-def _name(stage: Stage) -> Name:
-    return Name(stage.name, Ref("stages", stage.name))
-
-
-def _problem(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Text:
-    values: dict[str, Value] = {
-        "lost": gaps.idle,
-        "wall": stage.wall,
-        "where": where(stage),
-        "n": round(number(gaps.count.value)),
-        "others": _all_causes(stage, gaps),
-    }
-    if rule is HOST_BOUND:
-        return Text(
-            "The GPU is idle for {lost} of {wall} {where} while the host does something else: {n} "
-            "gap, the longest {longest}.{activity}{waited}{others}",
-            "The GPU is idle for {lost} of {wall} {where} while the host does something else: {n} "
-            "gaps, the longest {longest}.{activity}{waited}{others}",
-            longest=gaps.longest,
-            activity=_activity(gaps),
-            waited=_waited(gaps),
-            **values,
-        )
-    if rule is LAUNCH_BOUND:
-        return Text(
-            "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
-            "{n} gap of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
-            "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
-            "{n} gaps of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
-            gap=gaps.mean,
-            kernel=stage.kernel_mean,
-            range=_range(run, stage, gaps),
-            calls=_calls(gaps),
-            **values,
-        )
+def _sync_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
     return Text(
         "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
         "({call}) before it launches more: {n} time, {gap} each.{behind}{others}",
@@ -450,8 +271,61 @@ def _problem(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Text:
         call=Verbatim(gaps.by("waited", "gaps")[0][0]),
         gap=gaps.mean,
         behind=_behind(stage),
-        **values,
+        **_lost(stage, gaps),
     )
+
+
+def _lost(stage: Stage, gaps: Gaps) -> dict[str, Value]:
+    return {
+        "lost": gaps.idle,
+        "wall": stage.wall,
+        "where": stage.where,
+        "n": round(number(gaps.count.value)),
+        "others": _all_causes(stage, gaps),
+    }
+
+
+class Cause(NamedTuple):
+    """The rule about idle time of a cause, and the words of its finding.
+
+    `title` takes `part` and `where`.
+    """
+
+    rule: Rule
+    title: Callable[..., Text]
+    problem: Callable[[Run, Stage, Gaps], Text]
+
+
+OF_CAUSE = {
+    LAUNCHES: Cause(
+        LAUNCH_BOUND,
+        lambda **values: Text(
+            "The GPU waits for launches for {part} of the time {where}", **values
+        ),
+        _launch_problem,
+    ),
+    HOST: Cause(
+        HOST_BOUND,
+        lambda **values: Text(
+            "The GPU waits for the host for {part} of the time {where}", **values
+        ),
+        _host_problem,
+    ),
+    SYNCHRONISATION: Cause(
+        SYNC_STALLS,
+        lambda **values: Text(
+            "The GPU waits after synchronisations for {part} of the time {where}", **values
+        ),
+        _sync_problem,
+    ),
+}
+"""What explains idle time of a cause; the GPU's own time between queued work has no rule."""
+ALLOCATIONS = Cause(
+    ALLOCATION_STALLS,
+    lambda **values: Text("The GPU waits for allocations for {part} of the time {where}", **values),
+    _host_problem,
+)
+"""What explains that of the host where it spends most of it in calls that allocate."""
 
 
 def _behind(stage: Stage) -> Text | str:
@@ -527,7 +401,7 @@ def _all_causes(stage: Stage, gaps: Gaps) -> Text | str:
     total, here = number(stage.idle_share.value), number(gaps.idle.share_of(stage.wall).value)
     if not total - here >= threshold("small_gain"):
         return ""
-    where: Value = Text("the capture") if stage.is_capture else _name(stage)
+    where: Value = Text("the capture") if stage.is_capture else stage.link
     return Text(
         " Other causes bring the idle share of {where} to {share}.",
         where=where,
@@ -705,20 +579,20 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
             title=Text(
                 "The GPU is idle for {part} of the time {where}",
                 part=stage.idle_share,
-                where=where(stage),
+                where=stage.where,
             ),
             headline=Text(
                 "The GPU is idle for {lost} of {wall} {where}",
                 lost=stage.idle,
                 wall=stage.wall,
-                where=where(stage),
+                where=stage.where,
             ),
             verdict=Text(
                 "The GPU is idle for {lost} of {wall} {where} ({part}{each}).{causes} Without the "
                 "gaps the program would save at most {gain} of its wall time. {tracing}",
                 lost=stage.idle,
                 wall=stage.wall,
-                where=where(stage),
+                where=stage.where,
                 part=stage.idle_share,
                 each=each,
                 causes=causes,

@@ -16,12 +16,13 @@ from nsight_prof.reports.findings.program import (
     fusion,
     host_work,
     idle,
+    idle_rules,
     launches,
     overview,
 )
 
 RULES = (
-    *idle.RULES,
+    *idle_rules.RULES,
     *host_work.RULES,
     launches.SMALL_KERNELS,
     fusion.ELEMENTWISE_CHAIN,
@@ -44,7 +45,7 @@ def program_findings(run: Run) -> list[Finding]:
     found += clock.clock_findings(run)
     if frame is None:
         return found
-    launch_bound = {f.stage for f in waits if f.rule == idle.LAUNCH_BOUND.key}
+    launch_bound = {f.stage for f in waits if f.rule == idle_rules.LAUNCH_BOUND.key}
     found += launches.small_kernels(run, frame, launch_bound)
     found += fusion.elementwise_chains(run, frame)
     return [*found, *collectives.collectives(run, frame)]

@@ -1,0 +1,166 @@
+"""The rules about idle time of the GPU, by what the host did meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nsight_prof.reports.findings.program.rule import Rule, Threshold
+from nsight_prof.reports.page import Text
+
+STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))
+
+LAUNCH_BOUND = Rule(
+    key="launch_bound",
+    question="Does the GPU wait for the host to launch the next kernel?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "share": STAGE_SHARE,
+        "gaps": Threshold(
+            5,
+            Text(
+                "prof: fewer gaps are where a stage starts or ends rather than a host that cannot "
+                "keep up"
+            ),
+            "count",
+        ),
+        "graph_gap": Threshold(
+            1000,
+            Text(
+                "prof: gap between two kernels of a CUDA graph, 0.6 to 1.3 us in recorded runs of "
+                "an H200"
+            ),
+            "ns",
+        ),
+        "waits": Threshold(
+            20, Text("prof: waits for the GPU from which on they are those of a loop"), "count"
+        ),
+        "launches": Threshold(
+            500,
+            Text("prof: launches per wait above which a wait ends a long step of a model"),
+            "count",
+        ),
+    },
+    gain="idle time - gaps x (`graph_gap` + what nsys adds to a launch), at least 0 and at most "
+    "the idle time of the capture. What nsys adds: the mean launch call under nsys less the launch "
+    "that the roofline target measured without a profiler; 0 where none was measured. Per cent are "
+    "of the wall time under nsys.",
+    action=Text(
+        "Launch less often: capture the step in a CUDA graph (torch.cuda.graph, torch.compile with "
+        'mode="reduce-overhead"), fuse kernels, or give each launch more work (a larger batch).'
+    ),
+    advice=Text(
+        "start the GPU's work in larger portions (CUDA graphs, torch.compile), so that it need not "
+        "wait"
+    ),
+    disproof=Text(
+        "A CUDA graph of the same kernels takes as long, or the program's own timing without nsys "
+        "shows no such gaps."
+    ),
+)
+HOST_BOUND = Rule(
+    key="host_bound",
+    question="Does the GPU wait while the host does something else?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "share": STAGE_SHARE,
+        "long_gap": Threshold(
+            100_000,
+            Text(
+                "prof: longer gaps are not a matter of launch speed; eager frameworks need some "
+                "tens of us between two launches"
+            ),
+            "ns",
+        ),
+    },
+    gain="the idle time of these gaps, at most the idle time of the capture.",
+    action=Text(
+        "Move the host's work off the path: prepare the next step while the GPU computes this one "
+        "(another thread, a data loader with workers), cache it, or do it on the GPU."
+    ),
+    advice=Text("let the CPU prepare the next step while the GPU still computes this one"),
+    disproof=Text(
+        "With the host's work of a step left out (its results reused), the steps take as long."
+    ),
+)
+ALLOCATION_STALLS = replace(
+    HOST_BOUND,
+    key="allocation_stalls",
+    question="Does the GPU wait while the host allocates or frees its memory?",
+    thresholds={
+        **HOST_BOUND.thresholds,
+        "allocating": Threshold(
+            0.5, Text("prof: part of these gaps that the host spends in calls that allocate")
+        ),
+    },
+    action=Text(
+        "Allocate once, before the loop, and use the memory again (out= arguments, PyTorch's "
+        "caching allocator without empty_cache, cudaMallocAsync with a pool): cudaMalloc and "
+        "cudaFree wait for all work of the GPU."
+    ),
+    advice=Text("let it keep its memory instead of asking for it anew in each step"),
+    disproof=Text("With buffers that are allocated once before the loop the steps take as long."),
+)
+FIRST_USE = Rule(
+    key="first_use",
+    question="Does the GPU wait while kernels are loaded and graphs are made, which comes once?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "share": STAGE_SHARE,
+        "loading": Threshold(
+            0.5, Text("prof: part of these gaps that the host spends in calls of first use")
+        ),
+    },
+    action=Text(
+        "Run a few steps before the part that is measured, and keep graphs that were made: kernels "
+        "are loaded when they are first launched (CUDA_MODULE_LOADING=EAGER loads them all at the "
+        "start)."
+    ),
+    advice=Text(
+        "measure after a few steps of warm-up: what is loaded once costs a long run little"
+    ),
+    disproof=Text("The second time the same steps run they have the same gaps."),
+)
+SYNC_STALLS = Rule(
+    key="sync_stalls",
+    question="Does the GPU run dry because the host waits for it?",
+    requires="a trace with CUDA calls",
+    thresholds={"share": STAGE_SHARE},
+    gain="as of `launch_bound`.",
+    action=Text(
+        "Take synchronisations out of the loop (.item(), .cpu(), print of a tensor, "
+        "torch.cuda.synchronize, blocking copies): keep results on the GPU, and read them once at "
+        "the end or a step later from pinned memory."
+    ),
+    advice=Text("let the CPU run ahead of the GPU instead of waiting for each result"),
+    disproof=Text(
+        "Without these synchronisations (wrong results may do for a test) the steps take as long."
+    ),
+)
+IDLE = Rule(
+    key="idle",
+    question="Is the GPU idle, where the trace does not tell why?",
+    requires="a trace",
+    thresholds={"share": Threshold(0.1, Text("prof: idle share of a stage worth a finding"))},
+    gain="the idle time, at most that of the capture.",
+    action=Text(
+        "Launch less often: CUDA graphs, fused or larger kernels (torch.compile), no "
+        "synchronisation or copy to the host inside the loop."
+    ),
+    advice=LAUNCH_BOUND.advice,
+    disproof=Text("The program's own timing without nsys shows no such gaps."),
+)
+IDLE_OUTSIDE = Rule(
+    key="idle_outside",
+    question="Is the GPU idle outside of the stages?",
+    requires="a trace with stages",
+    action=Text(
+        "Capture only what matters (`capture:` in the recipe), or move what repeats out of the "
+        "loop."
+    ),
+    advice=Text("measure only the part that matters, or do once what is now done again and again"),
+    disproof=Text(
+        "It happens once: a run of twice as many steps has the same idle time outside of its "
+        "stages."
+    ),
+)
+RULES = (LAUNCH_BOUND, HOST_BOUND, ALLOCATION_STALLS, FIRST_USE, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
