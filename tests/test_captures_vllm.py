@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.reports.render.report import SUMMARY, file_in
+from nsight_prof.reports.page.catalogue import file_in
+from nsight_prof.reports.render.report import SUMMARY
 
 pytestmark = pytest.mark.xdist_group("captures")
 

@@ -16,6 +16,11 @@ NAMES = {"en": "English", "ko": "한국어", "zh": "中文"}
 LANGUAGES = tuple(NAMES)
 
 
+def file_in(name: str, language: str) -> str:
+    """Return the name of a page in a language: "report.md" is "report.ko.md" in Korean."""
+    return name if language == ENGLISH else f"{name.removesuffix('.md')}.{language}.md"
+
+
 @cache
 def catalogue(language: str) -> Mapping[str, str]:
     """Return message id -> translation; empty for English. Fuzzy and empty ones are left out.

@@ -19,7 +19,7 @@ from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 REPORT, DETAILS = "report.md", "details.md"
 Render = Callable[[str, Mapping[str, Any]], str]
 _PLACE = re.compile(r'<a id="([^"]+)"></a>')
-_LINK = re.compile(r"\]\((?:report\.md)?#([^)\s]+)\)")
+_LINK = re.compile(r"\]\((?:report(?:\.\w+)?\.md)?#([^)\s]+)\)")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ sees the old report or the new one.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.page import Section, Text
-from nsight_prof.reports.page.catalogue import ENGLISH, NAMES
+from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import slug
@@ -158,7 +157,7 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         write = partial(render_template, style=style, language=language)
         pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
         summaries = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
-        markdown |= _in_language(linked_pages({**pages.markdown, **summaries}), language)
+        markdown |= linked_pages(_in_language({**pages.markdown, **summaries}, language))
         texts |= _in_language({**pages.html, **summaries}, language)
     files = {
         **markdown,
@@ -254,21 +253,9 @@ def _languages(style: Style) -> list[str]:
     return list(dict.fromkeys((ENGLISH, *style.languages)))
 
 
-def file_in(name: str, language: str) -> str:
-    """Return the name of a page in a language: "report.md" is "report.ko.md" in Korean."""
-    return name if language == ENGLISH else f"{name.removesuffix('.md')}.{language}.md"
-
-
 def _in_language(pages: Mapping[str, str], language: str) -> dict[str, str]:
-    """Return pages under their names in a language, with links to pages in that language."""
-    if language == ENGLISH:
-        return dict(pages)
-    # Links to a language of its own ("report.zh.md") have a second dot.
-    page = re.compile(r"(?<=\]\()((?:\.\./)?[^).\s#]+\.md)")
-    return {
-        file_in(name, language): page.sub(lambda found: file_in(found[1], language), text)
-        for name, text in pages.items()
-    }
+    """Return pages under their names in a language."""
+    return {file_in(name, language): text for name, text in pages.items()}
 
 
 def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
@@ -276,8 +263,7 @@ def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
     others = (
         name_of_language for name_of_language in _languages(style) if name_of_language != language
     )
-    # "./": `_named` leaves this link alone.
-    return [(NAMES[o], f"./{name}" if o == ENGLISH else file_in(name, o)) for o in others]
+    return [(NAMES[o], file_in(name, o)) for o in others]
 
 
 def _summary(template: str, view: SummaryView | BenchSummary, language: str, style: Style) -> str:

@@ -27,7 +27,7 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.whole_file import whole_file
 from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim, formats
-from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.writer import InMarkdown, Writer, punctuated
 from nsight_prof.reports.profile import links
 from nsight_prof.reports.profile.caveats import label
@@ -154,6 +154,7 @@ def _environment(
     unmarked = Writer(language)
     environment.filters["translated"] = partial(_translated, unmarked)
     environment.filters["plain"] = unmarked.value
+    environment.filters["page"] = partial(_page, language)
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(unmarked, value))
     write = Writer(language, InMarkdown())
     bound: dict[str, Callable[..., Any]] = {
@@ -177,6 +178,11 @@ def _words(write: Writer, value: Any) -> Any:
 def _translated(write: Writer, word: str) -> str:
     """Return a word of a fixed set ("medium", "DRAM bandwidth") in the language of the page."""
     return write.word(word)
+
+
+def _page(language: str, name: str) -> formats.Markdown:
+    """Return the name of a file of the report ("report.md") in the language of the page."""
+    return formats.Markdown(file_in(name, language))
 
 
 def _link(write: Writer, content: Any, target: str) -> formats.Markdown:
@@ -221,6 +227,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "sentence": _sentence,
     "sentences": _sentences,
     "plain": str,
+    "page": _page,
 }
 """What templates may send a value through."""
 
