@@ -219,9 +219,9 @@ def _caveats(
     for row in ranks:
         if row.problem:
             yield Text(
-                "Rank {rank} ({file}) has no numbers: {problem}",
+                "Rank {rank}{file} has no numbers: {problem}",
                 rank=row.rank,
-                file=Name(row.file),
+                file=Text(" ({file})", file=Name(row.file)) if row.file else "",
                 problem=Verbatim(row.problem),
             )
     yield from (Text("{assumption}", assumption=Verbatim(a)) for a in manifest.assumptions)
@@ -286,10 +286,11 @@ def _findings(view: JobView) -> Iterator[Finding]:
     yield Finding(
         "gpu_time",
         Text(
-            "{n} ranks gave work to {gpus} GPUs{hosts}: {time} in kernels over all GPUs, {range} "
+            "{ranks} ranks gave work to {n} GPU{hosts}: {time} in kernels, {range} of each rank.",
+            "{ranks} ranks gave work to {n} GPUs{hosts}: {time} in kernels over all GPUs, {range} "
             "on each.",
-            n=len({row.rank for row in timed}),
-            gpus=gpus,
+            ranks=len({row.rank for row in timed}),
+            n=gpus,
             hosts=Text(" on {hosts} hosts", hosts=hosts) if hosts > 1 else "",
             time=Number(sum(row.kernel_ns or 0.0 for row in timed), "ns"),
             range=_range(timed, "kernel_ns", "ns"),

@@ -36,17 +36,19 @@ METHOD = (
     Text(
         "MFU is these FLOPs over the time of the stage and the roof of the Tensor Cores; MBU the "
         "weights and KV cache over its time and the bandwidth of DRAM. The time includes what the "
-        "GPU was idle."
+        "GPU was idle; MFU while busy leaves that out: where it is much higher, the GPU waits for "
+        "work, and faster kernels would change little."
     ),
 )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage needs, and the time that it took in the trace."""
+    """What a stage needs, and the time that it took in the trace; the GPU was `busy` for a part."""
 
     row: Row
     time: Number
+    busy: Number
     roofs: Peaks
 
     @property
@@ -66,17 +68,23 @@ class Stage:
     @property
     def mfu(self) -> Number:
         """FLOPs over time and roof, 0 to 1."""
-        return self._used(self.number("flops", "FLOP"), self.roofs.compute)
+        return self._used(self.number("flops", "FLOP"), self.roofs.compute, self.time)
+
+    @property
+    def mfu_busy(self) -> Number:
+        """FLOPs over the time in which the GPU works and roof, 0 to 1."""
+        return self._used(self.number("flops", "FLOP"), self.roofs.compute, self.busy)
 
     @property
     def mbu(self) -> Number:
         """Bytes over time and roof, 0 to 1."""
-        return self._used(self.read, self.roofs.memory)
+        return self._used(self.read, self.roofs.memory, self.time)
 
-    def _used(self, work: Number, roof: Peak | None) -> Number:
-        if roof is None or self.time.value is None:
+    @staticmethod
+    def _used(work: Number, roof: Peak | None, time: Number) -> Number:
+        if roof is None or time.value is None:
             return Number(None, "fraction")
-        attainable = Number(roof.value * self.time.value * 1e-9, work.unit, self.time.refs)
+        attainable = Number(roof.value * time.value * 1e-9, work.unit, time.refs)
         return work.share_of(attainable)
 
 
@@ -86,11 +94,20 @@ def section(run: Run) -> Section | None:
     source = next((step for step in STEPS if any(row["source"] == step for row in rows)), None)
     if source is None:
         return None
-    times = {text(row["stage"]): known(row["wall_ns"]) for row in stage_rows(run)}
+    in_trace = {text(row["stage"]): row for row in stage_rows(run)}
     of_source = [row for row in rows if row["source"] == source]
     roofs = peaks(run, DTYPES.get(text(of_source[0]["dtype"]), ""))
     stages = [
-        Stage(row, Number(times.get(name), "ns", (Ref("stages", name, "wall_ns"),)), roofs)
+        Stage(
+            row,
+            *(
+                Number(
+                    known(in_trace.get(name, {}).get(column)), "ns", (Ref("stages", name, column),)
+                )
+                for column in ("wall_ns", "gpu_busy_ns")
+            ),
+            roofs,
+        )
         for row in of_source
         if (name := text(row["stage"])) and (row["flops"] or row["weight_bytes"])
     ]
@@ -142,6 +159,7 @@ def _table(run: Run, stages: list[Stage], roofs: Peaks) -> Table[Stage]:
             Column(Text("KV cache read"), lambda s: s.number("kv_bytes", "B")),
             Column(Text("Time"), lambda s: s.time),
             Column(Text("MFU"), lambda s: s.mfu),
+            Column(Text("MFU while busy"), lambda s: s.mfu_busy),
             Column(Text("MBU"), lambda s: s.mbu),
             Column(Text("Time without a profiler"), lambda s: Number(alone.get(s.name), "s")),
         ],
@@ -169,5 +187,6 @@ def _numbers(stage: Stage) -> Json:
         **counts,
         "time_ns": known(stage.time.value),
         "mfu": stage.mfu.value,
+        "mfu_busy": stage.mfu_busy.value,
         "mbu": stage.mbu.value,
     }

@@ -21,7 +21,7 @@ from nsight_prof.reports.page import (
     Verbatim,
 )
 
-KEY, TITLE = "telemetry", Text("The GPU beside the program")
+KEY, TITLE = "telemetry", Text("Power, clock and temperature of the GPU")
 INTRO = Text(
     "NVML was asked beside each step, also while the program loaded; power is a mean over about a "
     "second on recent GPUs."
@@ -77,7 +77,7 @@ def _throttling(rows: pd.DataFrame) -> Value:
 def _table(groups: Sequence[Group]) -> Table[Group]:
     return Table(
         KEY,
-        Text("What NVML told during each step"),
+        Text("Telemetry (NVML) of each step"),
         [
             Column(Text("Step"), lambda group: Verbatim(group[0])),
             Column(Text("GPU"), lambda group: Number(group[1], "count")),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
+from nsight_prof.reports.findings.program.idle_rules import IDLE
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
@@ -83,13 +84,15 @@ def comes_first(view: ReportView, first: Step, then: Step) -> bool:
     """Return whether a step gains what it says only after another one.
 
     Faster kernels save nothing where the GPU waits for the host, and a cause goes before its
-    symptom.
+    symptom. Idle time that the trace does not explain holds back only what saves less.
     """
     if first is then or first.findings[0].key not in OF_IDLE or not _meet(view, first, then):
         return False
     if then.findings[0].key in OF_IDLE:
         return then.rule in CAUSE_OF.get(first.rule, ())
     large = first.saves_ns >= ENOUGH * (view.run_time.whole_ns or math.inf)
+    if first.rule == IDLE.key and then.saves_ns > first.saves_ns:
+        return False
     return large and then.rule not in FEWER_LAUNCHES
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
 from nsight_prof.reports.findings.program.idle_rules import IDLE as IDLE_RULE
@@ -107,7 +106,7 @@ def _savings(view: ReportView, times: TimeParts) -> list[Text]:
     idle = times.gain_ns(IDLE) or 0.0
     values: dict[str, Value] = {
         "time": Number(code + idle, "ns", digits=3),
-        "gain": Number((code + idle) / total_ns, "fraction", digits=3),
+        "gain": Number((code + idle) / total_ns, "fraction"),
     }
     counted = view.profiled_share or 0.0
     if not counted and code + idle < SAID_FROM * total_ns:
@@ -133,9 +132,6 @@ def _savings(view: ReportView, times: TimeParts) -> list[Text]:
         )
     elif code + idle >= LARGE * total_ns:
         found.append(Text("In all up to {time} ({gain}) can be saved.", **values))
-    if 1 - counted >= threshold("unmeasured"):
-        uncounted = Number(view.run_time.of_whole(1 - counted), "fraction")
-        found.append(Text("We did not measure {part} of the run.", part=uncounted))
     return found
 
 

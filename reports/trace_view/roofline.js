@@ -70,9 +70,13 @@ const roofline = {
       `${one.label}: ${roofline.amount(one.at)} FLOP/B${one.reached === null ? "" : `, ${roofline.amount(100 * one.reached)} % of what the roofs allow there`}`),
     ...kernel.facts,
   ],
-  // Which texts are written: each that covers none of those before it. They have x, y and width.
-  free: (texts, height = 12) => texts.reduce((kept, one) => kept.some((other) =>
-    one.x < other.x + other.width && other.x < one.x + one.width && Math.abs(one.y - other.y) < height) ? kept : [...kept, one], []),
+  // Which texts are written, and where: each at the first of its `places` [x, y] where it covers none of those before it, nor
+  // any of `taken` ({x, y, width}, y below). One without a free place is left out, but for one that is `chosen`.
+  free: (texts, taken = [], height = 12) => texts.reduce((kept, one) => {
+    const covers = (x, y, others) => others.some((other) => x < other.x + other.width && other.x < x + one.width && Math.abs(y - other.y) < height);
+    const place = one.places.find(([x, y]) => !covers(x, y, kept) && !covers(x, y, taken.filter((other) => other.of !== one.of))) || one.chosen && one.places[0];
+    return place ? [...kept, { ...one, x: place[0], y: place[1] }] : kept;
+  }, []),
   // The point nearest to a place, within `reach` of the same measure; null for none.
   nearest: (spots, x, y, reach) => {
     let best = null, least = reach;
@@ -115,7 +119,7 @@ const drawRoofline = (host) => {
     height = Math.round(Math.min(Math.max(width * 0.6, 300), 520));
     frame = { left: width < 600 ? 44 : 58, top: 8, width: 0, height: height - 48 };
     frame.width = width - frame.left - 8;
-    const clip = `${host.id}-clip`, drawn = [], marks = [], names = [];
+    const clip = `${host.id}-clip`, drawn = [], marks = [], names = [], titles = [];
     for (const { at, value } of roofline.ticks(view.x)) {
       const x = atX(at);
       drawn.push(draw("line", { x1: x, x2: x, y1: frame.top, y2: frame.top + frame.height }));
@@ -139,9 +143,13 @@ const drawRoofline = (host) => {
       const look = { style: `fill:var(--${roof.colour});paint-order:stroke;stroke:var(--paper);stroke-width:3px` };
       if (roof.memory) {
         const turn = -Math.atan2(atY(0) - atY(1), atX(1) - atX(0)) * 180 / Math.PI;
-        const at = low + (high - low) * 0.06, x = atX(at), y = atY(y0 + at - x0) - 4;
+        const at = low + (high - low) * 0.06, x = atX(at), y = atY(y0 + at - x0) - 6;
         names.push(text(name, x, y, { transform: `rotate(${turn} ${x} ${y})`, ...look }));
-      } else names.push(text(name, atX(high) - 4, atY(y0) - 4, { "text-anchor": "end", ...look }));
+      } else {
+        const x = atX(high) - 4, y = atY(y0) - 7;
+        names.push(text(name, x, y, { "text-anchor": "end", ...look }));
+        titles.push({ x: x - 6 * name.length, y, width: 6 * name.length });
+      }
     }
     for (const { level, at, value } of roofline.ridges(data.roofs)) {
       if (asked.level && level !== asked.level) continue;
@@ -159,11 +167,15 @@ const drawRoofline = (host) => {
         points.push(shapes[point.level](xs[n], y, r, look));
         spots.push({ x: xs[n], y, r, kernel, point });
       });
-      numbers.push({ x: Math.max(...xs) + r + 3, y: y + 4, width: 7 * String(kernel.number).length, kernel, chosen });
+      const right = Math.max(...xs), left = Math.min(...xs), wide = 7 * String(kernel.number).length;
+      // Beside the outermost mark, else above or below it.
+      const places = [[right + r + 3, y + 4], [left - r - 3 - wide, y + 4], [right - wide / 2, y + r + 12], [right - wide / 2, y - r - 4]];
+      numbers.push({ places, width: wide, of: kernel.number, kernel, chosen });
     }
     // The chosen kernel says its number in any case, then those that take the most time.
     numbers.sort((one, other) => other.chosen - one.chosen || other.kernel.share - one.kernel.share);
-    for (const { x, y, kernel } of roofline.free(numbers))
+    const marked = spots.map(({ x, y, r, kernel }) => ({ x: x - r, y: y + 4, width: 2 * r, of: kernel.number }));
+    for (const { x, y, kernel } of roofline.free(numbers, [...marked, ...titles]))
       points.push(text(kernel.number, x, y, { "font-weight": "bold", style: "paint-order:stroke;stroke:var(--paper);stroke-width:3px" }));
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);

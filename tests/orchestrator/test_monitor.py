@@ -174,7 +174,7 @@ def test_samples_of_a_trace_stand_in_tables_report_and_timeline(root: Path, tmp_
     assert telemetry["trace_ns"].iloc[0] == -1
     assert launches["start_ns"].min() < telemetry["trace_ns"].iloc[1] < launches["start_ns"].max()
     page = (run / "report" / "report.md").read_text()
-    assert "The GPU beside the program" in page
+    assert "Power, clock and temperature of the GPU" in page
     assert "sw thermal slowdown" in (run / "report" / "details.md").read_text()
     assert main(["export", str(run), "-o", str(tmp_path / "timeline.json")]) == 0
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]

@@ -76,6 +76,9 @@ def test_faster_kernels_come_after_launches_that_the_gpu_waits_for(view: ReportV
     assert [step.first for step in plan.steps] == [(), (1,)]
     assert plan.steps[0].saves.value == 15e6
     adds_up(plan)
+    # Nobody knows that faster kernels wait, too, where the idle time has no known cause.
+    plan = make_plan(with_findings(view, slow, idle("idle", 15e6)))
+    assert [step.saves.value for step in plan.steps] == [25e6, 15e6]
     # What it waits for little does not hold back the kernels.
     plan = make_plan(with_findings(view, slow, idle("launch_bound", 5e6)))
     assert [step.saves.value for step in plan.steps] == [25e6, 5e6]

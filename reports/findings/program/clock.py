@@ -267,8 +267,8 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
 def _not_recorded(share: Number, gain: Number) -> Text:
     """Say to readers who do not know GPUs what the clock costs, where nobody knows why."""
     return Text(
-        "The GPU ran at {share} of its highest clock (mostly the power limit; not recorded): at "
-        "the highest its work would take up to {gain} less time.",
+        "The GPU ran at {share} of its highest clock; why was not recorded, most often it is the "
+        "power limit. At the highest its work would take up to {gain} less time.",
         share=share,
         gain=gain,
     )

@@ -89,12 +89,16 @@ def test_a_roof_of_memory_ends_where_it_meets_the_highest_pipe(data: Any) -> Non
 
 
 def test_a_point_is_found_near_the_pointer_and_numbers_do_not_cover_each_other(data: Any) -> None:
-    near, far, free = by_node(data, """
+    near, far, free, moved = by_node(data, """
       const spots = [{ x: 10, y: 10, r: 3 }, { x: 30, y: 10, r: 3 }];
-      const texts = [{ x: 0, y: 0, width: 9 }, { x: 5, y: 3, width: 9 }, { x: 20, y: 3, width: 9 }];
+      const texts = [[0, 0], [5, 3], [20, 3]].map((place) => ({ places: [place], width: 9 }));
+      const mark = { x: -2, y: 0, width: 4, of: 1 };
+      const label = (of) => ({ places: [[0, 0], [0, 30]], width: 9, of });
       return [roofline.nearest(spots, 26, 10, 6), roofline.nearest(spots, 99, 10, 6),
-        roofline.free(texts).map((text) => text.x)];
+        roofline.free(texts).map((text) => text.x),
+        [1, 2].map((of) => roofline.free([label(of)], [mark])[0].y)];
     """)  # fmt: skip
     assert near["x"] == 30
     assert far is None
     assert free == [0, 20]
+    assert moved == [0, 30]  # a number gives way to the marks of other kernels, not to its own
