@@ -159,9 +159,9 @@ def _table(run: Run, stages: list[Stage], roofs: Peaks) -> Table[Stage]:
             Column(Text("KV cache read"), lambda s: s.number("kv_bytes", "B")),
             Column(Text("Time"), lambda s: s.time),
             Column(Text("MFU"), lambda s: s.mfu),
-            Column(Text("MFU while busy"), lambda s: s.mfu_busy),
             Column(Text("MBU"), lambda s: s.mbu),
             Column(Text("Time without a profiler"), lambda s: Number(alone.get(s.name), "s")),
+            Column(Text("MFU while busy"), lambda s: s.mfu_busy),
         ],
         stages,
         note=Text(
