@@ -16,7 +16,9 @@ def told(section: Section) -> str:
     texts = [words(part) for part in section.blocks if isinstance(part, Text)]
     for finding in section.findings:
         texts += [words(finding.verdict), evidence(finding)]
-        texts += [words(text) for text in (finding.action, finding.disproof, finding.plain) if text]
+        texts += [
+            words(text) for text in (finding.action, finding.disproof, finding.lay_verdict) if text
+        ]
     return "\n".join(texts)
 
 

@@ -23,8 +23,8 @@ def stage_rows(run: Run) -> list[Row]:
     stages = per_gpu_stages(run)
     capture = stages[stages["stage"] == ALL]
     ranges = stages[stages["stage"] != ALL]
-    busy, whole = ranges["kernel_ns"].sum(), capture["kernel_ns"].sum()
-    if 0 < len(ranges) <= MOST_STAGES and busy >= LEAST_STAGES * whole:
+    busy, total = ranges["kernel_ns"].sum(), capture["kernel_ns"].sum()
+    if 0 < len(ranges) <= MOST_STAGES and busy >= LEAST_STAGES * total:
         return records(ranges)
     return records(capture)
 

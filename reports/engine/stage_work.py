@@ -95,19 +95,16 @@ def section(run: Run) -> Section | None:
     if source is None:
         return None
     in_trace = {text(row["stage"]): row for row in stage_rows(run)}
+
+    def traced(name: str, column: str) -> Number:
+        return Number(
+            known(in_trace.get(name, {}).get(column)), "ns", (Ref("stages", name, column),)
+        )
+
     of_source = [row for row in rows if row["source"] == source]
     roofs = peaks(run, DTYPES.get(text(of_source[0]["dtype"]), ""))
     stages = [
-        Stage(
-            row,
-            *(
-                Number(
-                    known(in_trace.get(name, {}).get(column)), "ns", (Ref("stages", name, column),)
-                )
-                for column in ("wall_ns", "gpu_busy_ns")
-            ),
-            roofs,
-        )
+        Stage(row, traced(name, "wall_ns"), traced(name, "gpu_busy_ns"), roofs)
         for row in of_source
         if (name := text(row["stage"])) and (row["flops"] or row["weight_bytes"])
     ]

@@ -34,7 +34,7 @@ class Finding(page.Finding):
 
     `verdict` is the sentence of the report, `headline` a short one for the terminal, `title` the
     line of a table. `rule` is the key of the rule behind it (docs/rules.md), `key` the kind of the
-    finding, `plain` the action for readers who do not know GPUs.
+    finding, `advice` the action for readers who do not know GPUs.
 
     Attributes:
         share: part of the GPU time that it is about.
@@ -55,6 +55,7 @@ class Finding(page.Finding):
     key: str = ""
     title: Text = Text("")
     headline: Text = Text("")
+    advice: Text | None = None
     kernel_ids: tuple[str, ...] = ()
     share: float = math.nan
     gain_kernel: float = math.nan

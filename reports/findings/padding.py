@@ -67,7 +67,7 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
         gain_ns=share * gain * total_ns,
         bound=text(row["bound_by"]),
         action=Text("Choose sizes that are multiples of the tile, or a tile that divides them."),
-        plain=ADVICE,
+        advice=ADVICE,
         confidence="medium",
         disproof=Text(
             "The same product with sizes that the tile divides takes as long, or counts as many "

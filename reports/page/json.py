@@ -61,7 +61,7 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "gain": value_json(finding.gain),
         "confidence": finding.confidence,
         "source": [name.name for name in finding.source],
-        "plain": _WRITE.text(finding.plain) if finding.plain else "",
+        "plain": _WRITE.text(finding.lay_verdict) if finding.lay_verdict else "",
     }  # fmt: skip
 
 

@@ -115,11 +115,11 @@ class Evidence:
 class OpenQuestion:
     """What the measurements do not tell, with the reason.
 
-    `plain` is the same for readers who do not know GPUs; None where it is nothing to them.
+    `lay_text` is the same for readers who do not know GPUs; None where it is nothing to them.
     """
 
     text: Text
-    plain: Text | None = None
+    lay_text: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Finding:
         gain: what the action saves: a time, or a part of the run (unit "fraction").
         confidence: how sure it is; "" where that is not graded.
         source: the cases or kernels whose numbers the verdict tells.
-        plain: the verdict for readers who do not know GPUs, where it takes other words.
+        lay_verdict: the verdict for readers who do not know GPUs, where it takes other words.
         technical: it is nothing to these readers.
     """
 
@@ -147,7 +147,7 @@ class Finding:
     gain: Number | None = None
     confidence: Confidence = ""
     source: tuple[Name, ...] = ()
-    plain: Text | None = None
+    lay_verdict: Text | None = None
     technical: bool = False
 
 

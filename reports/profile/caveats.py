@@ -33,7 +33,7 @@ def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Ca
     if len(found) <= MOST:
         return tuple(found)
     rest = tuple(caveat.text for caveat in found[MOST - 1 :])
-    return (*found[: MOST - 1], Caveat(Text("Of less weight:"), (), parts=rest))
+    return (*found[: MOST - 1], Caveat(Text("Of less weight:"), (), points=rest))
 
 
 def selection_notes(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nsight_prof.reports.analysis.models import GpuTime as GpuTime
@@ -204,14 +204,14 @@ class CounterFileRow:
 class Caveat:
     """Something the reader must know: a sentence or two, and what it concerns.
 
-    `plain` is the same for a reader who does not tune kernels; empty where it is nothing to them.
-    `parts` are the points of a caveat that lists several.
+    `lay_text` ("plain" in metrics.json) is the same for a reader who does not tune kernels; empty
+    where it is nothing to them. `points` ("parts" there) are those of a caveat that lists several.
     """
 
     text: Text | str
     concerns: tuple[str, ...]
-    plain: Text | str = ""
-    parts: tuple[Text | str, ...] = ()
+    lay_text: Text | str = field(default="", metadata={"key": "plain"})
+    points: tuple[Text | str, ...] = field(default=(), metadata={"key": "parts"})
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,8 @@ def _serve(parents: Connection, connection: Connection) -> None:
             except (EOFError, OSError):
                 return
             for picture in pictures:
-                told = ForkingPickler.dumps(_drawn_or_error(picture, style))
-                sender.submit(connection.send_bytes, told)
+                drawn = ForkingPickler.dumps(_drawn_or_error(picture, style))
+                sender.submit(connection.send_bytes, drawn)
 
 
 def _drawn_or_error(picture: Picture, style: Style) -> Drawn | Exception:

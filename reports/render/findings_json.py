@@ -29,7 +29,7 @@ def _finding(finding: Finding, links: Links) -> dict[str, Json]:
         "title": _text(finding.title),
         "sentence": _text(finding.verdict),
         "action": _text(finding.action),
-        "advice": _text(finding.plain),
+        "advice": _text(finding.advice),
         "bound_label": LABELS.get(finding.bound, ""),
         "kernels": list(links.numbers_of(finding)),
         "share": known(finding.share),

@@ -125,9 +125,9 @@ def _dump(kind: str, view: dict[str, Any] | SweepView | JobView, extra: dict[str
     return json_text(head | data | extra)
 
 
-def _data(view: Any, *unsaid: str) -> dict[str, Any]:
-    """Return the fields of a view except some; sentences in English."""
-    return {f.name: _as_json(getattr(view, f.name)) for f in _fields(view) if f.name not in unsaid}
+def _data(view: Any) -> dict[str, Any]:
+    """Return the fields of a view; sentences in English."""
+    return {_key(f): _as_json(getattr(view, f.name)) for f in _fields(view)}
 
 
 def _as_json(value: Any) -> Any:
@@ -231,6 +231,11 @@ def _head(kind: str) -> dict[str, Any]:
     return {"schema_version": {"const": SCHEMA_VERSION}, "kind": {"const": kind}}
 
 
+def _key(field: dataclasses.Field[Any]) -> str:
+    """Return the key of a field; where it has been renamed, the one that it had before."""
+    return str(field.metadata.get("key", field.name))
+
+
 def _fields(model: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(model)
 
@@ -238,7 +243,7 @@ def _fields(model: Any) -> tuple[dataclasses.Field[Any], ...]:
 def _define(model: type, definitions: dict[str, Any]) -> None:
     definitions[model.__name__] = {}
     hints = typing.get_type_hints(model)
-    properties = {f.name: _described(hints[f.name], definitions) for f in _fields(model)}
+    properties = {_key(f): _described(hints[f.name], definitions) for f in _fields(model)}
     definitions[model.__name__] = {
         "description": " ".join((model.__doc__ or "").split()),
         "type": "object",

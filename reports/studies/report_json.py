@@ -27,7 +27,7 @@ def report_json(report: BenchReport) -> dict[str, Json]:
             for fact in report.overview
         ],
         "caveats": [
-            {"text": _text(caveat.text), "plain": _text(caveat.plain or "")}
+            {"text": _text(caveat.text), "plain": _text(caveat.lay_text or "")}
             for caveat in report.caveats
         ],
         "sections": [section_json(section) for section in report.sections],

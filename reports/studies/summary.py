@@ -37,7 +37,7 @@ def bench_summary(view: BenchReport) -> BenchSummary:
     if not found:
         found = [finding.verdict for finding in leading(view.sections, 1 + LEARNED)]
     rows = tuple(fact for section in view.sections for fact in section.facts)[:ROWS]
-    reservations = [caveat.plain for caveat in view.caveats if caveat.plain][:RESERVATIONS]
+    reservations = [caveat.lay_text for caveat in view.caveats if caveat.lay_text][:RESERVATIONS]
     cells = (value for fact in rows for value in (fact.label, fact.value))
     words = map(Writer().value, (*found, *reservations, *cells))
     nothing = Text("This run holds nothing that answers the question.")
@@ -61,6 +61,6 @@ def _distinct(sections: tuple[Section, ...]) -> list[Text]:
     ]
     found: dict[str, Text] = {}
     for finding in leading(tuple(general), ANSWERS + LEARNED):
-        text = finding.plain or finding.verdict
+        text = finding.lay_verdict or finding.verdict
         found.setdefault(text.message, text)
     return list(found.values())

@@ -48,8 +48,8 @@ def near_limits(view: ReportView) -> tuple[Text, ...]:
     """Return what to do where all that is large runs near its limit already."""
     groups: dict[Text, list[Finding]] = defaultdict(list)
     for finding in view.findings:
-        if finding.plain and is_near(view, finding):
-            groups[finding.plain].append(finding)
+        if finding.advice and is_near(view, finding):
+            groups[finding.advice].append(finding)
     return tuple(
         Text("{what}: {advice}", what=subjects(view, found), advice=advice)
         for advice, found in groups.items()
@@ -58,7 +58,7 @@ def near_limits(view: ReportView) -> tuple[Text, ...]:
 
 def choices(view: ReportView) -> tuple[Text, ...]:
     """Return what is no repair but the owner's choice: a higher clock, a smaller number format."""
-    low_clock = (f.plain for f in view.findings if f.rule == "throttling" and not gain_ns(view, f))
+    low_clock = (f.advice for f in view.findings if f.rule == "throttling" and not gain_ns(view, f))
     return (*filter(None, low_clock), *_smaller_format(view))
 
 
@@ -95,7 +95,7 @@ def remedy(view: ReportView, step: Step) -> Text:
     short = ACTIONS.get(lead.rule)
     if lead.key == "kernel" or short is None:
         what = subjects(view, step.findings) if lead.key == "kernel" else problem(lead)
-        return Text("{what}: {advice}", what=what, advice=lead.plain or Text(""))
+        return Text("{what}: {advice}", what=what, advice=lead.advice or Text(""))
     return _in_stages(short, stages)
 
 

@@ -63,8 +63,8 @@ def savings(view: ReportView) -> Savings:
     """
     groups: dict[Text, list[Finding]] = defaultdict(list)
     for finding in view.findings:
-        if finding.rank is not None and finding.plain and gain_ns(view, finding):
-            groups[finding.plain].append(finding)
+        if finding.rank is not None and finding.advice and gain_ns(view, finding):
+            groups[finding.advice].append(finding)
     ranked = sorted(groups.values(), key=lambda found: -sum(gain_ns(view, f) for f in found))
     pool = _Pool(view)
     steps = [Step(tuple(found), sum(map(pool.take, found))) for found in ranked]

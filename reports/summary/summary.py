@@ -65,7 +65,7 @@ def _answer(view: ReportView, times: TimeParts) -> tuple[Text, ...]:
     """Say on what the run spends its time, and what could be saved in all."""
     time = view.run_time
     if not time.whole_ns or not view.kernels:
-        open_questions = [question.plain or question.text for question in view.abstained]
+        open_questions = [question.lay_text or question.text for question in view.abstained]
         return (*open_questions, Text("This run holds nothing that answers the question."))[:1]
     found = []
     if time.basis == GPU:
@@ -139,7 +139,7 @@ def _learned(sections: tuple[Section, ...]) -> tuple[tuple[Text, ...], tuple[Tex
     """Return what sections say to do, as a larger batch, and what else they found."""
     found = [f for section in sections for f in section.findings if not f.technical]
     advice = tuple(f.action for f in found if f.action)
-    return advice[:HINTS], tuple(f.plain or f.verdict for f in found if not f.action)
+    return advice[:HINTS], tuple(f.lay_verdict or f.verdict for f in found if not f.action)
 
 
 def _gpus(view: ReportView) -> tuple[SummaryGpu, ...]:
@@ -179,7 +179,7 @@ def _machine(time: RunTime) -> Text:
 
 def _reservations(view: ReportView, times: TimeParts) -> tuple[Text | str, ...]:
     """Return what weakens the answer: what is open, failed steps, doubtful counters."""
-    asked = (question.plain for question in view.abstained)
+    asked = (question.lay_text for question in view.abstained)
     found: list[Text | str] = []
     found += [simple for simple in asked if simple is not None][:1]
     idle = next((row.share or 0.0 for row in times.rows if row.kind == IDLE), 0.0)
@@ -190,7 +190,7 @@ def _reservations(view: ReportView, times: TimeParts) -> tuple[Text | str, ...]:
                 "shorter."
             )
         )
-    found += [caveat.plain for caveat in view.caveats if caveat.plain]
+    found += [caveat.lay_text for caveat in view.caveats if caveat.lay_text]
     return tuple(found[:RESERVATIONS])
 
 

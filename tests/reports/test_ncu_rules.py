@@ -65,7 +65,7 @@ def view_of(run: Run) -> RulesView:
 
 
 def sentences(view: RulesView) -> list[str]:
-    return [text for row in view.rows for text in (row.ours, row.why) if text]
+    return [text for row in view.rows for text in (row.answer, row.reason) if text]
 
 
 def topic(key: str) -> Topic:
@@ -104,11 +104,11 @@ def check(view: RulesView) -> None:
     assert view.rows
     # What bounds a kernel is told as ncu's own rule has it, but for matrix products that fill the
     # Tensor Cores and what feeds them, and for shares of a measured roof on the other side of 60 %.
-    disputed = [row.why for row in view.rows if "SOLBottleneck" in row.rules and row.why]
+    disputed = [row.reason for row in view.rows if "SOLBottleneck" in row.rules and row.reason]
     named = ("read their operands", "the threshold of 60.0 % lies between")
     assert [why for why in disputed if not any(words in why for words in named)] == []
     assert {row.verdict for row in view.rows} <= {"agrees", "differs", "contradicts"}
-    assert [row for row in view.rows if row.verdict != "agrees" and not row.why] == []
+    assert [row for row in view.rows if row.verdict != "agrees" and not row.reason] == []
     assert [text for text in sentences(view) if len(text.split()) > WORDS] == []
     assert all(row.speedup is None or 0 <= row.speedup <= 1 for row in view.rows)
     counted = {
@@ -126,8 +126,8 @@ def test_a_small_grid_is_seen_by_both(root: Path, imported: Any) -> None:
     # By hand: 64 blocks, 108 SMs of an A100.
     assert small.speedup == pytest.approx(44 / 108)
     assert (small.speedup_of, small.verdict) == ("global", "agrees")
-    assert "64 blocks on 108 SMs" in small.ours
-    assert rows["What limits occupancy"].ours.startswith("registers")
+    assert "64 blocks on 108 SMs" in small.answer
+    assert rows["What limits occupancy"].answer.startswith("registers")
     # Three results of one rule (SMs, their quarters, L1) are one matter.
     assert rows["SMs work unequally long"].rules == ("WorkloadImbalance",)
 

@@ -19,14 +19,14 @@ WHOLE = 100e6
 
 def idle(rule: str, gain_ns: float, stage: str = "") -> Finding:
     return Finding(
-        key="idle", rule=rule, plain=Text(rule), rank=1, gain_ns=gain_ns, gain_of="wall time",
+        key="idle", rule=rule, advice=Text(rule), rank=1, gain_ns=gain_ns, gain_of="wall time",
         stage=stage, verdict=Text("it waits"),
     )  # fmt: skip
 
 
 def kernel(row: KernelRow, rule: str, gain_ns: float) -> Finding:
     return Finding(
-        key="kernel", rule=rule, plain=Text(rule), rank=2, gain_ns=gain_ns, verdict=Text("it is"),
+        key="kernel", rule=rule, advice=Text(rule), rank=2, gain_ns=gain_ns, verdict=Text("it is"),
         kernel_ids=(row.kernel_id,), confidence="medium",
     )  # fmt: skip
 

@@ -142,9 +142,9 @@ def test_what_two_findings_say_of_one_kernel_counts_once(view: ReportView) -> No
         kernel_ids=(kernel.kernel_id,),
         gain_ns=0.4 * (kernel.total_ns or 0.0),
         gain_of="GPU time",
-        plain=Text("a"),
+        advice=Text("a"),
     )
-    both = (one, replace(one, rank=2, plain=Text("b"), gain_ns=0.5 * (kernel.total_ns or 0.0)))
+    both = (one, replace(one, rank=2, advice=Text("b"), gain_ns=0.5 * (kernel.total_ns or 0.0)))
     bare = replace(view, kernels=(replace(kernel, gain_ns=None, bound_cause="tail"),))
     saved = savings(replace(bare, findings=both))
     assert saved.kernels[kernel.number] == pytest.approx(

@@ -261,7 +261,7 @@ def test_caveats_are_few_and_name_kernels_by_number(run: Run) -> None:
         columns=list(tables.empty("gaps").columns),
     )  # fmt: skip
     view = report_view(write(run, "gaps", gaps))
-    found, rest = caveat_texts(view), view.caveats[-1].parts
+    found, rest = caveat_texts(view), view.caveats[-1].points
     assert len(found) == 8
     assert any("L2 hits of kernels 1 to 4" in text for text in found)
     assert found[-1] == "Of less weight:"

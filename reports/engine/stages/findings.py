@@ -56,7 +56,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
             *_of_sheet(stages.roofs.read_sheet, floor, kind.read_rate, BYTES),
         ),
         disproof=Text("The floor reads every weight once and no activation."),
-        plain=Text(
+        lay_verdict=Text(
             "Generating a token for each of {n} requests takes {time}; reading the model from "
             "memory once takes {floor} of that.",
             n=size,
@@ -105,7 +105,7 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
             idle=_idle(kind),
         ),
         (*evidence, *_of_sheet(stages.roofs.compute_sheet, floor, kind.flop_rate, FLOPS)),
-        plain=Text(
+        lay_verdict=Text(
             "Reading {n} prompt tokens takes {time}, {ratio} the least that this GPU needs.",
             n=tokens,
             time=time,

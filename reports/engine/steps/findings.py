@@ -69,7 +69,7 @@ def _keeps_up(kind: KindTime) -> Finding:
             Evidence(Text("mean gap between queued kernels:"), Number(gap, "ns")),
             Text("the CPU schedules, samples and detokenizes while the GPU works"),
         ),
-        plain=Text(
+        lay_verdict=Text(
             "The CPU keeps up: in {kind} the GPU works {part} of the time.",
             kind=name,
             part=Number(1 - (share.value or 0.0), "fraction"),
@@ -110,7 +110,7 @@ def _host_limits(kind: KindTime, mode: str) -> Finding:
         verdict,
         tuple(_evidence(kind)),
         disproof=Text("Tracing slows the CPU down: without it the GPU waits less."),
-        plain=Text(
+        lay_verdict=Text(
             "In {kind} the GPU waits {part} of the time for the CPU ({activity}).",
             kind=values["kind"],
             part=share,

@@ -256,7 +256,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
         counted_ns=sum(j.gain * weight(j.row) for j in group),
         bound=lead.bound,
         action=action,
-        plain=advice,
+        advice=advice,
         confidence=confidence(group),
         disproof=lead.cause.rule.disproof if lead.cause else ROOFS[lead.bound].disproof,
     )

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class RuleRow:
     """What ncu's rules say of one matter for one kernel, and how prof's findings stand to it.
 
-    `rules` are the identifiers of ncu, "" for what prof alone says. `speedup` is the largest part
-    of the time that ncu estimates can be saved (0 to 1), of the whole kernel (`speedup_of` global)
-    or of one unit (local); None where it does not estimate; `gain` is what prof estimates of the
-    kernel's time for the same cause, never beyond the roof. `verdict` is agrees, differs or
-    contradicts; `ours` is what prof says and `why` the reason for a difference, "" for none.
+    `message` ("says" in metrics.json) is that of ncu, `rules` are the identifiers of ncu, "" for
+    what prof alone says. `speedup` is the largest part of the time that ncu estimates can be saved
+    (0 to 1), of the whole kernel (`speedup_of` global) or of one unit (local); None where it does
+    not estimate; `gain` is what prof estimates of the kernel's time for the same cause, never
+    beyond the roof. `verdict` is agrees, differs or contradicts; `answer` ("ours" there) is what
+    prof says and `reason` ("why") that of a difference, "" for none.
     """
 
     kernel: int
     about: str
     rules: tuple[str, ...]
-    says: str
+    message: str = field(metadata={"key": "says"})
     speedup: float | None
     speedup_of: str
     verdict: str
-    ours: str
-    why: str
+    answer: str = field(metadata={"key": "ours"})
+    reason: str = field(metadata={"key": "why"})
     gain: float | None = None
 
 

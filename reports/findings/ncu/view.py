@@ -92,12 +92,12 @@ def _rows(
             kernel=kernel,
             about=topic.about,
             rules=tuple(dict.fromkeys(text(row["rule"]) for _, row in results)),
-            says=short(text(first["message"])),
+            message=short(text(first["message"])),
             speedup=_fraction(number(largest["speedup_pct"])),
             speedup_of=text(largest["speedup_of"]),
             verdict=verdict.state,
-            ours=verdict.answer,
-            why=verdict.reason,
+            answer=verdict.answer,
+            reason=verdict.reason,
             gain=known(verdict.gain),
         )
 

@@ -470,7 +470,7 @@ def _finding(key: str, use: _Use) -> Finding:
         gain_program=number(high.share_of(gpu_time).value),
         gain_ns=number(high.value),
         action=backend.action,
-        plain=backend.advice,
+        advice=backend.advice,
         disproof=backend.disproof,
         confidence="low" if high.value is None or rough or backend.reads else "medium",
     )
@@ -641,7 +641,7 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
             gain_program=number(gain.value),
             gain_ns=number(saved.value),
             action=backend.action,
-            plain=backend.advice,
+            advice=backend.advice,
             disproof=backend.disproof,
             confidence="medium" if floor.value is None else "high",
         )

@@ -255,7 +255,7 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             *(row for step in steps[:NAMED] for row in _step_evidence(step)),
             *((measured(LOST, lost, LOST_BY),) if steps else ()),
         ),
-        **({} if reasons or steps else {"plain": _not_recorded(share, Number(gain, "fraction"))}),
+        **({} if reasons or steps else {"advice": _not_recorded(share, Number(gain, "fraction"))}),
         # A GPU under full load lowers its clock by itself: something to gain needs a reason, or
         # launches that were faster before.
         gain_program=gain_ns / kernel_time(run),

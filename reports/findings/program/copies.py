@@ -188,7 +188,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         COPIES.finding(
             title=title,
             action=action,
-            plain=advice,
+            advice=advice,
             verdict=Text(
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
                 "most of it {kind} ({calls}).{pageable} Behind kernels, or avoided, they would "
@@ -338,7 +338,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
             gain_program=number(share.value),
             gain_ns=number(time.value),
             action=action,
-            plain=advice,
+            advice=advice,
             confidence="medium" if 2 * avoidable > number(time.value) else "low",
         )
     ]

@@ -71,7 +71,7 @@ class Rule:
             "key": self.key,
             "headline": fields["title"],
             "action": self.action,
-            "plain": self.advice,
+            "advice": self.advice,
             "disproof": self.disproof,
         }
         return Finding(**{**defaults, **fields})

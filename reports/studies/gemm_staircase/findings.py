@@ -121,7 +121,7 @@ def _odd_sizes(measured: Measured) -> Finding | None:
         tuple(evidence),
         action=action,
         disproof=Text("Measured for one base size; a small product may lose less."),
-        plain=Text(
+        lay_verdict=Text(
             "A size ({sides}) that is no multiple of 8 can cost a matrix product {part} of its "
             "speed: round it up to the next multiple.",
             sides=[SIDES[size.side] for size in matter],
@@ -218,7 +218,7 @@ def _wave_edges(measured: Measured) -> Finding | None:
             "Times as measured: a fuller wave draws more power, so that at a lower clock the step "
             "is smaller than at a fixed one."
         ),
-        plain=for_everybody,
+        lay_verdict=for_everybody,
         technical=for_everybody is None,
     )
 
@@ -347,7 +347,7 @@ def _small_batches(measured: Measured) -> Finding | None:
             "Holds where the weights do not stay in L2 between calls. Attention, which grows with "
             "each sequence of a batch, is not measured here."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "The matrix product of {n} tokens takes only {part} longer than that of one: compute "
             "those of several requests together. Attention, which grows with each request, was not "
             "measured here.",

@@ -124,7 +124,7 @@ def _comparison(
         )
         if expanded
         else None,
-        plain=summary,
+        lay_verdict=summary,
         technical=summary is None,
     )
 

@@ -83,7 +83,7 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
         disproof=Text(
             "Attention grows with the batch, because each sequence has its own KV cache."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "Answer users together: a model's matrix products take {longer} for {n} at once than "
             "for one.",
             n=few.tokens,
@@ -207,7 +207,7 @@ def precision(found: Sequence[Point]) -> Finding | None:
         disproof=Text(
             "Quantizing the activations needs one more kernel, which is not in these times."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "Numbers of 8 bits instead of 16 make a model's matrix products {gain} as fast.",
             gain=large.gain,
         ),

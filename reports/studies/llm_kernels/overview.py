@@ -190,7 +190,7 @@ def decode_limit(found: Sequence[Point], model: str) -> Finding | None:
         disproof=Text(
             "Gaps between kernels are not in it: without CUDA graphs launches may limit."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "Generating text is limited by reading the model's weights while conversations are "
             "short, and by reading the stored conversation once they are long."
         )
@@ -221,7 +221,7 @@ def prefill_limit(found: Sequence[Point], model: str) -> Finding | None:
             "Compute fewer or cheaper FLOPs: fp8 linear layers{saving}, or a cached prefix.",
             saving=_fp8_saving(found, step),
         ),
-        plain=Text(
+        lay_verdict=Text(
             "Reading a long prompt takes matrix products most of the time, and they run at {share} "
             "of what the GPU can do: only smaller numbers (fp8) or less work help.",
             share=step.roof_share("linear"),

@@ -63,7 +63,7 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
         disproof=Text("From {tokens} on some of them gain nothing.", tokens=of_tokens(min(gone)))
         if gone
         else None,
-        plain=Text(
+        lay_verdict=Text(
             "Short steps wait for the CPU: recorded once and replayed (CUDA graphs), they are "
             "{gain} as fast.",
             gain=gain,
@@ -102,7 +102,7 @@ def fusion(found: Sequence[Point]) -> Finding | None:
         tuple(evidence),
         action=Text("Compile the functions between the matrix products, or use fused kernels."),
         disproof=Text("It is slower for {operations}.", operations=slower) if slower else None,
-        plain=Text(
+        lay_verdict=Text(
             "A compiler that merges steps (torch.compile) makes some of them up to {gain} as fast.",
             gain=_gain(gained[0]),
         ),

@@ -67,7 +67,7 @@ def _dram(measured: Measured) -> Finding | None:
             "Counters with over 5 % other DRAM bytes than the probe asked for, or a faster kernel, "
             "would disprove it."
         ),
-        plain=Text("This GPU reads its memory at {rate}{of}.", rate=rate, of=of)
+        lay_verdict=Text("This GPU reads its memory at {rate}{of}.", rate=rate, of=of)
         if read
         else Text("This GPU writes its memory at {rate}{of}.", rate=rate, of=of),
     )
@@ -104,7 +104,7 @@ def _tensor(measured: Measured) -> Finding | None:
             "The products are those of libraries, int8 of Triton where it is faster. A faster "
             "library or shape on the same data at the same clock would disprove it."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "It multiplies matrices ({dtype}) at up to {rate}{lasting}.",
             dtype=usual.dtype,
             rate=usual.number.at_digits(3),
@@ -231,7 +231,7 @@ def _steady(measured: Measured) -> Finding | None:
             "Compare runs at the same clock, and expect the steady roof from any job longer than a "
             "few seconds."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "When the load lasts, its fastest arithmetic slows down by up to {part}, because it "
             "reaches its power limit.",
             part=Number(-change, "fraction"),
@@ -275,7 +275,7 @@ def _mixing(measured: Measured) -> Finding | None:
             if roof is not None
         ),
         action=Text("Hold copy-like kernels (elementwise, transpose) against the copy roof."),
-        plain=Text(
+        lay_verdict=Text(
             "Programs that read and write at once get {part} less from its memory.", part=loss
         ),
     )
@@ -311,7 +311,7 @@ def _launch_shape(measured: Measured) -> Finding | None:
         action=Text(
             "Start tuning {roof} from {shape}.", roof=chosen.roof.name, shape=_shape(chosen.best)
         ),
-        plain=Text(
+        lay_verdict=Text(
             "How a program cuts its work into pieces matters: the poorest way that was tried is "
             "{part} slower than the best.",
             part=loss,
@@ -393,7 +393,7 @@ def _zeros(measured: Measured) -> Finding | None:
                 ],
             ),
         ),
-        plain=Text(
+        lay_verdict=Text(
             "Tests on empty data (zeros) show up to {part} more than real data get; all numbers "
             "here are of random data.",
             part=gain,
@@ -477,7 +477,7 @@ def _launches(measured: Measured) -> Finding | None:
         action=Text("Fuse kernels shorter than {time}, or launch them in a CUDA graph.",
                     time=host.number),
         disproof=Text("Holds for this host and driver; no counter of the GPU sees it."),
-        plain=Text(
+        lay_verdict=Text(
             "Each piece of work costs {time} to start: many small ones leave the GPU idle.",
             time=host.number,
         ),

@@ -158,7 +158,7 @@ def l2_finding(rows: Sequence[Row], l2_bytes: float) -> Finding | None:
             "Tile the work so that data used again stays below {fit}.", fit=Number(fit, "iB")
         ),
         disproof=Text("DRAM bytes, by counters, that do not rise beyond these footprints."),
-        plain=Text(
+        lay_verdict=Text(
             "Data that are used again come faster from its cache while they are at most {size}; at "
             "{large} {part} of that speed is lost.",
             size=Number(fit, "iB"),

@@ -70,7 +70,7 @@ def bound(found: Baseline) -> Finding | None:
             "Bytes and FLOPs are the least that the model needs, from its configuration; what the "
             "kernels really move is in the recipe vllm-kernels."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "Generating text is limited by {decode}; reading the prompt by {prefill}.",
             decode=LIMIT[kind],
             prefill=LIMIT[prefill_kind],

@@ -54,7 +54,7 @@ def scaling(found: Baseline) -> Finding | None:
             prompt=last.prompt,
             output=last.output,
         ),
-        plain=Text(
+        lay_verdict=Text(
             "{advice}: {n} at once give {gain} the tokens per second of {first}.",
             advice=advice, n=best.batch, gain=_gain(first, best), first=first.batch,
         ),
@@ -169,7 +169,7 @@ def doubled_prompt(found: Baseline) -> Finding | None:
         disproof=Text(
             "For one request at a time: where many wait, a longer prompt delays the others too."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "A prompt twice as long makes the wait for the first word {factor} as long from {n} "
             "tokens on, and hardly longer where it is short.",
             factor=Number(2 ** long[2], "x"),
@@ -236,7 +236,7 @@ def graphs(found: Baseline) -> Finding | None:
             "The gain is also that of torch.compile, which vLLM's eager mode (enforce_eager) does "
             "without."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "Starting the GPU's work from a recording (CUDA graphs) makes text generation {gain} "
             "as fast.",
             gain=gain,
@@ -265,7 +265,7 @@ def latency(found: Baseline) -> Finding | None:
             point.mode_text,
             Evidence(Text("95 % of them took at most"), point.number("e2e_p95_s").at_digits(3)),
         ),
-        plain=Text(
+        lay_verdict=Text(
             "One user alone waits {ttft} for the first word and then gets {rate}.",
             ttft=ttft,
             rate=point.derived(1 / (tpot.value or math.nan), TOKEN_RATE),

@@ -88,7 +88,7 @@ def _run_at(point: Point, behind: Point | None) -> Finding:
         ),
         (met,) if point.slo.limited else (),
         action=action,
-        plain=Text(
+        lay_verdict=Text(
             "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
             "first word, and half of them at most {tpot} for each further word or part of one.",
             load=point.load_text, users=users, ttft=ttft, tpot=tpot,
@@ -159,7 +159,7 @@ def scaling(found: LoadTest) -> Finding | None:
             prompt=first.prompt,
             output=first.output,
         ),
-        plain=Text(
+        lay_verdict=Text(
             "{n} users at once get {gain} the text per second of {first} alone, each at {part} of "
             "the speed.",
             n=round(best.load), gain=gain, first=round(first.load), part=slower,
@@ -250,7 +250,7 @@ def bursts(found: LoadTest) -> Finding | None:
             "Clients of a closed loop whose answers are equally long stay in step: their prompts "
             "come in bursts and wait for each other."
         ),
-        plain=Text(
+        lay_verdict=Text(
             "The wait for the first word depends on how users come: {slow} for {clients} that all "
             "ask at the same moments, {fast} for {load} at random.",
             **values,

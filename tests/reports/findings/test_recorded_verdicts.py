@@ -132,7 +132,7 @@ def test_a_clock_that_fell_has_its_price_in_time(recorded_run_of: Recorded) -> N
     times = run.launches.loc[run.launches["kernel_id"] == gemm].sort_values("start_ns")
     first, later = times["duration_ns"].iloc[:11], times["duration_ns"].iloc[11:]
     assert number((later - first.median()).sum()) <= found.gain_ns < 12e6
-    assert english(found.plain).startswith("check power limit")
+    assert english(found.advice).startswith("check power limit")
     assert next(f for f in findings(run) if f.rule == "throttling").rank in (1, 2, 3)
 
 

@@ -45,10 +45,10 @@ def test_what_a_reader_must_know_is_said_first(run: Run) -> None:
 def test_a_noisy_roof_is_not_called_harmless(make_bench_run: MakeRun, bench_row: MakeRow) -> None:
     run = make_bench_run([bench_row("a", median_s=1e-3, relative_std=0.2)])
     (noise,) = (c for c in caveats(run) if "deviation" in Writer().value(c.text))
-    assert noise.plain
+    assert noise.lay_text
     run.measured_roofs.loc[0, "case_id"] = "a|cold|normal"
     (noise,) = (c for c in caveats(run) if "deviation" in Writer().value(c.text))
-    assert not noise.plain
+    assert not noise.lay_text
 
 
 def test_limited_clocks_are_counted_with_their_reason(run: Run) -> None:

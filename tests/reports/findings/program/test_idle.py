@@ -34,7 +34,7 @@ def test_idle_time_is_told_by_its_cause(run: Run, cause: str, rule: str, words: 
     found = of_cause(write(run, "idle_gaps", rows), rule)
     assert words in english(found.verdict)
     assert (found.key, found.stage) == ("idle", "decode")
-    assert all((english(found.disproof), english(found.action), english(found.plain)))
+    assert all((english(found.disproof), english(found.action), english(found.advice)))
     wall = wall_time(run)[0]
     # A CUDA graph leaves a microsecond of each gap; a host that is not there leaves nothing.
     kept = 0 if rule == "host_bound" else 500 * US
