@@ -32,6 +32,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.values import has_words, placeholders
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS
+from nsight_prof.reports.trace_view.assets import messages as trace_words
 from nsight_prof.reports.trace_view.page import ALT, TITLES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,6 +79,7 @@ def labels() -> Iterator[str]:
     yield from COSTS.values()
     yield from TIERS
     yield from (*TITLES.values(), *ALT.values())
+    yield from trace_words()
     yield from (state.value for state in StepState)
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 

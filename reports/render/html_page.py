@@ -90,7 +90,9 @@ def html_page(
     half = body(summary, inside, "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]
     script, style = _file("page.js"), _file("page.css")
+    words = ""
     if assets.are_in(main.html):
+        words = assets.words(language)
         script, style = f"{script}\n{assets.script()}", f"{style}\n{assets.style()}"
     content: dict[str, Any] = {
         "title": next((h.text for h in main.headings if h.level == 1), "Report"),
@@ -101,6 +103,7 @@ def html_page(
         "contents": markdown(_contents(headings)),
         "body": markdown(main.html),
         "folds": pack(folds or {}),
+        "words": markdown(words),
         "summary": markdown(_summary(half)) if half else "",
     }
     return render(TEMPLATE, content, templates, _finalize, language)

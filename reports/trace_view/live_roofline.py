@@ -33,12 +33,9 @@ def live(name: str, picture: str, data: str) -> str:
 
 def _data(panel: RooflinePanel, rows: dict[int, KernelRow]) -> str:
     clocked = at_clock(panel, panel.clock_hz)
-    note = "Marks are as large as their share of GPU time."
-    if panel.clock_hz is not None:
-        note = f"Roofs at {clock(panel.clock_hz)}, the SM clock of these kernels. {note}"
     data = {
         "title": panel.title,
-        "note": note,
+        "clock": "" if panel.clock_hz is None else clock(panel.clock_hz),
         "roofs": [_roof(roof) for roof in (*clocked.memory_roofs, *clocked.compute_roofs)],
         "kernels": [_kernel(kernel, rows[kernel.number]) for kernel in panel.kernels],
     }
@@ -76,11 +73,11 @@ def _kernel(kernel: RooflineKernel, row: KernelRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _facts(kernel: RooflineKernel, row: KernelRow) -> Iterator[str]:
-    """Yield what the marks do not show."""
+def _facts(kernel: RooflineKernel, row: KernelRow) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield what the marks do not show: messages of `assets.WORDS`, and their values."""
     if kernel.bound_by:
-        yield f"bound by {LABELS.get(kernel.bound_by, kernel.bound_by)}"
+        yield "bound by {what}", {"what": LABELS.get(kernel.bound_by, kernel.bound_by)}
     if kernel.share is not None:
-        yield f"{share(kernel.share)} of GPU time"
+        yield "{part} of GPU time", {"part": share(kernel.share)}
     if row.calls is not None and row.total_ns is not None:
-        yield f"{count(row.calls)} launches, {duration(row.total_ns)}"
+        yield "{n} launches, {time}", {"n": count(row.calls), "time": duration(row.total_ns)}

@@ -1,3 +1,11 @@
+// A message in the language of the page, whose words the page carries; without them it stays English. {name} takes a value.
+const word = (message, values = {}) => {
+  if (!word.known) {
+    const carried = document.getElementById("words");
+    word.known = carried ? JSON.parse(carried.textContent) : {};
+  }
+  return (word.known[message] || message).replace(/\{(\w+)\}/g, (_, name) => values[name]);
+};
 // What the live parts of a page share.
 const parts = {
   element: (tag, text = "", set = {}) => Object.assign(document.createElement(tag), { textContent: text }, set),

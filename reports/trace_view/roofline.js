@@ -67,8 +67,8 @@ const roofline = {
     `${kernel.number} ${kernel.name}`,
     roofline.amount(kernel.rate, "FLOP/s"),
     ...(point ? [point] : kernel.points).map((one) =>
-      `${one.label}: ${roofline.amount(one.at)} FLOP/B${one.reached === null ? "" : `, ${roofline.amount(100 * one.reached)} % of what the roofs allow there`}`),
-    ...kernel.facts,
+      `${one.label}: ${roofline.amount(one.at)} FLOP/B${one.reached === null ? "" : `, ${word("{part} % of what the roofs allow there", { part: roofline.amount(100 * one.reached) })}`}`),
+    ...kernel.facts.map(([message, values]) => word(message, values.what ? { what: word(values.what) } : values)),
   ],
   // Which texts are written, and where: each at the first of its `places` [x, y] where it covers none of those before it, nor
   // any of `taken` ({x, y, width}, y below). One without a free place is left out, but for one that is `chosen`.
@@ -99,7 +99,7 @@ const drawRoofline = (host) => {
     return one;
   };
   const svg = draw("svg", { tabindex: 0, role: "application", class: "plane" });
-  svg.setAttribute("aria-label", `${data.title}: arrow keys move, plus and minus zoom, n and p choose a kernel, Enter goes to its details, l to its launches`);
+  svg.setAttribute("aria-label", word("{title}: arrow keys move, plus and minus zoom, n and p choose a kernel, Enter goes to its details, l to its launches", { title: data.title }));
   const state = element("p", "", { className: "state" });
   state.setAttribute("role", "status");
   let view = whole, kernels = data.kernels, picked = null, spots = [], width = 0, height = 0, frame = null;
@@ -130,7 +130,7 @@ const drawRoofline = (host) => {
       drawn.push(draw("line", { x1: frame.left, x2: frame.left + frame.width, y1: y, y2: y }));
       marks.push(text(roofline.amount(value, " ").replace(/ +/, " "), frame.left - 5, y + 4, { "text-anchor": "end" }));
     }
-    const words = width < 600 ? "FLOP/B at the memory level; FLOP/s" : "Arithmetic intensity at the memory level (FLOP/B); throughput in FLOP/s";
+    const words = word(width < 600 ? "FLOP/B at the memory level; FLOP/s" : "Arithmetic intensity at the memory level (FLOP/B); throughput in FLOP/s");
     marks.push(text(words, frame.left + frame.width / 2, height - 6, { "text-anchor": "middle", style: "fill:var(--quiet)" }));
     for (const roof of data.roofs) {
       if (asked.level && roof.memory && roof.key !== asked.level) continue;
@@ -194,13 +194,13 @@ const drawRoofline = (host) => {
 
   const announce = () => {
     const kernel = kernels.find((one) => one.number === picked);
-    state.replaceChildren(kernel ? "" : `${kernels.length} of ${data.kernels.length} kernels`);
+    state.replaceChildren(kernel ? "" : word("{n} of {total} kernels", { n: kernels.length, total: data.kernels.length }));
     if (!kernel) return;
     const [name, ...rest] = roofline.told(kernel);
     state.append(element("b", name), ` · ${rest.join(" · ")}`);
-    if (parts.detail(picked)) state.append(" · ", element("a", "its details", { href: `#kernel-${picked}` }));
+    if (parts.detail(picked)) state.append(" · ", element("a", word("its details"), { href: `#kernel-${picked}` }));
     if (document.getElementById("trace")) {
-      const launches = element("a", "its launches", { href: "#trace" });
+      const launches = element("a", word("its launches"), { href: "#trace" });
       launches.addEventListener("click", (event) => { event.preventDefault(); parts.show("launches", kernel.number); });
       state.append(" · ", launches);
     }
@@ -228,9 +228,9 @@ const drawRoofline = (host) => {
   };
   const open = () => { if (picked !== null && parts.detail(picked)) location.hash = `#kernel-${picked}`; };
 
-  button(bar, "+", "Zoom in", () => zoom(0.6));
-  button(bar, "−", "Zoom out", () => zoom(1 / 0.6));
-  button(bar, "Whole", "Whole roofline", () => show(whole));
+  button(bar, "+", word("Zoom in"), () => zoom(0.6));
+  button(bar, "−", word("Zoom out"), () => zoom(1 / 0.6));
+  button(bar, word("Whole"), word("Whole roofline"), () => show(whole));
   const selects = {};
   const select = (what, title, choices) => {
     if (choices.length < 2) return;
@@ -241,15 +241,15 @@ const drawRoofline = (host) => {
     bar.append(one);
   };
   const distinct = (values) => [...new Set(values)].map((value) => [value, value]);
-  select("stage", "All stages", distinct(data.kernels.flatMap((kernel) => kernel.stages)));
-  select("kind", "All kinds", distinct(data.kernels.map((kernel) => kernel.kind)));
-  select("level", "All memory levels", [...new Map(data.kernels.flatMap((kernel) => kernel.points.map((point) => [point.level, point.label])))]);
-  const search = element("input", "", { type: "search", placeholder: "Find kernels by name" });
-  search.setAttribute("aria-label", "Find kernels by name");
+  select("stage", word("All stages"), distinct(data.kernels.flatMap((kernel) => kernel.stages)));
+  select("kind", word("All kinds"), distinct(data.kernels.map((kernel) => kernel.kind)).map(([kind]) => [kind, word(kind)]));
+  select("level", word("All memory levels"), [...new Map(data.kernels.flatMap((kernel) => kernel.points.map((point) => [point.level, point.label])))]);
+  const search = element("input", "", { type: "search", placeholder: word("Find kernels by name") });
+  search.setAttribute("aria-label", word("Find kernels by name"));
   search.addEventListener("input", () => ask("words", search.value));
   bar.append(search);
-  button(bar, "‹", "Kernel before", () => step(-1));
-  button(bar, "›", "Next kernel", () => step(1));
+  button(bar, "‹", word("Kernel before"), () => step(-1));
+  button(bar, "›", word("Next kernel"), () => step(1));
   const clear = () => {
     for (const [what, one] of Object.entries(selects)) asked[what] = one.value = "";
     search.value = "";
@@ -302,8 +302,11 @@ const drawRoofline = (host) => {
     keys[event.key]();
   });
 
-  const hint = element("p", `${data.note} ● DRAM, ■ L2, ▲ L1, ◇ ridge point. Drag to move, Ctrl and the wheel or + and − to zoom, double click to look closer, click a point for its kernel. `
-    + "Keys: arrows, + −, n and p for kernels, Enter for its details, l for its launches, Home for all, Escape for no filter.", { className: "keys" });
+  const notes = data.clock ? [word("Roofs at {clock}, the SM clock of these kernels.", data)] : [];
+  notes.push(word("Marks are as large as their share of GPU time."), word("● DRAM, ■ L2, ▲ L1, ◇ ridge point."),
+    word("Drag to move, Ctrl and the wheel or + and − to zoom, double click to look closer, click a point for its kernel."),
+    word("Keys: arrows, + −, n and p for kernels, Enter for its details, l for its launches, Home for all, Escape for no filter."));
+  const hint = element("p", notes.join(" "), { className: "keys" });
   live.append(bar, svg, state, hint);
   live.hidden = false;
   host.classList.add("drawn");
@@ -318,6 +321,6 @@ const drawRoofline = (host) => {
     host.scrollIntoView({ block: "center" });
     svg.focus({ preventScroll: true });
   });
-  parts.offer("Its point on the roofline", known, (number) => parts.show("point", number));
+  parts.offer(word("Its point on the roofline"), known, (number) => parts.show("point", number));
 };
 if (typeof document !== "undefined") for (const host of document.querySelectorAll(".roofline")) drawRoofline(host);

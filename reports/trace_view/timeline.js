@@ -206,11 +206,11 @@
     const told = ({ row, i }) => {
       const item = items[row.item[i]];
       const lines = [item[NAME]];
-      if (isBin(row, i)) lines.push(`${row.count[i].toLocaleString("en")} begin within ${time(row.duration[i])}, busy ${time(row.busy[i])}`);
-      else lines.push(`${time(row.duration[i])}, from ${time(Math.max(row.start[i] - span[0], 0))}`);
-      if (item[STAGE]) lines.push(`stage ${item[STAGE]}`);
+      if (isBin(row, i)) lines.push(word("{n} begin within {time}, busy {busy}", { n: row.count[i].toLocaleString("en"), time: time(row.duration[i]), busy: time(row.busy[i]) }));
+      else lines.push(word("{time}, from {start}", { time: time(row.duration[i]), start: time(Math.max(row.start[i] - span[0], 0)) }));
+      if (item[STAGE]) lines.push(word("stage {name}", { name: item[STAGE] }));
       lines.push(...item[FACTS]);
-      if (item[KERNEL]) lines.push(`kernel ${item[KERNEL]}`);
+      if (item[KERNEL]) lines.push(word("kernel {n}", { n: item[KERNEL] }));
       return lines;
     };
     const find = (x, y) => {
@@ -233,9 +233,9 @@
       const [name, ...rest] = told(chosen), kernel = items[chosen.row.item[chosen.i]][KERNEL];
       state.append(element("b", name), ` · ${rest.join(" · ")}`);
       if (kernel && document.getElementById(`kernel-${kernel}`))
-        state.append(" · ", element("a", "its details", { href: `#kernel-${kernel}` }));
+        state.append(" · ", element("a", word("its details"), { href: `#kernel-${kernel}` }));
       if (kernel && onRoofline.has(kernel)) {
-        const point = element("a", "its point on the roofline", { href: "#" });
+        const point = element("a", word("its point on the roofline"), { href: "#" });
         point.addEventListener("click", (event) => { event.preventDefault(); parts.show("point", kernel); });
         state.append(" · ", point);
       }
@@ -271,8 +271,8 @@
     };
 
     // What is asked for: words in the name, one kernel, or one colour; the others are left out.
-    const search = element("input", "", { type: "search", placeholder: "Find kernels by name" });
-    search.setAttribute("aria-label", "Find kernels by name");
+    const search = element("input", "", { type: "search", placeholder: word("Find kernels by name") });
+    search.setAttribute("aria-label", word("Find kernels by name"));
     const want = (test, what) => {
       wanted = test && items.map(test);
       chosen = null;
@@ -286,8 +286,8 @@
               busy += row.busy[i];
               one = one || { row, i };
             }
-        const count = `${launches.toLocaleString("en")} launches, ${time(busy)}`;
-        choose(one && { row: one.row, i: one.i }, `${what}: ${launches ? count : "none"}. `);
+        const count = word("{n} launches, {time}", { n: launches.toLocaleString("en"), time: time(busy) });
+        choose(one && { row: one.row, i: one.i }, `${what}: ${launches ? count : word("none")}. `);
       } else choose(null);
       for (const button of bar.querySelectorAll("[data-colour]"))
         button.setAttribute("aria-pressed", String(Boolean(test && test.colour === button.dataset.colour)));
@@ -296,7 +296,7 @@
       const item = items.find((one) => one[KERNEL] === number);
       search.value = item ? item[NAME] : "";
       show(span[0], span[1]);
-      want((one) => one[KERNEL] === number, `Kernel ${number}`);
+      want((one) => one[KERNEL] === number, word("Kernel {n}", { n: number }));
     };
     search.addEventListener("input", () => {
       const words = search.value.trim().toLowerCase();
@@ -305,25 +305,25 @@
     search.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); step(event.shiftKey ? -1 : 1); } });
 
     const button = (text, title, act) => parts.button(bar, text, title, act);
-    button("+", "Zoom in", () => zoom(0.5));
-    button("−", "Zoom out", () => zoom(2));
-    button("◂", "Earlier", () => pan(-0.4));
-    button("▸", "Later", () => pan(0.4));
-    button("Whole run", "Show the whole run", () => { search.value = ""; want(null); show(span[0], span[1]); });
+    button("+", word("Zoom in"), () => zoom(0.5));
+    button("−", word("Zoom out"), () => zoom(2));
+    button("◂", word("Earlier"), () => pan(-0.4));
+    button("▸", word("Later"), () => pan(0.4));
+    button(word("Whole run"), word("Show the whole run"), () => { search.value = ""; want(null); show(span[0], span[1]); });
     bar.append(search);
-    button("‹", "Launch before", () => step(-1));
-    button("›", "Next launch", () => step(1));
+    button("‹", word("Launch before"), () => step(-1));
+    button("›", word("Next launch"), () => step(1));
     for (const [colour, name] of head.legend) {
-      const one = button("", `Only ${name}`, () => {
+      const one = button("", word("Only {name}", { name: word(name) }), () => {
         const on = one.getAttribute("aria-pressed") === "true";
         const test = (item) => item[COLOUR] === colour;
         test.colour = colour;
         search.value = "";
-        want(on ? null : test, name);
+        want(on ? null : test, word(name));
       });
       const swatch = element("span", "", { className: "swatch" });
       swatch.style.background = `var(--${colour})`;
-      one.append(swatch, name);
+      one.append(swatch, word(name));
       one.dataset.colour = colour;
       one.setAttribute("aria-pressed", "false");
     }
@@ -378,7 +378,7 @@
     };
     canvas.tabIndex = 0;
     canvas.setAttribute("role", "application");
-    canvas.setAttribute("aria-label", "Timeline: arrow keys move, plus and minus zoom, up and down choose a row, n and p an event, Enter goes to its kernel");
+    canvas.setAttribute("aria-label", word("Timeline: arrow keys move, plus and minus zoom, up and down choose a row, n and p an event, Enter goes to its kernel"));
     canvas.addEventListener("keydown", (event) => {
       if (!keys[event.key] || event.ctrlKey || event.altKey || event.metaKey) return;
       event.preventDefault();
@@ -387,11 +387,13 @@
 
     const wide = rows.filter((row) => row.width).map((row) => `${row.name}: ${time(row.width)}`);
     const hint = element("p", "", { className: "keys" });
-    hint.textContent = "Drag to move, Ctrl and the wheel or + and − to zoom, double click to look closer, click a kernel for its details. "
-      + "Idle time is strong where the next call came late, faint where the work was queued; calls that wait are yellow. "
-      + "Keys: arrows, + −, n and p for launches, f to fill, Home for the whole run."
-      + (wide.length ? ` Shorter launches are added up in bins (${wide.join("; ")}); table launches has each of them.` : "")
-      + (head.note ? ` ${head.note}` : "");
+    hint.textContent = [
+      word("Drag to move, Ctrl and the wheel or + and − to zoom, double click to look closer, click a kernel for its details."),
+      word("Idle time is strong where the next call came late, faint where the work was queued; calls that wait are yellow."),
+      word("Keys: arrows, + −, n and p for launches, f to fill, Home for the whole run."),
+      ...(wide.length ? [word("Shorter launches are added up in bins ({bins}); table launches has each of them.", { bins: wide.join("; ") })] : []),
+      ...(head.note ? [head.note] : []),
+    ].join(" ");
     live.append(bar, canvas, state, hint);
     live.hidden = false;
     host.classList.add("drawn");
@@ -411,17 +413,17 @@
   const link = (wantKernel, known) => {
     const go = (number) => { wantKernel(number); host.scrollIntoView({ block: "start" }); host.querySelector("canvas").focus({ preventScroll: true }); };
     parts.listen("launches", (number) => { if (known.has(number)) go(number); });
-    parts.offer("Its launches in the timeline", [...known].filter(Boolean), go);
+    parts.offer(word("Its launches in the timeline"), [...known].filter(Boolean), go);
     for (const table of document.querySelectorAll("main table")) {
       const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
-      const at = heads.findIndex((cell) => cell.textContent.trim() === "Launches");
+      const at = heads.findIndex((cell) => cell.textContent.trim() === word("Launches"));
       if (at < 0) continue;
       for (const row of table.tBodies[0] ? table.tBodies[0].rows : []) {
         const to = row.cells[0] && row.cells[0].querySelector("a[href^='#kernel-']");
         const number = to ? Number(to.getAttribute("href").slice("#kernel-".length)) : NaN;
         const cell = row.cells[at];
         if (!known.has(number) || !cell || cell.children.length) continue;
-        const there = element("a", cell.textContent, { href: "#trace", title: "Launches in the timeline" });
+        const there = element("a", cell.textContent, { href: "#trace", title: word("Launches in the timeline") });
         there.addEventListener("click", (event) => { event.preventDefault(); go(number); });
         cell.replaceChildren(there);
       }
@@ -439,9 +441,9 @@
     let focus = whole, boxes = new Map();
     const told = (node) => {
       const [name, kind, busy, idle, launches] = node;
-      const lines = [name, `${time(sum(node))}, ${Number((100 * sum(node) / Math.max(sum(whole), 1)).toPrecision(3))} % of all`];
-      if (launches) lines.push(`${launches.toLocaleString("en")} launches`);
-      if (kind !== "idle") lines.push(`kernels and copies ${time(busy)}`, `idle before them ${time(idle)}`);
+      const lines = [name, `${time(sum(node))}, ${Number((100 * sum(node) / Math.max(sum(whole), 1)).toPrecision(3))} % ${word("of all")}`];
+      if (launches) lines.push(word("{n} launches", { n: launches.toLocaleString("en") }));
+      if (kind !== "idle") lines.push(word("kernels and copies {time}", { time: time(busy) }), word("idle before them {time}", { time: time(idle) }));
       return lines;
     };
     const act = (node) => {
@@ -500,7 +502,7 @@
       boxes.get(to).focus();
     });
     live.setAttribute("role", "group");
-    live.setAttribute("aria-label", "NVTX ranges and kernels: arrow keys move, Enter zooms or goes to the kernel");
+    live.setAttribute("aria-label", word("NVTX ranges and kernels: arrow keys move, Enter zooms or goes to the kernel"));
     live.hidden = false;
     place.classList.add("drawn");
     let width = 0;

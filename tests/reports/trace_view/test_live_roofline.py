@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -102,3 +103,11 @@ def test_a_point_is_found_near_the_pointer_and_numbers_do_not_cover_each_other(d
     assert far is None
     assert free == [0, 20]
     assert moved == [0, 30]  # a number gives way to the marks of other kernels, not to its own
+
+
+def test_all_that_scripts_write_can_be_translated() -> None:
+    written = set(re.findall(r'word\("((?:[^"\\]|\\.)*)"', assets.script()))
+    assert written
+    assert written <= set(assets.WORDS)
+    assert all(message in json.loads(assets.words("zh")) for message in written)
+    assert assets.words("en") == ""
