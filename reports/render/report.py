@@ -10,7 +10,7 @@ sees the old report or the new one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -199,20 +199,16 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     drawn = draw(drawings, style)
     sections = (*view.sections, view.trust)
 
+    def content(written: Sequence[str]) -> dict[str, Any]:
+        *studies, trust = written
+        return {"view": view, "pictures": drawings, "sections": studies, "trust": trust}
+
     summary = bench_summary(view)
-    markdown: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    markdown, texts = _section_pages("bench.md.j2", sections, content, style)
     for language in _languages(style):
-        content = {"view": view, "pictures": drawings, "others": _others(REPORT, language, style)}
-        page = partial(render_template, "bench.md.j2", style=style, language=language)
-        summaries = {SUMMARY: _summary("bench_summary.md.j2", summary, language, style)}
-        for pages, written in (
-            (markdown, [section_markdown(section, language) for section in sections]),
-            (texts, [placeholder(section.key) for section in sections]),
-        ):
-            *studies, trust = written
-            text = page(content | {"sections": studies, "trust": trust})
-            pages |= _in_language({REPORT: text, **summaries}, language)
+        text = _summary("bench_summary.md.j2", summary, language, style)
+        for pages in (markdown, texts):
+            pages |= _in_language({SUMMARY: text}, language)
     files = {
         **markdown,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
@@ -233,19 +229,35 @@ def _render_prediction(
 ) -> ReportPaths:
     """Render a prediction, or what predictions are made from; `files` are further ones."""
     drawn = draw(bench_pictures(view.sections), style)
-    markdown: dict[str, str] = {}
-    texts: dict[str, str] = {}
-    for language in _languages(style):
-        content = {"view": view, "others": _others(REPORT, language, style)}
-        page = partial(render_template, template, style=style, language=language)
-        for pages, sections in (
-            (markdown, [section_markdown(section, language) for section in view.sections]),
-            (texts, [placeholder(section.key) for section in view.sections]),
-        ):
-            pages |= _in_language({REPORT: page(content | {"sections": sections})}, language)
+    markdown, texts = _section_pages(
+        template, view.sections, lambda written: {"view": view, "sections": written}, style
+    )
     first = [Writer().text(sentence) for sentence in view.answer]
     html = _Html(texts, sections=view.sections)
     return _write(run.directory.report, {**markdown, **files}, drawn, first, style, html)
+
+
+def _section_pages(
+    template: str,
+    sections: Sequence[Section],
+    content: Callable[[Sequence[str]], dict[str, Any]],
+    style: Style,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return a page of sections in each language, as markdown and as what its HTML is made from.
+
+    `content` is what the template is given where the sections are written so.
+    """
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        others = {"others": _others(REPORT, language, style)}
+        for pages, written in (
+            (markdown, [section_markdown(section, language) for section in sections]),
+            (texts, [placeholder(section.key) for section in sections]),
+        ):
+            text = render_template(template, others | content(written), style, language)
+            pages |= _in_language({REPORT: text}, language)
+    return markdown, texts
 
 
 def _languages(style: Style) -> list[str]:
@@ -280,15 +292,10 @@ def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
 def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the comparison of a sweep's variants into `folder`; raises as `render_report`."""
     section = sweep_section(view)
-    markdown: dict[str, str] = {}
-    texts: dict[str, str] = {}
-    for language in _languages(style):
-        content = {"view": view, "others": _others(REPORT, language, style), **page_texts(view)}
-        page = partial(render_template, "sweep.md.j2", style=style, language=language)
-        content["section"] = section_markdown(section, language)
-        markdown |= _in_language({REPORT: page(content)}, language)
-        content["section"] = placeholder(section.key)
-        texts |= _in_language({REPORT: page(content)}, language)
+    given = {"view": view, **page_texts(view)}
+    markdown, texts = _section_pages(
+        "sweep.md.j2", [section], lambda written: {**given, "section": written[0]}, style
+    )
     files = {**markdown, METRICS: render_sweep_metrics(view, section)}
     html = _Html(texts, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]

@@ -11,6 +11,18 @@ from nsight_prof.reports.findings.kernels.fact import Fact
 from nsight_prof.reports.page.values import Text, Verbatim
 
 NO_SMS = Text("the number of SMs is not known")
+GRID_ON_SMS = ("kernels.grid", "gpus.sm_count")
+LEVELS = ("dram_pct", "l2_pct", "l1_pct")
+OCCUPANCIES = ("theoretical_occupancy_pct", "achieved_occupancy_pct")
+SECTORS = (
+    *("global_load_bytes", "global_load_efficiency_pct"),
+    *("global_store_bytes", "global_store_efficiency_pct"),
+)
+
+
+def _column(name: str, label: Text, column: str, unit: str = "%") -> Fact:
+    """Return the fact that is a column of table `counters` itself."""
+    return Fact(name, label, unit=unit, of=(column,), is_column=True)
 
 
 def _stall(row: Row) -> Text:
@@ -22,148 +34,88 @@ BLOCKS_MISSING = Fact(
     "blocks_missing",
     Text("SMs without a block"),
     unit="%",
-    also=(
-        "kernels.grid",
-        "gpus.sm_count",
-    ),
+    also=GRID_ON_SMS,
     missing=NO_SMS,
 )
 BLOCKS_A_SM = Fact(
     "blocks_a_sm",
     Text("blocks per SM"),
-    also=(
-        "kernels.grid",
-        "gpus.sm_count",
-    ),
+    also=GRID_ON_SMS,
     missing=NO_SMS,
 )
-WAVES = Fact("waves", Text("waves"), of=("waves",), is_column=True)
+WAVES = _column("waves", Text("waves"), "waves", unit="")
 TAIL_LOSS = Fact(
     "tail_loss",
     Text("idle SM slots in the last wave (tail effect)"),
     unit="%",
     of=("waves",),
-    also=(
-        "kernels.grid",
-        "gpus.sm_count",
-        "issue_active_pct",
-    ),
+    also=("kernels.grid", "gpus.sm_count", "issue_active_pct"),
 )
-THEORETICAL_OCCUPANCY = Fact(
-    "theoretical_occupancy",
-    Text("theoretical occupancy"),
-    unit="%",
-    of=("theoretical_occupancy_pct",),
-    is_column=True,
+THEORETICAL_OCCUPANCY = _column(
+    "theoretical_occupancy", Text("theoretical occupancy"), "theoretical_occupancy_pct"
 )
-ACHIEVED_OCCUPANCY = Fact(
-    "achieved_occupancy",
-    Text("achieved occupancy"),
-    unit="%",
-    of=("achieved_occupancy_pct",),
-    is_column=True,
+ACHIEVED_OCCUPANCY = _column(
+    "achieved_occupancy", Text("achieved occupancy"), "achieved_occupancy_pct"
 )
 OCCUPANCY_GAP = Fact(
     "occupancy_gap",
     Text("theoretical minus achieved occupancy"),
     unit="points",
-    of=(
-        "theoretical_occupancy_pct",
-        "achieved_occupancy_pct",
-    ),
+    of=OCCUPANCIES,
 )
 WARPS_HELD = Fact(
     "warps_held",
     Text("achieved over theoretical occupancy"),
     unit="%",
-    of=(
-        "theoretical_occupancy_pct",
-        "achieved_occupancy_pct",
-    ),
+    of=OCCUPANCIES,
 )
 HIDDEN_TIME = Fact("hidden_time", Text("stalls that more warps hide"), unit="%", of=("top_stall",))
-SM_BALANCE = Fact(
-    "sm_balance",
-    Text("active cycles, mean SM over busiest"),
-    unit="%",
-    of=("sm_balance_pct",),
-    is_column=True,
-)
+SM_BALANCE = _column("sm_balance", Text("active cycles, mean SM over busiest"), "sm_balance_pct")
 BALANCE_LOSS = Fact(
     "balance_loss",
     Text("time that the mean SM waits for the busiest"),
     unit="%",
-    of=(
-        "sm_balance_pct",
-        "sm_active_pct",
-    ),
+    of=("sm_balance_pct", "sm_active_pct"),
 )
 BALANCE_ALONE = Fact(
     "balance_alone",
     Text("of it not explained by the last wave"),
     unit="%",
-    of=(
-        "sm_balance_pct",
-        "sm_active_pct",
-    ),
-    also=(
-        "waves",
-        "kernels.grid",
-        "gpus.sm_count",
-    ),
+    of=("sm_balance_pct", "sm_active_pct"),
+    also=("waves", "kernels.grid", "gpus.sm_count"),
 )
-LOAD_EFFICIENCY = Fact(
+LOAD_EFFICIENCY = _column(
     "load_efficiency",
     Text("useful bytes of the sectors that loads touch"),
-    unit="%",
-    of=("global_load_efficiency_pct",),
-    is_column=True,
+    "global_load_efficiency_pct",
 )
-STORE_EFFICIENCY = Fact(
+STORE_EFFICIENCY = _column(
     "store_efficiency",
     Text("useful bytes of the sectors that stores touch"),
-    unit="%",
-    of=("global_store_efficiency_pct",),
-    is_column=True,
+    "global_store_efficiency_pct",
 )
-SECTOR_EFFICIENCY = Fact(
+SECTOR_EFFICIENCY = _column(
     "sector_efficiency",
     Text("useful bytes of the sectors that loads and stores touch"),
-    unit="%",
-    of=("global_sector_efficiency_pct",),
-    is_column=True,
+    "global_sector_efficiency_pct",
 )
 LOAD_LEFT = Fact(
     "load_left",
     Text("sectors left with whole loads"),
     unit="%",
-    of=(
-        "global_load_bytes",
-        "global_load_efficiency_pct",
-        "global_store_bytes",
-        "global_store_efficiency_pct",
-    ),
+    of=SECTORS,
 )
 STORE_LEFT = Fact(
     "store_left",
     Text("sectors left with whole stores"),
     unit="%",
-    of=(
-        "global_load_bytes",
-        "global_load_efficiency_pct",
-        "global_store_bytes",
-        "global_store_efficiency_pct",
-    ),
+    of=SECTORS,
 )
 SECTOR_TIME = Fact(
     "sector_time",
     Text("time of a saturated memory level, else the stalls for memory"),
     unit="%",
-    of=(
-        "dram_pct",
-        "l2_pct",
-        "l1_pct",
-    ),
+    of=LEVELS,
     also=("stalls.share",),
 )
 DRAM_TIME = Fact(
@@ -177,36 +129,20 @@ LEVEL_BUSY = Fact(
     "level_busy",
     Text("busiest of DRAM, L2 and L1"),
     unit="%",
-    of=(
-        "dram_pct",
-        "l2_pct",
-        "l1_pct",
-    ),
+    of=LEVELS,
 )
 LEVEL_RULES = Fact(
     "level_rules",
     Text("use of L1, L2 or DRAM where it is what the kernel uses most"),
     unit="%",
-    of=(
-        "dram_pct",
-        "l2_pct",
-        "l1_pct",
-    ),
+    of=LEVELS,
     also=("tensor_pct",),
 )
-SHARED_CONFLICTS = Fact(
-    "shared_conflicts",
-    Text("bank conflicts over shared memory wavefronts"),
-    unit="%",
-    of=("shared_conflict_pct",),
-    is_column=True,
+SHARED_CONFLICTS = _column(
+    "shared_conflicts", Text("bank conflicts over shared memory wavefronts"), "shared_conflict_pct"
 )
-SHARED_EFFICIENCY = Fact(
-    "shared_efficiency",
-    Text("shared memory wavefront use"),
-    unit="%",
-    of=("shared_wavefront_efficiency_pct",),
-    is_column=True,
+SHARED_EFFICIENCY = _column(
+    "shared_efficiency", Text("shared memory wavefront use"), "shared_wavefront_efficiency_pct"
 )
 SHARED_TIME = Fact(
     "shared_time",
@@ -225,32 +161,20 @@ LOCAL_SHARE = Fact(
     "local_share",
     Text("local memory in the traffic of L1"),
     unit="%",
-    of=(
-        "local_bytes",
-        "l1_bytes",
-    ),
+    of=("local_bytes", "l1_bytes"),
 )
 LOCAL_TIME = Fact(
     "local_time",
     Text("saturated memory level, or stalls for loads of global and local memory"),
     unit="%",
-    of=(
-        "l1_pct",
-        "top_stall",
-    ),
-    also=(
-        "dram_pct",
-        "l2_pct",
-    ),
+    of=("l1_pct", "top_stall"),
+    also=("dram_pct", "l2_pct"),
 )
 ATOMICS_A_WARP = Fact(
     "atomics_a_warp",
     Text("atomic instructions per warp"),
     of=("atomic_instructions",),
-    also=(
-        "kernels.grid",
-        "kernels.block",
-    ),
+    also=("kernels.grid", "kernels.block"),
 )
 ATOMIC_CHAIN = Fact(
     "atomic_chain",
@@ -269,27 +193,19 @@ ATOMIC_PART = Fact(
     "atomic_part",
     Text("atomics in the global accesses of threads"),
     unit="%",
-    of=(
-        "atomic_instructions",
-        "global_load_bytes",
-        "global_store_bytes",
-    ),
+    of=("atomic_instructions", "global_load_bytes", "global_store_bytes"),
 )
 ALL_MEMORY_WAITS = Fact(
     "all_memory_waits", Text("all stalls for memory"), unit="%", of=("top_stall",)
 )
-THREADS_PER_INSTRUCTION = Fact(
+THREADS_PER_INSTRUCTION = _column(
     "threads_per_instruction",
     Text("active threads per instruction"),
-    of=("threads_per_instruction",),
-    is_column=True,
+    "threads_per_instruction",
+    unit="",
 )
-ISSUE_ACTIVE = Fact(
-    "issue_active",
-    Text("issue slots busy, of the active cycles"),
-    unit="%",
-    of=("issue_active_pct",),
-    is_column=True,
+ISSUE_ACTIVE = _column(
+    "issue_active", Text("issue slots busy, of the active cycles"), "issue_active_pct"
 )
 INSTRUCTION_TIME = Fact(
     "instruction_time",
@@ -301,13 +217,7 @@ INSTRUCTION_TIME = Fact(
 EXECUTION_WAITS = Fact(
     "execution_waits", Text("stalls for instructions and pipes"), unit="%", of=("top_stall",)
 )
-FUSABLE = Fact(
-    "fusable",
-    Text("FP instructions that fusing would save"),
-    unit="%",
-    of=("fusable_pct",),
-    is_column=True,
-)
+FUSABLE = _column("fusable", Text("FP instructions that fusing would save"), "fusable_pct")
 FP_PIPE = Fact(
     "fp_pipe", Text("FP pipe busy"), unit="%", of=("fusable_pct",), also=("roofs.value",)
 )
@@ -318,10 +228,7 @@ FP_TIME = Fact(
     ),
     unit="%",
     of=("fusable_pct",),
-    also=(
-        "roofs.value",
-        "stalls.share",
-    ),
+    also=("roofs.value", "stalls.share"),
 )
 REREAD = Fact(
     "reread",
@@ -340,10 +247,7 @@ TENSOR_NEEDED = Fact(
     Text("time that the Tensor Cores would need"),
     unit="%",
     of=("flop_throughput",),
-    also=(
-        "sm_clock_hz",
-        "roofs.value",
-    ),
+    also=("sm_clock_hz", "roofs.value"),
 )
 MISALIGNED = Fact("misaligned")
 TENSOR_REACHED = Fact(
@@ -351,10 +255,7 @@ TENSOR_REACHED = Fact(
     Text("Tensor Core roof reached"),
     unit="%",
     of=("flop_throughput",),
-    also=(
-        "sm_clock_hz",
-        "roofs.value",
-    ),
+    also=("sm_clock_hz", "roofs.value"),
 )
 TOP_STALL = Fact(
     "top_stall",

@@ -87,6 +87,24 @@ class Roof:
 
 _MOVES = (facts.EXECUTION_WAITS > 50,)
 _ISSUES = (facts.ALL_MEMORY_WAITS > 50,)
+
+
+def _arithmetic(key: str, limit: Callable[[Number], Text], limited: Text) -> Roof:
+    """Return the bound of a pipe for floating point."""
+    return Roof(
+        key,
+        limit,
+        limited,
+        action=Text(
+            "Fill the pipe: fused multiply-adds, fewer other instructions beside them. Fewer "
+            "operations save more than that."
+        ),
+        advice=Text("let it spend less on anything but arithmetic"),
+        disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
+        contradicted_by=_ISSUES,
+    )
+
+
 ROOFS = {
     "dram": Roof(
         key="dram_saturated",
@@ -155,47 +173,26 @@ ROOFS = {
         advice=Text("try other variants of it (autotuning, a newer library)"),
         disproof=Text("A larger product of the same type reaches more FLOP/s on this GPU."),
     ),
-    "fp32": Roof(
-        key="fp32_saturated",
-        limit=lambda reached: Text(
+    "fp32": _arithmetic(
+        "fp32_saturated",
+        lambda reached: Text(
             "it is limited by FP32 arithmetic, of whose rate it reaches {reached}", reached=reached
         ),
-        limited=Text("limited by FP32 arithmetic"),
-        action=Text(
-            "Fill the pipe: fused multiply-adds, fewer other instructions beside them. Fewer "
-            "operations save more than that."
-        ),
-        advice=Text("let it spend less on anything but arithmetic"),
-        disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
-        contradicted_by=_ISSUES,
+        Text("limited by FP32 arithmetic"),
     ),
-    "fp64": Roof(
-        key="fp64_saturated",
-        limit=lambda reached: Text(
+    "fp64": _arithmetic(
+        "fp64_saturated",
+        lambda reached: Text(
             "it is limited by FP64 arithmetic, of whose rate it reaches {reached}", reached=reached
         ),
-        limited=Text("limited by FP64 arithmetic"),
-        action=Text(
-            "Fill the pipe: fused multiply-adds, fewer other instructions beside them. Fewer "
-            "operations save more than that."
-        ),
-        advice=Text("let it spend less on anything but arithmetic"),
-        disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
-        contradicted_by=_ISSUES,
+        Text("limited by FP64 arithmetic"),
     ),
-    "fp16": Roof(
-        key="fp16_saturated",
-        limit=lambda reached: Text(
+    "fp16": _arithmetic(
+        "fp16_saturated",
+        lambda reached: Text(
             "it is limited by FP16 arithmetic, of whose rate it reaches {reached}", reached=reached
         ),
-        limited=Text("limited by FP16 arithmetic"),
-        action=Text(
-            "Fill the pipe: fused multiply-adds, fewer other instructions beside them. Fewer "
-            "operations save more than that."
-        ),
-        advice=Text("let it spend less on anything but arithmetic"),
-        disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
-        contradicted_by=_ISSUES,
+        Text("limited by FP16 arithmetic"),
     ),
     "alu": Roof(
         key="alu_saturated",
