@@ -82,7 +82,10 @@ class Table(Generic[Row]):
     def is_numeric(self, column: int) -> bool:
         """Say whether a column holds numbers: it stands at the right."""
         cells = [cell for row in self.cells() if (cell := row[column]) is not None]
-        return bool(cells) and all(sort_value(cell) is not None or _missing(cell) for cell in cells)
+        return bool(cells) and all(
+            sort_value(cell) is not None or (isinstance(cell, Number) and cell.value is None)
+            for cell in cells
+        )
 
 
 def sort_value(cell: Value | None) -> float | None:
@@ -92,10 +95,6 @@ def sort_value(cell: Value | None) -> float | None:
     if isinstance(cell, Verbatim):
         return cell.sort
     return float(cell) if isinstance(cell, int) else None
-
-
-def _missing(cell: Value) -> bool:
-    return isinstance(cell, Number) and cell.value is None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import Markdown, markdown
 from nsight_prof.reports.page.html import Fragment, Heading
-from nsight_prof.reports.render.body import Body, Carried, body
+from nsight_prof.reports.render.body import Carried, body
 from nsight_prof.reports.render.folds import Folds, pack
 from nsight_prof.reports.render.templating import render
 from nsight_prof.reports.trace_view import assets
@@ -104,7 +104,7 @@ def html_page(
         "body": markdown(main.html),
         "folds": pack(folds or {}),
         "words": markdown(words),
-        "summary": markdown(_summary(half)) if half else "",
+        "summary": markdown(f'<section id="{SUMMARY_PLACE}">{half.html}</section>') if half else "",
     }
     return render(TEMPLATE, content, templates, _finalize, language)
 
@@ -112,10 +112,6 @@ def html_page(
 def _finalize(value: Any) -> Any:
     """Escape all that the template of the page writes, unless it is HTML on purpose."""
     return value if isinstance(value, Markdown) else escape(str(value))
-
-
-def _summary(half: Body) -> str:
-    return f'<section id="{SUMMARY_PLACE}">{half.html}</section>'
 
 
 def _contents(headings: Sequence[Heading]) -> str:

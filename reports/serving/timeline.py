@@ -61,7 +61,7 @@ def timeline(run: Run, name: str = "serving-timeline") -> Iterator[TimelineFigur
 
 
 def _panels(run: Run, samples: pd.DataFrame, gauges: pd.DataFrame) -> Iterable[Panel]:
-    facts = _gpu(run)
+    facts = dict(run.manifest.gpus[0]) if run.manifest.gpus else {}
     limit, top = known(facts.get("power_limit_w")), known(facts.get("max_sm_clock_hz"))
     limits = ((limit, f"power limit {significant(limit, 3)} W"),) if limit else ()
     tops = ((top / 1e9, f"maximum {significant(top / 1e9, 3)} GHz"),) if top else ()
@@ -72,10 +72,6 @@ def _panels(run: Run, samples: pd.DataFrame, gauges: pd.DataFrame) -> Iterable[P
     yield Panel("Temperature, °C", _devices(samples, "temperature_c"), y_zero=False)
     yield Panel("KV cache in use, %", _points(gauges, {"kv_usage": "KV cache"}, 0.01))
     yield Panel("Requests", _points(gauges, {"running": "running", "waiting": "waiting"}))
-
-
-def _gpu(run: Run) -> Row:
-    return dict(run.manifest.gpus[0]) if run.manifest.gpus else {}
 
 
 def _devices(samples: pd.DataFrame, column: str, unit: float = 1.0) -> tuple[Series, ...]:

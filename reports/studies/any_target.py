@@ -93,7 +93,11 @@ def _time(row: Row) -> Finding:
             n=count(row["n"]) or 0,
             processes=Text("{n} process", "{n} processes", n=count(row["processes"]) or 0),
         ),
-        *([] if known(row["flop_per_s"]) is None else [_rate(row)]),
+        *(
+            []
+            if known(row["flop_per_s"]) is None
+            else [Text("computes at {rate}", rate=_number(row, "flop_per_s", "FLOP/s"))]
+        ),
     ]
     return Finding(
         "case_time",
@@ -106,10 +110,6 @@ def _time(row: Row) -> Finding:
         action=Text("Measure the roofs of this GPU: {command}.", command=Name("prof run roofline")),
         source=(case_name(row),),
     )
-
-
-def _rate(row: Row) -> Text:
-    return Text("computes at {rate}", rate=_number(row, "flop_per_s", "FLOP/s"))
 
 
 def _operation(row: Row) -> str:

@@ -74,7 +74,7 @@ def _kernel(kernel: RooflineKernel, row: KernelRow) -> dict[str, Any]:
 
 
 def _facts(kernel: RooflineKernel, row: KernelRow) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield what the marks do not show: messages of `assets.WORDS`, and their values."""
+    """Yield what the marks do not show: messages of words.txt, and their values."""
     if kernel.bound_by:
         yield "bound by {what}", {"what": LABELS.get(kernel.bound_by, kernel.bound_by)}
     if kernel.share is not None:

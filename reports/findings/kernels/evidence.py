@@ -111,7 +111,7 @@ def rates(judged: Judged) -> list[Evidence]:
     limit = roof.at_clock(number(row["sm_clock_hz"]))
     if not math.isclose(rate / limit, number(row["roof_share"]), rel_tol=SAME):
         return []
-    label, scaled = RESOURCES[resource], _is_scaled(roof, limit)
+    label, scaled = RESOURCES[resource], not math.isclose(limit, roof.value, rel_tol=SAME)
     at_roof = Ref("roofs", roof_key(roof), "value")
     # A roof at another clock or mix is worked out from the one that the table shows.
     refs = (at_roof, *(_cells(row, ("sm_clock_hz",)) if scaled else ()))
@@ -129,10 +129,6 @@ def roof_key(roof: Ceiling) -> str:
     """Return the row of a roof in table `roofs`: its name and source, "Tensor bf16 measured"."""
     name = {"tensor": f"Tensor {roof.dtype}".strip()}.get(roof.key, roof.key.upper())
     return f"{name} {roof.source}"
-
-
-def _is_scaled(roof: Ceiling, limit: float) -> bool:
-    return not math.isclose(limit, roof.value, rel_tol=SAME)
 
 
 def _origin(roof: Ceiling, row: Row, scaled: bool) -> Text:

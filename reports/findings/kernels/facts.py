@@ -31,18 +31,9 @@ def _stall(row: Row) -> Text:
 
 BLOCKS = Fact("blocks", Text("blocks"), unit="count", also=("kernels.grid",))
 BLOCKS_MISSING = Fact(
-    "blocks_missing",
-    Text("SMs without a block"),
-    unit="%",
-    also=GRID_ON_SMS,
-    missing=NO_SMS,
+    "blocks_missing", Text("SMs without a block"), unit="%", also=GRID_ON_SMS, missing=NO_SMS
 )
-BLOCKS_A_SM = Fact(
-    "blocks_a_sm",
-    Text("blocks per SM"),
-    also=GRID_ON_SMS,
-    missing=NO_SMS,
-)
+BLOCKS_A_SM = Fact("blocks_a_sm", Text("blocks per SM"), also=GRID_ON_SMS, missing=NO_SMS)
 WAVES = _column("waves", Text("waves"), "waves", unit="")
 TAIL_LOSS = Fact(
     "tail_loss",
@@ -58,16 +49,10 @@ ACHIEVED_OCCUPANCY = _column(
     "achieved_occupancy", Text("achieved occupancy"), "achieved_occupancy_pct"
 )
 OCCUPANCY_GAP = Fact(
-    "occupancy_gap",
-    Text("theoretical minus achieved occupancy"),
-    unit="points",
-    of=OCCUPANCIES,
+    "occupancy_gap", Text("theoretical minus achieved occupancy"), unit="points", of=OCCUPANCIES
 )
 WARPS_HELD = Fact(
-    "warps_held",
-    Text("achieved over theoretical occupancy"),
-    unit="%",
-    of=OCCUPANCIES,
+    "warps_held", Text("achieved over theoretical occupancy"), unit="%", of=OCCUPANCIES
 )
 HIDDEN_TIME = Fact("hidden_time", Text("stalls that more warps hide"), unit="%", of=("top_stall",))
 SM_BALANCE = _column("sm_balance", Text("active cycles, mean SM over busiest"), "sm_balance_pct")
@@ -99,18 +84,8 @@ SECTOR_EFFICIENCY = _column(
     Text("useful bytes of the sectors that loads and stores touch"),
     "global_sector_efficiency_pct",
 )
-LOAD_LEFT = Fact(
-    "load_left",
-    Text("sectors left with whole loads"),
-    unit="%",
-    of=SECTORS,
-)
-STORE_LEFT = Fact(
-    "store_left",
-    Text("sectors left with whole stores"),
-    unit="%",
-    of=SECTORS,
-)
+LOAD_LEFT = Fact("load_left", Text("sectors left with whole loads"), unit="%", of=SECTORS)
+STORE_LEFT = Fact("store_left", Text("sectors left with whole stores"), unit="%", of=SECTORS)
 SECTOR_TIME = Fact(
     "sector_time",
     Text("time of a saturated memory level, else the stalls for memory"),
@@ -125,12 +100,7 @@ DRAM_TIME = Fact(
     of=("dram_pct",),
     also=("stalls.share",),
 )
-LEVEL_BUSY = Fact(
-    "level_busy",
-    Text("busiest of DRAM, L2 and L1"),
-    unit="%",
-    of=LEVELS,
-)
+LEVEL_BUSY = Fact("level_busy", Text("busiest of DRAM, L2 and L1"), unit="%", of=LEVELS)
 LEVEL_RULES = Fact(
     "level_rules",
     Text("use of L1, L2 or DRAM where it is what the kernel uses most"),

@@ -93,7 +93,7 @@ def _rows(
             about=topic.about,
             rules=tuple(dict.fromkeys(text(row["rule"]) for _, row in results)),
             message=short(text(first["message"])),
-            speedup=_fraction(number(largest["speedup_pct"])),
+            speedup=known(number(largest["speedup_pct"]) / 100),
             speedup_of=text(largest["speedup_of"]),
             verdict=verdict.state,
             answer=verdict.answer,
@@ -153,10 +153,6 @@ def _estimate(row: Row) -> float:
     value = number(row["speedup_pct"])
     # What the whole kernel would gain tells more than what one unit would.
     return -1.0 if math.isnan(value) else value + 1000 * (text(row["speedup_of"]) == "global")
-
-
-def _fraction(pct: float) -> float | None:
-    return known(pct / 100)
 
 
 def short(message: str) -> str:

@@ -108,6 +108,6 @@ def test_a_point_is_found_near_the_pointer_and_numbers_do_not_cover_each_other(d
 def test_all_that_scripts_write_can_be_translated() -> None:
     written = set(re.findall(r'word\("((?:[^"\\]|\\.)*)"', assets.script()))
     assert written
-    assert written <= set(assets.WORDS)
+    assert written <= set(assets.messages())
     assert all(message in json.loads(assets.words("zh")) for message in written)
     assert assets.words("en") == ""
