@@ -43,7 +43,12 @@ class Codebook(Generic[K]):
 
     def translate(self, codes: Array, keys: Sequence[K]) -> Array:
         """Turn the codes of one part, which stand for `keys`, into codes of this book."""
-        return np.array([self.code(key) for key in keys], np.int32)[codes]
+        known = self._codes  # a long trace has a million names of ranges: no call for each
+        for key in keys:
+            if key not in known:
+                known[key] = len(self.keys)
+                self.keys.append(key)
+        return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))[codes]
 
 
 class Columns:

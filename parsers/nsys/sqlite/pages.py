@@ -12,6 +12,8 @@ import mmap
 import struct
 from pathlib import Path
 
+import numpy as np
+
 from nsight_prof.parsers.errors import ArtifactUnreadable
 
 _INDEX, _TABLE = 2, 5  # kinds of pages that have children
@@ -29,7 +31,8 @@ class Pages:
         self._size = 65536 if size == 1 else size
         if self._size < 512 or self._size & (self._size - 1):
             raise self._damaged(f"its pages have {self._size} bytes")
-        self._seen = bytearray(len(self._data) // self._size + 1)
+        self._bytes = np.frombuffer(self._data, np.uint8)
+        self._seen = np.zeros(len(self._data) // self._size + 1, bool)
 
     def walk(self, root: int) -> None:
         """Walk the tree of pages below `root`, each once.
@@ -37,21 +40,29 @@ class Pages:
         Raises:
             ArtifactUnreadable: a page stands in two places, or is none of the file.
         """
-        waiting = [root]
-        while waiting:
-            number = waiting.pop()
-            if not 0 < number < len(self._seen):
-                raise self._damaged(f"it has no page {number}")
-            if self._seen[number]:
-                raise self._damaged(f"page {number} stands in two places")
-            self._seen[number] = 1
-            waiting += self._children(number)
+        level = np.array([root], np.int64)
+        while len(level):
+            unknown = level[(level < 1) | (level >= len(self._seen))]
+            if len(unknown):
+                raise self._damaged(f"it has no page {unknown[0]}")
+            numbers, counts = np.unique(level, return_counts=True)
+            twice = numbers[(counts > 1) | self._seen[numbers]]
+            if len(twice):
+                raise self._damaged(f"page {twice[0]} stands in two places")
+            self._seen[numbers] = True
+            # Nearly all pages are leaves, of which one byte is read.
+            kinds = self._bytes[(numbers - 1) * self._size + np.where(numbers == 1, _HEAD, 0)]
+            inner = numbers[(kinds == _INDEX) | (kinds == _TABLE)]
+            children: list[int] = []
+            for number in inner.tolist():
+                children += self._children(number)
+                if len(children) > len(self._seen):  # more than pages: one of them comes twice
+                    break
+            level = np.array(children, np.int64)
 
     def _children(self, number: int) -> list[int]:
         data, begin = self._data, (number - 1) * self._size
         head = begin + (_HEAD if number == 1 else 0)
-        if data[head] not in (_INDEX, _TABLE):
-            return []
         cells = int.from_bytes(data[head + 3 : head + 5], "big")
         if head + 12 + 2 * cells > begin + self._size:
             raise self._damaged(f"page {number} has {cells} cells")
@@ -62,6 +73,7 @@ class Pages:
 
     def close(self) -> None:
         """Close the file."""
+        del self._bytes  # a map that is looked into cannot be closed
         self._data.close()
 
     def _damaged(self, reason: str) -> ArtifactUnreadable:
