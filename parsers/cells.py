@@ -12,10 +12,20 @@ Row = dict[str, Any]
 
 def records(frame: pd.DataFrame) -> list[Row]:
     """Return the rows of a table as dicts by column name."""
-    # Two thirds of the time of frame.to_dict("records"), which asks Arrow for each text by itself.
-    columns = frame.to_dict("list")
-    names = [str(name) for name in columns]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    # A tenth of the time of frame.to_dict("records"), which asks for each cell by itself.
+    names = [str(name) for name in frame.columns]
+    columns = [_plain(column) for _, column in frame.items()]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _plain(column: pd.Series[Any]) -> list[Any]:
+    """Return the cells of a column as Python's own values; None for NA."""
+    if column.dtype == object:
+        return list(pd.DataFrame({"": column}).to_dict("list")[""])
+    values: list[Any] = column.tolist()
+    if getattr(column.dtype, "na_value", None) is pd.NA and column.hasnans:
+        return [None if value is pd.NA else value for value in values]
+    return values
 
 
 def number(value: Any) -> float:

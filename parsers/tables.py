@@ -79,7 +79,8 @@ def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     extra = [n for n in frame.columns if n not in names]
     if missing or extra:
         raise ValueError(f"table {table}: missing columns {missing}, undeclared columns {extra}")
-    checked = frame[names].reset_index(drop=True)
+    ordered = frame if list(frame.columns) == names else frame[names]
+    checked = ordered.reset_index(drop=True)
     for column, given in zip(columns, checked.dtypes, strict=True):
         dtype = _TYPES[column.dtype]
         if given == dtype:

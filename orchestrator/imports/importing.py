@@ -391,7 +391,10 @@ def _record(step: str, directory: str, file: Path, given: Given) -> StepRecord:
 
 
 def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
-    """Read the trace once: a file that cannot be reported on is refused now, not later."""
+    """Read the kernels once: a file that cannot be reported on is refused now, not later.
+
+    Ranges of NVTX are left to the report, which reads them anyway.
+    """
     folder = run.path / TRACE_FOLDER
     if kind is Kind.KERN_SUM:
         from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from nsight_prof.parsers.printable import printable
@@ -18,6 +19,8 @@ NA = "n/a"
 DIGITS = 3
 WIDTH_OF_FAULT = 80
 """Characters of a value that an error shows."""
+TEXTS = 1 << 14
+"""Texts whose markup is kept: names of counters come back for each kernel, in each language."""
 MANY = 10
 """Ratio from which on a change in per cent is hard to read."""
 
@@ -280,7 +283,12 @@ def brief(text: str, width: int = 44) -> str:
 
 def flat(text: Any) -> str:
     """Return one line: white space is one space, control characters are shown as escapes."""
-    return printable(" ".join(str(text).split()))
+    return _flat(str(text))
+
+
+@lru_cache(TEXTS)
+def _flat(text: str) -> str:
+    return printable(" ".join(text.split()))
 
 
 def escape(text: Any) -> Markdown:
@@ -289,6 +297,11 @@ def escape(text: Any) -> Markdown:
     Angle brackets and ampersands become entities (a name like `foo<int>` would vanish as HTML);
     pipes, backticks, underscores and other markup get a backslash; white space becomes one space.
     """
+    return _escaped(str(text))
+
+
+@lru_cache(TEXTS)
+def _escaped(text: str) -> Markdown:
     entities = flat(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # GitHub pairs dollar signs to formulas and does not honour a backslash before them.
     return Markdown(_MARKUP.sub(r"\\\1", entities).replace("$", "<span>$</span>"))
@@ -309,6 +322,11 @@ def fenced(text: Any, language: str = "text") -> Markdown:
 
 def code(text: Any) -> Markdown:
     """Return `text` as inline code; <code> where a backtick or a pipe would end it or its cell."""
+    return _code(str(text))
+
+
+@lru_cache(TEXTS)
+def _code(text: str) -> Markdown:
     line = flat(text)
     if line and not re.search(r"[`|]", line):
         return Markdown(f"`{line}`")

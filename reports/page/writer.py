@@ -34,14 +34,15 @@ _MARKS = {"zh": {"; ": "；", ", ": "、"}}
 """Where Chinese has a space: between its characters and Latin letters or digits."""
 
 
-_HAN = r"[\u4e00-\u9fff]"
+_HAN = r"\u4e00-\u9fff"
 _FULL = str.maketrans(",;:?!.", "，；：？！。")
+# What a match begins with comes before what must be left of it: a page is then skipped through.
 _CHINESE = (
-    (re.compile(rf" ?(?<!\])\(([^()\[\]\n]*{_HAN}[^()\[\]\n]*)\)(?!\))"), r"（\1）"),
-    (re.compile(rf"(?<={_HAN}|[）”])[,;:?!](?=\s)"), lambda found: found[0].translate(_FULL)),
-    (re.compile(rf"(?<=\))[,;:.](?= {_HAN})"), lambda found: found[0].translate(_FULL)),
-    (re.compile(rf"(?<={_HAN}|[）”])\.(?=\s|$)"), lambda found: "。"),
-    (re.compile(r"(?<=[，。；：！？、（）]) +(?=[^\s|*-])"), lambda found: ""),
+    (re.compile(rf"(?: \(|\((?<!\]\())([^()\[\]\n]*[{_HAN}][^()\[\]\n]*)\)(?!\))"), r"（\1）"),
+    (re.compile(rf"[,;:?!](?<=[{_HAN}）”].)(?=\s)"), lambda found: found[0].translate(_FULL)),
+    (re.compile(rf"[,;:.](?<=\).)(?= [{_HAN}])"), lambda found: found[0].translate(_FULL)),
+    (re.compile(rf"\.(?<=[{_HAN}）”].)(?=\s|$)"), lambda found: "。"),
+    (re.compile(r" (?<=[，。；：！？、（）] ) *(?=[^\s|*-])"), lambda found: ""),
 )
 """What Chinese marks, and spaces around them, take the place of."""
 

@@ -9,15 +9,16 @@ https://www.sqlite.org/fileformat.html, section 1.6.
 from __future__ import annotations
 
 import mmap
-import struct
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 
 _INDEX, _TABLE = 2, 5  # kinds of pages that have children
 _HEAD = 100  # bytes of the file's head, on the first page
+_PLACES = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)  # numbers of pages: 4 bytes, big endian
 
 
 class Pages:
@@ -53,23 +54,25 @@ class Pages:
             # Nearly all pages are leaves, of which one byte is read.
             kinds = self._bytes[(numbers - 1) * self._size + np.where(numbers == 1, _HEAD, 0)]
             inner = numbers[(kinds == _INDEX) | (kinds == _TABLE)]
-            children: list[int] = []
+            children, count = [np.empty(0, np.int64)], 0
             for number in inner.tolist():
-                children += self._children(number)
-                if len(children) > len(self._seen):  # more than pages: one of them comes twice
+                children.append(self._children(number))
+                count += len(children[-1])
+                if count > len(self._seen):  # more than pages: one of them comes twice
                     break
-            level = np.array(children, np.int64)
+            level = np.concatenate(children)
 
-    def _children(self, number: int) -> list[int]:
+    def _children(self, number: int) -> NDArray[np.int64]:
         data, begin = self._data, (number - 1) * self._size
         head = begin + (_HEAD if number == 1 else 0)
         cells = int.from_bytes(data[head + 3 : head + 5], "big")
         if head + 12 + 2 * cells > begin + self._size:
             raise self._damaged(f"page {number} has {cells} cells")
-        found = [int.from_bytes(data[head + 8 : head + 12], "big")]
-        for (at,) in struct.iter_unpack(">H", data[head + 12 : head + 12 + 2 * cells]):
-            found.append(int.from_bytes(data[begin + at : begin + at + 4], "big"))
-        return found
+        offsets = np.frombuffer(data, ">u2", cells, head + 12).astype(np.int64)
+        at = np.append(offsets, head + 8 - begin)  # the last child stands in the head of the page
+        if begin + int(at.max()) + 4 > len(data):
+            raise self._damaged(f"page {number} is cut off")
+        return self._bytes[(begin + at)[:, None] + np.arange(4)].astype(np.int64) @ _PLACES
 
     def close(self) -> None:
         """Close the file."""
