@@ -1,0 +1,187 @@
+"""Data-parallel training under torchrun: one rank of it, with a planted straggler or none.
+
+    torchrun --nproc-per-node 2 train.py --steps 50 --plant sleep
+
+Each step has NVTX range `step`; the model is averaged by DistributedDataParallel. Afterwards come
+collectives of known sizes in range `known`, each between CUDA events, on the world's communicator
+and on a second one of the same ranks. The first rank writes what was sent, and all events' times,
+to --out. `--seconds` trains for so long instead, and says "training" once 20 steps are done.
+
+Plants of the last rank: `sleep` (5 ms on the host before each step), `input` (a batch longer by
+half), `kernels` (matrix products beside those of the model), `copies` (64 MiB of pageable memory).
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+try:
+    import nvtx
+except ImportError:
+    nvtx = None
+
+BYTES = (1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
+REPEATS = 4
+
+
+def named(name):
+    import contextlib
+
+    return contextlib.nullcontext() if nvtx is None else nvtx.annotate(name)
+
+
+class Rank:
+    def __init__(self, args):
+        self.args = args
+        self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        cuda = args.device == "cuda"
+        self.cuda = cuda
+        local = int(os.environ["LOCAL_RANK"])
+        self.device = torch.device(args.device, local if cuda else None)
+        if cuda:
+            torch.cuda.set_device(local)
+        dist.init_process_group(
+            "nccl" if cuda else "gloo", device_id=self.device if cuda else None
+        )
+        self.second = dist.new_group(list(range(self.size)))
+        hidden, batch = (args.hidden, args.batch) if cuda else (64, 8)
+        layers = [torch.nn.Linear(hidden, hidden, bias=False) for _ in range(args.layers)]
+        dtype = torch.bfloat16 if cuda else torch.float32
+        stack = [part for layer in layers for part in (layer, torch.nn.GELU())]
+        model = torch.nn.Sequential(*stack).to(self.device, dtype)
+        self.model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+        slow = self.rank == self.size - 1
+        self.plant = args.plant if slow else "none"
+        batch = batch * 3 // 2 if self.plant == "input" else batch
+        self.x = torch.randn(batch, hidden, device=self.device, dtype=dtype)
+        self.more = torch.randn(hidden, hidden, device=self.device, dtype=dtype)
+        self.pageable = torch.ones(16 << 20) if self.plant == "copies" else None
+
+    def step(self):
+        with named("step"):
+            if self.plant == "sleep":
+                time.sleep(0.005)
+            if self.plant == "kernels":
+                for _ in range(8):
+                    self.more @ self.more
+            if self.pageable is not None:
+                self.pageable.to(self.device)
+            self.model(self.x).float().square().mean().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def sync(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def timed(self, steps):
+        """Seconds a step on the host's clock, each waited for."""
+        seconds = []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            self.step()
+            self.sync()
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def known(self):
+        """Collectives of known sizes; returns for each its milliseconds by CUDA events."""
+        width, sent = self.x.element_size(), []
+        sizes = BYTES if self.cuda else BYTES[:2]
+        pairs = [self.buffers(size // width) for size in sizes]
+        for group, communicator in ((None, "world"), (self.second, "second")):
+            for whole, part in pairs:
+                for name, call in (
+                    ("all-reduce", lambda: dist.all_reduce(whole, group=group)),
+                    ("all-gather", lambda: dist.all_gather_into_tensor(whole, part, group=group)),
+                    ("reduce-scatter", lambda: dist.reduce_scatter_tensor(part, whole, group=group)),
+                    ("broadcast", lambda: dist.broadcast(whole, src=0, group=group)),
+                ):
+                    size = whole.numel() * width
+                    sent.append([communicator, name, size, [self.clocked(call) for _ in range(REPEATS)]])
+        for whole, _ in pairs[:4]:
+            sent.append(["world", "send-receive", whole.numel() * width, [self.clocked(lambda: self.ring(whole))]])
+        return sent
+
+    def buffers(self, length):
+        whole = torch.zeros(length, device=self.device, dtype=self.x.dtype)
+        return whole, torch.zeros_like(whole[: length // self.size])
+
+    def ring(self, whole):
+        other = torch.empty_like(whole)
+        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        sends = dist.P2POp(dist.isend, whole, after), dist.P2POp(dist.irecv, other, before)
+        for work in dist.batch_isend_irecv(list(sends)):
+            work.wait()
+
+    def clocked(self, call):
+        if not self.cuda:
+            call()
+            return None
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.sync()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+
+    def run(self):
+        args = self.args
+        self.timed(5)
+        if args.seconds:
+            return self.long()
+        if args.window and self.cuda:
+            dist.barrier()
+            self.sync()
+            torch.cuda.profiler.start()
+        seconds = self.timed(args.steps)
+        sent = []
+        if args.known:
+            with named("known"):
+                sent = self.known()
+        if args.window and self.cuda:
+            self.sync()
+            torch.cuda.profiler.stop()
+        mine = {"rank": self.rank, "plant": self.plant, "steps_s": seconds, "known": sent}
+        if args.out:
+            Path(f"{args.out}.{self.rank}.json").write_text(json.dumps(mine))
+
+    def long(self):
+        begin, steps = time.monotonic(), 0
+        while time.monotonic() - begin < self.args.seconds:
+            self.step()
+            steps += 1
+            if steps == 20:
+                self.sync()
+                print("training", flush=True)
+            if steps % 20 == 0:
+                self.sync()
+                if self.args.out:
+                    Path(f"{self.args.out}.{self.rank}.steps").write_text(str(steps))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--plant", default="none")
+    parser.add_argument("--known", action="store_true")
+    parser.add_argument("--window", action="store_true", help="call the CUDA profiler's start, stop")
+    parser.add_argument("--hidden", type=int, default=4096)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", default="")
+    Rank(parser.parse_args()).run()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
