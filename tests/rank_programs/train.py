@@ -12,27 +12,28 @@ half), `kernels` (matrix products beside those of the model), `copies` (64 MiB o
 """
 
 import argparse
+import contextlib
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-try:
-    import nvtx
-except ImportError:
-    nvtx = None
-
 BYTES = (1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
 REPEATS = 4
 
 
+@contextlib.contextmanager
 def named(name):
-    import contextlib
-
-    return contextlib.nullcontext() if nvtx is None else nvtx.annotate(name)
+    """An NVTX range."""
+    if torch.cuda.is_available():
+        torch.cuda.nvtx.range_push(name)
+    yield
+    if torch.cuda.is_available():
+        torch.cuda.nvtx.range_pop()
 
 
 class Rank:
@@ -45,9 +46,7 @@ class Rank:
         self.device = torch.device(args.device, local if cuda else None)
         if cuda:
             torch.cuda.set_device(local)
-        dist.init_process_group(
-            "nccl" if cuda else "gloo", device_id=self.device if cuda else None
-        )
+        dist.init_process_group("nccl" if cuda else "gloo", device_id=self.device if cuda else None)
         self.second = dist.new_group(list(range(self.size)))
         hidden, batch = (args.hidden, args.batch) if cuda else (64, 8)
         layers = [torch.nn.Linear(hidden, hidden, bias=False) for _ in range(args.layers)]
@@ -97,16 +96,18 @@ class Rank:
         pairs = [self.buffers(size // width) for size in sizes]
         for group, communicator in ((None, "world"), (self.second, "second")):
             for whole, part in pairs:
-                for name, call in (
-                    ("all-reduce", lambda: dist.all_reduce(whole, group=group)),
-                    ("all-gather", lambda: dist.all_gather_into_tensor(whole, part, group=group)),
-                    ("reduce-scatter", lambda: dist.reduce_scatter_tensor(part, whole, group=group)),
-                    ("broadcast", lambda: dist.broadcast(whole, src=0, group=group)),
-                ):
-                    size = whole.numel() * width
-                    sent.append([communicator, name, size, [self.clocked(call) for _ in range(REPEATS)]])
+                calls = {
+                    "all-reduce": partial(dist.all_reduce, whole),
+                    "all-gather": partial(dist.all_gather_into_tensor, whole, part),
+                    "reduce-scatter": partial(dist.reduce_scatter_tensor, part, whole),
+                    "broadcast": partial(dist.broadcast, whole, src=0),
+                }
+                for name, call in calls.items():
+                    times = [self.clocked(partial(call, group=group)) for _ in range(REPEATS)]
+                    sent.append([communicator, name, whole.numel() * width, times])
         for whole, _ in pairs[:4]:
-            sent.append(["world", "send-receive", whole.numel() * width, [self.clocked(lambda: self.ring(whole))]])
+            times = [self.clocked(partial(self.ring, whole))]
+            sent.append(["world", "send-receive", whole.numel() * width, times])
         return sent
 
     def buffers(self, length):
@@ -149,9 +150,9 @@ class Rank:
         if args.window and self.cuda:
             self.sync()
             torch.cuda.profiler.stop()
-        mine = {"rank": self.rank, "plant": self.plant, "steps_s": seconds, "known": sent}
+        facts = {"rank": self.rank, "plant": self.plant, "steps_s": seconds, "known": sent}
         if args.out:
-            Path(f"{args.out}.{self.rank}.json").write_text(json.dumps(mine))
+            Path(f"{args.out}.{self.rank}.json").write_text(json.dumps(facts))
 
     def long(self):
         begin, steps = time.monotonic(), 0
@@ -173,7 +174,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--plant", default="none")
     parser.add_argument("--known", action="store_true")
-    parser.add_argument("--window", action="store_true", help="call the CUDA profiler's start, stop")
+    parser.add_argument(
+        "--window", action="store_true", help="call the CUDA profiler's start, stop"
+    )
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=4096)
