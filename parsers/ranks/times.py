@@ -14,7 +14,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import count, records, text
-from nsight_prof.parsers.nsys.stages.nccl import WHOLE, bus_factor
+from nsight_prof.parsers.nsys.stages.nccl import POINT_TO_POINT, WHOLE, bus_factor
 from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.ranks.clocks import Array
 from nsight_prof.parsers.ranks.waits import Calls, Kind, RankGpu, Waits, compare
@@ -95,7 +95,10 @@ class RankTimes:
         for kernel, start, duration in sorted(launches, key=lambda launch: launch[1]):
             key, message = kernel, messages.get(start)
             if message is not None:
-                key = f"{kernel} {message.operation} {message.bytes} {message.communicator}"
+                key = f"{kernel} {message.operation} {message.bytes}"
+                # A send is one transfer with its receive, not with the sends of other ranks.
+                if message.operation not in POINT_TO_POINT:
+                    key += f" {message.communicator}"
                 self.messages.setdefault(key, message)
             starts[key].append(start)
             durations[key].append(duration)

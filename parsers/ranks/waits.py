@@ -64,33 +64,82 @@ class Kind:
 def compare(
     calls: Mapping[RankGpu, Mapping[str, Calls]],
 ) -> tuple[dict[RankGpu, Waits], list[Kind]]:
-    """Compare the collectives of all GPUs; the n-th of a kind on one is the n-th on all.
+    """Compare the collectives of all GPUs: the n-th of a kind is the n-th on all that have it.
 
-    Kinds that some ranks have more often than others, or that do not run at the same time once the
-    clocks are aligned, are left out.
+    A kind is shared by the GPUs that have it: all of the job, or those of a communicator that the
+    kind names. Kinds that some of these have more often than others, or that do not run at the same
+    time once the clocks are aligned, are left out.
     """
     gpus = sorted(calls)
-    shared = _shared(calls, gpus) if len(gpus) > 1 else []
-    clocks: dict[RankGpu, Clock | None] = {gpu: None for gpu in gpus}
-    if not shared:
-        return {gpu: _nothing(None) for gpu in gpus}, []
-    reference = calls[gpus[0]]
-    clocks[gpus[0]] = Clock(pairs=sum(len(reference[key].start) for key in shared))
-    for gpu in gpus[1:]:
-        pairs = [(_ends(reference[key]), _ends(calls[gpu][key])) for key in shared]
-        clock = fit_clock(pairs)
-        if clock is not None and _together(reference, calls[gpu], shared, clock):
-            clocks[gpu] = clock
-    aligned = [gpu for gpu in gpus if clocks[gpu] is not None]
-    found = _waits(calls, aligned, shared, clocks) if len(aligned) > 1 else {}
-    kinds = [_kind(key, calls, aligned) for key in shared] if len(aligned) > 1 else []
+    shared = _shared(calls, gpus)
+    clocks = _align(calls, gpus, shared)
+    members = {
+        key: aligned
+        for key, of_key in shared.items()
+        if len(aligned := [gpu for gpu in of_key if clocks[gpu] is not None]) > 1
+    }
+    found = _waits(calls, members, clocks)
+    kinds = [_kind(key, calls, of_key) for key, of_key in members.items()]
     return {gpu: found.get(gpu, _nothing(clocks[gpu])) for gpu in gpus}, kinds
 
 
-def _shared(calls: Mapping[RankGpu, Mapping[str, Calls]], gpus: Sequence[RankGpu]) -> list[str]:
-    """Return the kinds that all GPUs have equally often."""
-    counts = [{key: len(found.start) for key, found in calls[gpu].items()} for gpu in gpus]
-    return [key for key, n in counts[0].items() if all(of_gpu.get(key) == n for of_gpu in counts)]
+def _shared(
+    calls: Mapping[RankGpu, Mapping[str, Calls]], gpus: Sequence[RankGpu]
+) -> dict[str, list[RankGpu]]:
+    """Return the GPUs of each kind that several have, equally often.
+
+    Without its communicator a kind is known to be one collective only where all GPUs have it.
+    """
+    members: dict[str, list[RankGpu]] = {}
+    for gpu in gpus:
+        for key in calls[gpu]:
+            members.setdefault(key, []).append(gpu)
+    return {
+        key: of_key
+        for key, of_key in members.items()
+        if len(of_key) > 1
+        and (len(of_key) == len(gpus) or has_communicator(key))
+        and len({len(calls[gpu][key].start) for gpu in of_key}) == 1
+    }
+
+
+def _align(
+    calls: Mapping[RankGpu, Mapping[str, Calls]],
+    gpus: Sequence[RankGpu],
+    shared: Mapping[str, Sequence[RankGpu]],
+) -> dict[RankGpu, Clock | None]:
+    """Align the clock of each GPU with that of the first; None where no collectives lead there.
+
+    GPUs that share none with the first are aligned with one that is, whose uncertainty adds to
+    theirs.
+    """
+    clocks: dict[RankGpu, Clock | None] = dict.fromkeys(gpus)
+    if not shared:
+        return clocks
+    of_gpu = {gpu: {key for key in shared if gpu in shared[key]} for gpu in gpus}
+    first = gpus[0]
+    pairs = sum(len(calls[first][key].start) for key in of_gpu[first])
+    clocks[first] = Clock(pairs=pairs)
+    ready = [first]
+    while ready:
+        known = ready.pop(0)
+        clock = clocks[known]
+        assert clock is not None  # only aligned GPUs are ready
+        for gpu in gpus:
+            keys = sorted(of_gpu[known] & of_gpu[gpu])
+            if clocks[gpu] is not None or not keys:
+                continue
+            ends = {key: clock.on_reference(_ends(calls[known][key])) for key in keys}
+            found = fit_clock([(ends[key], _ends(calls[gpu][key])) for key in keys])
+            if found is not None and _together(calls[known], calls[gpu], ends, (clock, found)):
+                clocks[gpu] = found.through(clock)
+                ready.append(gpu)
+    return clocks
+
+
+def has_communicator(key: str) -> bool:
+    """Tell whether a kind names the communicator of its collectives (`RankTimes`)."""
+    return " 0x" in key
 
 
 def _ends(calls: Calls) -> Array:
@@ -99,51 +148,62 @@ def _ends(calls: Calls) -> Array:
 
 
 def _together(
-    reference: Mapping[str, Calls], calls: Mapping[str, Calls], shared: Sequence[str], clock: Clock
+    reference: Mapping[str, Calls],
+    calls: Mapping[str, Calls],
+    ends: Mapping[str, Array],
+    clocks: tuple[Clock, Clock],
 ) -> bool:
+    """Tell whether the collectives overlap; `ends` are those of `reference`, on the first clock."""
     overlapping = total = 0
-    for key in shared:
-        start = clock.on_reference(calls[key].start)
-        end = clock.on_reference(_ends(calls[key]))
-        met = (start < _ends(reference[key])) & (end > reference[key].start)
+    for key, reference_end in ends.items():
+        begin = clocks[0].on_reference(reference[key].start)
+        start = clocks[1].on_reference(calls[key].start)
+        end = clocks[1].on_reference(_ends(calls[key]))
+        met = (start < reference_end) & (end > begin)
         overlapping, total = overlapping + int(met.sum()), total + len(met)
     return overlapping >= TOGETHER * total
 
 
 def _waits(
     calls: Mapping[RankGpu, Mapping[str, Calls]],
-    gpus: Sequence[RankGpu],
-    shared: Sequence[str],
+    members: Mapping[str, Sequence[RankGpu]],
     clocks: Mapping[RankGpu, Clock | None],
 ) -> dict[RankGpu, Waits]:
-    # The collectives in the order of the first GPU's start, for parts of the trace.
-    order = np.argsort(np.concatenate([calls[gpus[0]][key].start for key in shared]))
-
-    def durations(gpu: RankGpu) -> Array:
-        found: Array = np.concatenate([calls[gpu][key].duration for key in shared])[order]
-        return found.astype(np.int64)
-
     # One GPU after the other, so that memory does not grow with their number.
-    shortest, total = durations(gpus[0]), np.zeros(len(order))
-    last = np.zeros(len(order), np.int64)
-    for number, gpu in enumerate(gpus):
-        duration = durations(gpu)
-        last[duration < shortest] = number
-        shortest, total = np.minimum(shortest, duration), total + duration
-    score = NormalDist().inv_cdf(1 - 0.025 / len(gpus))
+    shortest: dict[str, Array] = {}
+    total: dict[str, Array] = {}
+    last: dict[str, Array] = {}
+    for key, of_key in members.items():
+        shortest[key] = calls[of_key[0]][key].duration.astype(np.int64)
+        total[key] = np.zeros(len(shortest[key]))
+        last[key] = np.zeros(len(shortest[key]), np.int64)
+        for number, gpu in enumerate(of_key):
+            duration = calls[gpu][key].duration.astype(np.int64)
+            last[key][duration < shortest[key]] = number
+            shortest[key] = np.minimum(shortest[key], duration)
+            total[key] += duration
+    aligned = sorted({gpu for of_key in members.values() for gpu in of_key})
+    score = NormalDist().inv_cdf(1 - 0.025 / len(aligned)) if aligned else 0.0
     found = {}
-    for number, gpu in enumerate(gpus):
-        duration = durations(gpu)
-        late = (total - duration) / (len(gpus) - 1) - duration
-        low, high = _interval(late, score)
+    for gpu in aligned:
+        keys = [key for key, of_key in members.items() if gpu in of_key]
+        # In the order of their start, for parts of the trace.
+        order = np.argsort(np.concatenate([calls[gpu][key].start for key in keys]), kind="stable")
+        late, waited = [], 0
+        for key in keys:
+            duration = calls[gpu][key].duration.astype(np.int64)
+            late.append((total[key] - duration) / (len(members[key]) - 1) - duration)
+            waited += int((duration - shortest[key]).sum())
+        ordered = np.concatenate(late)[order]
+        low, high = _interval(ordered, score)
         found[gpu] = Waits(
             matched=len(order),
-            wait_ns=int((duration - shortest).sum()),
-            transfer_ns=int(shortest.sum()),
-            late_ns=float(late.sum()),
+            wait_ns=waited,
+            transfer_ns=int(sum(shortest[key].sum() for key in keys)),
+            late_ns=float(ordered.sum()),
             low_ns=low,
             high_ns=high,
-            last=int((last == number).sum()),
+            last=int(sum((last[key] == members[key].index(gpu)).sum() for key in keys)),
             clock=clocks[gpu],
         )
     return found
