@@ -38,6 +38,7 @@ from nsight_prof.parsers.ncu.nvtx import path_of_state
 from nsight_prof.parsers.nsys.rows.python_samples import stack_strings
 from nsight_prof.parsers.nsys.sqlite.database import Database
 from nsight_prof.parsers.nsys.trace import open_trace
+from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
 from nsight_prof.parsers.run.artifacts import describe
 from nsight_prof.parsers.run.directory import MANIFEST, STEPS, decompress
@@ -220,7 +221,8 @@ def slim_run(run: Path, target: Path, options: argparse.Namespace) -> None:
     """Write the slim copy of `run` to the empty folder `target`."""
     replace = dict(pair.split("=", 1) for pair in options.replace)
     # What earlier tries of a step left (1-bench.failed-1) is not part of the run.
-    wanted = [run / MANIFEST, run / ROOFS_FILE, *sorted((run / STEPS).glob("[0-9]-[a-z]*/**/*"))]
+    wanted = [run / name for name in (MANIFEST, ROOFS_FILE, COMM_ROOFS_FILE)]
+    wanted += sorted((run / STEPS).glob("[0-9]-[a-z]*/**/*"))
     wanted = [path for path in wanted if "." not in path.relative_to(run).parent.name]
     _check_counters(wanted, options.drop)
     for source in wanted:
@@ -288,7 +290,7 @@ def check_forbidden(folder: Path, texts: list[str]) -> None:
 def pack(folder: Path) -> None:
     """Pack every large artifact with xz; the manifest and the roofs stay readable."""
     for path in sorted(folder.rglob("*")):
-        plain = not path.is_file() or path.name in (MANIFEST, ROOFS_FILE)
+        plain = not path.is_file() or path.name in (MANIFEST, ROOFS_FILE, COMM_ROOFS_FILE)
         if not plain and path.stat().st_size >= PACK_FROM_BYTES:
             packed = path.with_name(f"{path.name}.xz")
             packed.write_bytes(lzma.compress(path.read_bytes(), preset=9 | lzma.PRESET_EXTREME))

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     "--roofs",
     type=click.Path(path_type=Path),
     metavar="FILE|RUN",
-    help="Hold the kernels against these measured roofs; the run keeps them.",
+    help="Hold kernels against these measured roofs, or collectives against those of a run of "
+    "comm-roofs; the run keeps them.",
 )
 @click.option(
     "--rank",
@@ -162,13 +163,22 @@ def _watched(run: Path, quiet: bool) -> Iterator[Display]:
 
 def _attach(run: RunDir, roofs: Path) -> None:
     """Give a run, or each run of a sweep or a job, the measured roofs of a file or another run."""
-    from nsight_prof.orchestrator.run.roofs_of_run import attach_given
+    from nsight_prof.orchestrator.ranks.folder import gather
+    from nsight_prof.orchestrator.run.roofs_of_run import (
+        attach_comm_roofs,
+        attach_given,
+        has_gpu_roofs,
+    )
 
+    gather(run)
     manifest = read_manifest(run)
     inner = [run.path / VARIANTS / name for name in manifest.variants]
-    inner += [run.rank(record.rank).path for record in manifest.ranks]
+    inner += [run.rank(record.rank).path for record in manifest.ranks if not record.reason]
+    for path in [run.path, *inner]:
+        attach_comm_roofs(RunDir(path), roofs)
     for path in inner or [run.path]:
-        attach_given(RunDir(path), roofs)
+        if has_gpu_roofs(roofs):
+            attach_given(RunDir(path), roofs)
 
 
 def _render(

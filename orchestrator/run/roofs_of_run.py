@@ -10,6 +10,7 @@ from nsight_prof.orchestrator.roofs import cache as roofs_cache
 from nsight_prof.orchestrator.run.bench_records import measures_roofs
 from nsight_prof.orchestrator.run.work import Work
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, read_comm_roofs
 from nsight_prof.parsers.roofs.file import (
     ROOFS_FILE,
     Fit,
@@ -24,6 +25,7 @@ from nsight_prof.parsers.whole_file import write_atomic
 
 # How sentences about the roofs begin, so that they can be replaced.
 ABOUT = "measured roofs"
+MEASURE_LINKS = "prof run comm-roofs"
 
 
 def attach(work: Work, manifest: Manifest) -> None:
@@ -34,9 +36,9 @@ def attach(work: Work, manifest: Manifest) -> None:
     """
     path = work.run.path / ROOFS_FILE
     if work.replay is not None:
-        source = work.replay.path / ROOFS_FILE
-        if source.is_file():
-            _copy(work.replay.inside(source), path)
+        for name in (ROOFS_FILE, COMM_ROOFS_FILE):
+            if (source := work.replay.path / name).is_file():
+                _copy(work.replay.inside(source), work.run.path / name)
         return
     if measures_roofs(work.run):
         return
@@ -52,6 +54,37 @@ def keep(work: Work, manifest: Manifest) -> str:
         return ""
     file = read_roofs(path)
     return roofs_cache.keep(file)[1] if file.run_id == manifest.run_id else ""
+
+
+def attach_comm_roofs(run: RunDir, given: Path) -> bool:
+    """Hold the collectives of a run or a job against measured bandwidths of links.
+
+    `given` is their file or a run that has it. Returns whether there is one.
+
+    Raises:
+        UsageError: they are of another kind of GPU.
+        ArtifactUnreadable: the file is damaged.
+    """
+    path = given / COMM_ROOFS_FILE if given.is_dir() else given
+    file = read_comm_roofs(path) if path.name == COMM_ROOFS_FILE else None
+    if file is None:
+        return False
+    name = _gpu_of(read_manifest(run))["name"]
+    if name and file.gpu and name != file.gpu:
+        raise UsageError(
+            f"the communication roofs of {given} are those of {file.gpu}, and the run is of {name}",
+            f"measure the links of these GPUs: {MEASURE_LINKS}",
+        )
+    if path.resolve() != (run.path / COMM_ROOFS_FILE).resolve():
+        _copy(path, run.path / COMM_ROOFS_FILE)
+    return True
+
+
+def has_gpu_roofs(given: Path) -> bool:
+    """Tell whether a path is meant to name roofs of a GPU, not of links alone."""
+    if given.is_dir():
+        return (given / ROOFS_FILE).is_file() or not (given / COMM_ROOFS_FILE).is_file()
+    return given.name != COMM_ROOFS_FILE
 
 
 def attach_given(run: RunDir, given: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from nsight_prof.orchestrator.system.process import end_leftovers
 from nsight_prof.parsers.errors import ProfError, StepFailed, UsageError
+from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
 from nsight_prof.parsers.run.directory import (
     MANIFEST,
@@ -30,7 +31,7 @@ from nsight_prof.parsers.run.directory import (
 
 LOCK = ".lock"
 # What a run puts into its folder, and what follows the name of a step in that of another try.
-OURS = frozenset({MANIFEST, ROOFS_FILE, STEPS, TABLES, REPORT, VARIANTS})
+OURS = frozenset({MANIFEST, ROOFS_FILE, COMM_ROOFS_FILE, STEPS, TABLES, REPORT, VARIANTS})
 TRY = r"(?:\.partial|\.(?:failed|replaced)-\d+)?"
 RUNS = Path("runs")
 
@@ -103,7 +104,7 @@ def clear(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
     for path in (run.tables, run.report):
         shutil.rmtree(path, ignore_errors=True)
-    for name in (MANIFEST, ROOFS_FILE):
+    for name in (MANIFEST, ROOFS_FILE, COMM_ROOFS_FILE):
         (folder / name).unlink(missing_ok=True)
     for name in (STEPS, VARIANTS):
         _remove_empty(folder / name)

@@ -18,6 +18,7 @@ from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture
+from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, comm_roofs, roofs_table
 from nsight_prof.parsers.roofs.file import (
     ROOFS_FILE,
     Fit,
@@ -134,9 +135,12 @@ def _own_roofs(
     chosen = choose_roofs(built.bench, built.bench_runs, sm_count(benched.conditions), limits)
     for roof, reason in chosen.gaps:
         gaps.add("measured_roofs", reason, row=roof)
-    manifest = read_manifest(run)
+    return Measured(chosen.roofs, _when(run, benched), read_manifest(run).run_id)
+
+
+def _when(run: RunDir, benched: Benched) -> str:
     times = sorted(str(c["time"]) for c in benched.conditions if c.get("time"))
-    return Measured(chosen.roofs, times[0] if times else manifest.created, manifest.run_id)
+    return times[0] if times else read_manifest(run).created
 
 
 def _given_roofs(run: RunDir, gpus: pd.DataFrame, gaps: Gaps) -> Measured | None:
@@ -198,3 +202,22 @@ def roofs_file(
     # The command line holds paths of the machine.
     conditions = {key: value for key, value in first.items() if key not in ("argv", "record")}
     return RoofsFile(measured.when, measured.run_id, facts, measured.roofs, conditions)
+
+
+def comm_roofs_frame(run: RunDir, benched: Benched | None, gaps: Gaps) -> pd.DataFrame:
+    """Return table `comm_roofs`: what the run measured of links, or what it is held against."""
+    if benched is not None:
+        return comm_roofs(benched.tables.bench)
+    try:
+        return roofs_table(run.path / COMM_ROOFS_FILE)
+    except ProfError as error:
+        gaps.add("comm_roofs", error.message)
+        return tables.empty("comm_roofs")
+
+
+def comm_roofs_file(run: RunDir, benched: Benched, frame: pd.DataFrame) -> CommRoofs | None:
+    """Return what a run measured of links between GPUs as a file to keep; None for none."""
+    if not len(frame) or on_cpu(benched.conditions):
+        return None
+    gpu = str((benched.conditions[0].get("gpu") or {}).get("name") or "")
+    return CommRoofs(_when(run, benched), read_manifest(run).run_id, gpu, frame)

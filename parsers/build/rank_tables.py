@@ -20,6 +20,8 @@ from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.ranks.times import RankTimes
+from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, roofs_table
+from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS = "ranks", "rank_kernels"
@@ -34,8 +36,10 @@ def build_rank_tables(job: RunDir) -> None:
 
     Raises:
         UsageError: the folder is not a run directory.
+        ArtifactUnreadable: its file of communication roofs cannot be read.
         StepFailed: the tables cannot be written.
     """
+    roofs = roofs_table(job.path / COMM_ROOFS_FILE)
     rows: list[dict[str, Any]] = []
     sums, times = _Kernels(), RankTimes()
     for record in read_manifest(job).ranks:
@@ -53,8 +57,10 @@ def build_rank_tables(job: RunDir) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         tables.write(pd.DataFrame(rows, columns=_columns(RANKS)), RANKS, partial)
         tables.write(sums.frame(), RANK_KERNELS, partial)
-        for name, frame in zip((RANK_TIMES, RANK_COLLECTIVES), times.frames(), strict=True):
+        of_ranks = times.frames(roofs)
+        for name, frame in zip((RANK_TIMES, RANK_COLLECTIVES), of_ranks, strict=True):
             tables.write(frame, name, partial)
+        tables.write(roofs, COMM_ROOFS, partial)
         shutil.rmtree(job.tables, ignore_errors=True)
         os.replace(partial, job.tables)
     except OSError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.ncu import can_read_rep
+from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
 from nsight_prof.parsers.run.directory import STEPS, RunDir
 from nsight_prof.parsers.whole_file import write_atomic
@@ -37,7 +38,8 @@ def refresh_tables(run: RunDir) -> None:
 def _state(run: RunDir) -> str:
     """Return the hash of the captures, the tables, and the program that makes one of the other."""
     digest = hashlib.sha256(f"{_program()} {can_read_rep()}".encode())
-    for path in (run.manifest_path, run.path / ROOFS_FILE, run.path / STEPS, run.tables):
+    kept = [run.path / name for name in (ROOFS_FILE, COMM_ROOFS_FILE, STEPS)]
+    for path in (run.manifest_path, *kept, run.tables):
         for fact in _facts(path):
             digest.update(fact.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

@@ -14,6 +14,8 @@ import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.bench_tables import (
+    comm_roofs_file,
+    comm_roofs_frame,
     complete_gpus,
     is_bench,
     measured_roofs,
@@ -43,6 +45,7 @@ from nsight_prof.parsers.metrics.clocks import without_impossible_clocks
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
+from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, write_comm_roofs
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.run.directory import RunDir, counters_stem, read_manifest
@@ -59,7 +62,7 @@ Frames = dict[str, pd.DataFrame]
 def build_tables(run: RunDir) -> None:
     """Write `tables/*.parquet` and `tables/*.csv` of a run from the artifacts of its steps.
 
-    A run that measured roofs gets them in `roofs.json`, too.
+    A run that measured roofs gets them in `roofs.json`, too, or in `comm-roofs.json`.
 
     Raises:
         UsageError: the folder is not a run directory.
@@ -69,10 +72,12 @@ def build_tables(run: RunDir) -> None:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        roofs = _write(run, partial)
+        roofs, of_links = _write(run, partial)
         put_in_place(partial, run.tables)
         if roofs is not None:
             write_roofs(run.path / ROOFS_FILE, roofs)
+        if of_links is not None:
+            write_comm_roofs(run.path / COMM_ROOFS_FILE, of_links)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise StepFailed(
@@ -81,12 +86,12 @@ def build_tables(run: RunDir) -> None:
         ) from error
 
 
-def _write(run: RunDir, folder: Path) -> RoofsFile | None:
-    """Write all tables; return the roofs that the run measured."""
+def _write(run: RunDir, folder: Path) -> tuple[RoofsFile | None, CommRoofs | None]:
+    """Write all tables; return the roofs that the run measured, of a GPU and of links."""
     if predicted := predicted_frames(run):
         for table, frame in predicted.items():
             tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
-        return None
+        return None, None
     gaps = Gaps()
     substep("reading the trace")
     frames = _traced(run, folder, gaps)
@@ -105,6 +110,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     if benched is not None:
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
+    frames["comm_roofs"] = comm_roofs_frame(run, benched, gaps)
     frames |= serving_frames(run, gaps) | stage_work_frames(run, gaps)
     frames |= prediction_frames(run, gaps)
     of_target = frames.get("telemetry", tables.empty("telemetry"))
@@ -120,9 +126,10 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
             tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
     if not (folder / "launches.parquet").is_file():
         tables.write(tables.empty("launches"), "launches", folder)
+    own = None if benched is None else comm_roofs_file(run, benched, frames["comm_roofs"])
     if benched is None or measured is None:
-        return None
-    return roofs_file(run, benched, measured, frames["gpus"])
+        return None, own
+    return roofs_file(run, benched, measured, frames["gpus"]), own
 
 
 def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:

@@ -18,6 +18,7 @@ from nsight_prof.parsers.nsys.stages.nccl import POINT_TO_POINT, WHOLE, bus_fact
 from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.ranks.clocks import Array
 from nsight_prof.parsers.ranks.waits import Calls, Kind, RankGpu, Waits, compare
+from nsight_prof.parsers.roofs.comm import roof_at
 from nsight_prof.parsers.run.directory import RunDir
 
 ROWS = 1 << 18
@@ -107,13 +108,13 @@ class RankTimes:
             for key in starts
         }
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return tables `rank_times` and `rank_collectives`."""
+    def frames(self, roofs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return tables `rank_times` and `rank_collectives`; `roofs` is table `comm_roofs`."""
         waits, kinds = compare(self.calls)
         rows = [self._row(gpu, waits[gpu]) for gpu in sorted(self.rows)]
         times = pd.DataFrame(rows, columns=[c.name for c in tables.tables()["rank_times"]])
         collectives = pd.DataFrame(
-            [self._kind_row(kind) for kind in kinds],
+            [self._kind_row(kind, roofs) for kind in kinds],
             columns=[c.name for c in tables.tables()["rank_collectives"]],
         )
         order = collectives.sort_values(["wait_ns", "kernel_id"], ascending=[False, True])
@@ -151,8 +152,8 @@ class RankTimes:
             "clock_residual_ns": None if clock is None else clock.residual_p95_ns,
         }
 
-    def _kind_row(self, kind: Kind) -> dict[str, Any]:
-        message, size, bandwidth = self.messages.get(kind.key), None, None
+    def _kind_row(self, kind: Kind, roofs: pd.DataFrame) -> dict[str, Any]:
+        message, size, bandwidth, roof = self.messages.get(kind.key), None, None, None
         transfer = float(np.median(kind.transfer_ns))
         kernel = kind.key.partition(" ")[0]
         if message is not None:
@@ -160,6 +161,7 @@ class RankTimes:
             ranks = message.ranks if message.ranks > 1 else kind.gpus
             size = message.bytes * (ranks if message.operation in WHOLE else 1)
             bandwidth = size / transfer * 1e9 * bus_factor(message.operation, ranks)
+            roof = roof_at(roofs, message.operation, ranks, size)
         return {
             "kernel_id": kernel,
             "short_name": self.names.get(kernel, ""),
@@ -169,6 +171,9 @@ class RankTimes:
             "wait_ns": kind.wait_ns,
             "bytes": size,
             "bus_bandwidth": bandwidth,
+            "operation": "" if message is None else message.operation,
+            "communicator": "" if message is None else message.communicator,
+            "roof": roof,
         }
 
 

@@ -301,6 +301,11 @@ class Run:
         return self._read("rank_collectives")
 
     @cached_property
+    def comm_roofs(self) -> pd.DataFrame:
+        """Table `comm_roofs`: measured bandwidths of collectives between GPUs."""
+        return self._read("comm_roofs")
+
+    @cached_property
     def predicted_points(self) -> pd.DataFrame:
         """Table `predicted_points`: points of serving that were predicted."""
         return self._read("predicted_points")

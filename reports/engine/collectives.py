@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.roofs.comm import roof_at
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Number, Ref, Section, Table, Text, Verbatim
 
@@ -47,7 +48,7 @@ def section(run: Run) -> Section | None:
         unknown = Text("Bytes, ranks and bandwidth are not available: {why}.", why=reason)
         return Section(KEY, TITLE, (unknown,))
     groups = sorted(
-        (_group(rows) for _, rows in frame.groupby(BY, dropna=False)),
+        (_group(rows, run.comm_roofs) for _, rows in frame.groupby(BY, dropna=False)),
         key=lambda row: -number(row["gpu_time_ns"]),
     )
     notes = [COUNTED] if (frame["ranks_known_by"] == "trace").any() else []
@@ -57,14 +58,15 @@ def section(run: Run) -> Section | None:
     return Section(KEY, TITLE, (INTRO, _table(groups[:SHOWN]), *notes), numbers={"calls": groups})
 
 
-def _group(rows: pd.DataFrame) -> dict[str, Any]:
-    """Add up calls that are alike: ratios are sums over sums."""
+def _group(rows: pd.DataFrame, roofs: pd.DataFrame) -> dict[str, Any]:
+    """Add up calls that are alike: ratios are sums over sums; `roofs` is table `comm_roofs`."""
     first: Row = records(rows.head(1))[0]
     rated = rows[rows["transfer_ns"].notna() & rows["bytes"].notna()]
     transfer = number(rated["transfer_ns"].sum())
     rate = number(rated["bytes"].sum()) / transfer * 1e9 if transfer > 0 else float("nan")
     factor = number((rated["bus_bandwidth"] / rated["algorithm_bandwidth"]).mean())
     waiting, time = number(rated["wait_ns"].sum()), number(rated["duration_ns"].sum())
+    roof = roof_at(roofs, text(first["operation"]), count(first["ranks"]), known(first["bytes"]))
     names = ("operation", "reduction", "dtype", "communicator", "ranks_known_by")
     return {name: text(first[name]) for name in names} | {
         "ranks": count(first["ranks"]),
@@ -78,6 +80,8 @@ def _group(rows: pd.DataFrame) -> dict[str, Any]:
         "waiting": known(waiting / time) if time > 0 else None,
         "algorithm_bandwidth": known(rate),
         "bus_bandwidth": known(rate * factor),
+        "roof": roof,
+        "of_roof": known(rate * factor / roof) if roof else None,
     }
 
 
@@ -90,6 +94,10 @@ def _table(groups: list[dict[str, Any]]) -> Table[dict[str, Any]]:
 
     communicator: Column[dict[str, Any]] = Column(
         Text("Communicator"), lambda row: row["communicator"] or None
+    )
+    roofed = (
+        measured(Text("Measured roof"), "roof", "B/s"),
+        measured(Text("Of the roof"), "of_roof", "fraction"),
     )
     several = len({row["communicator"] for row in groups}) > 1
     return Table(
@@ -106,6 +114,7 @@ def _table(groups: list[dict[str, Any]]) -> Table[dict[str, Any]]:
             measured(Text("From the last arrival"), "mean_transfer_ns", "ns"),
             measured(Text("Algorithm bandwidth"), "algorithm_bandwidth", "B/s"),
             measured(Text("Bus bandwidth"), "bus_bandwidth", "B/s"),
+            *(roofed if any(row["roof"] for row in groups) else ()),
         ],
         groups,
         note=NOTE,

@@ -62,6 +62,12 @@ class CollectiveRow:
     wait_ns: float | None
     bytes: float | None
     bus_bandwidth: float | None
+    roof: float | None
+
+    @property
+    def of_roof(self) -> float | None:
+        """Bus bandwidth over what was measured for this operation and size."""
+        return self.bus_bandwidth / self.roof if self.bus_bandwidth and self.roof else None
 
 
 def times_row(row: Row) -> TimesRow:
@@ -75,7 +81,7 @@ def times_row(row: Row) -> TimesRow:
 
 def collective_row(row: Row) -> CollectiveRow:
     """Return a row of table `rank_collectives`."""
-    times = ("transfer_ns", "wait_ns", "bytes", "bus_bandwidth")
+    times = ("transfer_ns", "wait_ns", "bytes", "bus_bandwidth", "roof")
     return CollectiveRow(
         name=text(row["short_name"]),
         gpus=count(row["gpus"]),
@@ -249,6 +255,10 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
 
 def collective_table(rows: Sequence[CollectiveRow]) -> Table[CollectiveRow]:
     """Return the collectives of the job, most waiting first."""
+    roofed: tuple[Column[CollectiveRow], ...] = (
+        Column(Text("Measured roof"), lambda row: Number(row.roof, "B/s", digits=3)),
+        Column(Text("Of the roof"), lambda row: Number(row.of_roof, "fraction", digits=2)),
+    )
     return Table(
         "rank-collectives",
         Text("Collectives over the ranks"),
@@ -260,6 +270,7 @@ def collective_table(rows: Sequence[CollectiveRow]) -> Table[CollectiveRow]:
             Column(Text("Transfer, median"), lambda row: Number(row.transfer_ns, "ns", digits=3)),
             Column(Text("Bytes"), lambda row: Number(row.bytes, "B", digits=3)),
             Column(Text("Bus bandwidth"), lambda row: Number(row.bus_bandwidth, "B/s", digits=3)),
+            *(roofed if any(row.roof for row in rows) else ()),
         ],
         rows[:MOST],
         note=Text(
