@@ -80,14 +80,13 @@ def _group(rows: pd.DataFrame, roofs: pd.DataFrame) -> dict[str, Any]:
         "waiting": known(waiting / time) if time > 0 else None,
         "algorithm_bandwidth": known(rate),
         "bus_bandwidth": known(rate * factor),
-        "roof": roof,
-        "of_roof": known(rate * factor / roof) if roof else None,
+        **({"roof": roof, "of_roof": known(rate * factor / roof)} if roof else {}),
     }
 
 
 def _table(groups: list[dict[str, Any]]) -> Table[dict[str, Any]]:
     def measured(heading: Text, key: str, unit: str) -> Column[dict[str, Any]]:
-        return Column(heading, lambda row: Number(row[key], unit))
+        return Column(heading, lambda row: Number(row.get(key), unit))
 
     def name(row: dict[str, Any]) -> str:
         return ", ".join(filter(None, (row["operation"], row["reduction"], row["dtype"])))
@@ -114,7 +113,7 @@ def _table(groups: list[dict[str, Any]]) -> Table[dict[str, Any]]:
             measured(Text("From the last arrival"), "mean_transfer_ns", "ns"),
             measured(Text("Algorithm bandwidth"), "algorithm_bandwidth", "B/s"),
             measured(Text("Bus bandwidth"), "bus_bandwidth", "B/s"),
-            *(roofed if any(row["roof"] for row in groups) else ()),
+            *(roofed if any("roof" in row for row in groups) else ()),
         ],
         groups,
         note=NOTE,

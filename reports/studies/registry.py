@@ -19,6 +19,7 @@ from nsight_prof.reports.page import Section, Text, Value
 from nsight_prof.reports.profile.figure_views import all_roofs
 from nsight_prof.reports.profile.method_view import environment, glossary, method, section_words
 from nsight_prof.reports.studies import any_target, repeatability, trust
+from nsight_prof.reports.studies.comm_roofs import section as comm_roofs
 from nsight_prof.reports.studies.gemm_staircase import section as gemm_staircase
 from nsight_prof.reports.studies.llm_kernels import section as llm_kernels
 from nsight_prof.reports.studies.memory_patterns import section as memory_patterns
@@ -87,6 +88,13 @@ STUDIES = (
         Text("The server under load"),
         Text("no load has a time"),
         serving_load.section,
+    ),
+    Study(
+        "comm_roofs",
+        "comm_roofs",
+        Text("Roofs of the links between GPUs"),
+        Text("no collective has a time"),
+        comm_roofs.section,
     ),
 )
 REPEATABILITY = Study(

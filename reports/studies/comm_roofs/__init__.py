@@ -1,0 +1,1 @@
+"""Collectives between the GPUs of a machine: bandwidth by operation, GPUs and message size."""
