@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ SIZES = tuple(1 << power for power in range(10, 29))
 CPU_SIZES = (1 << 10, 1 << 14)
 TIMEOUT_S = 60
 """After which NCCL ends a process whose peers have gone."""
+ENDED = "a rank has ended; its reason is above"
+JOIN_S = 10
 WARM_UP, SAMPLES = 5, 20
 SAMPLE_S = 1e-3
 MOST_CALLS = 20
@@ -187,6 +190,10 @@ class Member:
         seconds: float = start.elapsed_time(end) * 1e-3 / calls
         return seconds
 
+    def close(self) -> None:
+        """Leave the job."""
+        self._dist.destroy_process_group()
+
     def _made(self) -> _Exchange:
         if self._exchange is None:
             raise RuntimeError("no message was prepared")
@@ -216,12 +223,13 @@ def serve(rank: int, gpus: int, device: str, store: str, pipe: Connection) -> No
 class Job:
     """The first rank, in this process, and the processes of the others; started when needed."""
 
-    def __init__(self, args: Namespace, folder: str) -> None:
-        self.device = args.device
-        self.gpus = _gpus(args.device)
+    def __init__(self, device: str, folder: str) -> None:
+        self.device = device
+        self.gpus = _gpus(device)
         self._store = str(Path(folder) / "store")
         self._first: Member | None = None
         self._pipes: list[Connection] = []
+        self._processes: list[BaseProcess] = []
 
     def measure(self, message: Message) -> list[float]:
         """Return seconds a call of samples, of each the shortest of all ranks.
@@ -243,6 +251,8 @@ class Job:
         """Let the other processes end."""
         for pipe in self._pipes:
             pipe.close()
+        for process in self._processes:
+            process.join(JOIN_S)
 
     def _start(self) -> None:
         if self._first is not None:
@@ -252,7 +262,9 @@ class Job:
         for rank in range(1, self.gpus):
             own, other = context.Pipe()
             arguments = (rank, self.gpus, self.device, self._store, other)
-            context.Process(target=serve, args=arguments, daemon=True).start()
+            process = context.Process(target=serve, args=arguments, daemon=True)
+            process.start()
+            self._processes.append(process)
             other.close()
             self._pipes.append(own)
         self._first = Member(0, self.gpus, self.device, self._store)
@@ -261,8 +273,11 @@ class Job:
     def _ask(self, ranks: int, method: str, *arguments: object) -> list[Any]:
         """Call a method on the first `ranks` ranks at once; raises the first of their errors."""
         pipes = self._pipes[: ranks - 1]
-        for pipe in pipes:
-            pipe.send((method, arguments))
+        try:
+            for pipe in pipes:
+                pipe.send((method, arguments))
+        except OSError:
+            raise RuntimeError(ENDED) from None
         try:
             own = getattr(self._first, method)(*arguments)
         except Exception as error:
@@ -277,7 +292,7 @@ class Job:
         try:
             return [pipe.recv() for pipe in pipes]
         except EOFError:
-            raise RuntimeError("a rank has ended; its reason is above") from None
+            raise RuntimeError(ENDED) from None
 
 
 def cases(args: Namespace, job: Job) -> Iterator[Case]:
@@ -333,7 +348,7 @@ def main(argv: list[str] | None = None) -> int:
         jobs: list[Job] = []
 
         def make_cases(args: Namespace) -> Iterator[Case]:
-            jobs.append(Job(args, folder))
+            jobs.append(Job(args.device, folder))
             if jobs[0].gpus < 2:
                 raise ValueError("collectives need two GPUs, and torch sees one")
             return cases(args, jobs[0])
