@@ -25,7 +25,7 @@ from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS = "ranks", "rank_kernels"
-RANK_TIMES, RANK_COLLECTIVES = "rank_times", "rank_collectives"
+RANK_TIMES, RANK_COLLECTIVES, RANK_STEPS = "rank_times", "rank_collectives", "rank_steps"
 TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")
 
 
@@ -57,8 +57,7 @@ def build_rank_tables(job: RunDir) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         tables.write(pd.DataFrame(rows, columns=_columns(RANKS)), RANKS, partial)
         tables.write(sums.frame(), RANK_KERNELS, partial)
-        of_ranks = times.frames(roofs)
-        for name, frame in zip((RANK_TIMES, RANK_COLLECTIVES), of_ranks, strict=True):
+        for name, frame in times.frames(roofs).items():
             tables.write(frame, name, partial)
         tables.write(roofs, COMM_ROOFS, partial)
         shutil.rmtree(job.tables, ignore_errors=True)

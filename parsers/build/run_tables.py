@@ -164,6 +164,7 @@ def trace_frames(trace: NsysTrace) -> Frames:
         "stages": trace.stages(),
         "devices": trace.devices(),
         "gpu_stages": trace.gpu_stages(),
+        "stage_instances": trace.stage_instances(),
         "stage_kernels": trace.stage_kernels(),
         "memory_operations": trace.memory_operations(),
         "api_calls": trace.api_calls(),

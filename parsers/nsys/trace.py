@@ -29,6 +29,7 @@ from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity
 from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
 from nsight_prof.parsers.nsys.stages.host_lines import host_lines, why_no_lines
 from nsight_prof.parsers.nsys.stages.idle_gaps import idle_gaps
+from nsight_prof.parsers.nsys.stages.instances import stage_instances
 from nsight_prof.parsers.nsys.stages.launches import launch_frames, write_launches
 from nsight_prof.parsers.nsys.stages.nccl import collectives, why_none
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
@@ -118,6 +119,11 @@ class NsysTrace:
         operation to the end of the last. A CUDA graph traced as a whole counts as busy.
         """
         return self._work.stages()
+
+    @of_file
+    def stage_instances(self) -> pd.DataFrame:
+        """Each instance of a stage on each GPU (table `stage_instances`), in their order."""
+        return stage_instances(self._work, self._devices)
 
     @of_file
     def stage_kernels(self) -> pd.DataFrame:

@@ -6,6 +6,7 @@ The launches of one rank are read at a time; of each only its collectives are ke
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ from nsight_prof.parsers.run.directory import RunDir
 ROWS = 1 << 18
 COLLECTIVE = "collective"
 MATRIX = "gemm"
+FEWEST_STEPS, MOST_STEPS = 3, 20_000
+"""Instances of a stage that may be the steps of a program."""
 COLUMNS = ["kernel_id", "start_ns", "duration_ns", "device"]
 
 
@@ -37,12 +40,26 @@ class _Message:
     ranks: int
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """The instances of a stage on one GPU: from `bounds[n]` to `bounds[n + 1]` (ns, own clock).
+
+    `compute` and `kernels` are the times in kernels other than collectives, and in any kernel.
+    """
+
+    bounds: Array
+    compute: Array
+    kernels: Array
+    kernel_ns: int
+
+
 @dataclass
 class RankTimes:
     """Collects what the ranks' tables hold, one rank after the other."""
 
     calls: dict[RankGpu, dict[str, Calls]] = field(default_factory=dict)
     rows: dict[RankGpu, dict[str, Any]] = field(default_factory=dict)
+    steps: dict[RankGpu, dict[str, _Steps]] = field(default_factory=dict)
     messages: dict[str, _Message] = field(default_factory=dict)
     """By kind of collective: its kernel's id and, where the payload says more, that."""
     names: dict[str, str] = field(default_factory=dict)
@@ -53,6 +70,7 @@ class RankTimes:
         stages = tables.read(run.tables, "gpu_stages")
         devices = {count(r["gpu"]): r for r in records(tables.read(run.tables, "devices"))}
         gaps = tables.read(run.tables, "gpu_idle_gaps")
+        instances = tables.read(run.tables, "stage_instances")
         by_id = {row["kernel_id"]: row for row in records(kernels)}
         category = np.array([text(row["category"]) for row in by_id.values()])
         launches = _launches(run, list(by_id))
@@ -65,10 +83,16 @@ class RankTimes:
             kernel, start, duration = (column[launches[3] == device] for column in launches[:3])
             is_collective = (category == COLLECTIVE)[kernel]
             is_matrix = (category == MATRIX)[kernel]
-            end = start + duration
-            compute = _union(start[~is_collective], end[~is_collective])
-            kernels_ns = _union(start, end)
-            gpu = (rank, device)
+            end, gpu = start + duration, (rank, device)
+            last = np.array([end.max()]) if len(end) else np.zeros(1, np.int64)
+
+            def covered(at: Array) -> tuple[Array, Array]:
+                """Time before each of `at` in kernels other than collectives, and in any."""
+                others = _covered(start[~is_collective], end[~is_collective], at)  # noqa: B023
+                return others, _covered(start, end, at)  # noqa: B023
+
+            compute, kernels_ns = (int(time[0]) for time in covered(last))
+            self.steps[gpu] = _steps(instances[instances["gpu"] == stage["gpu"]], covered)
             found = zip(
                 *(c[is_collective].tolist() for c in (kernel, start, duration)), strict=True
             )
@@ -108,8 +132,8 @@ class RankTimes:
             for key in starts
         }
 
-    def frames(self, roofs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return tables `rank_times` and `rank_collectives`; `roofs` is table `comm_roofs`."""
+    def frames(self, roofs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Return tables `rank_times`, `rank_collectives`, `rank_steps`; `roofs` is `comm_roofs`."""
         waits, kinds = compare(self.calls)
         rows = [self._row(gpu, waits[gpu]) for gpu in sorted(self.rows)]
         times = pd.DataFrame(rows, columns=[c.name for c in tables.tables()["rank_times"]])
@@ -118,7 +142,62 @@ class RankTimes:
             columns=[c.name for c in tables.tables()["rank_collectives"]],
         )
         order = collectives.sort_values(["wait_ns", "kernel_id"], ascending=[False, True])
-        return tables.check(times, "rank_times"), tables.check(order, "rank_collectives")
+        return {
+            "rank_times": tables.check(times, "rank_times"),
+            "rank_collectives": tables.check(order, "rank_collectives"),
+            "rank_steps": self._step_frame(waits),
+        }
+
+    def _step_frame(self, waits: Mapping[RankGpu, Waits]) -> pd.DataFrame:
+        """Return table `rank_steps`; empty where no stage is alike on all GPUs."""
+        gpus = sorted(self.steps)
+        common = [
+            stage
+            for stage, steps in (self.steps[gpus[0]].items() if gpus else ())
+            if all(
+                stage in self.steps[gpu] and len(self.steps[gpu][stage].bounds) == len(steps.bounds)
+                for gpu in gpus
+            )
+        ]
+        if not common:
+            return tables.empty("rank_steps")
+        chosen = max(common, key=lambda s: sum(self.steps[gpu][s].kernel_ns for gpu in gpus))
+        frames = [self._steps_of(gpu, chosen, waits[gpu]) for gpu in gpus]
+        return tables.check(pd.concat(frames, ignore_index=True), "rank_steps")
+
+    def _steps_of(self, gpu: RankGpu, stage: str, waits: Waits) -> pd.DataFrame:
+        steps = self.steps[gpu][stage]
+        wall = np.diff(steps.bounds)
+        calls = list(self.calls[gpu].values())
+
+        def by_step(starts: Sequence[Array], values: Sequence[Array]) -> Array:
+            at = np.searchsorted(steps.bounds, np.concatenate(starts), "right") - 1
+            inside = (at >= 0) & (at < len(wall))
+            weights = np.concatenate(values)[inside]
+            found: Array = np.bincount(at[inside], weights, len(wall))
+            return found
+
+        exposed = steps.kernels - steps.compute
+        wait = np.zeros(len(wall))
+        if calls:
+            total = by_step([c.start for c in calls], [c.duration for c in calls])
+            waited = by_step([waits.starts], [waits.waited])
+            wait = exposed * waited / np.maximum(total, 1)
+        known = waits.matched > 0 or not exposed.any()
+        return pd.DataFrame(
+            {
+                "rank": gpu[0],
+                "device": gpu[1],
+                "stage": stage,
+                "step": np.arange(len(wall)),
+                "wall_ns": wall,
+                "own_ns": wall - exposed if known else None,
+                "compute_ns": steps.compute,
+                "wait_ns": wait.round().astype(np.int64) if known else None,
+                "transfer_ns": (exposed - wait.round()).astype(np.int64) if known else None,
+                "other_ns": wall - steps.kernels,
+            }
+        )
 
     def _row(self, gpu: RankGpu, waits: Waits) -> dict[str, Any]:
         facts = self.rows[gpu]
@@ -177,6 +256,21 @@ class RankTimes:
         }
 
 
+def _steps(
+    instances: pd.DataFrame, covered: Callable[[Array], tuple[Array, Array]]
+) -> dict[str, _Steps]:
+    """Return the stages of one GPU that may be the steps of its program."""
+    found = {}
+    for stage, rows in instances.groupby("stage", observed=True):
+        if not FEWEST_STEPS <= len(rows) <= MOST_STEPS:
+            continue
+        bounds = np.append(rows["gpu_start_ns"].to_numpy(np.int64), rows["gpu_end_ns"].max())
+        bounds = np.maximum.accumulate(bounds)
+        compute, kernels = map(np.diff, covered(bounds))
+        found[str(stage)] = _Steps(bounds, compute, kernels, int(rows["kernel_ns"].sum()))
+    return found
+
+
 def _launches(run: RunDir, kernels: list[Any]) -> list[Array]:
     """Return the columns of table `launches`, kernels as their place in `kernels`."""
     number_of = {kernel: number for number, kernel in enumerate(kernels)}
@@ -202,11 +296,15 @@ def _messages(run: RunDir) -> dict[int, _Message]:
     }
 
 
-def _union(start: Array, end: Array) -> int:
-    """Return the time that at least one of the intervals covers (ns)."""
+def _covered(start: Array, end: Array, at: Array) -> Array:
+    """Return the time before each of `at` that at least one of the intervals covers (ns)."""
     if not len(start):
-        return 0
+        return np.zeros(len(at), np.int64)
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order])
-    before = np.concatenate([start[:1], end[:-1]])
-    return int(np.maximum(0, end - np.maximum(start, before)).sum())
+    begin = np.maximum(start, np.concatenate([start[:1], end[:-1]]))
+    total = np.concatenate([[0], np.cumsum(np.maximum(0, end - begin))])
+    done = np.searchsorted(begin, at, "right")
+    covered: Array = total[done] - np.maximum(0, end[np.maximum(done - 1, 0)] - at)
+    covered[done == 0] = 0
+    return covered

@@ -7,7 +7,7 @@ and what the kernel of another takes longer is its wait. This needs durations al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
@@ -37,7 +37,8 @@ class Waits:
     `wait_ns` and `transfer_ns` add up to the durations of its matched collectives (`matched`).
     `late_ns` is how much later than the average of the others it arrived, summed; `low_ns` and
     `high_ns` are its 95 % interval over parts of the trace, for all GPUs of the job at once.
-    `last` is in how many it arrived last. `clock` is None where it could not be aligned.
+    `last` is in how many it arrived last. `clock` is None where it could not be aligned. `starts`
+    and `waited` are of each of its matched collectives, in the order of their start (own clock).
     """
 
     matched: int
@@ -48,6 +49,8 @@ class Waits:
     high_ns: float
     last: int
     clock: Clock | None
+    starts: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    waited: Array = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -188,23 +191,26 @@ def _waits(
     for gpu in aligned:
         keys = [key for key, of_key in members.items() if gpu in of_key]
         # In the order of their start, for parts of the trace.
-        order = np.argsort(np.concatenate([calls[gpu][key].start for key in keys]), kind="stable")
-        late, waited = [], 0
+        starts = np.concatenate([calls[gpu][key].start for key in keys])
+        order = np.argsort(starts, kind="stable")
+        late, waits = [], []
         for key in keys:
             duration = calls[gpu][key].duration.astype(np.int64)
             late.append((total[key] - duration) / (len(members[key]) - 1) - duration)
-            waited += int((duration - shortest[key]).sum())
-        ordered = np.concatenate(late)[order]
+            waits.append(duration - shortest[key])
+        ordered, waited = np.concatenate(late)[order], np.concatenate(waits)[order]
         low, high = _interval(ordered, score)
         found[gpu] = Waits(
             matched=len(order),
-            wait_ns=waited,
+            wait_ns=int(waited.sum()),
             transfer_ns=int(sum(shortest[key].sum() for key in keys)),
             late_ns=float(ordered.sum()),
             low_ns=low,
             high_ns=high,
             last=int(sum((last[key] == members[key].index(gpu)).sum() for key in keys)),
             clock=clocks[gpu],
+            starts=starts[order],
+            waited=waited,
         )
     return found
 

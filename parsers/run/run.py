@@ -301,6 +301,16 @@ class Run:
         return self._read("rank_collectives")
 
     @cached_property
+    def rank_steps(self) -> pd.DataFrame:
+        """Table `rank_steps` of a job: each step of each GPU."""
+        return self._read("rank_steps")
+
+    @cached_property
+    def stage_instances(self) -> pd.DataFrame:
+        """Table `stage_instances`: each instance of a stage on each GPU."""
+        return self._read("stage_instances")
+
+    @cached_property
     def comm_roofs(self) -> pd.DataFrame:
         """Table `comm_roofs`: measured bandwidths of collectives between GPUs."""
         return self._read("comm_roofs")
