@@ -89,7 +89,13 @@ def _write_rank(
              "memory_ns": 0}  # fmt: skip
     gap = {"gpu": 0, "stage": "(all)", "cause": "dataloader", "idle_ns": wall - busy}
     device = {"gpu": 0, "pid": 1, "device": 0, "name": "NVIDIA H200"}
-    frames = {"launches": launches, "kernels": kernels}
+    begin = shifted.reshape(steps, -1)[:, 0]
+    instances = _frame("stage_instances", {
+        "stage": "step", "gpu": 0, "instance": range(steps), "host_start_ns": begin,
+        "gpu_start_ns": begin, "gpu_end_ns": (shifted + length).reshape(steps, -1).max(axis=1),
+        "kernel_ns": length.sum(axis=1), "launches": length.shape[1],
+    })  # fmt: skip
+    frames = {"launches": launches, "kernels": kernels, "stage_instances": instances}
     for table, row in (("gpu_stages", stage), ("gpu_idle_gaps", gap), ("devices", device)):
         frames[table] = _frame(table, {name: [value] for name, value in row.items()})
     for table, frame in frames.items():

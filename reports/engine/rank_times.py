@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, text
+from nsight_prof.reports.engine.rank_steps import StepsView
 from nsight_prof.reports.page import Column, Finding, Name, Number, Ref, Table, Text, Value
 
 LATE = 0.01
@@ -102,7 +103,7 @@ def straggler(rows: Sequence[TimesRow]) -> TimesRow | None:
     return max(late, key=lambda row: row.late_ns or 0.0, default=None)
 
 
-def waiting_findings(rows: Sequence[TimesRow]) -> Iterator[Finding]:
+def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Iterator[Finding]:
     """Yield which GPU makes the others wait and why, and what waits and transfers cost."""
     slow = straggler(rows)
     if slow is not None:
@@ -120,11 +121,12 @@ def waiting_findings(rows: Sequence[TimesRow]) -> Iterator[Finding]:
             evidence=(
                 Text(
                     "It is the last in {last} of {n} collectives; at least {low} of its lateness "
-                    "is no chance (95 %).",
+                    "is no chance (95 %)",
                     last=slow.last or 0,
                     n=slow.collectives or 0,
                     low=slow.number("late_low_ns"),
                 ),
+                *_in_steps(slow, steps),
             ),
             gain=slow.number("late_ns"),
         )
@@ -143,6 +145,17 @@ def waiting_findings(rows: Sequence[TimesRow]) -> Iterator[Finding]:
                 "Equal work on all ranks saves at most the first, transfers beside other kernels "
                 "at most the second."
             ),
+        )
+
+
+def _in_steps(slow: TimesRow, steps: StepsView | None) -> Iterator[Text]:
+    """Say in how many steps the late GPU needed longest itself: always, or now and then."""
+    if steps is not None:
+        yield Text(
+            "It needed longest itself in {n} of {steps} steps ({stage})",
+            n=steps.slowest_of(slow.rank, slow.device),
+            steps=steps.count,
+            stage=Name(steps.stage),
         )
 
 

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.build.rank_tables import RANK_COLLECTIVES, RANK_KERNELS, RANK_TIMES, RANKS
+from nsight_prof.parsers.build.rank_tables import (
+    RANK_COLLECTIVES,
+    RANK_KERNELS,
+    RANK_STEPS,
+    RANK_TIMES,
+    RANKS,
+)
 from nsight_prof.parsers.cells import Row, count, known, records, text
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
+from nsight_prof.reports.engine.rank_steps import StepsView, steps_view
 from nsight_prof.reports.engine.rank_times import (
     CollectiveRow,
     TimesRow,
@@ -23,6 +30,7 @@ from nsight_prof.reports.engine.rank_times import (
 from nsight_prof.reports.page import (
     Bullets,
     Column,
+    Figure,
     Finding,
     Name,
     Number,
@@ -126,6 +134,7 @@ class JobView:
     rest_kernels: int
     times: tuple[TimesRow, ...]
     collectives: tuple[CollectiveRow, ...]
+    steps: StepsView | None
     caveats: tuple[Text, ...]
 
 
@@ -156,6 +165,7 @@ def job_view(path: Path) -> JobView:
         rest_kernels=max(0, len(kernels) - MOST_KERNELS),
         times=times[:MOST_RANKS],
         collectives=tuple(map(collective_row, records(tables.read(folder, RANK_COLLECTIVES)))),
+        steps=steps_view(tables.read(folder, RANK_STEPS)),
         caveats=tuple(_caveats(manifest, ranks, times)),
     )
 
@@ -252,6 +262,7 @@ def job_section(view: JobView) -> Section:
         (
             *(tuple(_findings(view)) or (Text("No rank has numbers; the caveats say why."),)),
             *((times_table(view.times),) if view.times else ()),
+            *(map(Figure, view.steps.charts) if view.steps is not None else ()),
             *((collective_table(view.collectives),) if view.collectives else ()),
             _rank_table(view),
             Text(
@@ -276,7 +287,7 @@ def _findings(view: JobView) -> Iterator[Finding]:
                 total=view.rank_total,
             ),
         )
-    yield from waiting_findings(view.times)
+    yield from waiting_findings(view.times, view.steps)
     timed = [row for row in view.ranks if row.kernel_ns is not None]
     if not timed:
         return

@@ -158,4 +158,28 @@ class TimelineFigure:
     subtitle: str = ""
 
 
-Chart = LineFigure | BarFigure | RooflineFigure | TimelineFigure | StackFigure
+class HeatRow(NamedTuple):
+    """One row of a heat map, a value for each column; NaN where there is none."""
+
+    label: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class HeatFigure:
+    """Values by row and column, the darker the larger, from zero; labels name the unit.
+
+    `columns` are what a reader points at: the number of each column of the axis `x_label`.
+    """
+
+    name: str
+    title: str
+    alt: str
+    x_label: str
+    value_label: str
+    columns: tuple[int, ...]
+    rows: tuple[HeatRow, ...]
+    subtitle: str = ""
+
+
+Chart = HeatFigure | LineFigure | BarFigure | RooflineFigure | TimelineFigure | StackFigure

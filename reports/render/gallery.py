@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nsight_prof.reports.page.charts import (
     BarFigure,
     Chart,
+    HeatFigure,
     RooflineFigure,
     StackFigure,
     TimelineFigure,
@@ -143,11 +144,14 @@ def _counters(view: ReportView) -> Iterator[Picture]:
 def _draw_chart(chart: Chart) -> Figure:
     from nsight_prof.reports.plots.bench_bars import plot_bars
     from nsight_prof.reports.plots.bench_lines import plot_lines
+    from nsight_prof.reports.plots.heat import plot_heat
     from nsight_prof.reports.plots.stacks import plot_stacks
     from nsight_prof.reports.plots.timeline import plot_timeline
 
     if isinstance(chart, RooflineFigure):
         return _draw_roofline(chart.panel, chart.subtitle)
+    if isinstance(chart, HeatFigure):
+        return plot_heat(chart)
     if isinstance(chart, TimelineFigure):
         return plot_timeline(chart)
     if isinstance(chart, StackFigure):

@@ -36,7 +36,7 @@ from nsight_prof.reports.profile.provenance import provenance
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
 from nsight_prof.reports.render.body import placeholder
-from nsight_prof.reports.render.drawing import NO_PICTURES, Draw, Drawing, draw_here
+from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here
 from nsight_prof.reports.render.folds import Folds, counter_columns
 from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import bench_pictures, overview_pictures, pictures
@@ -315,7 +315,8 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
     }
     html = _Html({REPORT: page(placeholder(section.key))}, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
-    return _write(folder, files, NO_PICTURES, first, style, html)
+    drawn = draw_here(bench_pictures([section]), style)
+    return _write(folder, files, drawn, first, style, html)
 
 
 def render_template(

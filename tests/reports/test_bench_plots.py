@@ -14,6 +14,8 @@ from matplotlib.text import Text
 from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
+    HeatFigure,
+    HeatRow,
     LineFigure,
     Panel,
     Series,
@@ -23,6 +25,7 @@ from nsight_prof.reports.page.charts import (
 from nsight_prof.reports.plots.bench_axes import byte_text, number_text, scale, spread, stacked
 from nsight_prof.reports.plots.bench_bars import plot_bars
 from nsight_prof.reports.plots.bench_lines import plot_lines
+from nsight_prof.reports.plots.heat import plot_heat
 from nsight_prof.reports.plots.style import WIDTH, render_svg
 from nsight_prof.reports.plots.timeline import plot_timeline
 
@@ -70,6 +73,12 @@ TIMELINE = TimelineFigure(
      *(Span(61 + 4 * n, 64 + 4 * n, "batch", str(4**n)) for n in range(7))),
     "What went on is shaded. " * 9,
 )  # fmt: skip
+HEAT = HeatFigure(
+    "heat", "Own time of each rank", "alt", "Step", "Own time (ms)", tuple(range(0, 400, 2)),
+    tuple(HeatRow(f"rank {n}", (math.nan, *(abs(math.sin(n * t)) for t in range(199))))
+          for n in range(4)),
+    "Darker: the rank itself needed longer. " * 5,
+)  # fmt: skip
 PARETO = LineFigure(
     "pareto", "Throughput against interactivity", "alt", "tokens/s per user", "tokens/s",
     tuple(Series(f"length {n}", (100.0, 99.0, 98.9, 98.8, 60.0), (10.0 * n, 20.0, 21.0, 22.0, 90.0),
@@ -87,6 +96,8 @@ FIGURES = {
     "timeline": lambda: plot_timeline(TIMELINE),
     "no spans": lambda: plot_timeline(replace(TIMELINE, spans=())),
     "no time": lambda: plot_timeline(replace(TIMELINE, spans=(), panels=())),
+    "heat": lambda: plot_heat(HEAT),
+    "heat of many ranks": lambda: plot_heat(replace(HEAT, rows=HEAT.rows * 16)),
     "one bar": lambda: plot_bars(BarFigure("b", "t", "a", "v", (Bar("x", 0.0),))),
 }  # fmt: skip
 
@@ -115,7 +126,9 @@ def test_all_text_lies_inside(name: str) -> None:
         assert top <= height + 1, text.get_text()
 
 
-@pytest.mark.parametrize("name", ["sweep", "legend", "stairs", "bars", "timeline"])
+@pytest.mark.parametrize(
+    "name", ["sweep", "legend", "stairs", "bars", "timeline", "heat", "heat of many ranks"]
+)
 def test_no_text_covers_another(name: str) -> None:
     found = texts(FIGURES[name]())
     for (a, one), (b, other) in itertools.combinations(found, 2):

@@ -78,7 +78,7 @@ def test_a_planted_straggler_is_named_with_its_time_and_cause(
     assert found is not None
     assert found.rank == slow
     assert found.late_ns == pytest.approx(100 * a_step, rel=0.05)
-    sentence = Writer().text(next(iter(waiting_findings(rows))).verdict)
+    sentence = Writer().text(next(iter(waiting_findings(rows, None))).verdict)
     assert f"Rank {slow} makes the others wait" in sentence
     assert words in sentence
     if name == "host":
@@ -100,6 +100,32 @@ def test_the_parts_of_each_rank_add_up_to_its_wall_time(tmp_path: Path) -> None:
     assert frame["wait_ns"][2] < 0.02 * frame["wait_ns"][0]
 
 
+def test_steps_show_when_a_rank_was_slow(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 4, {2: Planted(matrix=1.2)}, steps=50)
+    build_rank_tables(job)
+    frame = tables.read(job.tables, "rank_steps")
+    assert frame.groupby("rank")["step"].count().tolist() == [50] * 4
+    assert set(frame["stage"]) == {"step"}
+    parts = frame[["compute_ns", "wait_ns", "transfer_ns", "other_ns"]].sum(axis=1)
+    assert (parts == frame["wall_ns"]).all()
+    # Products of 100 us, eight a step, take a fifth longer on rank 2, and on no other.
+    own = frame.pivot_table(index="step", columns="rank", values="own_ns")
+    assert own[2].mean() - own[[0, 1, 3]].mean().mean() == pytest.approx(8 * 20_000, rel=0.05)
+    assert (own.idxmax(axis=1) == 2).all()
+    times = tables.read(job.tables, "rank_times")
+    waits = frame.groupby("rank")["wait_ns"].sum()
+    assert waits[0] == pytest.approx(times["wait_ns"][0], rel=0.01)
+
+
+def test_ranks_with_unlike_steps_are_not_compared_step_by_step(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 2, {}, steps=20)
+    folder = job.rank(1).tables
+    instances = tables.read(folder, "stage_instances")
+    tables.write(instances[:-1], "stage_instances", folder, csv=False)
+    build_rank_tables(job)
+    assert tables.read(job.tables, "rank_steps").empty
+
+
 def test_waits_do_not_depend_on_clocks(tmp_path: Path) -> None:
     shifted = Planted(offset_ns=300_000_000, drift_ppm=15)
     frame = read(tmp_path / "job", 2, {1: shifted})
@@ -118,4 +144,4 @@ def test_ranks_without_common_collectives_are_compared_in_nothing(tmp_path: Path
     assert frame["wait_ns"].isna().all()
     assert frame["late_ns"].isna().all()
     assert frame["clock"].tolist() == ["epoch", "epoch"]
-    assert not list(waiting_findings([times_row(row) for row in records(frame)]))
+    assert not list(waiting_findings([times_row(row) for row in records(frame)], None))

@@ -1,0 +1,45 @@
+"""The steps of a job on its page: which rank was slow when, by picture and sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from nsight_prof.parsers.build.rank_tables import build_rank_tables
+from nsight_prof.reports.engine.rank_steps import MOST_COLUMNS
+from nsight_prof.reports.engine.ranks import JobView, job_view
+from nsight_prof.reports.render.report import render_job
+from tests.made_up_ranks import Planted, write_job
+
+
+def view(folder: Path, planted: dict[int, Planted], steps: int = 40) -> JobView:
+    job = write_job(folder, 4, planted, steps=steps)
+    build_rank_tables(job)
+    return job_view(job.path)
+
+
+def test_the_page_shows_the_slow_rank_step_by_step(tmp_path: Path) -> None:
+    made = view(tmp_path / "job", {2: Planted(matrix=1.2)})
+    assert made.steps is not None
+    assert made.steps.slowest_of(2, 0) == made.steps.count == 40
+    own, longer = made.steps.charts
+    assert [row.label for row in own.rows] == [f"rank {n}" for n in range(4)]
+    # 20 us on each of 8 products; at each step the fastest rank is at zero.
+    assert sum(longer.rows[2].values) / 40 == pytest.approx(0.16, rel=0.1)
+    assert all(
+        min(column) == 0 for column in zip(*(row.values for row in longer.rows), strict=True)
+    )
+    paths = render_job(made, tmp_path / "report")
+    page = paths.report.read_text()
+    assert "It needed longest itself in 40 of 40 steps (`step`)" in page
+    assert "](rank-steps.svg)" in page
+    assert {path.name for path in paths.pictures} >= {"rank-steps.svg", "rank-steps-longer.svg"}
+    assert "Longer by (ms)" in paths.page.read_text()
+
+
+def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
+    made = view(tmp_path / "job", {}, steps=300)
+    assert made.steps is not None
+    own, _ = made.steps.charts
+    assert len(own.columns) == MOST_COLUMNS
+    assert own.columns[-1] == 299
+    assert f"{MOST_COLUMNS} of 300 steps" in own.subtitle
