@@ -22,6 +22,10 @@ class ProfError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type[ProfError], tuple[str, str]]:
+        """Let it be raised in another process than the one that raised it."""
+        return type(self), (self.message, self.hint)
+
 
 class StepFailed(ProfError):
     """A step of a run failed; what was captured before is kept (exit code 1)."""

@@ -36,6 +36,14 @@ from nsight_prof.parsers.errors import UsageError
 @click.option(
     "--backend-version", "version", metavar="V", help="Version of it. [default: the newest]"
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Import N ranks of a job at a time, each in a process of its own.",
+)
 @shared_options.quiet("only the run directory; what is left out of a folder goes to stderr")
 @shared_options.as_json
 def command(
@@ -46,6 +54,7 @@ def command(
     system: str | None,
     framework: str | None,
     version: str | None,
+    workers: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -73,6 +82,7 @@ def command(
       prof import trace.sqlite trace.json.gz --out runs/both
       prof import 'ncu/*.ncu-rep' --out runs/counters
       prof import rank0.sqlite rank1.sqlite --out runs/job
+      prof import 'traces/rank*.nsys-rep' --workers 8 --out runs/job
       prof import kern_sum.csv --out runs/summary
       prof import --aiconfigurator aiconfigurator/ --system h200_sxm --out runs/h200-operators
       prof report "$(prof import trace.sqlite --out runs/mine --quiet)"
@@ -98,7 +108,7 @@ def command(
     elif not files:
         raise UsageError("no file was given", "name one: prof import trace.sqlite --out RUN")
     else:
-        run = import_files(files, out, stages, partial(say, err=as_json or quiet))
+        run = import_files(files, out, stages, partial(say, err=as_json or quiet), workers)
     if as_json:
         manifest = read_manifest(run)
         result = {

@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nsight_prof.orchestrator.imports.inputs import Given, Inputs, find_inputs, skipped
-from nsight_prof.orchestrator.imports.ranks import import_ranks
+from nsight_prof.orchestrator.imports.ranks import Member, import_ranks
 from nsight_prof.orchestrator.imports.recognize import Kind
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu
 from nsight_prof.orchestrator.system.export import export_csv, export_sqlite
 from nsight_prof.orchestrator.system.recorded_environment import drop_environments
 from nsight_prof.orchestrator.system.stopping import stoppable
 from nsight_prof.orchestrator.system.version import prof_version
+from nsight_prof.orchestrator.system.workers import mapped
 from nsight_prof.parsers.errors import NoKernels, ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files, listed
 from nsight_prof.parsers.ncu import NcuCapture
@@ -65,10 +67,14 @@ Say = Callable[[str], None]
 
 @dataclass
 class _Import:
-    """What one import keeps in mind: `copies` of the user's files, and `notes` for the reader."""
+    """What one import keeps in mind: `copies` of the user's files, and `notes` for the reader.
+
+    `workers` is how many ranks are imported at a time.
+    """
 
     recipe: dict[str, Any]
     say: Say
+    workers: int = 1
     copies: list[tuple[Path, Given]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -92,13 +98,19 @@ class _Import:
 
 
 def import_files(
-    files: Sequence[Path], out: Path, stages: Sequence[str] = (), say: Say = lambda _: None
+    files: Sequence[Path],
+    out: Path,
+    stages: Sequence[str] = (),
+    say: Say = lambda _: None,
+    workers: int = 1,
 ) -> RunDir:
     """Make the run directory `out` from files, folders and patterns (see `find_inputs`).
 
     One trace, counters in any number of files, or both become one run; several traces become a job
     with a run for each rank. `stages` are regexes of NVTX range names, as in a recipe. `say` gets
-    what each file adds and what is left out.
+    what each file adds and what is left out. `workers` ranks are
+    imported at a time, each in a process
+    of its own.
 
     The originals stay as they are. In the copy of an SQLite export the environments that nsys
     recorded are deleted; of an .nsys-rep, which holds them too, only the export is kept. The
@@ -117,7 +129,7 @@ def import_files(
         raise UsageError(f"{out} is a link to nothing", "give a folder that is new or empty")
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - LEFT):
         raise UsageError(f"{out} is there already", "give a folder that is new or empty")
-    work = _Import({**RECIPE, "name": out.name, "stages": list(stages)}, say)
+    work = _Import({**RECIPE, "name": out.name, "stages": list(stages)}, say, workers)
     with stoppable(), _in_place_when_whole(out) as partial:
         try:
             _fill_all(RunDir(partial), inputs, work)
@@ -197,15 +209,39 @@ def _fill_all(run: RunDir, inputs: Inputs, work: _Import) -> None:
         _fill(run, next(iter(inputs.traces), None), inputs.counters, work, inputs.operators)
 
 
-def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:
-    """Make a run directory of each trace below that of the job, one after the other."""
+@dataclass
+class _Filled:
+    """What became of a rank: its manifest or why there is none, what to say, and its copies."""
 
-    def fill(run: RunDir, trace: Given, rank: int) -> Manifest:
-        recipe = {**work.recipe, "name": f"{work.recipe['name']}, rank {rank}"}
-        manifest = _fill(run, trace, (), _Import(recipe, work.say, work.copies))
+    manifest: Manifest | ProfError
+    sentences: list[str]
+    copies: list[tuple[Path, Given]]
+
+
+def _fill_rank(recipe: dict[str, Any], member: Member) -> _Filled:
+    """Make the run directory of one rank; may run in a process of its own."""
+    run, trace, rank = member
+    run.path.mkdir(parents=True)
+    sentences: list[str] = []
+    work = _Import({**recipe, "name": f"{recipe['name']}, rank {rank}"}, sentences.append)
+    try:
+        manifest = _fill(run, trace, (), work)
         if manifest.step("trace") is None:
             raise NoKernels(f"{trace.name} holds no kernel", "give the traces of ranks with a GPU")
-        return manifest
+    except ProfError as error:
+        return _Filled(error, sentences, work.copies)
+    return _Filled(manifest, sentences, work.copies)
+
+
+def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:
+    """Make a run directory of each trace below that of the job."""
+
+    def fill(members: Sequence[Member]) -> Iterator[Manifest | ProfError]:
+        for done in mapped(partial(_fill_rank, work.recipe), members, work.workers):
+            work.copies += done.copies
+            for sentence in done.sentences:
+                work.say(sentence)
+            yield done.manifest
 
     ranks = import_ranks(job, traces, fill, work.skip)
     for sentence in ranks.notes:

@@ -16,7 +16,9 @@ from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir
 FAR_APART_S = 60.0
 """Pause between two traces from which on they are not of one job, or their clocks differ."""
 
-Fill = Callable[[RunDir, Given, int], Manifest]
+Member = tuple[RunDir, Given, int]
+"""Where a trace becomes a run, and its rank."""
+Fill = Callable[[Sequence[Member]], Iterator[Manifest | ProfError]]
 Skip = Callable[[Given, ProfError], None]
 
 
@@ -31,25 +33,23 @@ class Ranks:
 
 
 def import_ranks(job: RunDir, traces: Sequence[Given], fill: Fill, skip: Skip) -> Ranks:
-    """Import each trace with `fill` into `job.rank(…)`, one after the other.
+    """Import all traces into `job.rank(…)`; `fill` yields each manifest, or why there is none.
 
     Raises:
         UsageError: two files have one rank, are the same, hold the same process, or one host
             recorded them one after the other.
-        ProfError: as `fill` raises; `skip` is asked first, and raises where a file was named.
+        ProfError: as `fill` yields; `skip` is asked first, and raises where a file was named.
     """
     numbers = number_ranks([trace.name for trace in traces])
     found = Ranks(numbers.basis)
     identities: list[Identity] = []
     refused: ProfError | None = None
-    for rank, given in sorted(zip(numbers.numbers, traces, strict=True), key=lambda pair: pair[0]):
-        run = job.rank(rank)
-        run.path.mkdir(parents=True)
-        try:
-            member = fill(run, given, rank)
-        except ProfError as error:
-            skip(given, error)
-            refused = error
+    pairs = sorted(zip(numbers.numbers, traces, strict=True), key=lambda pair: pair[0])
+    members = [(job.rank(rank), given, rank) for rank, given in pairs]
+    for (run, given, rank), member in zip(members, fill(members), strict=True):
+        if isinstance(member, ProfError):
+            skip(given, member)
+            refused = member
             shutil.rmtree(run.path)
             continue
         identity = identity_of(run)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsight_prof.orchestrator.system.workers import mapped
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.artifacts import check_artifacts
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -88,29 +86,13 @@ def report_job(
     manifest = read_manifest(job)
     ranks = [record.rank for record in manifest.ranks if not record.reason]
     folders = [job.rank(rank).path for rank in ranks]
-    for rank, problem in zip(ranks, _map(folders, workers), strict=True):
+    for rank, problem in zip(ranks, mapped(_rank_tables, folders, workers), strict=True):
         substep(f"rank {rank}")
         if problem:
             warn(f"rank {rank}: {problem}")
     build_rank_tables(job)
     paths = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
     return paths.headline, paths.report
-
-
-def _map(folders: Sequence[Path], workers: int) -> Iterator[str]:
-    """Make the tables of each rank; yield why that is not possible, or nothing."""
-    if workers == 1 or len(folders) < 2:
-        yield from map(_rank_tables, folders)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(folders)), mp_context=context) as pool:
-        try:
-            yield from pool.map(_rank_tables, folders)
-        except BrokenProcessPool as error:
-            raise StepFailed(
-                "a process that made the tables of a rank was killed",
-                "if the memory was full, take fewer --workers; tables that are made are kept",
-            ) from error
 
 
 def _rank_tables(folder: Path) -> str:

@@ -195,6 +195,30 @@ def test_workers_make_the_same_tables_and_what_is_made_is_kept(job: Path, tmp_pa
     assert (copy / "ranks/0000/tables/kernels.parquet").is_file()
 
 
+def test_ranks_are_imported_at_a_time_as_one_after_the_other(
+    ranks: list[Path], job: Path, tmp_path: Path
+) -> None:
+    code, printed = prof("import", *ranks, "--workers", 2, "--out", tmp_path / "job")
+    assert code == 0, printed
+    made, one_by_one = (read_manifest(RunDir(path)) for path in (tmp_path / "job", job))
+    assert made.ranks == one_by_one.ranks
+    for rank in (0, 1):
+        trace = f"ranks/{rank:04}/steps/1-trace/trace.sqlite"
+        assert (tmp_path / "job" / trace).read_bytes() == (job / trace).read_bytes()
+
+
+def test_a_rank_that_another_process_cannot_read_is_refused_by_the_name_of_its_file(
+    ranks: list[Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "rank1.sqlite"
+    broken.write_bytes(ranks[1].read_bytes()[:5000])
+    code, printed = prof("import", ranks[0], broken, "--workers", 2, "--out", tmp_path / "job")
+    assert code != 0
+    assert str(broken) in printed
+    assert ".job." not in printed  # the folder that it was copied to is gone
+    assert not (tmp_path / "job").exists()
+
+
 def test_the_report_of_a_job_says_of_each_rank_what_is_true(job: Path) -> None:
     text = (job / "report/report.md").read_text(encoding="utf-8")
     assert "2 ranks gave work to 2 GPUs" in text
