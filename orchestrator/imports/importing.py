@@ -108,9 +108,8 @@ def import_files(
 
     One trace, counters in any number of files, or both become one run; several traces become a job
     with a run for each rank. `stages` are regexes of NVTX range names, as in a recipe. `say` gets
-    what each file adds and what is left out. `workers` ranks are
-    imported at a time, each in a process
-    of its own.
+    what each file adds and what is left out. `workers` ranks are imported at a time, each in a
+    process of its own.
 
     The originals stay as they are. In the copy of an SQLite export the environments that nsys
     recorded are deleted; of an .nsys-rep, which holds them too, only the export is kept. The
