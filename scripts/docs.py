@@ -52,7 +52,7 @@ TABLES = {
     "ranks": "One row per GPU of a rank, in a job of several ranks.",
     "rank_kernels": "One row per kernel, over the ranks of a job.",
     "rank_times": "Where the time of each GPU of a job goes, and how late it is; one row per GPU.",
-    "rank_steps": "Where the time of each step of each GPU of a job goes; one row per GPU and step.",
+    "rank_steps": "Where the time of each step of a job goes; one row per step and GPU.",
     "rank_collectives": "One row per collective that ranks of a job share.",
     "joins": "One row per profiled launch: which kernel of the trace it is, or why none.",
     "counters": "Wide: one row per profiled kernel. Formulas: [metrics](metrics.md).",

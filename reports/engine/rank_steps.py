@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,8 @@ MOST_CELLS, MOST_COLUMNS, MOST_ROWS = 4_000, 200, 64
 """Cells of the picture; the table has all steps of all ranks."""
 
 
-class Slowest(NamedTuple):
+@dataclass(frozen=True)
+class Slowest:
     """In how many `steps` a GPU needed longest itself, of all GPUs."""
 
     rank: int

@@ -158,7 +158,8 @@ class TimelineFigure:
     subtitle: str = ""
 
 
-class HeatRow(NamedTuple):
+@dataclass(frozen=True)
+class HeatRow:
     """One row of a heat map, a value for each column; NaN where there is none."""
 
     label: str

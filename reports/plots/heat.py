@@ -86,7 +86,7 @@ class _Heat:
         return self.bottom + self.row * (len(self.figure.rows) - row - 0.5)
 
     def _spots(self, row: int) -> None:
-        label, values = self.figure.rows[row]
+        label, values = self.figure.rows[row].label, self.figure.rows[row].values
         for at in thinned(range(len(values)), max(8, MOST // len(self.figure.rows))):
             value = significant(values[at], DIGITS) if math.isfinite(values[at]) else "n/a"
             words = tooltip(
