@@ -133,6 +133,7 @@ def command(
             )
         loaded = load_recipe(recipe, (*overrides, f"bench.repeat={asked.repeat}"))
     if asked.dry_run:
+        from nsight_prof.orchestrator.ranks.job import render_job_dry_run
         from nsight_prof.orchestrator.run.dry_run import render_dry_run
         from nsight_prof.orchestrator.system.secrets import choose_environment
 
@@ -149,7 +150,8 @@ def command(
 
         folder = asked.resume or asked.out or Path("runs") / f"{loaded.name}-<time>"
         known = choose_environment(os.environ, loaded.target.env, loaded.to_dict())
-        say(known.redact(render_dry_run(loaded, folder)), nl=False)
+        render = render_dry_run if loaded.ranks is None else render_job_dry_run
+        say(known.redact(render(loaded, folder)), nl=False)
         return
     outcome = _run(loaded, asked, quiet)
     _show(outcome, as_json, quiet)
@@ -165,6 +167,10 @@ def _run(recipe: Recipe, asked: Asked, quiet: bool) -> RunOutcome:
         asked.out, asked.replay, asked.resume, asked.force, asked.roofs, progress=display
     )
     try:
+        if recipe.ranks is not None:
+            from nsight_prof.orchestrator.ranks.job import run_job
+
+            return run_job(recipe, recipe.ranks, options)
         return run_recipe(recipe, options)
     finally:
         display.close()

@@ -68,6 +68,16 @@ def record(folder: Path, rank: RankRecord, launch: Launch) -> None:
     write_atomic(folder / RECORD, json.dumps(facts, indent=1) + "\n")
 
 
+def still_running(job: RunDir) -> list[int]:
+    """Return the ranks whose trace is not kept yet, and not given up either."""
+    folders = (job.path / RANKS).glob(f"[0-9]*{PARTIAL}/{RECORD}")
+    records = []
+    for path in folders:
+        with suppress(ProfError, OSError):  # it was renamed meanwhile
+            records.append(_read(path))
+    return sorted(record.rank for record in records if record.reason == RUNS_STILL)
+
+
 def gather(job: RunDir) -> None:
     """Write into the manifest of a job that `prof rank` captures which ranks there are by now."""
     manifest = read_manifest(job)

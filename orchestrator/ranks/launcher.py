@@ -124,6 +124,11 @@ def parse_selection(text: str, launch: Launch) -> Selection:
     )
 
 
+def check_selection(text: str) -> None:
+    """Refuse what `parse_selection` cannot read; raises as it."""
+    parse_selection(text, Launch(0, 0, 1, "", ""))
+
+
 def run_alone(command: Sequence[str]) -> int:
     """Become the program of a rank that is not traced.
 

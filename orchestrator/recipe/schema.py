@@ -15,6 +15,7 @@ from nsight_prof.orchestrator.recipe.sections import (
     Dataset,
     NvtxCapture,
     Operators,
+    Ranks,
     Select,
     Target,
     Trace,
@@ -113,6 +114,11 @@ class Recipe(Model):
         description="Only for benchmark targets: prof starts the target un-profiled, and once more "
         "under ncu, which counts every case. No trace and no selection then.",
     )
+    ranks: Ranks | None = Field(
+        default=None,
+        description="Only for programs of several ranks: prof starts them by their launcher and "
+        "traces each, and one report compares them. Without counters.",
+    )
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(
         default_factory=dict,
         description="Dotted key to list of values: every combination becomes a run, and one report "
@@ -173,6 +179,38 @@ class Recipe(Model):
         if isinstance(trace, dict):
             trace = {"enabled": False, **trace}
         return {"capture": "profiler-api", **data, "trace": trace}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_ranks(cls, data: Any) -> Any:
+        """Without a word about them, a job of ranks has no counters."""
+        if not isinstance(data, dict) or data.get("ranks") is None:
+            return data
+        counters = data.get("counters", {})
+        if isinstance(counters, dict):
+            counters = {"enabled": False, **counters}
+        return {**data, "counters": counters}
+
+    @model_validator(mode="after")
+    def _ranks_alone(self) -> Self:
+        if self.ranks is None:
+            return self
+        steps = ("counters", "operators", "untraced")
+        others = [step for step in steps if getattr(self, step).enabled]
+        others += [name for name in ("bench", "sweep") if getattr(self, name)]
+        if others:
+            raise ValueError(
+                f"the ranks of a job are only traced: leave `{others[0]}` out beside `ranks`"
+            )
+        for key in ("enabled", "from_run", "python_sampling", "cublas_log", "keep_report"):
+            if getattr(self.trace, key) != getattr(Trace(), key):
+                name = "from" if key == "from_run" else key
+                raise ValueError(f"the ranks of a job are traced: leave trace.{name} out")
+        if isinstance(self.stages, dict):
+            raise ValueError("beside `ranks`, `stages` is a list of regexes")
+        if isinstance(self.capture, NvtxCapture) and self.capture.is_cut:
+            raise ValueError("beside `ranks`, a capture is all, profiler-api or one NVTX range")
+        return self
 
     @model_validator(mode="after")
     def _bench_alone(self) -> Self:

@@ -169,6 +169,29 @@ class Untraced(Model):
     )
 
 
+class Ranks(Model):
+    """A job of several ranks, whose launcher prof starts; `prof rank` traces its ranks."""
+
+    launcher: Literal["torchrun", "mpirun", "srun"] = Field(
+        default="torchrun",
+        description="What starts the ranks: torchrun (of the target's Python), mpirun or srun.",
+    )
+    count: int = Field(ge=1, description="Number of ranks; of torchrun, of ranks on each node.")
+    options: Words = Field(
+        default=(), description="More options for the launcher: [--nnodes=2, --rdzv-endpoint=a]."
+    )
+    trace: str = Field(
+        default="",
+        description="Ranks to trace: all, first-of-node, every:8, or numbers (0,8). Empty: all of "
+        "up to 8 ranks, else first-of-node.",
+    )
+    missing: Literal["report", "fail"] = Field(
+        default="report",
+        description="What a rank without a trace does to the run: the report names it, or it "
+        "fails besides (exit code 1).",
+    )
+
+
 class Trace(Model):
     """The nsys run that says which kernels take the time."""
 

@@ -150,6 +150,52 @@ def run_attached(argv: Sequence[str], waits: Callable[[], None]) -> int:
             process.wait()
 
 
+def run_launcher(command: Command, waits: Callable[[float], None]) -> Finished:
+    """Run a program that ends its processes itself; they may outlive it.
+
+    What `waits` raises, and the end of its time, is a SIGTERM to the program alone.
+
+    Raises:
+        StepFailed: the program cannot be started.
+    """
+    started = time.monotonic()
+    timed_out = False
+    with command.stdout.open("wb") as out, command.stderr.open("wb") as err:
+        try:
+            process = subprocess.Popen(
+                command.argv, env=command.env, cwd=command.cwd, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise StepFailed(
+                f"{command.argv[0]} cannot be started: {error.strerror or error}",
+                "check that the program exists and is executable",
+            ) from error
+        try:
+            while process.poll() is None and not timed_out:
+                elapsed = time.monotonic() - started
+                waits(elapsed)
+                timed_out = command.timeout_s is not None and elapsed > command.timeout_s
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=POLL_SECONDS)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=command.grace_s)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    code = process.returncode
+    return Finished(
+        exit_code=code if code >= 0 else None,
+        seconds=time.monotonic() - started,
+        timed_out=timed_out,
+        signal=_signal_name(code),
+        tail=_tail(command.stdout) + _tail(command.stderr),
+    )
+
+
 def start_background(argv: Sequence[str], output: Path) -> Callable[[], int | None]:
     """Start a program that ends by itself, its output in a file; the result tells its exit code.
 

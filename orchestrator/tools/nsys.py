@@ -66,7 +66,7 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
         # Stacks of Python threads each millisecond; without Python in the program it does nothing.
         *(["--python-sampling=true"] if request.python_sampling else []),
         *(["--python-sampling-frequency=1000"] if request.python_sampling else []),
-        *_capture(request),
+        *capture_options(request),
         *([f"--session-new={request.session}", "--kill=none"] if request.session else []),
     ]
     offered = [option for option in wanted if option.partition("=")[0] in features]
@@ -139,7 +139,8 @@ def explain(log: str) -> ProfError | None:
     return first_known(EXPLANATIONS, log)
 
 
-def _capture(request: TraceRequest) -> list[str]:
+def capture_options(request: TraceRequest) -> list[str]:
+    """Return the options that say what of the program is captured."""
     if request.capture == "profiler-api":
         return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
     if request.capture == "nvtx":

@@ -1,0 +1,137 @@
+"""`ranks:` in a recipe: prof starts the launcher, traces its ranks and reports the job."""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.ranks.job import job_argv
+from nsight_prof.orchestrator.recipe.read import load_recipe
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
+
+FAKES = Path(__file__).resolve().parent.parent / "fakes"
+RECIPE = """
+name: job
+target: {{command: [sh, -c, '{script}']}}
+ranks: {{launcher: mpirun, count: 3{more}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", f"{FAKES}:{os.defpath}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+
+
+def write(folder: Path, script: str = "exit 0", more: str = "") -> str:
+    path = folder / "job.yaml"
+    path.write_text(RECIPE.format(script=script, more=more))
+    return str(path)
+
+
+def test_prof_starts_the_launcher_and_reports_all_ranks(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["run", write(tmp_path), "--out", str(out)]) == 0
+    manifest = read_manifest(RunDir(out))
+    assert [record.rank for record in manifest.ranks] == [0, 1, 2]
+    assert manifest.recipe["ranks"]["count"] == 3
+    assert "# job: 3 ranks" in (out / "report/report.md").read_text()
+    assert not list((tmp_path / "scratch").glob("prof-rank-*"))
+
+
+def test_what_the_ranks_leave_is_reported_where_one_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = "exit $OMPI_COMM_WORLD_RANK"
+    out = tmp_path / "run"
+    assert main(["run", write(tmp_path, script), "--out", str(out), "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert "mpirun ended with exit code 2" in printed["errors"][0]["error"]
+    assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", "", ""]
+    assert (out / "report/report.md").is_file()
+
+
+@pytest.mark.parametrize(("missing", "code"), [("report", 0), ("fail", 1)])
+def test_a_rank_without_a_trace_fails_the_run_only_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, code: int
+) -> None:
+    monkeypatch.setenv("FAKE_NSYS", "no-report")
+    out = tmp_path / "run"
+    recipe = write(tmp_path, more=f", missing: {missing}")
+    assert main(["run", recipe, "--out", str(out)]) == code
+    reasons = [record.reason for record in read_manifest(RunDir(out)).ranks]
+    assert all("nsys left no report" in reason for reason in reasons)
+    assert "0 of 3 ranks" in (out / "report/report.md").read_text()
+
+
+def test_a_launcher_that_starts_nothing_is_an_error_and_leaves_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_MPIRUN", "fails")
+    assert main(["run", write(tmp_path), "--out", str(tmp_path / "run")]) == 1
+    assert "mpirun ended with exit code 2: mpirun: no slots available" in capsys.readouterr().err
+    assert not (tmp_path / "run/manifest.json").exists()
+
+
+def test_a_job_that_takes_too_long_is_ended_and_keeps_its_traces(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    recipe = write(tmp_path, "exec sleep 60")
+    assert main(["run", recipe, "--set", "trace.timeout=5", "--out", str(out)]) == 1
+    assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", "", ""]
+
+
+def test_the_command_of_torchrun_is_that_of_the_targets_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: job\n"
+        "target: {command: [python, train.py], python: /opt/torch/bin/python}\n"
+        "capture: profiler-api\n"
+        "stages: [^step$]\n"
+        "trace: {extra_args: [--cuda-memory-usage=true]}\n"
+        "ranks: {count: 2, trace: 'every:2', options: [--nnodes=2]}\n"
+    )
+    recipe = load_recipe(str(path))
+    assert recipe.ranks is not None
+    argv = job_argv(recipe, recipe.ranks, Path("runs/job"))
+    assert argv == [
+        "/opt/torch/bin/python", "-m", "torch.distributed.run", "--nproc-per-node=2",
+        "--nnodes=2", "--no-python", sys.executable, "-m", "nsight_prof", "rank", "runs/job",
+        "--trace=every:2", "--stage=^step$", "--nsys=--capture-range=cudaProfilerApi",
+        "--nsys=--capture-range-end=stop", "--nsys=--cuda-memory-usage=true", "--",
+        "/opt/torch/bin/python", "train.py",
+    ]  # fmt: skip
+    assert main(["run", str(path), "--dry-run", "--out", "runs/job"]) == 0
+    assert shlex.join(argv) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("counters: {enabled: true}", "leave `counters` out beside `ranks`"),
+        ("untraced: {enabled: true}", "leave `untraced` out beside `ranks`"),
+        ("trace: {cublas_log: true}", "leave trace.cublas_log out"),
+        ("stages: {step: ^step$}", "is a list of regexes"),
+        ("sweep: {ranks.count: [1, 2]}", "leave `sweep` out beside `ranks`"),
+    ],
+)
+def test_what_a_job_cannot_have_is_refused(tmp_path: Path, keys: str, words: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"name: job\ntarget: {{command: [./app]}}\nranks: {{count: 2}}\n{keys}\n")
+    with pytest.raises(ProfError, match=words):
+        load_recipe(str(path))
+
+
+@pytest.mark.parametrize("option", ["--resume", "--replay"])
+def test_a_job_is_neither_resumed_nor_replayed(
+    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", write(tmp_path), option, str(tmp_path)]) == 2
+    assert "neither resumed nor replayed" in capsys.readouterr().err
