@@ -1,18 +1,21 @@
 """Writes down what prof predicts of a model before an engine serves it here.
 
     python scripts/predict_before.py MODEL --rate 20,30,40,70
+    python scripts/predict_before.py MODEL --name MODEL-h100 --gpu h100-sxm --on RUN --on RUN
 
-Rests on the recorded kernels and on the slice of the model, captures/prediction/slice-MODEL. Below
-captures/prediction/before it writes MODEL.csv, batches of 512 + 128 tokens and single requests of
-10 to 4,000 + 100, and MODEL-server.csv, closed loops of 1 to 128 clients and open loops of the
-rates in requests per second: without a known server, and with the event loop of each recorded one.
-Commit both before the truth is recorded; scripts/accuracy.py holds them against it.
+Rests on the recorded kernels and on the slice of the model, captures/prediction/slice-MODEL, or on
+the runs below captures/ that --on names. Below captures/prediction/before it writes NAME.csv,
+batches of 512 + 128 tokens and single requests of 10 to 4,000 + 100, and with rates in requests per
+second NAME-server.csv, closed loops of 1 to 128 clients and open loops of these rates: without a
+known server, and with the event loop of each recorded one. Commit them before the truth is
+recorded; scripts/accuracy.py holds them against it.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,36 +50,49 @@ SIZES = ["prompt_tokens", "output_tokens", "tier"]
 
 @click.command(help=(__doc__ or "").splitlines()[0])
 @click.argument("model")
-@click.option("--rate", "rates", required=True, help="Requests per second, by commas.")
-def main(model: str, rates: str) -> None:
-    """Write both files of a model."""
+@click.option("--name", default="", help="Of the files; the model's if not given.")
+@click.option("--on", "runs", multiple=True, help="A run below captures/; may be given often.")
+@click.option("--gpu", default="", help="By its datasheet, where it is not that of the runs.")
+@click.option("--tp", type=int, default=1, help="GPUs that share the model.")
+@click.option("--dtype", default="", help="fp8: quantized when it is loaded.")
+@click.option("--rate", "rates", default="", help="Requests per second, by commas.")
+def main(
+    model: str, name: str, runs: tuple[str, ...], gpu: str, tp: int, dtype: str, rates: str
+) -> None:
+    """Write the files of a model."""
     with tempfile.TemporaryDirectory() as folder:
-        work, own = Path(folder), f"prediction/slice-{model}"
-        names = {*KERNELS, own, *(name for server in SERVERS.values() for name in server)}
-        copy_captures(work, sorted(names))
-        kernels = [work / name for name in (*KERNELS, own)]
+        work, own = Path(folder), runs or (*KERNELS, f"prediction/slice-{model}")
+        copy_captures(work, own)
+        sources = [work / run for run in own]
         batches = [Workload(512, 128, size) for size in BATCHES]
         batches += [Workload(length, 100, 1) for length in LENGTHS]
-        engine = Settings(workloads=tuple(batches), utilization=0.85, batched_tokens=16384,
-                          max_requests=128)  # fmt: skip
-        found = _points(model, kernels, engine)
+        asked = Settings(gpu, tp, tuple(batches), utilization=0.85, dtype=dtype)
+        engine = replace(asked, batched_tokens=16384, max_requests=128)
         columns = [*COMMON, "batch", "concurrency", *SIZES, "kv_tokens", *QUANTITIES]
-        _write(found, columns, f"{model}.csv")
-        loads = [Workload(512, 128, concurrency=n, count=max(10, 4 * n)) for n in BATCHES]
-        loads += [Workload(512, 128, rate=float(rate), count=10 * int(rate))
-                  for rate in rates.split(",")]  # fmt: skip
-        served = Settings(workloads=tuple(loads), utilization=0.85)
-        rows: list[dict[str, Any]] = []
-        for server, sources in SERVERS.items():
-            points = _points(model, [*kernels, *(work / name for name in sources)], served)
-            best = max((point for point in points if point["experiment"] == "closed"),
-                       key=lambda point: float(point["requests_per_s"]))  # fmt: skip
-            kept = ("model", "gpu", "requests", *SIZES, *QUANTITIES[6:], *RATES)
-            capacity: dict[str, Any] = {"case": "capacity", "experiment": "capacity"}
-            capacity |= {name: best.get(name) for name in kept}
-            rows += [point | {"server": server} for point in (*points, capacity)]
-        columns = [*COMMON, "server", "concurrency", "request_rate", "requests", *SIZES]
-        _write(rows, [*columns, *QUANTITIES, *RATES], f"{model}-server.csv")
+        _write(_points(model, sources, engine), columns, f"{name or model}.csv")
+        if rates:
+            _servers(model, work, sources, asked, rates, name or model)
+
+
+def _servers(
+    model: str, work: Path, sources: list[Path], asked: Settings, rates: str, name: str
+) -> None:
+    """Write the loads of a server, with each event loop that is known."""
+    copy_captures(work, sorted({run for server in SERVERS.values() for run in server}))
+    loads = [Workload(512, 128, concurrency=n, count=max(10, 4 * n)) for n in BATCHES]
+    loads += [Workload(512, 128, rate=float(rate), count=10 * int(rate))
+              for rate in rates.split(",")]  # fmt: skip
+    served, rows = replace(asked, workloads=tuple(loads)), []
+    for server, runs in SERVERS.items():
+        points = _points(model, [*sources, *(work / run for run in runs)], served)
+        best = max((point for point in points if point["experiment"] == "closed"),
+                   key=lambda point: float(point["requests_per_s"]))  # fmt: skip
+        kept = ("model", "gpu", "requests", *SIZES, *QUANTITIES[6:], *RATES)
+        capacity: dict[str, Any] = {"case": "capacity", "experiment": "capacity"}
+        capacity |= {name: best.get(name) for name in kept}
+        rows += [point | {"server": server} for point in (*points, capacity)]
+    columns = [*COMMON, "server", "concurrency", "request_rate", "requests", *SIZES]
+    _write(rows, [*columns, *QUANTITIES, *RATES], f"{name}-server.csv")
 
 
 def _points(model: str, sources: list[Path], settings: Settings) -> list[dict[str, Any]]:

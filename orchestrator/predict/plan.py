@@ -346,10 +346,10 @@ class Plan:
     def kv_tokens(self, engine: Engine) -> int:
         """Return the tokens that the KV cache of each GPU holds.
 
-        Beside the weights a recorded engine on the same GPU tells what else takes memory; else it
-        is what the largest step's feed-forward layer holds.
+        Beside the weights a recorded engine tells what else takes memory; else it is what the
+        largest step's feed-forward layer holds.
         """
-        recorded = [self._recorded_rest(s) for s in self.sources if self.measured == self.gpu]
+        recorded = [self._recorded_rest(source) for source in self.sources]
         rest = next((value for value in recorded if value is not None), None)
         if rest is None:
             mixture = self.shard.experts
@@ -367,11 +367,15 @@ class Plan:
 
     @property
     def memory(self) -> float:
-        """Bytes of a GPU's memory, as the driver or the datasheet says."""
-        if self.measured != self.gpu:
-            return self.gpu.memory_bytes
+        """Bytes of a GPU's memory as the driver says, by the part that it has of the datasheet's.
+
+        Of a GPU without a run that part is taken to be as on the measured one.
+        """
         recorded = [number(source.gpu["memory_bytes"]) for source in self.sources]
-        return next((v for v in recorded if v > 0), self.gpu.memory_bytes)
+        here = next((value for value in recorded if value > 0), None)
+        if here is None or self.measured is None:
+            return self.gpu.memory_bytes
+        return here / self.measured.memory_bytes * self.gpu.memory_bytes
 
     def _recorded_rest(self, source: Source) -> float | None:
         """Return what a recorded engine's memory held beside weights and KV cache, in bytes."""

@@ -23,6 +23,7 @@ from nsight_prof.parsers.predict.costs import (
     T2,
     Carried,
     Datasheet,
+    Estimate,
     Power,
     Residuals,
     datasheet,
@@ -175,6 +176,14 @@ def test_intervals_hold_what_the_fit_misses_of_shapes_that_it_never_saw() -> Non
     assert Residuals.of(()) == (0.0, math.inf)
 
 
+class Recorded(dict[str, float]):
+    """Costs by the name of an operator."""
+
+    def of(self, operator: Operator) -> Estimate:
+        seconds = self[operator.name]
+        return Estimate(seconds, seconds, seconds, T1)
+
+
 def test_a_datasheet_bounds_below_and_nothing_above(shape: ModelShape) -> None:
     one = operators(shape, Step(decode=1, context=10))[1]
     least = Datasheet(H200).of(one)
@@ -182,6 +191,14 @@ def test_a_datasheet_bounds_below_and_nothing_above(shape: ModelShape) -> None:
     other = datasheet("b200-sxm")
     carried = Carried(Datasheet(H200), H200, other).of(one)
     assert carried.seconds == pytest.approx(other.roofline(one))
+    # Of the same chip with slower DRAM: what computes stays, what moves takes longer by its bytes.
+    slower, calls = datasheet("h100-sxm"), Recorded({"big": 2e-3, "small": 5e-6, "moves": 1e-3})
+    big = Operator("big", Kind.PRODUCT, 1, 8192, 4096, 4096, flops=1e12, bytes=1e8)
+    assert Carried(calls, H200, slower).of(big).seconds == pytest.approx(2e-3)
+    small = Operator("small", Kind.POINTWISE, 1, 1, bytes=1e5)
+    assert Carried(calls, H200, slower).of(small).seconds == pytest.approx(5e-6, rel=3e-3)
+    moves = Operator("moves", Kind.POINTWISE, 1, 1, bytes=0.95 * 4.8e9)
+    assert Carried(calls, H200, slower).of(moves).seconds == pytest.approx(1e-3 * 4.8 / 3.35)
     with pytest.raises(UsageError, match="collectives"):
         Datasheet(H200).of(Operator("all_reduce", Kind.COLLECTIVE, 1, 8, bytes=1.0))
 
