@@ -16,6 +16,7 @@ import atexit
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
     prepare(model)
     config = configuration(model)
     decoder = op_shapes.Decoder.of(cut(config, 1, args.ranks))
-    shared = {"family": "predict-op", "model": model.name, "ranks": args.ranks}
+    shared = {"family": "predict-op", "model": model.name, "ranks": args.ranks} | asdict(decoder)
     rows = [n for n in op_shapes.ROWS if n <= args.most_tokens]
     prompts = [n for n in op_shapes.PROMPTS if n <= args.most_tokens]
     families = {
@@ -110,9 +111,8 @@ def _attention(
     moved = cold + 4.0 * tokens * decoder.heads * decoder.head_dim
     work = Work(flops=4.0 * decoder.heads * decoder.head_dim * seen, bytes=moved)
     params = {
-        "operator": f"attention_{size.stage}", "requests": size.requests, "new": size.new,
-        "before": size.before, "heads": decoder.heads, "kv_heads": decoder.kv_heads,
-        "head_dim": decoder.head_dim, "tokens": tokens,
+        "operator": f"attention_{size.stage}", "tokens": tokens, "requests": size.requests,
+        "new": size.new, "before": size.before,
     }  # fmt: skip
     name = f"attention/{size.stage}/r{size.requests}/n{size.new}/c{size.before}"
     return _case(name, shared | params, work, cold, tokens, pairs)
@@ -124,7 +124,7 @@ def _small(shared: dict[str, Any], decoder: op_shapes.Decoder, name: str, tokens
 
         return SMALL[name](setup, decoder, tokens)
 
-    params = {"operator": name, "tokens": tokens, "hidden": decoder.hidden}
+    params = {"operator": name, "tokens": tokens}
     return _case(f"small/{name}/t{tokens}", shared | params, Work(), 0.0, tokens, pairs)
 
 
