@@ -22,7 +22,9 @@ from nsight_prof.parsers.predict.costs import (
     Gpu,
     Power,
     datasheet,
+    same_chip,
 )
+from nsight_prof.parsers.predict.exact import Exact, exact_costs
 from nsight_prof.parsers.predict.imported import benchmarked
 from nsight_prof.parsers.predict.operators import operators
 from nsight_prof.parsers.predict.points import Prediction
@@ -164,6 +166,7 @@ class Plan:
             self.bench, self.foreign, self.measured, self.shard, self.left_out
         )
         self.notes += notes
+        base = exact_costs(base, self.bench, self.shard)
         if self.trace is not None:
             base = Calibrated.of_trace(base, self.trace, self.shard)
             if not self.trace.serves(self.shard):
@@ -218,8 +221,8 @@ class Plan:
         engine = self.engine
         predictor = self._with_layers(self.shard.layers, engine)
         hosts = {
-            layers: fitted_host(self._as_measured(layers, of_points), points)
-            for (layers, of_points), points in self._single_steps(engine).items()
+            layers: fitted_host(self._as_measured(layers, of_points, sliced=sliced), points)
+            for (layers, of_points, sliced), points in self._single_steps(engine).items()
         }
         predictor.host = host_of(predictor.host, hosts, self.shard.layers)
         tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
@@ -279,17 +282,24 @@ class Plan:
         shard, trace = self.shard, self.trace
         basis = KERNELS if trace is None else SLICE if trace.is_slice else ""
         known = trace.serves(shard) if trace else not self.bench.empty and self.foreign.empty
-        dense = not shard.quantized and not shard.experts and shard.tensor_parallel == 1
+        if trace is None and isinstance(self.fitted, Exact) and self.fitted.has_products:
+            return None  # served models tell nothing of predictions from such measurements yet
+        split = shard.tensor_parallel > 1 and basis != SLICE
+        dense = not shard.quantized and not shard.experts and not split
         if not (basis and known and dense and self.gpu == self.measured):
             return None
         unseen = self.name if self.left_out else ""
-        found = correction(self.gpu.name, basis, unseen, host_known=math.isfinite(host.overhead_s))
-        if found is not None:
-            self.notes.append(
-                "steps are moved and bounded by what other models that were served took beyond "
-                "such predictions (docs/accuracy.md of prof)"
-            )
-        return found
+        known_host = math.isfinite(host.overhead_s)
+        for name in same_chip(self.gpu):
+            found = correction(name, basis, unseen, host_known=known_host)
+            if found is not None:
+                where = "" if name == self.gpu.name else f", on {name}, which has the same chip"
+                self.notes.append(
+                    "steps are moved and bounded by what other models that were served took beyond "
+                    f"such predictions{where} (docs/accuracy.md of prof)"
+                )
+                return found
+        return None
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:
         """Return the predictor of so many layers of the model, before any host is known."""
@@ -301,23 +311,29 @@ class Plan:
         """How the power limit slows the recorded engine's GPU."""
         return Power() if self.trace is None else power_of(self.trace, self.fitted)
 
-    def _as_measured(self, layers: int, engine: Engine) -> Predictor:
-        """Return the same on the GPU of the runs, whose points tell what the host adds."""
-        here = self._with_layers(layers, engine)
-        return replace(here, costs=self.fitted, gpu=self.measured or self.gpu)
+    def _as_measured(self, layers: int, engine: Engine, *, sliced: bool) -> Predictor:
+        """Return the same on the GPU of the runs, whose points tell what the host adds.
 
-    def _single_steps(self, engine: Engine) -> dict[tuple[int, Engine], list[SingleStep]]:
-        """Return measured points of this model whose prompts fit one step, by layers and engine.
-
-        Those of a slice are by its own graphs and limit, whatever engine is predicted.
+        The engine of a slice exchanges nothing with other ranks.
         """
-        found: dict[tuple[int, Engine], list[SingleStep]] = defaultdict(list)
+        here = self._with_layers(layers, engine)
+        shape = replace(here.shape, tensor_parallel=1) if sliced else here.shape
+        return replace(here, shape=shape, costs=self.fitted, gpu=self.measured or self.gpu)
+
+    def _single_steps(self, engine: Engine) -> dict[tuple[int, Engine, bool], list[SingleStep]]:
+        """Return measured points of this model whose prompts fit one step.
+
+        By layers, engine, and whether it was a slice's: those are by its own graphs and limit,
+        whatever engine is predicted.
+        """
+        found: dict[tuple[int, Engine, bool], list[SingleStep]] = defaultdict(list)
         for source in self.sources:
             judged = engine if source.slice is None else source.engine or engine
             for work, row in source.points() if source.shape == self.shard else ():
                 if 0 < work.together * work.prompt <= judged.batched_tokens:
                     times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
-                    found[source.layers(row["source"]), judged].append(SingleStep(work, *times))
+                    key = source.layers(row["source"]), judged, source.slice is not None
+                    found[key].append(SingleStep(work, *times))
         return found
 
     def _gaps(self, shard: ModelShape) -> Host:
@@ -330,6 +346,8 @@ class Plan:
                 gap_prefill_s=trace.gap(PREFILL, shard.layers),
                 issue_s=trace.issue_s(shard.layers) if trace.is_slice else math.nan,
             )
+        if isinstance(self.fitted, Exact) and self.fitted.has_products:
+            return Host(gap_decode_s=0.0, gap_prefill_s=0.0)  # in the times of the operators
         found = [source.table("measured_roofs") for source in self.sources]
         roofs = [row for table in found for row in records(table)]
         launch = next((r["value"] for r in roofs if r["kind"] == "launch-graph"), None)
@@ -385,8 +403,7 @@ class Plan:
             asked = json.loads(row["args"] or "{}")
             if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
                 fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
-                served = self.shard.with_layers(source.layers(row["source"]))
-                weights = served.parameters() * served.weight_bytes
+                weights = self.shard.with_layers(source.layers(row["source"])).parameter_bytes()
                 rest = number(source.gpu["memory_bytes"]) * fraction[0] - weights - fraction[1]
                 if math.isfinite(rest):
                     return rest

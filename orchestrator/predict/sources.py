@@ -19,10 +19,12 @@ from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.front_end import token_seconds
+from nsight_prof.parsers.predict.operators import FP8
+from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import Engine, Request, Workload
 from nsight_prof.parsers.predict.trace import Batch, Trace, read_trace
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from nsight_prof.parsers.serving.model_shape import FAMILIES, ModelShape, model_shape
+from nsight_prof.parsers.serving.model_shape import FAMILIES, ModelShape
 
 CONFIG = "config.json"
 MODELS = resources.files("nsight_prof.targets.serving") / "configs"
@@ -85,8 +87,12 @@ class Source:
         """The model that the run served; None where it served none that is known."""
         for row in self.engines:
             try:
-                return model_shape(json.loads(row["model_config"]))
-            except (ValueError, TypeError, ArtifactUnreadable):
+                # What the engine was told: a checkpoint in 16 bits that it quantized itself.
+                quantization = json.loads(row["args"] or "{}").get("quantization")
+                return quantized_shape(
+                    json.loads(row["model_config"]), FP8 if quantization == FP8 else ""
+                )
+            except (UsageError, ValueError, TypeError, ArtifactUnreadable):
                 continue
         return None
 

@@ -124,6 +124,12 @@ def datasheet(key: str) -> Gpu:
     return found
 
 
+def same_chip(gpu: Gpu) -> list[str]:
+    """Return the keys of the datasheets of GPUs with the same chip, its own first."""
+    found = [other.name for other in datasheets().values() if other.chip == gpu.chip]
+    return sorted(found, key=lambda name: name != gpu.name)
+
+
 @dataclass(frozen=True)
 class Datasheet:
     """T0: the roofline of a datasheet."""

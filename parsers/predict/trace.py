@@ -8,7 +8,6 @@ attention, a KV write or a collective is.
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.anchors import Anchors
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
@@ -97,6 +97,11 @@ class Trace:
     def serves(self, shape: ModelShape) -> bool:
         """Tell whether the layers are those of `shape`, however many there are."""
         return self.shape.with_layers(shape.layers) == shape
+
+    @property
+    def served(self) -> ModelShape:
+        """What the engine computed: a slice of one rank is all of a smaller model on one GPU."""
+        return replace(self.shape, tensor_parallel=1) if self.is_slice else self.shape
 
     @cached_property
     def burst(self) -> tuple[Recorded, ...]:
@@ -342,7 +347,7 @@ class Calibrated:
     residuals: Residuals
     small: Residuals
     tier: str
-    _anchors: Mapping[tuple[str, str], _Anchors] = field(default_factory=dict)
+    _anchors: Mapping[tuple[str, str], Anchors] = field(default_factory=dict)
 
     @classmethod
     def of_trace(cls, base: Costs, trace: Trace, shape: ModelShape) -> Calibrated:
@@ -355,23 +360,30 @@ class Calibrated:
         as_many = trace.shape.tensor_parallel == shape.tensor_parallel
         found: dict[tuple[str, str], list[tuple[Operator, float]]] = defaultdict(list)
         for recorded in trace.burst:
-            for item in operators(trace.shape, recorded.step, recorded.rows):
+            for item in operators(trace.served, recorded.step, recorded.rows):
                 seconds = recorded.seconds.get(recorded_name(item.name))
                 attends = item.kind in (Kind.PREFILL, Kind.DECODE)
                 if not seconds or (attends and recorded.kind == MIXED):
                     continue  # one kernel attends for the prompts and for those that generate
                 if as_many or item.kind is not Kind.COLLECTIVE:
                     found[item.name, item.dtype].append((item, seconds / item.calls))
-        residuals = small = Residuals(0.0, math.inf)
-        if isinstance(base, Benchmarked):
-            spread = base.spread()
+        anchors = {key: Anchors.of(base, items) for key, items in found.items()}
+        spread = base.spread() if isinstance(base, Benchmarked) else None
+        if spread is not None and (math.isfinite(spread.same.high) or not same):
             residuals, small = spread.same if same else spread.others, spread.small
-        tier = T3 if same else T1 if isinstance(base, Benchmarked) else T0
-        anchors = {key: _Anchors.of(base, items) for key, items in found.items()}
+        else:
+            residuals, small = _left_out(found, anchors)
+        tier = T3 if same else T1 if spread is not None else T0
         return cls(base, trace, residuals, small, tier, anchors)
 
     def of(self, operator: Operator) -> Estimate:
-        """Return the estimate; what the trace has not, or in another type, is of the lower tier."""
+        """Return the estimate; what the trace has not, or in another type, is of the lower tier.
+
+        Where the engine quantized activations, kernels around the products did it: their time has
+        it already.
+        """
+        if operator.quantizes and self.trace.shape.quantized:
+            return Estimate(0.0, 0.0, 0.0, self.tier)
         anchors = self._anchors.get((operator.name, operator.dtype))
         if anchors is None:
             return self.base.of(operator)
@@ -379,6 +391,17 @@ class Calibrated:
         moves = operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE)
         residuals = self.small if moves else self.residuals
         return Estimate(seconds, seconds * residuals.low, seconds * residuals.high, self.tier)
+
+
+def _left_out(
+    found: Mapping[tuple[str, str], Sequence[tuple[Operator, float]]],
+    anchors: Mapping[tuple[str, str], Anchors],
+) -> tuple[Residuals, Residuals]:
+    """Return what the trace leaves out of itself: of products and attention, and of all else."""
+    moves: dict[bool, list[float]] = defaultdict(list)
+    for key, items in found.items():
+        moves[items[0][0].kind in (Kind.POINTWISE, Kind.COLLECTIVE)] += anchors[key].left_out()
+    return Residuals.of(moves[False]), Residuals.of(moves[True])
 
 
 def power_of(trace: Trace, costs: Costs) -> Power:
@@ -391,87 +414,11 @@ def power_of(trace: Trace, costs: Costs) -> Power:
         if recorded.step.prefill and recorded.loaded_s >= BURST_S:
             expected = sum(
                 item.calls * costs.of(item).seconds
-                for item in operators(trace.shape, recorded.step, recorded.rows)
+                for item in operators(trace.served, recorded.step, recorded.rows)
                 if recorded.seconds.get(recorded_name(item.name))
             )
             slower.append(recorded.kernel_s / expected)
     return Power(BURST_S, max(1.0, float(np.median(slower)))) if slower else Power()
-
-
-@dataclass(frozen=True)
-class _Anchors:
-    """What one call of an operator took at recorded sizes, in seconds.
-
-    `sizes`: size -> work per size -> (operator, seconds), both in rising order. The size is m, and
-    the bytes of what only moves them. `base` are the costs that they correct.
-    """
-
-    base: Costs
-    sizes: Mapping[float, Mapping[float, tuple[Operator, float]]]
-
-    @classmethod
-    def of(cls, base: Costs, items: Sequence[tuple[Operator, float]]) -> _Anchors:
-        """Return the anchors; of equal sizes the median counts."""
-        found: dict[tuple[float, float], list[tuple[Operator, float]]] = defaultdict(list)
-        for item in items:
-            found[_coordinates(item[0])].append(item)
-        sizes: dict[float, dict[float, tuple[Operator, float]]] = defaultdict(dict)
-        for (size, work), same in sorted(found.items()):
-            sizes[size][work] = (same[0][0], float(np.median([seconds for _, seconds in same])))
-        return cls(base, sizes)
-
-    def seconds(self, operator: Operator) -> float:
-        """Return the seconds of one call."""
-        size, work = _coordinates(operator)
-        if operator.kind is Kind.ROUTED:  # measured at all sizes: no lower tier has its experts
-            known = [(at, math.log(found[1.0][1])) for at, found in self.sizes.items()]
-            return math.exp(_between(size, known))
-        first = next(iter(self.sizes.values()))
-        if len(self.sizes) == len(first) == 1 and operator.kind not in (Kind.PRODUCT, Kind.PREFILL):
-            return self._shifted(operator, *next(iter(first.values())))
-        if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
-            return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
-        factors = [_between(work, known) for known in self._factors]
-        factor = _between(size, list(zip(self.sizes, factors, strict=True)))
-        return self.base.of(operator).seconds * math.exp(factor)
-
-    @cached_property
-    def _factors(self) -> list[list[tuple[float, float]]]:
-        """Logarithms of recorded over base costs, by work, of each size."""
-        return [
-            [(at, math.log(s / self.base.of(o).seconds)) for at, (o, s) in found.items()]
-            for found in self.sizes.values()
-        ]
-
-    def _shifted(self, operator: Operator, known: Operator, seconds: float) -> float:
-        if operator.kind is Kind.COLLECTIVE:
-            more = seconds * (operator.bytes / known.bytes - 1)
-        else:
-            more = self.base.of(operator).seconds - self.base.of(known).seconds
-        return max(seconds + more, seconds / 2)
-
-
-def _coordinates(operator: Operator) -> tuple[float, float]:
-    """Return size and work per size of an operator, along which its costs are interpolated."""
-    if operator.kind is Kind.PREFILL:
-        return operator.m, operator.flops / operator.m
-    if operator.kind is Kind.DECODE:
-        return operator.m, operator.bytes / operator.m
-    return (operator.m if operator.kind in (Kind.PRODUCT, Kind.ROUTED) else operator.bytes), 1.0
-
-
-def _between(at: float, known: Sequence[tuple[float, float]]) -> float:
-    """Return the value at `at`, between the known ones along the logarithm."""
-    sizes, values = zip(*known, strict=True)
-    return float(np.interp(math.log(at), np.log(sizes), values))
-
-
-def _line(work: float, known: Sequence[tuple[float, float]]) -> float:
-    """Return the seconds on the line through the next two known ones; it does not fall."""
-    index = min(max(bisect.bisect_left(known, (work,)), 1), len(known) - 1)
-    (first, low), (last, high) = known[index - 1], known[index]
-    rate = max(0.0, (high - low) / (last - first))
-    return max(low + rate * (work - first), min(low, high) / 2)
 
 
 def recorded_name(name: str) -> str:

@@ -40,7 +40,7 @@ def kernel_errors(costs: Costs, trace: Trace, power: Power) -> Iterator[Row]:
         if recorded.kind == MIXED:
             continue
         found: list[tuple[Operator, float, Estimate]] = []
-        for item in operators(trace.shape, recorded.step, recorded.rows):
+        for item in operators(trace.served, recorded.step, recorded.rows):
             seconds = recorded.seconds.get(recorded_name(item.name))
             if seconds:
                 with suppress(UsageError):

@@ -545,7 +545,7 @@ def test_a_slice_is_judged_by_its_own_graphs(copied: Copied) -> None:
     names = ("prediction/baseline-qwen3-4b", "prediction/slice-qwen3-4b")
     served, sliced = (opened(copied(name)) for name in names)
     planned = held_out(served, (sliced,))
-    engines = {engine.captured[-1] for _, engine in planned._single_steps(planned.engine)}
+    engines = {engine.captured[-1] for _, engine, _ in planned._single_steps(planned.engine)}
     assert (planned.engine.captured[-1], engines) == (256, {512})
 
 
@@ -557,11 +557,10 @@ def test_an_unknown_model_names_what_measures_it(capsys: pytest.CaptureFixture[s
 def test_a_slice_alone_predicts_a_loop_of_clients(
     predicted: Callable[..., Path], copied: Copied
 ) -> None:
-    """It was recorded with one batch twice; without a benchmark nothing bounds it from above."""
+    """It was recorded with one batch twice; without a benchmark its own sizes bound it."""
     sliced = copied("prediction/slice-qwen3-4b")
     point = first_point(predicted("qwen3-4b", "--on", str(sliced), "--concurrency", "4"))
-    assert math.isnan(point["ttft_p50_s_high"])
-    assert point["ttft_p50_s_low"] < point["ttft_p50_s"]
+    assert point["ttft_p50_s_low"] < point["ttft_p50_s"] < point["ttft_p50_s_high"]
     trace = Source(sliced).trace
     assert trace is not None
     assert max(item.step.context for item in trace.steps) > 4000
