@@ -28,6 +28,10 @@ QUANTIZE = "quantize_"
 """Begins the names of quantizations, which end with the name of the product."""
 
 
+WINDOWED = "_window"
+"""Ends the names of attention to a window, where other layers attend to all tokens."""
+
+
 class Kind(StrEnum):
     """What decides how long an operator takes."""
 
@@ -139,7 +143,7 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
         return Operator(name, Kind.POINTWISE, calls, tokens, bytes=moved)
 
     found = [pointwise("embedding", 1, 2 * act)]
-    norms = pointwise("norm", 2 * layers + 1, 4 * act)
+    norms = pointwise("norm", shape.norms * layers + 1, 4 * act)
     for line in shape.linears():
         if line.path.endswith("o_proj"):
             found += [
@@ -227,25 +231,30 @@ def _attention(shape: ModelShape, step: Step) -> list[Operator]:
     """
     found = []
     wide, grouped = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if step.prefill:
-        new = sum(tokens for tokens, _ in step.prefill)
-        keys = sum(_attended(tokens + before, shape.window) for tokens, before in step.prefill)
-        pairs = sum(_pairs(tokens, before, shape.window) for tokens, before in step.prefill)
-        moved = 2 * new * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
-        found.append(_attend("attention_prefill", Kind.PREFILL, shape, new, pairs, moved))
-    if step.decode:
-        keys = step.decode * _attended(step.context + 1, shape.window)
-        moved = 2 * step.decode * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
-        found.append(_attend("attention_decode", Kind.DECODE, shape, step.decode, keys, moved))
+    spans = shape.spans()
+    for window, layers in spans:
+        end = WINDOWED if window is not None and len(spans) > 1 else ""
+        if step.prefill:
+            new = sum(tokens for tokens, _ in step.prefill)
+            keys = sum(_attended(tokens + before, window) for tokens, before in step.prefill)
+            pairs = sum(_pairs(tokens, before, window) for tokens, before in step.prefill)
+            moved = 2 * new * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
+            name = f"attention_prefill{end}"
+            found.append(_attend(name, Kind.PREFILL, shape, layers, new, pairs, moved))
+        if step.decode:
+            new, keys = step.decode, step.decode * _attended(step.context + 1, window)
+            moved = 2 * new * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
+            name = f"attention_decode{end}"
+            found.append(_attend(name, Kind.DECODE, shape, layers, new, keys, moved))
     return found
 
 
 def _attend(
-    name: str, kind: Kind, shape: ModelShape, tokens: int, pairs: float, moved: float
+    name: str, kind: Kind, shape: ModelShape, layers: int, tokens: int, pairs: float, moved: float
 ) -> Operator:
     flops = 4.0 * shape.heads * shape.head_dim * pairs
     dtype = BF16 if shape.kv_bytes == shape.weight_bytes else FP8
-    return Operator(name, kind, shape.layers, tokens, flops=flops, bytes=moved, dtype=dtype)
+    return Operator(name, kind, layers, tokens, flops=flops, bytes=moved, dtype=dtype)
 
 
 def _attended(tokens: float, window: int | None) -> float:

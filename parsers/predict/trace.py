@@ -31,7 +31,14 @@ from nsight_prof.parsers.predict.costs import (
     Power,
     Residuals,
 )
-from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators, padded_rows
+from nsight_prof.parsers.predict.operators import (
+    WINDOWED,
+    Kind,
+    Operator,
+    Step,
+    operators,
+    padded_rows,
+)
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 PRODUCTS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
@@ -146,7 +153,10 @@ def products_of(shape: ModelShape) -> tuple[str, ...]:
 
 
 def cut(
-    names: list[tuple[str, str, float]], layers: int, of_layer: tuple[str, ...] = PRODUCTS
+    names: list[tuple[str, str, float]],
+    layers: int,
+    of_layer: tuple[str, ...] = PRODUCTS,
+    global_every: int = 0,
 ) -> dict[str, float] | None:
     """Return seconds by operator of one step's kernels; None where they are no such step.
 
@@ -154,6 +164,7 @@ def cut(
         names: category, short name and seconds of each kernel in the order of their start.
         layers: layers of the model.
         of_layer: products of each of them, in their order.
+        global_every: each so many-th layer attends to all tokens, others to a window; 0: all alike.
     """
     found: dict[str, float] = defaultdict(float)
     products, last, each = 0, "", len(of_layer)
@@ -167,7 +178,9 @@ def cut(
         elif category == "collective" or name.startswith("NCCL"):
             found["all_gather" if last == "lm_head" else "all_reduce"] += seconds
         elif category == "attention" and last == "qkv_proj":
-            found["attention"] += seconds
+            layer = -(-products // each)
+            windowed = global_every and layer % global_every
+            found[f"attention{WINDOWED}" if windowed else "attention"] += seconds
         elif category == "kv_cache" and last == "qkv_proj":
             found["kv_write"] += seconds
         elif not last:
@@ -305,7 +318,7 @@ def _sample(
     kinds, names = inside["category"].astype(str), inside["label"].astype(str)
     durations = inside["duration_ns"].to_numpy(dtype=float) / 1e9
     every = list(zip(kinds, names, durations.tolist(), strict=True))
-    seconds = cut(every, shape.layers, products_of(shape))
+    seconds = cut(every, shape.layers, products_of(shape), shape.global_every)
     if seconds is None:
         return None
     starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
@@ -422,5 +435,7 @@ def power_of(trace: Trace, costs: Costs) -> Power:
 
 
 def recorded_name(name: str) -> str:
-    """Return how `cut` calls an operator: it does not tell the two kinds of attention apart."""
-    return "attention" if name.startswith("attention") else name
+    """Return how `cut` calls an operator: it does not tell attention of prompts from decode."""
+    if not name.startswith("attention"):
+        return name
+    return f"attention{WINDOWED}" if name.endswith(WINDOWED) else "attention"

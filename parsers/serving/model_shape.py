@@ -30,13 +30,18 @@ BYTES = {
 
 @dataclass(frozen=True)
 class Family:
-    """How one `model_type` differs: biases of q, k and v, norms of q and k, experts' keys."""
+    """How one `model_type` differs: biases of q, k and v, norms of q and k, experts' keys.
+
+    `norms` of a layer; `alternates`: of its layers some attend to a window and some to all tokens.
+    """
 
     qkv_bias: bool = False
     attention_bias_key: bool = False
     qk_norm: bool = False
     experts_key: str = ""
     expert_width_key: str = ""
+    norms: int = 2
+    alternates: bool = False
 
 
 FAMILIES = {
@@ -54,6 +59,7 @@ FAMILIES = {
         experts_key="num_experts",
         expert_width_key="moe_intermediate_size",
     ),
+    "gemma3_text": Family(attention_bias_key=True, qk_norm=True, norms=4, alternates=True),
 }
 """`model_type` of config.json -> what the family adds (modules of transformers 4.57)."""
 
@@ -129,9 +135,11 @@ class Quantized:
 class ModelShape:
     """The shape of a decoder, or with `tensor_parallel` > 1 the part of it that one GPU holds.
 
-    `window`: tokens that attention sees at most; None: all. `tied`: the output projection is the
-    embedding table. `weight_bytes` and `kv_bytes` are bytes a value; where `quantized` is given,
-    the former is that of activations, embeddings, routers and the output projection.
+    `window`: tokens that attention sees at most; None: all. With `global_every` each so many-th
+    layer sees all tokens in spite of it. `norms`: of the hidden state, a layer. `tied`: the output
+    projection is the embedding table. `weight_bytes` and `kv_bytes` are bytes a value; where
+    `quantized` is given, the former is that of activations, embeddings, routers and the output
+    projection.
     """
 
     model_type: str
@@ -154,6 +162,8 @@ class ModelShape:
     experts: Experts | None = None
     tensor_parallel: int = 1
     quantized: Quantized | None = None
+    norms: int = 2
+    global_every: int = 0
 
     def shard(self, tensor_parallel: int) -> ModelShape:
         """Return what one of `tensor_parallel` GPUs holds, as Megatron and vLLM split a model.
@@ -200,6 +210,13 @@ class ModelShape:
             return False
         return self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0
 
+    def spans(self) -> tuple[tuple[int | None, int], ...]:
+        """Return (window, layers) of each kind of attention that the layers have."""
+        seeing_all = self.layers // self.global_every if self.global_every else 0
+        if self.window is None or not seeing_all:
+            return ((self.window, self.layers),)
+        return ((self.window, self.layers - seeing_all), (None, seeing_all))
+
     def linears(self) -> tuple[Linear, ...]:
         """Return the matrices of the layers in the order of a forward pass, without the head."""
         wide, grouped = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -221,9 +238,9 @@ class ModelShape:
         return Linear("lm_head", self.vocabulary, self.hidden)
 
     def norm_parameters(self) -> int:
-        """Return the parameters of all norms: two a layer, the last one, and those of q and k."""
+        """Return the parameters of all norms: of the layers, the last one, and of q and k."""
         of_heads = 2 * self.head_dim * self.layers if self.qk_norm else 0
-        return (2 * self.layers + 1) * self.hidden + of_heads
+        return (self.norms * self.layers + 1) * self.hidden + of_heads
 
     def embedding_parameters(self) -> int:
         """Return the parameters of the table of token embeddings."""
@@ -343,6 +360,8 @@ def model_shape(
         qk_norm=family.qk_norm,
         window=_window(config),
         experts=_experts(config, family, layers),
+        norms=family.norms,
+        global_every=_global_every(config) if family.alternates else 0,
     )
 
 
@@ -363,6 +382,18 @@ def _window(config: Mapping[str, Any]) -> int | None:
     if "use_sliding_window" in config or not config.get("sliding_window"):
         return None
     return int(config["sliding_window"])
+
+
+def _global_every(config: Mapping[str, Any]) -> int:
+    """Return which layers see all tokens: each so many-th one."""
+    kinds = config.get("layer_types")
+    if not kinds:
+        return _integer(config, "sliding_window_pattern")
+    seeing_all = [n for n, kind in enumerate(kinds, 1) if kind == "full_attention"]
+    every = seeing_all[0] if seeing_all else len(kinds) + 1
+    if seeing_all != list(range(every, len(kinds) + 1, every)):
+        raise _unknown("layers of several kinds without a period", "layer_types has none")
+    return every
 
 
 def _experts(config: Mapping[str, Any], family: Family, layers: int) -> Experts | None:

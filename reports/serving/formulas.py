@@ -105,8 +105,12 @@ def attention_flops(shape: ModelShape, work: Work, *, causal: bool = True) -> fl
     With `causal` a query meets the tokens up to its own. Without it every query of a chunk meets
     the whole chunk, which is how vLLM's own estimate counts (vllm/v1/metrics/perf.py, 0.20).
     """
-    pairs = float(sum(_pairs(new, before, shape.window, causal) for new, before in work.chunks))
-    return 4.0 * shape.heads * shape.head_dim * shape.layers * pairs
+    pairs = sum(
+        layers * _pairs(new, before, window, causal)
+        for window, layers in shape.spans()
+        for new, before in work.chunks
+    )
+    return 4.0 * shape.heads * shape.head_dim * float(pairs)
 
 
 def _pairs(new: int, before: int, window: int | None, causal: bool) -> int:
@@ -123,7 +127,14 @@ def traffic(shape: ModelShape, work: Work) -> Traffic:
     A prefill of whole prompts reads no KV cache here: its keys and values are new in this step.
     """
     a_token = shape.kv_bytes_per_token()
-    read = sum(min(before, shape.window or before) for _, before in work.chunks)
+    read = (
+        sum(
+            layers * min(before, window or before)
+            for window, layers in shape.spans()
+            for _, before in work.chunks
+        )
+        / shape.layers
+    )
     return Traffic(
         weight_bytes(shape, work.tokens, work.logits), read * a_token, work.tokens * a_token
     )

@@ -92,6 +92,14 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
             "a smaller --layers",
             "unsupported",
         )
+    period = config.get("sliding_window_pattern")
+    if isinstance(period, int) and layers % period:
+        raise EngineFailure(
+            f"each {period}th layer attends to all tokens, others to a window: {layers} layers "
+            "have another share of them",
+            f"--layers {-(-layers // period) * period}",
+            "unsupported",
+        )
     found = dict(config) | {
         "num_hidden_layers": layers,
         "num_attention_heads": heads // ranks,

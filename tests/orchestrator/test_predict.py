@@ -550,7 +550,7 @@ def test_a_slice_is_judged_by_its_own_graphs(copied: Copied) -> None:
 
 
 def test_an_unknown_model_names_what_measures_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "{model_type: gemma3_text}", "--gpu", "h200-sxm"]) == 2
+    assert main(["predict", "{model_type: falcon}", "--gpu", "h200-sxm"]) == 2
     assert "prof run vllm-baseline" in capsys.readouterr().err
 
 
