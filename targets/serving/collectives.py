@@ -1,6 +1,6 @@
 """Times what vLLM's tensor parallelism exchanges, among processes that each have a GPU.
 
-The first rank is this process; it tells the others what to do next, and all do it together. Calls
+The first rank is this process; it broadcasts to the others what to do next, and all do it together. Calls
 are vLLM's own, so that its choice of an all-reduce by size holds: in a CUDA graph up to the tokens
 that vLLM captures, else as the host launches them.
 """
@@ -56,12 +56,12 @@ class Ranks:
 
     def seconds(self, exchange: Exchange) -> list[float]:
         """Return samples of the seconds of an exchange, by the first rank."""
-        _told(asdict(exchange))
+        _broadcast(asdict(exchange))
         return _samples(exchange)
 
     def close(self) -> None:
         """End the other processes."""
-        _told(None)
+        _broadcast(None)
         for process in self._others:
             process.join(timeout=10)
             if process.is_alive():
@@ -71,7 +71,7 @@ class Ranks:
 def _serve(rank: int, count: int, address: str) -> None:
     """Do what the first rank says until it says nothing more."""
     _join(rank, count, address)
-    while (wanted := _told(None)) is not None:
+    while (wanted := _broadcast(None)) is not None:
         _samples(Exchange(**wanted))
 
 
@@ -87,7 +87,7 @@ def _join(rank: int, count: int, address: str) -> None:
     print(f"rank {rank} of {count} joined", file=sys.stderr, flush=True)
 
 
-def _told(message: Any) -> Any:
+def _broadcast(message: Any) -> Any:
     """Return what the first rank gives to all."""
     import torch.distributed as dist
     from vllm.distributed.parallel_state import get_tp_group

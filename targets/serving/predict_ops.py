@@ -106,10 +106,10 @@ def _attention(
         return attention(setup, decoder, size)
 
     longest, tokens = size.new + size.before, size.requests * size.new
-    seen = size.requests * (size.new * size.before + size.new * (size.new + 1) / 2)
+    query_keys = size.requests * (size.new * size.before + size.new * (size.new + 1) / 2)
     cold = float(decoder.cache_bytes(size.requests * longest))
     moved = cold + 4.0 * tokens * decoder.heads * decoder.head_dim
-    work = Work(flops=4.0 * decoder.heads * decoder.head_dim * seen, bytes=moved)
+    work = Work(flops=4.0 * decoder.heads * decoder.head_dim * query_keys, bytes=moved)
     params = {
         "operator": f"attention_{size.stage}", "tokens": tokens, "requests": size.requests,
         "new": size.new, "before": size.before,

@@ -1,6 +1,7 @@
 """Shapes of models: parameter counts as published and as modules of torch have them."""
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -105,6 +106,7 @@ def test_parameters_are_those_that_were_published(name: str) -> None:
         ("qwen3-32b", 32_762_123_264, 262_144),
         ("llama-3.1-70b", 70_553_706_496, 327_680),
         ("mistral-7b-v0.3", 7_248_023_552, 131_072),
+        ("gemma-3-12b", 11_766_034_176, 393_216),
     ],
 )
 def test_bundled_configurations(root: Any, name: str, parameters: int, kv_bytes: int) -> None:
@@ -248,6 +250,18 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ArtifactUnreadable, match=r"config\.json"):
         read_model_shape(tmp_path)
+
+
+def test_layers_that_alternate_are_counted_by_what_they_see(root: Any) -> None:
+    shape = read_model_shape(root / "targets/serving/configs/gemma-3-12b")
+    assert shape.spans() == ((1024, 40), (None, 8))
+    assert shape.with_layers(12).spans() == ((1024, 10), (None, 2))
+    assert model_shape(MISTRAL).spans() == ((4096, 32),)
+    config = json.loads((root / "targets/serving/configs/gemma-3-12b/config.json").read_text())
+    kinds = (["sliding_attention"] * 5 + ["full_attention"]) * 8
+    assert model_shape({**config, "layer_types": kinds}) == shape
+    with pytest.raises(ArtifactUnreadable, match="period"):
+        model_shape({**config, "layer_types": [*kinds[:-1], "sliding_attention"]})
 
 
 def test_types_of_the_engine_come_before_those_of_the_configuration() -> None:

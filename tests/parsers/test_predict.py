@@ -234,6 +234,22 @@ def test_kernels_of_a_step_are_cut_by_their_order() -> None:
     assert cut([(*kernel, 1.0) for kernel in step], layers=3) is None
 
 
+def test_attention_to_a_window_is_cut_apart_from_that_to_all_tokens(root: Path) -> None:
+    layer = [("gemm", "qkv"), ("attention", "fwd"), ("gemm", "o"), ("gemm", "up"), ("gemm", "down")]
+    step = [*[(*kernel, 1.0) for kernel in layer] * 6, ("gemm", "head", 1.0)]
+    found = cut(step, 6, global_every=3)
+    assert found is not None
+    assert (found["attention_window"], found["attention"]) == (4, 2)
+    shape = read_model_shape(root / "targets/serving/configs/gemma-3-12b")
+    prompt = Step(prefill=((4000, 0),))
+    by_name = {item.name: item for item in operators(shape, prompt)}
+    whole, windowed = by_name["attention_prefill"], by_name["attention_prefill_window"]
+    assert (whole.calls, windowed.calls) == (8, 40)
+    pairs = sum(min(i, 1024) for i in range(1, 4001))
+    assert windowed.flops == 4 * 16 * 256 * pairs
+    assert whole.flops == 4 * 16 * 256 * 4000 * 4001 / 2
+
+
 def test_router_and_experts_of_a_mixture_are_cut_by_their_order(root: Path) -> None:
     layer = [
         ("gemm", "qkv"), ("elementwise", "rope"), ("attention", "fwd"), ("gemm", "o"),

@@ -32,6 +32,7 @@ def test_a_slice_has_the_layers_of_one_rank(name: str, ranks: int) -> None:
         ("llama-3.1-8b", 4, 3, "do not divide"),
         ("llama-3.1-8b", 33, 1, "32 layers"),
         ("qwen2.5-7b", 4, 2, "hidden_size"),
+        ("gemma-3-12b", 4, 1, "each 6th layer"),
     ],
 )
 def test_what_cannot_be_cut_is_refused(name: str, layers: int, ranks: int, said: str) -> None:
