@@ -393,7 +393,7 @@ class Plan:
         here = next((value for value in recorded if value > 0), None)
         if here is None or self.measured is None:
             return self.gpu.memory_bytes
-        return here / self.measured.memory_bytes * self.gpu.memory_bytes
+        return here * (self.gpu.memory_bytes / self.measured.memory_bytes)
 
     def _recorded_rest(self, source: Source) -> float | None:
         """Return what a recorded engine's memory held beside weights and KV cache, in bytes."""

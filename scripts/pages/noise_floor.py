@@ -43,6 +43,20 @@ def noise_floor(boards: Sequence[Path]) -> str:
     return "".join(parts)
 
 
+def distances(boards: Sequence[Path]) -> pd.DataFrame:
+    """Return how far a start lies from the median of all starts, on average, by point (0.01: 1 %).
+
+    Columns are those of MEASURES; the index is the case of a point.
+    """
+    starts = pd.concat([_starts(path) for path in boards])
+    return starts.groupby("case")[list(MEASURES)].agg(_distance)
+
+
+def _distance(values: pd.Series[float]) -> float:
+    middle = values.median()
+    return float((values - middle).abs().mean() / middle)
+
+
 def _starts(path: Path) -> pd.DataFrame:
     """Medians of each start (a process of the benchmark) and point."""
     with tempfile.TemporaryDirectory() as folder:
@@ -62,6 +76,5 @@ def _row(case: str, starts: pd.DataFrame, column: str) -> list[str]:
     spreads = (by_board.max() - by_board.min()) / by_board.median()
     boards = by_board.median()
     apart = (boards.max() - boards.min()) / boards.median()
-    distance = (starts[column] - middle).abs().mean() / middle
-    shares = [*spreads, apart, distance]
+    shares = [*spreads, apart, _distance(starts[column])]
     return [f"`{case}`", f"{middle * 1e3:,.2f}", *(f"{share:.2%}" for share in shares)]
