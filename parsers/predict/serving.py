@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.corrections import Correction
+from nsight_prof.parsers.predict.corrections import THROUGHPUT, Correction
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu, Power
 from nsight_prof.parsers.predict.front_end import FrontEnd
 from nsight_prof.parsers.predict.operators import Operator, Step, operators, padded_rows
@@ -546,6 +546,12 @@ def point(
     for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):
         low, high = f"{name}_low", f"{name}_high"
         found[low], found[high] = found[high], found[low]
+    if predictor.correction is not None:
+        for name in NUMBERS:
+            kind = f"{workload.experiment} {QUANTITY_OF.get(name, '')}"
+            if (factors := predictor.correction.points.get(kind)) is not None:
+                found[f"{name}_low"] = found[name] * factors.low
+                found[f"{name}_high"] = found[name] * factors.high
     return found
 
 
@@ -609,6 +615,13 @@ NUMBERS = (
     *(f"{name}_{q}_s" for name in ("ttft", "e2e", "tpot") for q in ("mean", *PERCENTILES)),
     "decode_step_s", "prefill_s", "preempted_requests", GOODPUT,
 )  # fmt: skip
+
+
+QUANTITY_OF = {
+    "ttft_p50_s": "ttft", "tpot_p50_s": "tpot", "output_tokens_per_s": THROUGHPUT,
+    "total_tokens_per_s": THROUGHPUT, "requests_per_s": THROUGHPUT,
+}  # fmt: skip
+"""Number of a point -> what residuals of whole points call it."""
 
 
 class SingleStep(NamedTuple):

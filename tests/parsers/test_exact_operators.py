@@ -13,6 +13,8 @@ import pytest
 from nsight_prof.parsers.predict.costs import T0, T2, Datasheet, datasheet
 from nsight_prof.parsers.predict.exact import Exact, exact_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
+from nsight_prof.parsers.predict.quantization import quantized_shape
+from nsight_prof.parsers.predict.trace import Calibrated, Recorded, Trace
 from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape
 from nsight_prof.targets.serving import op_shapes
 from nsight_prof.targets.serving.layer_slice import cut
@@ -115,3 +117,34 @@ def test_all_logits_are_gathered() -> None:
     whole = next(o for o in operators(two, Step(decode=64, context=1)) if o.name == "all_gather")
     assert costs.of(whole).seconds == pytest.approx(64e-6)
     assert whole == Operator("all_gather", Kind.COLLECTIVE, 1, 64, bytes=64 * 1000 * 2.0)
+
+
+def sliced(shape: ModelShape, seconds: dict[str, float]) -> Trace:
+    """Return a slice that recorded batches of 4 and of 8, the larger one twice as long."""
+    steps = tuple(
+        Recorded(Step(decode=batch, context=100.0), batch,
+                 {name: batch * value for name, value in seconds.items()}, 0.0, 0.0, 0.0)
+        for batch in (4, 8)
+    )  # fmt: skip
+    return Trace(shape.with_layers(2), steps, is_slice=True)
+
+
+def test_a_slice_of_one_rank_samples_its_part_of_the_vocabulary_and_exchanges_nothing() -> None:
+    two = SHAPE.shard(2)
+    rows = [({"operator": "all_reduce", "tokens": n, "width": 512}, 1e-5) for n in (1, 64)]
+    base = exact_costs(BASE, bench(rows, ranks=2), two)
+    costs = Calibrated.of_trace(base, sliced(two, {"sampling": 1e-6, "qkv_proj": 2e-6}), two)
+    step = Step(decode=8, context=100)
+    assert of(costs, "sampling", step, two).seconds == pytest.approx(2 * 8e-6)
+    assert of(costs, "qkv_proj", step, two).seconds == pytest.approx(8e-6)
+    reduced = of(costs, "all_reduce", step, two)
+    assert (reduced.seconds, reduced.tier) == (pytest.approx(1e-5), T2)
+
+
+def test_what_an_engine_quantized_is_in_the_kernels_around_its_products() -> None:
+    narrow = quantized_shape(CONFIG, "fp8")
+    costs = Calibrated.of_trace(BASE, sliced(narrow, {"qkv_proj": 1e-6}), narrow)
+    step = Step(decode=8, context=100)
+    assert of(costs, "quantize_qkv_proj", step, narrow).seconds == 0.0
+    assert of(costs, "qkv_proj", step, narrow).seconds == pytest.approx(8e-6 / 2)
+    assert of(BASE, "quantize_qkv_proj", step, narrow).seconds > 0.0
