@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -227,6 +227,11 @@ class Predictor:
             return self.host.gap_decode_s, self.host.decode_s
         beyond = float(np.fmax(self.host.eager_s, self.host.issue_s))  # NaN where neither is known
         return self.host.gap_prefill_s, self.host.graph_s if rows else beyond
+
+
+def _least(seconds: Iterable[float]) -> float:
+    """Return the least of what is known, NaN where nothing is."""
+    return min((value for value in seconds if not math.isnan(value)), default=math.nan)
 
 
 def _known(seconds: float) -> float:
@@ -661,12 +666,11 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
     overhead = max(-gap, float(np.median(busy))) if busy else math.nan
 
     def host_time(chosen: list[tuple[Step, float, float]]) -> float:
-        """Return the time of the shortest prompts where the GPU does not explain it."""
-        fewest = min((step.tokens for step, _, _ in chosen), default=0)
+        """Return the time of single prompts that the GPU does not explain: the same for all."""
         waits = [
             ttft - _known(overhead)
             for step, ttft, unexplained in chosen
-            if step.tokens == fewest and unexplained - _known(overhead) >= HOST_BOUND * ttft
+            if step.requests == 1 and unexplained - _known(overhead) >= HOST_BOUND * ttft
         ]
         return max(0.0, float(np.median(waits))) if waits else math.nan
 
@@ -692,7 +696,9 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
     """Return the host's part of an engine of `layers` layers.
 
     `engines`: of measured engines by their layers. What an engine of other numbers of layers needs
-    for a step grows with them; where one alone tells, it stays as it is.
+    for prompts grows with them: it launches the parts of each layer; where one alone tells, it
+    stays as it is. A step that generates is one CUDA graph, however many layers are in it: the
+    least of what engines needed counts.
     """
     if layers in engines:
         return engines[layers]
@@ -711,6 +717,6 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
         overhead_s=overheads[-1] if overheads else math.nan,
         eager_s=at("eager_s"),
         graph_s=at("graph_s"),
-        decode_s=at("decode_s") if engines else known.decode_s,
+        decode_s=_least(host.decode_s for host in engines.values()) if engines else known.decode_s,
         untraced=min((host.untraced for host in engines.values()), default=1.0),
     )
