@@ -13,7 +13,7 @@ from typing import Any
 
 from nsight_prof.targets.harness import Call
 
-SAMPLES = 15
+SAMPLES = 9
 CHAIN_S = 2e-3
 """Least seconds of a sample: it replays the chain so often."""
 LONG_S = 3e-3

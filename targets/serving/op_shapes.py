@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Tokens of steps within CUDA graphs: sizes that vLLM captures."""
-PROMPTS = (640, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+PROMPTS = (1024, 2048, 4096, 8192)
 """Tokens of steps of prompts, beyond the graphs."""
-CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
+CONTEXTS = (128, 1024, 4096)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CHUNKS = ((512, 2048), (2048, 2048), (2048, 6144), (512, 6144))
 """New tokens of a prompt, and tokens of it that are in the cache already."""
@@ -82,7 +82,7 @@ def attended(most_tokens: int) -> Iterator[Attended]:
         for batch in BATCHES:
             if batch * context <= most_tokens:
                 yield Attended(batch, 1, context)
-    for tokens in (16, 64, 128, 256, *ROWS[-1:], *PROMPTS):
+    for tokens in (16, 64, 256, *ROWS[-1:], *PROMPTS):
         yield Attended(1, tokens, 0)
     for requests, tokens in TOGETHER:
         yield Attended(requests, tokens, 0)
