@@ -40,7 +40,7 @@ try:
 except Exception as error:
     facts["torch_error"] = type(error).__name__ + ": " + str(error)
 from importlib.metadata import version, PackageNotFoundError
-for name in ("nvidia-cublas", "nvidia-cublas-cu12", "triton", "vllm", "flash-attn",
+for name in ("nvidia-cublas", "nvidia-cublas-cu12", "triton", "vllm", "sglang", "flash-attn",
              "flashinfer-python", "transformer-engine", "nvtx"):
     try:
         facts[name] = version(name)

@@ -12,7 +12,7 @@ import contextlib
 import gc
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -103,6 +103,16 @@ class Client:
                 return await response.text() if response.status == 200 else None
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
+
+    async def post(self, path: str, body: Mapping[str, object], timeout_s: float = 60.0) -> bool:
+        """Send a JSON object to a path; return whether the server answers with 200."""
+        assert self._session is not None
+        limit = aiohttp.ClientTimeout(total=timeout_s)
+        try:
+            async with self._session.post(self._url + path, json=body, timeout=limit) as response:
+                return response.status == 200
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return False
 
     async def load(
         self, point: Point, requests: Sequence[bytes], seed: int, point_time_s: float

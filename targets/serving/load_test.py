@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import importlib
 import json
 import sys
 import urllib.request
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from nsight_prof.targets.serving import scrape, server_log, stopping
+from nsight_prof.targets.serving import scrape, server_log, sglang_server, stopping
 from nsight_prof.targets.serving.answers import Reading, read, request_fields, spread
 from nsight_prof.targets.serving.failures import EngineFailure
 from nsight_prof.targets.serving.healthy import Server
@@ -104,13 +105,33 @@ class LoadTest:
             closed = [point for point in closed_points(self._given) if self._chosen(point)]
             opened = [point for point in open_points(self._given, None) if self._chosen(point)]
             await self._warm_up(client, [*closed, *opened])
-            highest = 0.0
-            for point in closed:
-                highest = max(highest, await self._point(client, point) or 0.0)
-            if self._given.rate is None:
-                opened = [p for p in open_points(self._given, highest) if self._chosen(p)]
-            for point in opened:
-                await self._point(client, point)
+            async with self._profiled(client):
+                highest = 0.0
+                for point in closed:
+                    highest = max(highest, await self._point(client, point) or 0.0)
+                if self._given.rate is None:
+                    opened = [p for p in open_points(self._given, highest) if self._chosen(p)]
+                for point in opened:
+                    await self._point(client, point)
+
+    @contextlib.asynccontextmanager
+    async def _profiled(self, client: Client) -> AsyncIterator[None]:
+        """Let the server start the CUDA profiler before the points and stop it after them.
+
+        Raises:
+            EngineFailure: it does not.
+        """
+        if not self._given.profile:
+            yield
+            return
+        if not await client.post("/start_profile", {"activities": ["CUDA_PROFILER"]}):
+            raise EngineFailure(
+                "the server does not start its profiler", "leave --profile out", "unsupported"
+            )
+        try:
+            yield
+        finally:
+            await client.post("/stop_profile", {})
 
     @property
     def _mode(self) -> str | None:
@@ -124,6 +145,7 @@ class LoadTest:
         options, log = self._options, server_log.facts(self._server.lines)
         version = _json(await client.get("/version")).get("version")
         served = (_json(await client.get("/v1/models")).get("data") or [{}])[0]
+        info = await self._sglang(client) if served.get("owned_by") == "sglang" else {}
         started = {
             "tensor_parallel": options.tensor_parallel,
             "max_num_seqs": options.max_num_seqs,
@@ -133,8 +155,7 @@ class LoadTest:
             "dummy_weights": self._model.dummy,
         }
         # How a server of somebody else was started is not known.
-        given = {"served_by": self._served.get("owned_by"), "url": self._url}
-        given = given if self._served else started
+        given = {"url": self._url} if self._served else started
         known = {name: value for name, value in log.items() if value is not None}
         return {
             "version": version,
@@ -150,7 +171,18 @@ class LoadTest:
             **given,
             **known,
             **scrape.cache_facts(await client.get("/metrics") or ""),
+            "served_by": served.get("owned_by"),
+            **info,
         }
+
+    @staticmethod
+    async def _sglang(client: Client) -> dict[str, Any]:
+        """Return what an SGLang server tells of itself; what it does not tell is left out."""
+        for path in sglang_server.INFO:
+            if info := _json(await client.get(path)):
+                facts = sglang_server.facts(info)
+                return {name: value for name, value in facts.items() if value is not None}
+        return {}
 
     async def _warm_up(self, client: Client, points: Sequence[Point]) -> None:
         """Send one request, then as many at once as will ever be: both compile what is left.

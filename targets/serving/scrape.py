@@ -1,6 +1,7 @@
-"""Reads what a vLLM server tells of itself at /metrics (text format of Prometheus).
+"""Reads what a server tells of itself at /metrics (text format of Prometheus).
 
-Names are those of vLLM 0.20 (vllm/v1/metrics/loggers.py). A metric that is missing is None: other
+Names are those of vLLM 0.20 (vllm/v1/metrics/loggers.py), and of SGLang 0.5.11
+(srt/observability/metrics_collector.py), which are read as their likes in vLLM. A metric that is missing is None: other
 versions have others. Where a server has several engines (data parallel), counters, requests and
 histograms are added up, and the KV cache's use is the highest.
 """
@@ -40,26 +41,40 @@ ESTIMATES = {
 }
 """Counted only with --enable-mfu-metrics; 0 all the time without."""
 
+SGLANG = {
+    "num_running_reqs": "vllm:num_requests_running",
+    "num_queue_reqs": "vllm:num_requests_waiting",
+    "token_usage": "vllm:kv_cache_usage_perc",
+    "num_retracted_requests_total": "vllm:num_preemptions_total",
+    "cached_tokens_total": "vllm:prefix_cache_hits_total",
+    "queue_time_seconds_sum": "vllm:request_queue_time_seconds_sum",
+    "queue_time_seconds_count": "vllm:request_queue_time_seconds_count",
+}
+"""Names of SGLang that differ; the others are alike after the colon."""
+
 Metrics = Mapping[str, float]
 """The sum over all labels by the name of a metric; of gauges that are shares, the highest."""
 HIGHEST = "vllm:kv_cache_usage_perc"
 
 
 def parse(text: str) -> dict[str, float]:
-    """Return the metrics of vLLM in a scrape, summed over labels; what cannot be read is left out.
+    """Return the metrics of a scrape by vLLM's names, summed over labels.
 
-    Buckets of histograms, the times when metrics were made and other programs' metrics are left
-    out: they are most of the text.
+    What cannot be read is left out; so are buckets of histograms, the times when metrics were made
+    and other programs' metrics: they are most of the text.
     """
     found: dict[str, float] = {}
     for line in text.splitlines():
-        if not line.startswith("vllm:") or "_bucket{" in line or "_created{" in line:
+        if not line.startswith(("vllm:", "sglang:")) or "_bucket{" in line or "_created{" in line:
             continue
         match = LINE.match(line)
         value = None if match is None else _number(match["value"])
         if match is None or value is None:
             continue
         name = match["name"]
+        if name.startswith("sglang:"):
+            plain = name.removeprefix("sglang:")
+            name = SGLANG.get(plain, f"vllm:{plain}")
         if name == HIGHEST:
             found[name] = max(found.get(name, value), value)
         else:

@@ -55,17 +55,28 @@ def command(
         words.append("--enforce-eager")
     elif options.capture_sizes:
         words += ["--cudagraph-capture-sizes", *map(str, options.capture_sizes)]
-    if model.local and model.config is not None and not has_tokenizer(Path(model.path)):
-        try:
-            write_word_tokenizer(model.config, folder)
-        except ValueError as error:
-            raise EngineFailure(
-                f"the model {model.name} has no tokenizer, and none can be made up: {error}",
-                "put one into the model's folder, or --server-args='--tokenizer FOLDER'",
-            ) from error
-        words += ["--tokenizer", str(folder)]
+    made = tokenizer_folder(model, folder)
+    words += [] if made is None else ["--tokenizer", made]
     # Its own estimate of FLOPs and bytes, and no line of log for each request.
     return [*words, "--enable-mfu-metrics", "--disable-uvicorn-access-log", *more]
+
+
+def tokenizer_folder(model: Model, folder: Path) -> str | None:
+    """Write a made-up tokenizer into `folder` and return it; None where the model has its own.
+
+    Raises:
+        EngineFailure: none can be made for the model.
+    """
+    if not model.local or model.config is None or has_tokenizer(Path(model.path)):
+        return None
+    try:
+        write_word_tokenizer(model.config, folder)
+    except ValueError as error:
+        raise EngineFailure(
+            f"the model {model.name} has no tokenizer, and none can be made up: {error}",
+            "put one into the model's folder, or --server-args='--tokenizer FOLDER'",
+        ) from error
+    return str(folder)
 
 
 def longest(model: Model, tokens: int) -> int:

@@ -1,10 +1,11 @@
-"""vLLM's OpenAI-compatible server under load: latencies and throughput over concurrency and rate.
+"""An OpenAI-compatible server under load: latencies and throughput over concurrency and rate.
 
     python server.py --model qwen2.5-7b --concurrency 1 8 64 --rate 4 16
     python server.py --server-args='--max-num-seqs 64 --no-enable-prefix-caching'
+    python server.py --engine sglang --model qwen2.5-7b
     python server.py --url http://127.0.0.1:8000 --concurrency 1 8
 
-The server is a child in a process group of its own, started with this interpreter and ended with
+The server is that of vLLM or, with --engine sglang, of SGLang: a child in a process group of its own, started with this interpreter and ended with
 all of its processes. This process holds no GPU memory: it sends the requests, samples NVML and
 reads the server's own metrics. With --url the server is one that runs already, of vLLM or of any
 other engine with an OpenAI-compatible API: it is neither started nor ended. stdout (or --out) gets
@@ -26,6 +27,7 @@ if not __package__:  # run as a file
     runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness.options import Parser, positive, regex, seconds
 from nsight_prof.targets.harness.output import output
+from nsight_prof.targets.serving import serve_command, sglang_server
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.environment import prepare
 from nsight_prof.targets.serving.exit_code import exit_code
@@ -41,12 +43,14 @@ from nsight_prof.targets.serving.models import Model, find_model
 from nsight_prof.targets.serving.options import add_engine_arguments, engine_options
 from nsight_prof.targets.serving.records import BEGIN, Records
 from nsight_prof.targets.serving.running import Running, is_local, served_model, server_url
-from nsight_prof.targets.serving.serve_command import command, joined, split
+from nsight_prof.targets.serving.serve_command import joined, split
 from nsight_prof.targets.serving.stopping import stoppable
 from nsight_prof.targets.serving.telemetry import Telemetry
 from nsight_prof.targets.standalone import need
 
 TARGET = "vllm-serve"
+COMMANDS = {"vllm": serve_command.command, "sglang": sglang_server.command}
+"""How the server of each engine is started, by the module that its interpreter must have."""
 NOT_OURS = ("process", "nvtx_scopes", "layer_ranges", "extra")
 """Options of an engine in this process, which a server has not."""
 
@@ -73,7 +77,7 @@ def _run(given: Namespace, words: Sequence[str]) -> int:
             _measure_running(given, words, stream)
         return 0
     model = find_model(given.model, given.weights)
-    need("vllm", "aiohttp")
+    need(given.engine, "aiohttp")
     if given.port is not None:
         require_free(given.port)
     with stoppable(), output(given.out) as stream:
@@ -100,7 +104,7 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
         LoadTest,  # aiohttp
     )
 
-    options = engine_options(given, process="spawn")
+    options = engine_options(given, process="spawn", profiler=given.profile)
     records = Records(stream, TARGET, given.process_number, given.repeat, begin=BEGIN)
     gpus = visible_gpus()
     records.conditions(conditions(words, given.seed, gpus))
@@ -115,7 +119,8 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
     ):
         if telemetry.problem:
             print(f"note: no telemetry: {telemetry.problem}", file=sys.stderr)
-        argv = command(model, options, port, tokens, Path(folder), split(given.server_args))
+        command, more = COMMANDS[given.engine], split(given.server_args)
+        argv = command(model, options, port, tokens, Path(folder), more)
         server = Server(argv, _environment())
         test = LoadTest(given, model, options, server, records, f"http://{HOST}:{port}", {})
         try:
@@ -164,15 +169,22 @@ def parse(words: Sequence[str]) -> Namespace:
     add_engine_arguments(parser, without=NOT_OURS)
     group = parser.add_argument_group("server")
     add = group.add_argument
-    add("--server-args", default="", metavar="WORDS", help="more arguments of `vllm serve`")
+    add("--engine", choices=tuple(COMMANDS), default="vllm", help="whose server is started (vllm)")
+    add("--server-args", default="", metavar="WORDS", help="more arguments of the server")
     add("--url", type=server_url, help="of a server that runs already: none is started or ended")
     add("--port", type=_port, metavar="N", help="of the server (a free one)")
     add("--start-timeout", type=seconds, default=600.0, help="most s until it is healthy (600)")
     group = parser.add_argument_group("measurement")
     add = group.add_argument
-    add("--out", metavar="FILE", help="records go there, not to stdout")
+    add(
+        "--out",
+        metavar="FILE",
+        default=os.environ.get("PROF_RESULTS"),
+        help="records go there, not to stdout (the variable PROF_RESULTS)",
+    )
     add("--only", type=regex, default="", metavar="REGEX", help="points that it is found in")
     add("--list", action="store_true", help="print the names of the points and end")
+    add("--profile", action="store_true", help="points alone, by the profiler hooks of SGLang")
     add("--telemetry-interval", type=seconds, default=0.1, help="s between NVML samples (0.1)")
     add("--scrape-interval", type=seconds, default=1.0, help="s between looks at /metrics (1)")
     add("--process", dest="process_number", type=positive, default=1, help="of this process (1)")
