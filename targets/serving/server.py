@@ -121,7 +121,7 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
             print(f"note: no telemetry: {telemetry.problem}", file=sys.stderr)
         command, more = COMMANDS[given.engine], split(given.server_args)
         argv = command(model, options, port, tokens, Path(folder), more)
-        server = Server(argv, _environment())
+        server = Server(argv, _environment(given.engine))
         test = LoadTest(given, model, options, server, records, f"http://{HOST}:{port}", {})
         try:
             test.run()
@@ -153,9 +153,10 @@ def _measure_running(given: Namespace, words: Sequence[str], stream: TextIO) -> 
     test.conclude()
 
 
-def _environment() -> dict[str, str]:
+def _environment(engine: str) -> dict[str, str]:
     """Return the server's environment: ours, and no module of the current folder before others."""
-    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    own = sglang_server.environment() if engine == "sglang" else {}
+    return {**own, **os.environ, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def parse(words: Sequence[str]) -> Namespace:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.targets.serving.failures import EngineFailure
-from nsight_prof.targets.serving.healthy import HOST
+from nsight_prof.targets.serving.healthy import HOST, free_port
 from nsight_prof.targets.serving.models import Model
 from nsight_prof.targets.serving.options import EngineOptions
 from nsight_prof.targets.serving.serve_command import GIB, longest, tokenizer_folder
@@ -62,6 +62,14 @@ def command(
     words += [] if made is None else ["--tokenizer-path", made]
     # Its own metrics, and no line of log for each request.
     return [*words, "--enable-metrics", "--log-level-http", "warning", *more]
+
+
+def environment() -> dict[str, str]:
+    """Return what is set for the server, where it is not set already.
+
+    SGLang takes its own port and 10000 for gRPC: above 65535 it does not start, used or not.
+    """
+    return {"SGLANG_GRPC_PORT": str(free_port())}
 
 
 def facts(info: Mapping[str, Any]) -> dict[str, Any]:
