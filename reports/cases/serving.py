@@ -12,6 +12,7 @@ from nsight_prof.reports.cases.conditions import NOISY, known_facts, machine, so
 from nsight_prof.reports.page import Fact, Name, Number, Text, Value
 from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.profile.view_models import Fact as FileFact
+from nsight_prof.reports.serving.engine import product
 
 PROTOCOL = (
     Text(
@@ -60,7 +61,7 @@ def _engines(run: Run) -> list[Fact]:
         return Number(number(value), "count")
 
     return known_facts(
-        Fact(Text("vLLM"), values("version")),
+        Fact(Text("Engine"), list(dict.fromkeys(_software(row) for row in rows if row["version"]))),
         Fact(Text("Model"), values("model")),
         Fact(
             Text("Weights"),
@@ -89,6 +90,10 @@ def _engines(run: Run) -> list[Fact]:
         Fact(Text("Start of an engine"), values("start_s", lambda v: Number(number(v), "s"))),
         Fact(Text("KV cache"), _kv_caches(rows)),
     )
+
+
+def _software(row: Row) -> str:
+    return f"{product(row['served_by'])} {text(row['version'])}"
 
 
 def _kv_caches(rows: list[Row]) -> list[Text]:

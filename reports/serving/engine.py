@@ -12,6 +12,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import ModelShape
 from nsight_prof.parsers.serving.stored_weights import stored_shape
 
+PRODUCTS = {"vllm": "vLLM", "sglang": "SGLang"}
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 """PyTorch's name of a type -> that of a Tensor Core roof."""
 
@@ -26,6 +27,7 @@ class Engine:
     """
 
     model: str
+    product: str
     version: str
     mode: str
     tensor_parallel: int
@@ -81,6 +83,12 @@ def traced_requests(run: Run) -> tuple[Requests, ...]:
     return tuple(found)
 
 
+def product(served_by: object) -> str:
+    """Return the name of an engine by what its server says of itself: vLLM where none did."""
+    owner = text(served_by) or "vllm"
+    return PRODUCTS.get(owner, owner)
+
+
 def _engine(row: Row) -> Engine:
     parallel = count(row["tensor_parallel"]) or 1
     shape = shard = None
@@ -96,6 +104,7 @@ def _engine(row: Row) -> Engine:
         reason = error.message
     return Engine(
         model=text(row["model"]),
+        product=product(row["served_by"]),
         version=text(row["version"]),
         mode=text(row["mode"]),
         tensor_parallel=parallel,

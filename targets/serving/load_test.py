@@ -175,12 +175,11 @@ class LoadTest:
             **info,
         }
 
-    @staticmethod
-    async def _sglang(client: Client) -> dict[str, Any]:
+    async def _sglang(self, client: Client) -> dict[str, Any]:
         """Return what an SGLang server tells of itself; what it does not tell is left out."""
         for path in sglang_server.INFO:
             if info := _json(await client.get(path)):
-                facts = sglang_server.facts(info)
+                facts = sglang_server.facts(info, self._model.config or {})
                 return {name: value for name, value in facts.items() if value is not None}
         return {}
 

@@ -1,9 +1,9 @@
 """Reads what a server tells of itself at /metrics (text format of Prometheus).
 
 Names are those of vLLM 0.20 (vllm/v1/metrics/loggers.py), and of SGLang 0.5.11
-(srt/observability/metrics_collector.py), which are read as their likes in vLLM. A metric that is missing is None: other
-versions have others. Where a server has several engines (data parallel), counters, requests and
-histograms are added up, and the KV cache's use is the highest.
+(srt/observability/metrics_collector.py), which are read as their likes in vLLM. A metric that is
+missing is None: other versions have others. Where a server has several engines (data parallel),
+counters, requests and histograms are added up, and the KV cache's use is the highest.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
     python server.py --engine sglang --model qwen2.5-7b
     python server.py --url http://127.0.0.1:8000 --concurrency 1 8
 
-The server is that of vLLM or, with --engine sglang, of SGLang: a child in a process group of its own, started with this interpreter and ended with
-all of its processes. This process holds no GPU memory: it sends the requests, samples NVML and
-reads the server's own metrics. With --url the server is one that runs already, of vLLM or of any
-other engine with an OpenAI-compatible API: it is neither started nor ended. stdout (or --out) gets
-the records, stderr the server's log and one line a point.
+The server is vLLM's, or with --engine sglang SGLang's: a child in a process group of its own,
+started with this interpreter and ended with all of its processes. This process holds no GPU memory:
+it sends the requests, samples NVML and reads the server's own metrics. With --url the server is one
+that runs already, of any engine with an OpenAI-compatible API: it is neither started nor ended.
+stdout (or --out) gets the records, stderr the server's log and one line a point.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Starts SGLang's server with an NVTX range round each step of its scheduler.
 
 SGLang has no ranges of its steps. These have the name that vLLM gives its own, requests and tokens
-of prompts and then of generation, so that what reads one engine's trace reads the other's. Arguments
-are those of sglang.launch_server. SGLang spawns its scheduler, and a spawned process runs the
-script of its parent again: that is what puts the ranges there.
+of prompts and then of generation, so that what reads one engine's trace reads the other's.
+Arguments are those of sglang.launch_server. SGLang spawns its scheduler, and a spawned process
+runs the script of its parent again: that is what puts the ranges there.
 """
 
 from __future__ import annotations

@@ -72,10 +72,12 @@ def environment() -> dict[str, str]:
     return {"SGLANG_GRPC_PORT": str(free_port())}
 
 
-def facts(info: Mapping[str, Any]) -> dict[str, Any]:
+def facts(info: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what /server_info tells, as fields of an `engine` record; None where it does not.
 
-    It also tells the server's key and paths of its machine: nothing else is taken from it.
+    Args:
+        info: the answer. It also tells the server's key and paths: nothing else is taken from it.
+        config: the model's config.json: its type is that of weights where SGLang is to choose.
     """
     states = info.get("internal_states") or [{}]
     memory = states[0].get("memory_usage") or {}
@@ -83,8 +85,12 @@ def facts(info: Mapping[str, Any]) -> dict[str, Any]:
     graphs = not info.get("disable_cuda_graph")
     cache_gib = memory.get("kvcache")
     chunk = info.get("chunked_prefill_size")  # -1: prompts are not cut
+    dtype = info.get("dtype")
+    dtype = config.get("torch_dtype") or config.get("dtype") if dtype == "auto" else dtype
     return {
         "version": info.get("version"),
+        # SGLang turns float32 of a configuration into a 16-bit type of its own choice.
+        "dtype": dtype if dtype in ("bfloat16", "float16") else None,
         "mode": "cuda-graphs" if graphs else "eager",
         "tensor_parallel": info.get("tp_size"),
         "max_num_seqs": states[0].get("effective_max_running_requests_per_dp"),

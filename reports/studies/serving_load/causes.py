@@ -53,7 +53,7 @@ def waiting(found: LoadTest) -> Finding | None:
                 load=light.load_text, ttft=light.number("ttft_mean_s"), phases=_phases(light),
             )
         )  # fmt: skip
-    evidence.append(Text("means of the client's times and of vLLM's histograms"))
+    evidence.append(Text("means of the client's times and of the server's histograms"))
     usage = [p for p in points if not math.isnan(p.value("kv_usage_max"))]
     if usage:
         fullest = max(usage, key=lambda p: p.value("kv_usage_max"))

@@ -94,13 +94,13 @@ def _intro(found: LoadTest) -> list[Text]:
         return []
     return [
         Text(
-            "Model {model} behind the OpenAI-compatible server of vLLM {version} on {n} GPU. "
+            "Model {model} behind the OpenAI-compatible server of {engine} {version} on {n} GPU. "
             "Targets: TTFT {ttft}, TPOT {tpot}.",
-            "Model {model} behind the OpenAI-compatible server of vLLM {version} on {n} GPUs. "
+            "Model {model} behind the OpenAI-compatible server of {engine} {version} on {n} GPUs. "
             "Targets: TTFT {ttft}, TPOT {tpot}.",
-            model=Verbatim(engine.model), version=Verbatim(engine.version),
-            n=engine.tensor_parallel, ttft=rates.target(found.slo.ttft_s),
-            tpot=rates.target(found.slo.tpot_s),
+            model=Verbatim(engine.model), engine=Verbatim(engine.product),
+            version=Verbatim(engine.version), n=engine.tensor_parallel,
+            ttft=rates.target(found.slo.ttft_s), tpot=rates.target(found.slo.tpot_s),
         )
     ]  # fmt: skip
 

@@ -207,7 +207,7 @@ def _agreement(points: list[Point]) -> Table[Point]:
         ],
         points,
         note=Text(
-            "Means. Server: growth of vLLM's own counters and histograms at /metrics over the "
+            "Means. Server: growth of its own counters and histograms at /metrics over the "
             "load. It counts from the arrival of a request in its front end, the client from the "
             "moment when the request was due."
         ),
