@@ -7,10 +7,15 @@ import traceback
 
 from nsight_prof.targets import standalone
 
+VLLM = "vLLM"
 PYTHON_HINT = (
-    "name the interpreter that has vLLM: target.python in the recipe, or "
+    "name the interpreter that has the engine: target.python in the recipe, or "
     "--set target.python=/path/to/venv/bin/python"
 )
+MORE_LOG = {
+    VLLM: "VLLM_LOGGING_LEVEL=DEBUG in target.env says more",
+    "SGLang": "--server-args='--log-level debug' says more",
+}
 LESS_MEMORY = (
     "free the GPU from other programs (nvidia-smi shows them), or ask for less: a smaller "
     "--max-model-len, --max-num-seqs or --kv-cache-gib, a smaller model, or more GPUs with "
@@ -65,13 +70,13 @@ def explain(error: BaseException, log: str = "", doing: str = "running") -> Engi
         )
     return known or EngineFailure(
         f"vLLM failed while {doing}: {type(error).__name__}: {_first_line(str(error))}",
-        "its traceback stands above; VLLM_LOGGING_LEVEL=DEBUG in target.env says more",
+        f"its traceback stands above; {MORE_LOG[VLLM]}",
     )
 
 
-def explain_log(log: str, doing: str = "starting") -> EngineFailure | None:
-    """Return what the log of vLLM's processes says about why they ended, None if nothing known."""
-    known = _known(log, doing)
+def explain_log(log: str, doing: str = "starting", engine: str = VLLM) -> EngineFailure | None:
+    """Return what the log of an engine says about why it ended, None if nothing known."""
+    known = _known(log, doing, engine)
     if known is not None:
         return known
     raised = re.findall(r"(?m)^.*?\b((?:\w+\.)*\w*(?:Error|Exception)): (\S.*)$", log)
@@ -80,8 +85,8 @@ def explain_log(log: str, doing: str = "starting") -> EngineFailure | None:
         return None
     kind, said = told[-1]
     return EngineFailure(
-        f"vLLM's engine process died while {doing}: {kind}: {_first_line(said)}",
-        "its traceback stands above; VLLM_LOGGING_LEVEL=DEBUG in target.env says more",
+        f"{engine}'s engine process died while {doing}: {kind}: {_first_line(said)}",
+        f"its traceback stands above; {MORE_LOG[engine]}",
     )
 
 
@@ -97,12 +102,12 @@ def _texts(error: BaseException) -> list[str]:
     return texts
 
 
-def _known(text: str, doing: str) -> EngineFailure | None:
+def _known(text: str, doing: str, engine: str = VLLM) -> EngineFailure | None:
     for pattern, status, message, hint in KNOWN:
         found = re.search(pattern, text)
         if found is not None:
             said = _line(text, found.start())
-            told = message.format(*found.groups(), doing=doing)
+            told = message.format(*found.groups(), doing=doing, engine=engine)
             return EngineFailure(f"{told}: {said}" if said else told, hint, status)
     return None
 
@@ -127,11 +132,12 @@ ENDED = (
     r"|RuntimeError: cancelled"
 )
 
-# What is found first in the order of this list is told. Texts of vLLM 0.20.2, torch 2.11 and
-# huggingface_hub 1.0.
+# What is found first in the order of this list is told. Texts of vLLM 0.20.2, SGLang 0.5.11,
+# torch 2.11 and huggingface_hub 1.0.
 KNOWN: tuple[tuple[str, str, str, str], ...] = (
     (
-        r"No available memory for the cache blocks",
+        r"No available memory for the cache blocks|Not enough memory\. Please try to increase "
+        r"--mem-fraction-static",
         "out-of-memory",
         "the model leaves no GPU memory for the KV cache",
         "a larger --gpu-memory-utilization, a smaller --max-num-batched-tokens, a smaller model, "
@@ -161,7 +167,7 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
         r"|OfflineModeIsEnabled|couldn't connect to '?https?://\S*huggingface|GatedRepoError"
         r"|Cannot find the requested files in the (?:local|disk) cache",
         "failed",
-        "vLLM does not find the model",
+        "{engine} does not find the model",
         NO_MODEL,
     ),
     (
@@ -173,22 +179,22 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
     (
         r"Model architectures? .{0,200}(?:not supported|failed to be inspected)",
         "unsupported",
-        "this version of vLLM cannot run the model",
+        "this version of {engine} cannot run the model",
         "the model's page says which version it needs",
     ),
     (
-        r"greater than the derived max_model_len",
+        r"greater than the derived (?:max_model_len|context_length)",
         "failed",
         "--max-model-len is more than the model's configuration allows",
         "take a smaller --max-model-len",
     ),
     (
-        r"Failed to infer device type|No CUDA GPUs are available|no CUDA-capable device is "
-        r"detected|Found no NVIDIA driver",
+        r"Failed to infer device type|No accelerator \(CUDA|No CUDA GPUs are available"
+        r"|no CUDA-capable device is detected|Found no NVIDIA driver",
         "failed",
-        "vLLM sees no CUDA device",
+        "{engine} sees no CUDA device",
         "check nvidia-smi and CUDA_VISIBLE_DEVICES; in a container, start it with --gpus all; "
-        "vLLM must be a build for CUDA",
+        "the engine must be a build for CUDA",
     ),
     (
         r"World size \(\d+\) is larger than the number of available GPUs"
@@ -200,7 +206,7 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
     (
         r"unexpected keyword argument '(\w+)'",
         "unsupported",
-        "this version of vLLM does not know the argument {0}",
+        "this version of {engine} does not know the argument {0}",
         "use a version that has it (0.20.2 was tried), or leave the option out",
     ),
     (

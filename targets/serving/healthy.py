@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.failures import VLLM, EngineFailure
 from nsight_prof.targets.serving.server_log import why
 from nsight_prof.targets.serving.telemetry import Gpu, load_nvml
 
@@ -66,13 +66,15 @@ class Server:
         lines: the first and the last lines of what it printed.
     """
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], engine: str = VLLM) -> None:
         """Keep what to start.
 
         Args:
             argv: command of the server.
             env: its whole environment.
+            engine: whose server it is, for what is said of its end.
         """
+        self._engine = engine
         self._argv, self._env = list(argv), dict(env)
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -138,7 +140,7 @@ class Server:
         while not healthy():
             if self.ended:
                 self._drain()
-                raise why(self.lines, f"{self.ended} before it was healthy")
+                raise why(self.lines, f"{self.ended} before it was healthy", engine=self._engine)
             if time.monotonic() - begin > timeout_s:
                 said = self.lines[-1].strip()[:200] if self.lines else "nothing"
                 raise EngineFailure(
@@ -152,7 +154,7 @@ class Server:
     def died(self, doing: str) -> EngineFailure:
         """Return why a server that was healthy has ended; call it where `ended` says so."""
         self._drain()
-        return why(self.lines, f"{self.ended} {doing}", "serving")
+        return why(self.lines, f"{self.ended} {doing}", "serving", self._engine)
 
     def end(self) -> None:
         """End it and every process of its group; may be called twice."""

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.failures import VLLM, EngineFailure
 from nsight_prof.targets.serving.healthy import HOST
 from nsight_prof.targets.serving.models import Model
 from nsight_prof.targets.serving.options import EngineOptions
 from nsight_prof.targets.serving.word_tokenizer import has_tokenizer, write_word_tokenizer
 
+NAME = VLLM
 MODULE = "vllm.entrypoints.openai.api_server"
 LEAST_MODEL_LEN = 4096
 GIB = 1 << 30
@@ -59,6 +60,11 @@ def command(
     words += [] if made is None else ["--tokenizer", made]
     # Its own estimate of FLOPs and bytes, and no line of log for each request.
     return [*words, "--enable-mfu-metrics", "--disable-uvicorn-access-log", *more]
+
+
+def environment() -> dict[str, str]:
+    """Return what is set for the server: `environment.prepare` has set all."""
+    return {}
 
 
 def tokenizer_folder(model: Model, folder: Path) -> str | None:

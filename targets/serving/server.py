@@ -19,7 +19,7 @@ import runpy
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -49,7 +49,7 @@ from nsight_prof.targets.serving.telemetry import Telemetry
 from nsight_prof.targets.standalone import need
 
 TARGET = "vllm-serve"
-COMMANDS = {"vllm": serve_command.command, "sglang": sglang_server.command}
+ENGINES = {"vllm": serve_command, "sglang": sglang_server}
 """How the server of each engine is started, by the module that its interpreter must have."""
 NOT_OURS = ("process", "nvtx_scopes", "layer_ranges", "extra")
 """Options of an engine in this process, which a server has not."""
@@ -119,9 +119,9 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
     ):
         if telemetry.problem:
             print(f"note: no telemetry: {telemetry.problem}", file=sys.stderr)
-        command, more = COMMANDS[given.engine], split(given.server_args)
-        argv = command(model, options, port, tokens, Path(folder), more)
-        server = Server(argv, _environment(given.engine))
+        engine, more = ENGINES[given.engine], split(given.server_args)
+        argv = engine.command(model, options, port, tokens, Path(folder), more)
+        server = Server(argv, _environment(engine.environment()), engine.NAME)
         test = LoadTest(given, model, options, server, records, f"http://{HOST}:{port}", {})
         try:
             test.run()
@@ -153,9 +153,8 @@ def _measure_running(given: Namespace, words: Sequence[str], stream: TextIO) -> 
     test.conclude()
 
 
-def _environment(engine: str) -> dict[str, str]:
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
     """Return the server's environment: ours, and no module of the current folder before others."""
-    own = sglang_server.environment() if engine == "sglang" else {}
     return {**own, **os.environ, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
 
 
@@ -170,7 +169,7 @@ def parse(words: Sequence[str]) -> Namespace:
     add_engine_arguments(parser, without=NOT_OURS)
     group = parser.add_argument_group("server")
     add = group.add_argument
-    add("--engine", choices=tuple(COMMANDS), default="vllm", help="whose server is started (vllm)")
+    add("--engine", choices=tuple(ENGINES), default="vllm", help="whose server is started (vllm)")
     add("--server-args", default="", metavar="WORDS", help="more arguments of the server")
     add("--url", type=server_url, help="of a server that runs already: none is started or ended")
     add("--port", type=_port, metavar="N", help="of the server (a free one)")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from nsight_prof.targets.serving.failures import PYTHON_HINT, EngineFailure, explain_log
+from nsight_prof.targets.serving.failures import PYTHON_HINT, VLLM, EngineFailure, explain_log
 
 PREFIX = re.compile(
     r"^(?:\([\w ]*pid=\d+\) ?)*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d:. -]+ )?"
@@ -48,20 +48,24 @@ def facts(lines: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def why(lines: Sequence[str], ended: str, doing: str = "starting") -> EngineFailure:
+def why(
+    lines: Sequence[str], ended: str, doing: str = "starting", engine: str = VLLM
+) -> EngineFailure:
     """Return why a server ended, from the end of its log.
 
     Args:
         lines: of the log, the last at the end.
         ended: how it ended, as a clause: "the server ended with exit code 1 before it was healthy".
         doing: what it was doing: "starting", "serving".
+        engine: whose server it was.
     """
     for pattern, message, hint in KNOWN:
         for line in reversed(lines):
             match = re.search(pattern, line)
             if match is not None:
-                return EngineFailure(f"{message}: {plain(match[0])} ({ended})", hint)
-    known = explain_log("\n".join(lines), doing)
+                told = message.format(engine=engine)
+                return EngineFailure(f"{told}: {plain(match[0])} ({ended})", hint)
+    known = explain_log("\n".join(lines), doing, engine)
     if known is not None:
         return EngineFailure(f"{known.message} ({ended})", known.hint, known.status)
     said = last_error(lines)
@@ -105,8 +109,8 @@ KNOWN = (
     ),
     (
         r"error: (?:unrecognized arguments|argument |the following arguments).*",
-        "this version of vLLM does not take the server's command line",
-        "correct --server-args: vllm serve --help=all lists what it takes",
+        "this version of {engine} does not take the server's command line",
+        "correct --server-args: the help of the engine's own server lists what it takes",
     ),
     (
         r"No module named '?[\w.]+'?.*",

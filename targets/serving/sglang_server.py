@@ -16,6 +16,7 @@ from nsight_prof.targets.serving.models import Model
 from nsight_prof.targets.serving.options import EngineOptions
 from nsight_prof.targets.serving.serve_command import GIB, longest, tokenizer_folder
 
+NAME = "SGLang"
 MODULE = "sglang.launch_server"
 LAUNCHER = Path(__file__).with_name("sglang_launch.py")
 INFO = ("/server_info", "/get_server_info")
