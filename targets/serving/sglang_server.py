@@ -83,7 +83,7 @@ def facts(info: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     states = info.get("internal_states") or [{}]
     memory = states[0].get("memory_usage") or {}
     tokens, page, load = (info.get(k) for k in ("max_total_num_tokens", "page_size", "load_format"))
-    graphs = not info.get("disable_cuda_graph")
+    graphs = _negated(info.get("disable_cuda_graph"))
     cache_gib = memory.get("kvcache")
     chunk = info.get("chunked_prefill_size")  # -1: prompts are not cut
     dtype = info.get("dtype")
@@ -92,7 +92,7 @@ def facts(info: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
         "version": info.get("version"),
         # SGLang turns float32 of a configuration into a 16-bit type of its own choice.
         "dtype": dtype if dtype in ("bfloat16", "float16") else None,
-        "mode": "cuda-graphs" if graphs else "eager",
+        "mode": {True: "cuda-graphs", False: "eager"}.get(graphs),
         "tensor_parallel": info.get("tp_size"),
         "max_num_seqs": states[0].get("effective_max_running_requests_per_dp"),
         "max_num_batched_tokens": chunk if chunk and chunk > 0 else info.get("max_prefill_tokens"),

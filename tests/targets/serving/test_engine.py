@@ -269,7 +269,7 @@ def test_every_known_failure_formats_its_message() -> None:
     for pattern, status, message, hint in failures.KNOWN:
         assert status in {"out-of-memory", "failed", "unsupported"}
         assert hint, pattern
-        assert message.format("name", doing="starting")
+        assert message.format("name", doing="starting", engine="vLLM")
 
 
 def test_what_children_say_is_passed_on_and_remembered() -> None:

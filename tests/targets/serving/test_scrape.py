@@ -78,7 +78,7 @@ def test_a_counter_that_began_anew_tells_nothing() -> None:
 
 @given(st.text(alphabet=string.printable, max_size=300))
 def test_no_text_breaks_the_reader(text: str) -> None:
-    for words in (text, "vllm:" + text, SCRAPE + text):
+    for words in (text, "vllm:" + text, "sglang:" + text, SCRAPE + text):
         found = scrape.parse(words)
         assert all(math.isfinite(value) for value in found.values())
         scrape.stats(found)
@@ -133,6 +133,35 @@ def test_the_end_of_a_log_tells_why(line: str, message: str, status: str) -> Non
     assert message in failure.message
     assert failure.status.startswith(status)
     assert failure.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "status"),
+    [
+        (
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            "no GPU memory for the KV cache",
+            "out-of-memory",
+        ),
+        (
+            "ValueError: Model architectures ['A'] are not supported for now. Supported",
+            "version of SGLang cannot run the model",
+            "unsupported",
+        ),
+        (
+            "ValueError: SGLANG_GRPC_PORT (70623) must be between 1 and 65535",
+            "SGLang's engine process died while starting: ValueError: SGLANG_GRPC_PORT",
+            "failed",
+        ),
+    ],
+)
+def test_the_log_of_sglang_tells_why_by_its_name(line: str, message: str, status: str) -> None:
+    failure = server_log.why(
+        ["Traceback:", line], "the server ended with exit code 1", engine="SGLang"
+    )
+    assert message in failure.message
+    assert failure.status == status
+    assert "vLLM" not in failure.message
 
 
 def test_an_end_without_a_word_is_told_by_itself() -> None:

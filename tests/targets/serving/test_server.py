@@ -192,6 +192,45 @@ def test_a_server_that_runs_already_is_measured_and_left(
     assert f"error: no server answers at http://127.0.0.1:{port}" in log
 
 
+def test_a_server_of_sglang_is_started_and_tells_of_itself(start: Start, tmp_path: Path) -> None:
+    process = start("--engine", "sglang", "--rate", "0", fake="sglang_server")
+    _, log = process.communicate()
+    assert process.returncode == 0, log
+    found = records(tmp_path / "out.jsonl")
+    (engine,) = found["engine"]
+    expected = {"served_by": "sglang", "version": "0.5.11", "model": "qwen2.5-0.5b"}
+    expected |= {"mode": "cuda-graphs", "dtype": "bfloat16", "dummy_weights": True}
+    expected |= {"kv_blocks": 1600, "block_size": 1, "kv_bytes": 2 << 30, "max_num_seqs": 100}
+    expected |= {"max_num_batched_tokens": 8192, "max_model_len": 4096, "prefix_caching": True}
+    assert {name: engine[name] for name in expected} == expected
+    assert "secret" not in (tmp_path / "out.jsonl").read_text()
+    for totals, count in zip(found["vllm_totals"], (6, 12), strict=True):
+        assert (totals["requests"], totals["generation_tokens"]) == (count, 8 * count)
+        assert totals["ttft_mean_s"] > 0
+        assert totals["tpot_mean_s"] is None  # SGLang has no such histogram
+    assert {stats["waiting"] for stats in found["engine_stats"]} == {0}
+    assert "start_profile" not in log
+
+
+def test_the_points_alone_are_profiled(start: Start) -> None:
+    words = ("--engine", "sglang", "--profile", "--rate", "0")
+    process = start(*words, fake="sglang_server")
+    _, log = process.communicate()
+    assert process.returncode == 0, log
+    said = [
+        line.split("  ")[0] for line in log.splitlines() if "profile" in line or "closed" in line
+    ]
+    started = 'start_profile {"activities": ["CUDA_PROFILER"]}'
+    assert said == [started, "closed/c1/p16/o8", "closed/c4/p16/o8", "stop_profile"]
+
+
+def test_a_server_without_the_hooks_is_not_profiled(start: Start) -> None:
+    process = start("--profile")
+    _, log = process.communicate()
+    assert process.returncode == 1
+    assert "error: the server does not start its profiler" in log
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_with_its_children(
     start: Start, tmp_path: Path, number: signal.Signals
