@@ -92,7 +92,7 @@ def facts(info: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
         "version": info.get("version"),
         # SGLang turns float32 of a configuration into a 16-bit type of its own choice.
         "dtype": dtype if dtype in ("bfloat16", "float16") else None,
-        "mode": {True: "cuda-graphs", False: "eager"}.get(graphs),
+        "mode": None if graphs is None else "cuda-graphs" if graphs else "eager",
         "tensor_parallel": info.get("tp_size"),
         "max_num_seqs": states[0].get("effective_max_running_requests_per_dp"),
         "max_num_batched_tokens": chunk if chunk and chunk > 0 else info.get("max_prefill_tokens"),

@@ -198,7 +198,7 @@ def test_a_server_of_sglang_is_started_and_tells_of_itself(start: Start, tmp_pat
     assert process.returncode == 0, log
     found = records(tmp_path / "out.jsonl")
     (engine,) = found["engine"]
-    expected = {"served_by": "sglang", "version": "0.5.11", "model": "qwen2.5-0.5b"}
+    expected: dict[str, Any] = {"served_by": "sglang", "version": "0.5.11", "model": "qwen2.5-0.5b"}
     expected |= {"mode": "cuda-graphs", "dtype": "bfloat16", "dummy_weights": True}
     expected |= {"kv_blocks": 1600, "block_size": 1, "kv_bytes": 2 << 30, "max_num_seqs": 100}
     expected |= {"max_num_batched_tokens": 8192, "max_model_len": 4096, "prefix_caching": True}
