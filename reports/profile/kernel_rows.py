@@ -123,7 +123,7 @@ def _kernel_row(
         gain_program=_ratio(gain, kernel["share"]),
         mixed=is_mixed(kernel),
         missing=tuple(missing.get(key, ())),
-        **{name: known(row[name]) for name in NUMBERS},
+        **_figures(row),
     )
 
 
@@ -154,6 +154,10 @@ NUMBERS = (
     *("top_stall_ratio", "sm_clock_hz"),
 )
 """Fields of KernelRow that are columns of `counters` as they stand."""
+
+
+def _figures(row: Row) -> Row:
+    return {name: known(row[name]) for name in NUMBERS}
 
 
 def _identity(kernel: Row) -> Row:
