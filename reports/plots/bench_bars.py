@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import known, significant
 from nsight_prof.reports.plots.bench_axes import stacked
-from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES
+from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES, STAGES
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import tooltip
@@ -24,7 +24,7 @@ def plot_bars(figure: BarFigure) -> Figure:
     """Return one bar a row from 0; a bar without a value shows only its text."""
     with style():
         groups = list(dict.fromkeys(bar.group for bar in figure.bars))
-        colours = {group: _colour(index) for index, group in enumerate(groups)}
+        colours = {group: STAGES.get(group) or _colour(index) for index, group in enumerate(groups)}
         keys = [Key(group, colours[group]) for group in groups if group] if len(groups) > 1 else []
         top = _top(figure)
         words = [fit(bar.text, WORDS) for bar in figure.bars]

@@ -9,6 +9,8 @@ BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
 # The nearer to the SM, the paler: a hue that no kind of kernel has.
 LEVEL_COLOURS = {"dram": "#3F1F69", "l2": "#7A4FB5", "l1": "#A37ADB"}
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW)
+STAGES = {"prefill": "#bbbbbb", "decode": QUIET}
+"""Stages of an engine, in greys as in the strip of the first picture: hues are kinds of kernels."""
 _FAMILIES = {
     BLUE: ("matrix products", ("gemm", "gemv", "conv", "rnn", "moe")),
     VERMILLION: ("attention", ("attention", "kv_cache", "rotary")),

@@ -20,6 +20,7 @@ from nsight_prof.reports.plots.palette import (
     PURPLE,
     QUIET,
     SKY,
+    STAGES,
     VERMILLION,
     YELLOW,
 )
@@ -52,7 +53,9 @@ class _Timeline:
         self.panels = [p for p in figure.panels if any(map(_drawable, p.series))]
         series = [line for panel in self.panels for line in panel.series if _drawable(line)]
         groups = dict.fromkeys(span.group for span in figure.spans)
-        self.colours = {g: SPANS[n % len(SPANS)] for n, g in enumerate(groups)}
+        self.colours = {
+            group: STAGES.get(group) or SPANS[n % len(SPANS)] for n, group in enumerate(groups)
+        }
         self.looks = _looks(self.panels)
         xs = [x for line in series for x in line.x]
         xs += [x for span in figure.spans for x in (span.begin, span.end)]

@@ -77,16 +77,16 @@ def turn_chart(points: Sequence[Point], best: MixFit) -> LineFigure | None:
         return None
     return LineFigure(
         name="memory_patterns_turn",
-        title="What a turn from writing to reading costs",
+        title="Cost of a turnaround from writing to reading",
         subtitle="Points: measured. Dashed: the best model. A constant price would be level. "
         "Runs from 1 MiB on.",
         alt="Time of a switch from writing to reading over the bytes read after it, measured and "
         "modelled, for five ratios; below, measured above modelled times of a call in per cent.",
-        x_label="bytes read after a turn, before the next",
+        x_label="bytes read after a turnaround, before the next",
         x_log=True,
         x_bytes=True,
         panels=(
-            Panel("a turn, us", tuple(costs), y_log=True),
+            Panel("us per turnaround", tuple(costs), y_log=True),
             Panel("call above model, %", tuple(residuals)),
         ),
     )
