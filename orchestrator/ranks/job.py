@@ -121,10 +121,10 @@ def _run(
     state = StepState.FAILED if errors else StepState.DONE
     options.progress.finished(STEP, state, errors[0].message if errors else "")
     if absent and ranks.missing == "fail":
-        named = ", ".join(str(record.rank) for record in absent[:8])
+        numbers = ", ".join(str(record.rank) for record in absent[:8])
         errors.append(
             StepFailed(
-                f"{len(absent)} ranks have no trace: {named}",
+                f"{len(absent)} ranks have no trace: {numbers}",
                 f"the report says why; to go without them: --set {STEP}.missing=report",
             )
         )

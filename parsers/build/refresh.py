@@ -38,8 +38,8 @@ def refresh_tables(run: RunDir) -> None:
 def _state(run: RunDir) -> str:
     """Return the hash of the captures, the tables, and the program that makes one of the other."""
     digest = hashlib.sha256(f"{_program()} {can_read_rep()}".encode())
-    kept = [run.path / name for name in (ROOFS_FILE, COMM_ROOFS_FILE, STEPS)]
-    for path in (run.manifest_path, *kept, run.tables):
+    sources = [run.path / name for name in (ROOFS_FILE, COMM_ROOFS_FILE, STEPS)]
+    for path in (run.manifest_path, *sources, run.tables):
         for fact in _facts(path):
             digest.update(fact.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

@@ -126,10 +126,10 @@ def _write(run: RunDir, folder: Path) -> tuple[RoofsFile | None, CommRoofs | Non
             tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
     if not (folder / "launches.parquet").is_file():
         tables.write(tables.empty("launches"), "launches", folder)
-    own = None if benched is None else comm_roofs_file(run, benched, frames["comm_roofs"])
+    comm = None if benched is None else comm_roofs_file(run, benched, frames["comm_roofs"])
     if benched is None or measured is None:
-        return None, own
-    return roofs_file(run, benched, measured, frames["gpus"]), own
+        return None, comm
+    return roofs_file(run, benched, measured, frames["gpus"]), comm
 
 
 def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:

@@ -48,13 +48,13 @@ def steps_view(steps: pd.DataFrame) -> StepsView | None:
     gpus = [(int(r), int(d)) for r, d in known[["rank", "device"]].drop_duplicates().to_numpy()]
     # Columns are numbers of GPUs in the order of `gpus`.
     codes = frame.groupby(["rank", "device"], sort=False).ngroup()
-    own = frame.assign(gpu=codes).pivot_table(index="step", columns="gpu", values="own_ns")
-    counts = Counter(own.idxmax(axis=1).tolist())
+    own_times = frame.assign(gpu=codes).pivot_table(index="step", columns="gpu", values="own_ns")
+    counts = Counter(own_times.idxmax(axis=1).tolist())
     slowest = tuple(Slowest(*gpus[code], n) for code, n in counts.most_common())
-    longer = own.sub(own.min(axis=1), axis=0)
+    longer = own_times.sub(own_times.min(axis=1), axis=0)
     charts = (
         _chart(
-            own,
+            own_times,
             gpus,
             stage,
             "rank-steps",
@@ -70,7 +70,7 @@ def steps_view(steps: pd.DataFrame) -> StepsView | None:
             "Longer by (ms)",
         ),
     )
-    return StepsView(stage, len(own), slowest, charts)
+    return StepsView(stage, len(own_times), slowest, charts)
 
 
 def _chart(
@@ -84,20 +84,20 @@ def _chart(
     """Draw times (ns) by step and number of the GPU."""
     gpus = gpus[:MOST_ROWS]
     columns = max(1, min(MOST_COLUMNS, MOST_CELLS // len(gpus), len(times)))
-    shown = np.unique(np.linspace(0, len(times) - 1, columns).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(times) - 1, columns).round().astype(int))
     several = len({rank for rank, _ in gpus}) < len(gpus)
-    some = f" {len(shown)} of {len(times)} steps." if len(shown) < len(times) else ""
+    some = f" {len(chosen)} of {len(times)} steps." if len(chosen) < len(times) else ""
     return HeatFigure(
         name,
         title,
         "Heat map: ranks by steps, the darker the longer the rank itself needed",
         f"{stage}, number",
         value_label,
-        tuple(int(times.index[at]) for at in shown),
+        tuple(int(times.index[at]) for at in chosen),
         tuple(
             HeatRow(
                 f"rank {rank}, GPU {device}" if several else f"rank {rank}",
-                tuple((times[code].to_numpy()[shown] * MILLI).tolist()),
+                tuple((times[code].to_numpy()[chosen] * MILLI).tolist()),
             )
             for code, (rank, device) in enumerate(gpus)
         ),

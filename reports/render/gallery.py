@@ -142,11 +142,11 @@ def _counters(view: ReportView) -> Iterator[Picture]:
 
 
 def _draw_chart(chart: Chart) -> Figure:
-    from nsight_prof.reports.plots.bench_bars import plot_bars
-    from nsight_prof.reports.plots.bench_lines import plot_lines
+    from nsight_prof.reports.plots.bench.bars import plot_bars
+    from nsight_prof.reports.plots.bench.lines import plot_lines
+    from nsight_prof.reports.plots.bench.timeline import plot_timeline
     from nsight_prof.reports.plots.heat import plot_heat
     from nsight_prof.reports.plots.stacks import plot_stacks
-    from nsight_prof.reports.plots.timeline import plot_timeline
 
     if isinstance(chart, RooflineFigure):
         return _draw_roofline(chart.panel, chart.subtitle)

@@ -23,7 +23,7 @@ from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.predict import PredictionView
+from nsight_prof.reports.predict.view import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.view_models import MissingValue, ReportView
 from nsight_prof.reports.render.findings_json import findings_json, findings_schema

@@ -28,7 +28,8 @@ from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.predict import PredictionView, operators_view, prediction_view
+from nsight_prof.reports.predict.imported import operators_view
+from nsight_prof.reports.predict.view import PredictionView, prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import kernel_file, linked_pages, profile_pages

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.page.catalogue import NAMES
 from nsight_prof.reports.page.layout import Layout
-from nsight_prof.reports.predict import PredictionView
+from nsight_prof.reports.predict.view import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.provenance import Provenance
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView

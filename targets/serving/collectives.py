@@ -1,8 +1,8 @@
 """Times what vLLM's tensor parallelism exchanges, among processes that each have a GPU.
 
-The first rank is this process; it broadcasts to the others what to do next, and all do it together. Calls
-are vLLM's own, so that its choice of an all-reduce by size holds: in a CUDA graph up to the tokens
-that vLLM captures, else as the host launches them.
+The first rank is this process; it broadcasts to the others what to do next, and all do it
+together. Calls are vLLM's own, so that its choice of an all-reduce by size holds: in a CUDA graph
+up to the tokens that vLLM captures, else as the host launches them.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ from nsight_prof.reports.page.charts import (
     Span,
     TimelineFigure,
 )
-from nsight_prof.reports.plots.bench_axes import byte_text, number_text, scale, spread, stacked
-from nsight_prof.reports.plots.bench_bars import plot_bars
-from nsight_prof.reports.plots.bench_lines import plot_lines
+from nsight_prof.reports.plots.bench.axes import byte_text, number_text, scale, spread, stacked
+from nsight_prof.reports.plots.bench.bars import plot_bars
+from nsight_prof.reports.plots.bench.lines import plot_lines
+from nsight_prof.reports.plots.bench.timeline import plot_timeline
 from nsight_prof.reports.plots.heat import plot_heat
 from nsight_prof.reports.plots.style import WIDTH, render_svg
-from nsight_prof.reports.plots.timeline import plot_timeline
 
 X = tuple(2.0**power for power in range(13, 30))
 MIB = 2.0**20

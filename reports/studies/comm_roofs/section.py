@@ -65,8 +65,8 @@ class Curve:
     @property
     def half(self) -> Row:
         """The smallest message from which on bandwidth stays above half of the highest."""
-        least = number(self.best["bus_bandwidth"]) / 2
-        below = [n for n, p in enumerate(self.points) if number(p["bus_bandwidth"]) < least]
+        limit = number(self.best["bus_bandwidth"]) / 2
+        below = [n for n, p in enumerate(self.points) if number(p["bus_bandwidth"]) < limit]
         return self.points[max(below, default=-1) + 1]
 
 

@@ -19,13 +19,13 @@ from nsight_prof.reports.page.charts import (
     TimelineFigure,
 )
 from nsight_prof.reports.page.figure_models import StallBar, StallFigure
-from nsight_prof.reports.plots.bench_bars import plot_bars
-from nsight_prof.reports.plots.bench_lines import plot_lines
+from nsight_prof.reports.plots.bench.bars import plot_bars
+from nsight_prof.reports.plots.bench.lines import plot_lines
+from nsight_prof.reports.plots.bench.timeline import plot_timeline
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.spots import MOST, spots, thinned
 from nsight_prof.reports.plots.stacks import plot_stalls
 from nsight_prof.reports.plots.style import render_svg
-from nsight_prof.reports.plots.timeline import plot_timeline
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.gallery import pictures
 

@@ -14,7 +14,7 @@ from nsight_prof.parsers.run.run import Run  # noqa: E402
 from nsight_prof.reports.page import Number, Section, Text  # noqa: E402
 from nsight_prof.reports.page.charts import LineFigure  # noqa: E402
 from nsight_prof.reports.page.writer import Writer  # noqa: E402
-from nsight_prof.reports.plots.bench_lines import plot_lines  # noqa: E402
+from nsight_prof.reports.plots.bench.lines import plot_lines  # noqa: E402
 from nsight_prof.reports.studies.memory_patterns.section import section  # noqa: E402
 from nsight_prof.targets import memory_patterns  # noqa: E402
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.page.formats import significant
-from nsight_prof.reports.plots.bench_axes import Scale, byte_text, dress, scale, spread, stacked
+from nsight_prof.reports.plots.bench.axes import Scale, byte_text, dress, scale, spread, stacked
 from nsight_prof.reports.plots.palette import INK, QUIET, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height

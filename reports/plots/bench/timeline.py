@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
 from nsight_prof.reports.page.formats import significant
-from nsight_prof.reports.plots.bench_axes import Scale, dress, scale
-from nsight_prof.reports.plots.bench_lines import DASHES, told_point
+from nsight_prof.reports.plots.bench.axes import Scale, dress, scale
+from nsight_prof.reports.plots.bench.lines import DASHES, told_point
 from nsight_prof.reports.plots.palette import (
     BLUE,
     GREEN,

@@ -1,0 +1,1 @@
+"""Pictures of measured cases: bars, lines, and quantities over the time of a run."""
