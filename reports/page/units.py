@@ -91,10 +91,13 @@ def parts_of(total: float, values: Sequence[float | None], grain: float) -> list
 
 
 def percent(value: float, digits: int) -> str:
-    """Return a number of per cent: whole from ten on with two digits, else with one decimal."""
+    """Return a number of per cent: whole from ten on with two digits, else with one decimal.
+
+    Below one it has two digits in tables, too, as in the sentence that leads there.
+    """
     if 0 < abs(value) < 0.05:
         return "<0.1 %" if value > 0 else ">-0.1 %"
-    if digits > 2:
+    if digits > 2 and abs(value) >= 0.995:
         return f"{round(value, 1) + 0.0:.1f} %"
     return f"{significant(value, 2) if abs(value) < 99.5 else f'{value:,.0f}'} %"
 

@@ -60,6 +60,9 @@ class Markup(Protocol):
     def escape(self, text: str) -> str:
         """Return text that shows as it stands."""
 
+    def number(self, text: str) -> str:
+        """Return a number with its unit, which stay on one line."""
+
     def code(self, text: str) -> str:
         """Return a proper name."""
 
@@ -74,7 +77,7 @@ class Plain:
         """Return the text."""
         return text
 
-    code = escape
+    number = code = escape
 
     def link(self, label: str, _target: str) -> str:
         """Return what is shown."""
@@ -92,6 +95,8 @@ class InMarkdown:
         before = " " if text[:1].isspace() and inner else ""
         return f"{before}{inner}{' ' if text[-1:].isspace() else ''}"
 
+    number = escape
+
     def code(self, text: str) -> str:
         """Return inline code."""
         return str(formats.code(text))
@@ -107,6 +112,10 @@ class InHtml:
     def escape(self, text: str) -> str:
         """Escape text for an element or an attribute."""
         return html.escape(text)
+
+    def number(self, text: str) -> str:
+        """Return it with a space that does not break."""
+        return html.escape(text.replace(" ", "\N{NO-BREAK SPACE}"))
 
     def code(self, text: str) -> str:
         """Return a code element."""
@@ -207,7 +216,7 @@ class Writer:
         if number.value is None:
             return self.markup.escape(NA)
         text = _quantity(number.value, number.unit, number.digits or digits, unit)
-        return self._linked(self.markup.escape(text), number)
+        return self._linked(self.markup.number(text), number)
 
     def _interval(self, interval: Interval, digits: int, unit: str) -> str:
         low, high = (
