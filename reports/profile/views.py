@@ -237,11 +237,16 @@ def engine_sections(run: Run, savings: Savings) -> tuple[Section, ...]:
 def _leading(sections: tuple[Section, ...]) -> tuple[page.Finding, ...]:
     """Return what leads the answer: two findings of the first section, one of each other.
 
-    The first section of a serving engine is about prefill and decode, a finding each.
+    The first section of a serving engine is about prefill and decode, a finding each. What is
+    nothing to a reader of summaries, such as how far two clocks agree, does not lead.
     """
-    leads = [section for section in sections if section.findings and section.key not in BACKGROUND]
-    first = leads[0].findings[:2] if leads else ()
-    return (*first, *(section.findings[0] for section in leads[1:]))
+    leads = [
+        found
+        for section in sections
+        if section.key not in BACKGROUND
+        and (found := [finding for finding in section.findings if not finding.technical])
+    ]
+    return (*(leads[0][:2] if leads else ()), *(found[0] for found in leads[1:]))
 
 
 def section_verdicts(sections: tuple[Section, ...]) -> tuple[Text, ...]:

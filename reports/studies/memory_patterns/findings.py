@@ -114,7 +114,7 @@ def _cost(best: MixFit) -> Text:
     turn = Number(best.turnaround.value, "s", low=best.turnaround.low, high=best.turnaround.high)
     if best.batch is None or best.mix_cost is None:
         return Text(
-            "Alternate rarely: each turn from writing to reading costs {turn} (95 % interval "
+            "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
             "{interval}).",
             turn=turn,
             interval=turn.interval,
@@ -122,7 +122,7 @@ def _cost(best: MixFit) -> Text:
     batch, cost = Number(best.batch.value, "B"), _per_gb(best.mix_cost)
     if best.model == "drain":
         return Text(
-            "Alternate rarely: a turn from writing to reading costs {turn} (95 % interval "
+            "Alternate rarely: a turnaround from writing to reading costs {turn} (95 % interval "
             "{interval}) when {reference} of reads follow. Runs of writes shorter than {batch} "
             "cost {cost} per GB, however often they alternate.",
             turn=turn,
@@ -132,7 +132,7 @@ def _cost(best: MixFit) -> Text:
             cost=cost,
         )
     return Text(
-        "Alternate rarely: each turn from writing to reading costs {turn} (95 % interval "
+        "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
         "{interval}) in runs longer than {batch}. Shorter runs cost {cost} per GB of the rarer "
         "direction, because L2 and the memory controllers gather them.",
         turn=turn,
@@ -191,7 +191,7 @@ def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> lis
         turn = linear.turnaround
         price = Number(turn.value, "s", low=turn.low, high=turn.high)
         verdict = Text(
-            "One price per switch does not explain the times: it would be {price} (95 % interval "
+            "One cost per switch does not explain the times: it would be {price} (95 % interval "
             "{interval}), with a residual of {error} against {best}.",
             price=price,
             interval=price.interval,

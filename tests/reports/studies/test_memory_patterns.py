@@ -118,9 +118,9 @@ def test_the_turnaround_that_made_the_times_is_found_and_said(
     assert list(found) == ["mixed_bandwidth", "turnaround", "one_price", "read_strides",
                            "write_strides", "random_gathers"]  # fmt: skip
     assert value(made, "turnaround", "turn") == best["turnaround_s"]["value"]
-    assert "Alternate rarely: each turn from writing to reading costs" in found["turnaround"]
+    assert "Alternate rarely: each turnaround from writing to reading costs" in found["turnaround"]
     assert " us (95 % interval" in found["turnaround"]
-    assert found["one_price"].startswith("One price per switch does not explain the times")
+    assert found["one_price"].startswith("One cost per switch does not explain the times")
 
 
 def test_what_counters_saw_of_the_turns_is_evidence(make_section: Callable[..., Section]) -> None:
