@@ -79,8 +79,8 @@ def correction(
         short = short._replace(value=1.0)
     points = {}
     if basis == SLICE:
-        whole = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(gpu, {})
-        points = {kind: _factors(of, unseen) for kind, of in whole.items()
+        by_kind = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(gpu, {})
+        points = {kind: _factors(of, unseen) for kind, of in by_kind.items()
                   if len(of.keys() - {unseen}) >= FEWEST}  # fmt: skip
     return Correction(_factors(found[TPOT], unseen), _factors(found[LONG], unseen), short, points)
 

@@ -102,8 +102,8 @@ def _measured(bench: pd.DataFrame, shape: ModelShape) -> Iterator[tuple[Operator
 
 def _collective(params: Mapping[str, int | str]) -> Operator:
     name, tokens = str(params["operator"]), int(params["tokens"])
-    parts = int(params["ranks"]) if name == "all_gather" else 1
-    moved = float(VALUE_BYTES * tokens * int(params["width"]) * parts)
+    shares = int(params["ranks"]) if name == "all_gather" else 1
+    moved = float(VALUE_BYTES * tokens * int(params["width"]) * shares)
     return Operator(name, Kind.COLLECTIVE, 1, tokens, bytes=moved)
 
 

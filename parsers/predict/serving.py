@@ -229,7 +229,7 @@ class Predictor:
         return self.host.gap_prefill_s, self.host.graph_s if rows else beyond
 
 
-def _least(seconds: Iterable[float]) -> float:
+def _smallest(seconds: Iterable[float]) -> float:
     """Return the least of what is known, NaN where nothing is."""
     return min((value for value in seconds if not math.isnan(value)), default=math.nan)
 
@@ -717,6 +717,8 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
         overhead_s=overheads[-1] if overheads else math.nan,
         eager_s=at("eager_s"),
         graph_s=at("graph_s"),
-        decode_s=_least(host.decode_s for host in engines.values()) if engines else known.decode_s,
+        decode_s=_smallest(host.decode_s for host in engines.values())
+        if engines
+        else known.decode_s,
         untraced=min((host.untraced for host in engines.values()), default=1.0),
     )
