@@ -10,11 +10,11 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.directory import RunDir, StepState, read_manifest, write_manifest
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Text
+from nsight_prof.reports.page import Finding, Section, Text
 from nsight_prof.reports.profile.caveats import ranges
 from nsight_prof.reports.profile.method_view import environment, glossary
 from nsight_prof.reports.profile.view_models import ReportView
-from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
 from tests.reports.programs import english
 
 
@@ -329,3 +329,15 @@ def test_the_gpus_of_a_machine_that_ran_nothing_are_told(run: Run) -> None:
     assert len(names) == 1
     assert names[0].startswith("2 x ")
     assert names[0].endswith("1 of them used")
+
+
+def test_what_is_technical_does_not_lead() -> None:
+    checked = Finding("agreement", Text("clocks agree"), technical=True)
+    slow, slower, other = (Finding(key, Text(key)) for key in ("slow", "slower", "other"))
+    sections = (
+        Section("checks", Text("Checks"), (checked,)),
+        Section("stages", Text("Stages"), (checked, slow, slower, other)),
+        Section("steps", Text("Steps"), (checked, other)),
+    )
+    assert section_verdicts(sections) == (slow.verdict, slower.verdict, other.verdict)
+    assert section_anchors(sections)[:2] == ("section-stages", "section-stages")

@@ -45,6 +45,8 @@ def test_mfu_and_mbu_are_work_over_time_and_the_measured_roofs(run: Any) -> None
     roofs = found.measured_roofs.set_index(["level_or_pipe", "dtype", "kind"])["value"]
     steady, read = roofs["tensor", "bf16", "steady"], roofs["dram", "", "read"]
     assert prefill["mfu"] == pytest.approx(1e12 / (wall["prefill"] * 1e-9) / steady)
+    busy = found.stages.set_index("stage")["gpu_busy_ns"]
+    assert prefill["mfu_busy"] == pytest.approx(1e12 / (busy["prefill"] * 1e-9) / steady)
     assert decode["mbu"] == pytest.approx(1.1e9 / (wall["decode"] * 1e-9) / read)
     (row,) = found.stage_work[found.stage_work["stage"] == "prefill"].to_dict("records")
     assert row["seconds"] == 2.0
