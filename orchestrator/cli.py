@@ -127,7 +127,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, value: bool) ->
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def group(debug: bool) -> None:
-    """Which kernels take the time, what limits each, and what would it gain to fix it?
+    """Which kernels take the time, what limits each, and how much faster could it get?
 
     prof wraps Nsight Systems (nsys) and Nsight Compute (ncu): it traces a program, picks the
     kernels that matter, measures them, and writes a report.
