@@ -9,6 +9,7 @@ Runs by itself, in any Python that has torch:
 
     python llm_block.py --batch 8 --prompt-len 1024 --decode-steps 16
     python llm_block.py --device cpu --preset tiny
+    python llm_block.py --count-work    # FLOPs and bytes of prefill and decode, for MFU and MBU
 
 NVTX ranges: `warmup`, then `prefill` once and `decode` once round all its steps; inside of them
 `step`, `embedding`, `layer`, `attention`, `mlp` and `head`. The CUDA profiler API brackets prefill
@@ -35,6 +36,8 @@ need("torch")
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nsight_prof.targets.static_compute import Count, write_beside_records
 
 try:
     import nvtx
@@ -187,7 +190,7 @@ class Model(torch.nn.Module):
         positions = config.prompt_len + config.decode_steps
         options = {"dtype": DTYPES[config.dtype], "device": config.device}
         table = torch.randn(config.vocab, config.hidden, **options)
-        self.embedding = torch.nn.Parameter(table, requires_grad=False)
+        self.embedding = torch.nn.Embedding.from_pretrained(table)
         self.layers = torch.nn.ModuleList(Layer(config, positions) for _ in range(config.layers))
         self.norm = torch.nn.Parameter(torch.ones(config.hidden, **options), requires_grad=False)
         head = torch.randn(config.vocab, config.hidden, **options) / config.hidden**0.5
@@ -197,7 +200,7 @@ class Model(torch.nn.Module):
     def forward(self, tokens: torch.Tensor, start: int) -> torch.Tensor:
         """Return the sampled next tokens, (batch, 1), after the tokens (batch, length)."""
         with phase("embedding"):
-            x = F.embedding(tokens, self.embedding)
+            x = self.embedding(tokens)
         rotary = self.rotary[:, start : start + tokens.shape[1]]
         for layer in self.layers:
             with phase("layer"):
@@ -271,9 +274,27 @@ def profiler_range(device: str) -> Iterator[None]:
         torch.cuda.profiler.stop()
 
 
+def count_work(model: Model, prompt: torch.Tensor) -> dict[str, object]:
+    """Run prefill and decode once more; return their FLOPs, weights and KV cache read."""
+    c = model.config
+    with Count(model) as counter:
+        counter.enter("prefill")
+        tokens = model(prompt, 0)
+        for step in range(c.decode_steps):
+            counter.enter("decode")
+            tokens = model(tokens, c.prompt_len + step)
+            end = c.prompt_len + step + 1
+            caches = [t for layer in model.layers for t in (layer.keys, layer.values)]
+            counter.add_cache([cache[:, :, :end] for cache in caches])
+    return counter.result({"model": "llm_block", "device": c.device})
+
+
 @torch.inference_mode()
-def run(config: Config) -> dict[str, object]:
-    """Warm up, prefill, decode; return what was measured and under which conditions."""
+def run(config: Config, counts_work: bool = False) -> dict[str, object]:
+    """Warm up, prefill, decode; return what was measured and under which conditions.
+
+    With `counts_work` the FLOPs and bytes of both go to static_compute.json.
+    """
     torch.manual_seed(config.seed)
     model = Model(config)
     prompt = torch.randint(config.vocab, (config.batch, config.prompt_len), device=config.device)
@@ -292,6 +313,8 @@ def run(config: Config) -> dict[str, object]:
             tokens = model(prompt, 0)
         with phase("decode"), decode_timer:
             decode(tokens, config.decode_steps)
+    if counts_work:
+        write_beside_records(count_work(model, prompt))
     prefill_ms, decode_ms = prefill_timer.milliseconds, decode_timer.milliseconds
     on_gpu = config.device == "cuda"
     return {
@@ -307,8 +330,8 @@ def run(config: Config) -> dict[str, object]:
     }
 
 
-def parse_arguments(argv: list[str] | None = None) -> Config:
-    """Turn the command line into a Config; a preset fills the sizes that are not given."""
+def parse_arguments(argv: list[str] | None = None) -> tuple[Config, bool]:
+    """Turn the command line into a Config, whose preset fills what is not given, and --count-work."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--preset", choices=sorted(PRESETS), default="llama-3.1-8b")
     for size in PRESETS["tiny"]:
@@ -325,25 +348,29 @@ def parse_arguments(argv: list[str] | None = None) -> Config:
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
     parser.add_argument("--attention", choices=["auto", *BACKENDS], default="flash")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument(
+        "--count-work", action="store_true", help="count the FLOPs and bytes of both phases, behind"
+    )
     given = vars(parser.parse_args(argv))
+    counts_work = given.pop("count_work")
     preset = PRESETS[given.pop("preset")]
     config = Config(**{**given, **{k: given[k] or preset[k] for k in preset}})
     if config.hidden % config.heads or config.heads % config.kv_heads or config.head_dim % 2:
         parser.error("hidden must divide by heads, heads by kv-heads, and a head's width by 2")
     if min(config.batch, config.prompt_len, config.decode_steps, config.layers) < 1:
         parser.error("batch, prompt-len, decode-steps and layers must be at least 1")
-    return config
+    return config, counts_work
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run once; exit code 1 with a reason where the device is missing or its memory too small."""
-    config = parse_arguments(argv)
+    config, counts_work = parse_arguments(argv)
     if config.device == "cuda" and not torch.cuda.is_available():
         complain("torch sees no CUDA device", "--device cpu --preset tiny")
         return 1
     try:
         with attention_backend(config):
-            result = run(config)
+            result = run(config, counts_work)
     except torch.OutOfMemoryError as error:
         complain(f"out of GPU memory: {error}", "a smaller --batch")
         return 1

@@ -12,7 +12,10 @@ import click
 from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal.say import say
 
-HEAD = "GPU   power W   SM MHz   memory MHz   temperature C   GPU %   memory GB   clocks held by"
+HEAD = (
+    "GPU   power W   SM MHz   memory MHz   temperature C   GPU %   memory GB   SM %   tensor %   "
+    "DRAM %   clocks held by"
+)
 
 
 @click.command("monitor")
@@ -42,8 +45,10 @@ def command(
 ) -> None:
     """Show power, clocks, temperature, memory, load and throttling of all GPUs.
 
-    By NVML, or by nvidia-smi where NVML cannot be asked. `prof run` samples the same beside each
-    step that starts the program. --json prints a JSON object for each sample, one per line.
+    By NVML, or by nvidia-smi where NVML cannot be asked; SM, tensor and DRAM are the shares of time
+    in which these worked, by NVML's GPM on Hopper and newer GPUs (- elsewhere; --json and --csv say
+    why). `prof run` samples the same beside each step that starts the program. --json prints a JSON
+    object for each sample, one per line.
 
     \b
     Examples:
@@ -92,5 +97,8 @@ def _line(row: dict[str, Any]) -> str:
         cell("temperature_c", 1, 15),
         cell("gpu_util_pct", 1, 7),
         cell("memory_used_bytes", 1e-9, 11, 2),
+        cell("sm_active_pct", 1, 6),
+        cell("tensor_active_pct", 1, 10),
+        cell("dram_active_pct", 1, 8),
     )
     return " ".join(cells) + f"   {row['throttle'] or ''}"

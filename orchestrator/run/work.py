@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nsight_prof.orchestrator.plan.program import Program
@@ -111,8 +112,10 @@ def call(work: Work, what: Call) -> Finished:
         work.progress.doing(what.step, what.substep, environment.redact(_last_words(what)))
         work.progress.waits(what.step, seconds)
 
-    # A benchmark target samples the GPU itself, between what it times.
+    # A benchmark target samples the GPU itself, between what it times; ncu needs the counters of GPM.
     gpus = None if what.step == "bench" else work.gpus
+    if gpus is not None and what.step == "counters":
+        gpus = partial(gpus, units=False)
     try:
         with sampled(what.folder / SAMPLES, gpus):
             finished = run(command, waits)

@@ -6,22 +6,31 @@ import csv
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from nsight_prof.orchestrator.system import gpm
 from nsight_prof.orchestrator.system.process import ask
 from nsight_prof.parsers.errors import ToolMissing
 from nsight_prof.parsers.whole_file import as_utf8
 
 Sample = dict[str, Any]
-Source = Callable[[], list[Sample]]
-"""Gives a sample of each GPU; what cannot be told is None."""
+
+
+class Source(Protocol):
+    """Gives a sample of each GPU; what cannot be told is None."""
+
+    def __call__(self, units: bool = True) -> list[Sample]:
+        """Sample now; `units` false: do not ask GPM, whose counters ncu may be using."""
+
+
 FIELDS = (
     *("utc_ns", "device", "gpu_util_pct", "memory_util_pct", "memory_used_bytes", "power_w"),
     *("sm_clock_hz", "memory_clock_hz", "temperature_c", "throttle"),
     *("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
+    *gpm.FIELDS,
 )
 INTERVAL_S = 0.25
 REASONS = {
@@ -34,6 +43,8 @@ SMI = (
     *("index", "utilization.gpu", "utilization.memory", "memory.used", "power.draw", "clocks.sm"),
     *("clocks.mem", "temperature.gpu"),
 )
+UNITS_LEFT_OUT = dict.fromkeys(gpm.METRICS) | {"gpm_problem": "not asked while ncu counts"}
+UNITS_BY_SMI = "nvidia-smi stands in for NVML"
 _SMI_FIELDS = ("device", *FIELDS[2:9])
 _SMI_UNITS = {"memory_used_bytes": 1 << 20, "sm_clock_hz": 1e6, "memory_clock_hz": 1e6}
 _SMI_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
@@ -61,14 +72,28 @@ def open_source(nvml: Any = None) -> Source:
     else:
         reason = "it shows no GPU"
     if handles:
-        return lambda: [_by_nvml(nvml, n, handle) for n, handle in enumerate(handles)]
+        return _ByNvml(nvml, handles)
     reasons = next((name for name in _SMI_REASONS if _by_smi(name)), None)
     if reasons is None:
         raise ToolMissing(
             f"no GPU can be sampled: NVML says: {reason}; nvidia-smi gives nothing either",
             "prof doctor says what is missing; in a container, start it with --gpus all",
         )
-    return lambda: _by_smi(reasons)
+    return lambda units=True: _by_smi(reasons)
+
+
+class _ByNvml:
+    def __init__(self, nvml: Any, handles: Sequence[Any]) -> None:
+        self._nvml, self._handles = nvml, handles
+        self._gpms: list[gpm.Gpm] = []  # made when they are first asked
+
+    def __call__(self, units: bool = True) -> list[Sample]:
+        if units and not self._gpms:
+            self._gpms = [gpm.Gpm(self._nvml, handle) for handle in self._handles]
+        return [
+            _by_nvml(self._nvml, n, handle) | (self._gpms[n].sample() if units else UNITS_LEFT_OUT)
+            for n, handle in enumerate(self._handles)
+        ]
 
 
 def _by_nvml(nvml: Any, device: int, handle: Any) -> Sample:
@@ -111,7 +136,7 @@ def _by_smi(reasons: str) -> list[Sample]:
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(SMI) + 1 or not cells[0].isdigit():
             continue
-        row: Sample = dict.fromkeys(FIELDS) | {"utc_ns": now}
+        row: Sample = dict.fromkeys(FIELDS) | {"utc_ns": now, "gpm_problem": UNITS_BY_SMI}
         for name, cell in zip(_SMI_FIELDS, cells, strict=False):
             factor = _SMI_UNITS.get(name, 1.0)
             row[name] = float(cell) * factor if _NUMBER.fullmatch(cell) else None

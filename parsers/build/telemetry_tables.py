@@ -13,6 +13,7 @@ from nsight_prof.parsers.nsys.sqlite.identity import trace_start
 from nsight_prof.parsers.run.directory import RunDir
 
 SAMPLES = "nvml.csv"
+_OURS = ("source", "process", "t_s", "trace_ns")
 STEPS = ("untraced", "trace", "counters", "operators")
 
 
@@ -38,6 +39,9 @@ def _trace_start(run: RunDir) -> int | None:
 
 def _read(path: Path, step: str, trace_start_ns: int | None) -> pd.DataFrame:
     found = pd.read_csv(path)
+    known = [column.name for column in tables.tables()["telemetry"]]
+    # Runs of before the units were sampled lack their columns.
+    found = found.reindex(columns=["utc_ns", *(name for name in known if name not in _OURS)])
     at = found.pop("utc_ns")
     first = at.min()
     found = found.assign(source=step, process=1, t_s=(at - first) / 1e9, trace_ns=None)

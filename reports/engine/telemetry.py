@@ -34,6 +34,15 @@ _COLUMNS = (
     ("temperature_c", "max", Text("Temperature, highest"), "°C"),
     ("memory_used_bytes", "max", Text("Memory, highest"), "B"),
 )
+_UNITS = (
+    ("sm_active_pct", "mean", Text("SMs active, mean"), "%"),
+    ("sm_active_pct", "max", Text("SMs active, highest"), "%"),
+    ("sm_occupancy_pct", "mean", Text("Warps of the most, mean"), "%"),
+    ("tensor_active_pct", "mean", Text("Tensor Cores active, mean"), "%"),
+    ("tensor_active_pct", "max", Text("Tensor Cores active, highest"), "%"),
+    ("dram_active_pct", "mean", Text("DRAM active, mean"), "%"),
+    ("dram_active_pct", "max", Text("DRAM active, highest"), "%"),
+)
 
 
 def section(run: Run) -> Section | None:
@@ -47,7 +56,12 @@ def section(run: Run) -> Section | None:
             zip(samples["source"].tolist(), samples["device"].tolist(), strict=True)
         )
     ]
-    return Section(KEY, TITLE, (INTRO, _table(groups)), numbers={"telemetry": _numbers(groups)})
+    numbers = {"telemetry": _numbers(groups, _COLUMNS)}
+    units = [group for group in groups if group[2]["sm_active_pct"].notna().any()]
+    if units:
+        numbers["units"] = _numbers(units, _UNITS)
+    parts = (INTRO, _table(groups), *([_units_table(units)] if units else ()), *_reasons(groups))
+    return Section(KEY, TITLE, parts, numbers=numbers)
 
 
 Group = tuple[str, int, pd.DataFrame]
@@ -89,16 +103,57 @@ def _table(groups: Sequence[Group]) -> Table[Group]:
     )
 
 
+def _units_table(groups: Sequence[Group]) -> Table[Group]:
+    return Table(
+        "units",
+        Text("How busy the units of the GPU were during each step"),
+        [
+            Column(Text("Step"), lambda group: Verbatim(group[0])),
+            Column(Text("GPU"), lambda group: Number(group[1], "count")),
+            *(_column(*column) for column in _UNITS),
+        ],
+        groups,
+        note=Text(
+            "By NVML's performance monitoring (GPM), over the time between two samples, also while "
+            "the program loaded: what ran for shorter is averaged with what was idle."
+        ),
+    )
+
+
+def _reasons(groups: Sequence[Group]) -> list[Text]:
+    """Why steps lack the units, where that was asked."""
+    found: dict[str, list[str]] = {}
+    for step, _, rows in groups:
+        for reason in rows["gpm_problem"].dropna().unique().tolist() if _lacks(rows) else ():
+            if reason and step not in found.setdefault(reason, []):
+                found[reason].append(step)
+    return [
+        Text(
+            "How busy the units were is not available for {steps}: {reason}.",
+            steps=[Verbatim(step) for step in steps],
+            reason=Verbatim(reason),
+        )
+        for reason, steps in found.items()
+        if steps
+    ]
+
+
+def _lacks(rows: pd.DataFrame) -> bool:
+    return bool(rows["sm_active_pct"].isna().all())
+
+
 def _column(name: str, statistic: str, heading: Text, unit: str) -> Column[Group]:
     return Column(heading, lambda group: _value(group, name, statistic, unit))
 
 
-def _numbers(groups: Sequence[Group]) -> Json:
+def _numbers(
+    groups: Sequence[Group], columns: Sequence[tuple[str, str, Text, str]]
+) -> list[Json]:
     return [
         {"step": group[0], "gpu": group[1], "samples": len(group[2])}
         | {
             f"{column}_{how}": _value(group, column, how, unit).value
-            for column, how, _, unit in _COLUMNS
+            for column, how, _, unit in columns
         }
         for group in groups
     ]

@@ -1,4 +1,4 @@
-"""Curves of a GPU's power, clock, temperature and traffic over PCIe beside its streams."""
+"""Curves of a GPU's power, clock, heat, traffic over PCIe and busy units beside its streams."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ CURVES = {
     "temperature_c": ("Temperature, degrees C", 1.0),
     "pcie_rx_bytes_per_s": ("PCIe received, GB/s", 1e-9),
     "pcie_tx_bytes_per_s": ("PCIe sent, GB/s", 1e-9),
+    "sm_active_pct": ("SMs active, %", 1.0),
+    "tensor_active_pct": ("Tensor Cores active, %", 1.0),
+    "dram_active_pct": ("DRAM active, %", 1.0),
 }
 
 
