@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import transformers
 import yaml
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
 from nsight_prof.targets.serving import models
@@ -27,6 +28,11 @@ AUTO_CLASSES = (
     "AutoModelForImageClassification",
     "AutoModelForSequenceClassification",
     "AutoModel",
+)
+# What transformers raises for a configuration that it cannot make a model of.
+UNFIT = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, ImportError),
+    StrictDataclassError,
 )
 UNTRUSTED = (
     "the model has code of its own, which runs only where it is trusted: read it, then "
@@ -71,7 +77,7 @@ def load(args: Namespace) -> Loaded:
             "fewer layers (--override), or a smaller --dtype",
             "out-of-memory",
         ) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+    except UNFIT as error:
         hint = "--override KEY=VALUE changes a value of its config.json; its message stands above"
         untrusted = not args.trust_remote_code and "trust_remote_code" in str(error)
         raise EngineFailure(

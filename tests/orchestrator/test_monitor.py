@@ -16,8 +16,13 @@ from nsight_prof.orchestrator.recipe.read import recipe_from_dict
 from nsight_prof.orchestrator.recipe.sections import WaitUntil
 from nsight_prof.orchestrator.run import cooling
 from nsight_prof.orchestrator.run.cooling import wait_until_cool
-from nsight_prof.orchestrator.system import monitor
-from nsight_prof.orchestrator.system.monitor import open_source, sampled, samples
+from nsight_prof.orchestrator.system import gpm, monitor
+from nsight_prof.orchestrator.system.monitor import (
+    UNITS_BY_SMI,
+    open_source,
+    sampled,
+    samples,
+)
 from nsight_prof.parsers.errors import RecipeError, ToolMissing
 from nsight_prof.parsers.nsys.sqlite.identity import trace_start
 from nsight_prof.parsers.nsys.trace import open_trace
@@ -48,6 +53,35 @@ def nvml(temperatures: list[int]) -> Any:
         ),
         nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: 0x24,
         nvmlDeviceGetPcieThroughput=refuse,
+        nvmlGpmQueryDeviceSupport=lambda gpu: types.SimpleNamespace(isSupportedDevice=0),
+    )
+
+
+def hopper(values: list[float]) -> Any:
+    """The same of a GPU with GPM: its first samples lie between 0 and the first value, and so on."""
+    taken: list[int] = []
+
+    def metrics_get(asked: Any) -> Any:
+        for metric in asked.metrics[: asked.numMetrics]:
+            metric.value = values[asked.sample1.at] + metric.metricId
+            metric.nvmlReturn = 3 if metric.metricId == 5 else 0
+        return asked
+
+    def sample_get(gpu: Any, sample: Any) -> None:
+        sample.at = len(taken)
+        taken.append(0)
+
+    blank = [types.SimpleNamespace(metricId=0) for _ in range(8)]
+    return types.SimpleNamespace(
+        **vars(nvml([63]))
+        | {
+            "nvmlGpmQueryDeviceSupport": lambda gpu: types.SimpleNamespace(isSupportedDevice=1),
+            "nvmlGpmSampleAlloc": lambda: types.SimpleNamespace(at=None),
+            "nvmlGpmSampleGet": sample_get,
+            "nvmlGpmMetricsGet": metrics_get,
+            "c_nvmlGpmMetricsGet_t": lambda: types.SimpleNamespace(metrics=blank),
+            "NVML_GPM_METRICS_GET_VERSION": 1,
+        }
     )
 
 
@@ -70,13 +104,37 @@ def test_a_sample_is_in_base_units_and_leaves_out_what_is_not_told() -> None:
         "memory_clock_hz": 3.201e9, "temperature_c": 63.0,
         "throttle": "sw_power_cap, sw_thermal_slowdown",
         "pcie_rx_bytes_per_s": None, "pcie_tx_bytes_per_s": None,
+        "sm_active_pct": None, "sm_occupancy_pct": None, "tensor_active_pct": None,
+        "dram_active_pct": None, "gpm_problem": gpm.OLD_GPU,
     }  # fmt: skip
+
+
+def test_the_units_are_sampled_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(gpm.time, "monotonic", lambda: now[0])
+    source, found = open_source(hopper([10.0, 50.0])), []
+    for now[0] in (0.0, 0.05, 0.2, 0.25, 0.4):
+        (row,) = source()
+        found.append([row[name] for name in gpm.METRICS])
+        assert row["gpm_problem"] == ""
+    nothing = [None] * 4
+    # Too close to the sample before: nothing. NVML refuses one of the metrics: it alone is unknown.
+    assert found == [nothing, nothing, [12.0, 13.0, None, 20.0], nothing, [52.0, 53.0, None, 60.0]]
+    (row,) = source(units=False)
+    assert (row["sm_active_pct"], row["gpm_problem"]) == (None, "not asked while ncu counts")
+
+
+def test_a_gpu_whose_units_cannot_be_asked_says_why() -> None:
+    broken = hopper([])
+    (row,) = open_source(types.SimpleNamespace(**vars(broken) | {"nvmlGpmSampleGet": None}))()
+    assert row["power_w"] == 512.3
+    assert row["gpm_problem"].startswith("NVML's GPM cannot be asked: ")
 
 
 def test_nvidia_smi_stands_in_with_the_same_numbers(smi: None) -> None:
     first, second = open_source(types.SimpleNamespace())()
     (expected,) = open_source(nvml([63]))()
-    assert {**first, "utc_ns": 0} == {**expected, "utc_ns": 0}
+    assert {**first, "utc_ns": 0} == {**expected, "utc_ns": 0, "gpm_problem": UNITS_BY_SMI}
     assert second["power_w"] is None
     assert second["throttle"] == "gpu_idle"
 
@@ -90,11 +148,11 @@ def test_without_both_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_samples_lie_beside_what_ran(tmp_path: Path) -> None:
     source, seen = open_source(nvml([63])), threading.Event()
 
-    def told() -> list[dict[str, Any]]:
+    def watched(units: bool = True) -> list[dict[str, Any]]:
         seen.set()
-        return source()
+        return source(units)
 
-    with sampled(tmp_path / "nvml.csv", told):
+    with sampled(tmp_path / "nvml.csv", watched):
         assert seen.wait(10)
     with (tmp_path / "nvml.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -163,7 +221,8 @@ def test_samples_of_a_trace_stand_in_tables_report_and_timeline(root: Path, tmp_
     assert first is not None
     assert last is not None
     (row,) = open_source(nvml([63]))()
-    rows = [{**row, "utc_ns": at} for at in (started - 1, (first + last) // 2)]
+    busy = dict.fromkeys(gpm.METRICS, 40.0) | {"gpm_problem": ""}
+    rows = [{**row, "utc_ns": started - 1}, {**row, **busy, "utc_ns": (first + last) // 2}]
     with (run / "steps" / "1-trace" / "nvml.csv").open("w", newline="") as stream:
         writer = csv.DictWriter(stream, monitor.FIELDS)
         writer.writeheader()
@@ -175,8 +234,17 @@ def test_samples_of_a_trace_stand_in_tables_report_and_timeline(root: Path, tmp_
     assert launches["start_ns"].min() < telemetry["trace_ns"].iloc[1] < launches["start_ns"].max()
     page = (run / "report" / "report.md").read_text()
     assert "Power, clock and temperature of the GPU" in page
-    assert "sw thermal slowdown" in (run / "report" / "details.md").read_text()
+    details = (run / "report" / "details.md").read_text()
+    assert "sw thermal slowdown" in details
+    assert "How busy the units of the GPU were" in details
     assert main(["export", str(run), "-o", str(tmp_path / "timeline.json")]) == 0
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
     curves = {event["name"]: event["args"]["value"] for event in events if event["ph"] == "C"}
-    assert curves == {"Power, W": 512.3, "SM clock, MHz": 1845.0, "Temperature, degrees C": 63.0}
+    assert curves == {
+        "Power, W": 512.3,
+        "SM clock, MHz": 1845.0,
+        "Temperature, degrees C": 63.0,
+        "SMs active, %": 40.0,
+        "Tensor Cores active, %": 40.0,
+        "DRAM active, %": 40.0,
+    }
