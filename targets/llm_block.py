@@ -331,7 +331,7 @@ def run(config: Config, counts_work: bool = False) -> dict[str, object]:
 
 
 def parse_arguments(argv: list[str] | None = None) -> tuple[Config, bool]:
-    """Turn the command line into a Config, whose preset fills what is not given, and --count-work."""
+    """Return the Config of a command line, its gaps filled by the preset, and --count-work."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--preset", choices=sorted(PRESETS), default="llama-3.1-8b")
     for size in PRESETS["tiny"]:

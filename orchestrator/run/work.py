@@ -112,7 +112,7 @@ def call(work: Work, what: Call) -> Finished:
         work.progress.doing(what.step, what.substep, environment.redact(_last_words(what)))
         work.progress.waits(what.step, seconds)
 
-    # A benchmark target samples the GPU itself, between what it times; ncu needs the counters of GPM.
+    # A benchmark target samples the GPU itself, between what it times; GPM shares ncu's counters.
     gpus = None if what.step == "bench" else work.gpus
     if gpus is not None and what.step == "counters":
         gpus = partial(gpus, units=False)

@@ -14,7 +14,8 @@ METRICS = {
     "tensor_active_pct": 5,
     "dram_active_pct": 10,
 }
-"""Our fields -> nvmlGpmMetricId_t (nvml.h): SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL."""
+"""Our fields -> nvmlGpmMetricId_t of nvml.h: SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL.
+"""
 FIELDS = (*METRICS, "gpm_problem")
 LEAST_S = 0.1
 """Least time between two samples of GPM, below which nvml.h promises nothing."""

@@ -33,7 +33,7 @@ def section(run: Run) -> Section | None:
     memory, functions = records(run.stage_memory), _functions(run)
     if not memory and not functions:
         return None
-    found = ([_memory(memory)] if memory else []) + ([_calls(functions)] if functions else [])
+    found = ([memory_table(memory)] if memory else []) + ([_calls(functions)] if functions else [])
     return Section(KEY, TITLE, (INTRO, *found), numbers={"stage_memory": _numbers(memory)})
 
 
@@ -45,12 +45,15 @@ def _functions(run: Run) -> list[Row]:
     return records(sums.sort_values("gpu_ns", ascending=False, kind="stable"))
 
 
-def _stage(row: Row) -> Value:
+def stage_name(row: Row) -> Value:
+    """Return the stage of a row, in words where it is outside of every stage."""
     name = text(row["stage"])
     return Verbatim(name) if name else Name("outside of stages")
 
 
-def _memory(rows: Sequence[Row]) -> Table[Row]:
+def memory_table(rows: Sequence[Row]) -> Table[Row]:
+    """Return what each stage allocated, and its peak, by rows of table `stage_memory`."""
+
     def cell(row: Row, column: str, unit: str) -> Number:
         return Number(known(row[column]), unit, (Ref("stage_memory", text(row["stage"]), column),))
 
@@ -58,7 +61,7 @@ def _memory(rows: Sequence[Row]) -> Table[Row]:
         KEY,
         Text("Memory by stage"),
         [
-            Column(Text("Stage"), _stage),
+            Column(Text("Stage"), stage_name),
             Column(Text("GPU"), lambda row: Number(known(row["device"]), "count")),
             Column(Text("Peak"), lambda row: cell(row, "peak_bytes", "B")),
             Column(Text("Allocated"), lambda row: cell(row, "allocated_bytes", "B")),
@@ -75,7 +78,7 @@ def _calls(rows: Sequence[Row]) -> Table[Row]:
         "call-paths",
         Text("Functions that call the operators"),
         [
-            Column(Text("Stage"), _stage),
+            Column(Text("Stage"), stage_name),
             Column(Text("Functions"), lambda row: Verbatim(text(row["call_path"]))),
             Column(Text("GPU time"), lambda row: Number(known(row["gpu_ns"]), "ns")),
             Column(Text("Host time"), lambda row: Number(known(row["self_cpu_ns"]), "ns")),

@@ -146,9 +146,7 @@ def _column(name: str, statistic: str, heading: Text, unit: str) -> Column[Group
     return Column(heading, lambda group: _value(group, name, statistic, unit))
 
 
-def _numbers(
-    groups: Sequence[Group], columns: Sequence[tuple[str, str, Text, str]]
-) -> list[Json]:
+def _numbers(groups: Sequence[Group], columns: Sequence[tuple[str, str, Text, str]]) -> list[Json]:
     return [
         {"step": group[0], "gpu": group[1], "samples": len(group[2])}
         | {

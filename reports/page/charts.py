@@ -183,4 +183,43 @@ class HeatFigure:
     subtitle: str = ""
 
 
-Chart = HeatFigure | LineFigure | BarFigure | RooflineFigure | TimelineFigure | StackFigure
+class Slice(NamedTuple):
+    """One box of an icicle: a part of the box above it.
+
+    Attributes:
+        depth: its row, from 0 at the top.
+        begin: where it begins, in ns of the sum of all boxes of the first row.
+        value: its width in ns.
+        text: stands in it where there is room.
+        path: the boxes that it is in and itself, outermost first.
+        group: boxes of one group have one colour.
+    """
+
+    depth: int
+    begin: float
+    value: float
+    text: str
+    path: str
+    group: str
+
+
+@dataclass(frozen=True)
+class IcicleFigure:
+    """Boxes below each other: each row divides the boxes of the row above it. Times in ns."""
+
+    name: str
+    title: str
+    alt: str
+    slices: tuple[Slice, ...]
+    subtitle: str = ""
+
+
+Chart = (
+    HeatFigure
+    | LineFigure
+    | BarFigure
+    | RooflineFigure
+    | TimelineFigure
+    | StackFigure
+    | IcicleFigure
+)

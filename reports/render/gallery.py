@@ -12,6 +12,7 @@ from nsight_prof.reports.page.charts import (
     BarFigure,
     Chart,
     HeatFigure,
+    IcicleFigure,
     RooflineFigure,
     StackFigure,
     TimelineFigure,
@@ -146,6 +147,7 @@ def _draw_chart(chart: Chart) -> Figure:
     from nsight_prof.reports.plots.bench.lines import plot_lines
     from nsight_prof.reports.plots.bench.timeline import plot_timeline
     from nsight_prof.reports.plots.heat import plot_heat
+    from nsight_prof.reports.plots.icicle import plot_icicle
     from nsight_prof.reports.plots.stacks import plot_stacks
 
     if isinstance(chart, RooflineFigure):
@@ -156,6 +158,8 @@ def _draw_chart(chart: Chart) -> Figure:
         return plot_timeline(chart)
     if isinstance(chart, StackFigure):
         return plot_stacks(chart)
+    if isinstance(chart, IcicleFigure):
+        return plot_icicle(chart)
     return plot_bars(chart) if isinstance(chart, BarFigure) else plot_lines(chart)
 
 

@@ -21,6 +21,8 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
+from nsight_prof.reports.engine.operators.page import FILE as OPERATORS
+from nsight_prof.reports.engine.operators.page import operators_page
 from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in
@@ -150,6 +152,7 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         **{"histograms": histograms, "by_roof": by_roof},
         "leads": list(leads) if summary.first.actions else zip_answer(view),
     }
+    all_operators = operators_page(run)
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
     for language in _languages(style):
@@ -158,6 +161,8 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         write = partial(render_template, style=style, language=language)
         pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
         summaries = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
+        if all_operators is not None:
+            pages.markdown[OPERATORS] = section_markdown(all_operators, language, level=1)
         markdown |= linked_pages(_in_language({**pages.markdown, **summaries}, language))
         texts |= _in_language({**pages.html, **summaries}, language)
     files = {

@@ -14,6 +14,7 @@ from nsight_prof.orchestrator.imports.importing import import_files
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.engine.operators.icicle import icicle
 
 STAGES = ["^execute_context.*"]
 
@@ -141,3 +142,28 @@ def test_memory_and_functions_stand_beside_operators(root: Path, tmp_path: Path)
     assert main(["report", str(run.path), "--png", "no"]) == 0
     page = (run.path / "report" / "details.md").read_text()
     assert "Functions that call the operators" in page
+    whole = (run.path / "report" / "operators.md").read_text()
+    assert "habits\\_prog.py:14 forward" in whole
+    assert whole.count("\n| train |") + whole.count("\n| prefill |") > 15
+    assert (run.path / "report" / "operators-icicle.svg").is_file()
+
+
+def test_boxes_of_the_icicle_divide_the_time_of_their_row(root: Path, tmp_path: Path) -> None:
+    trace = root / "tests" / "fixtures" / "torch_trace" / "small-network-h200.json.xz"
+    run = load_run(import_files([trace], tmp_path / "run", ["^prefill$", "^decode$"]).path)
+    drawn = icicle(run)
+    assert drawn is not None
+    whole = run.operators["gpu_ns"].sum()
+    stages = [box.value for box in drawn.slices if box.depth == 0]
+    assert sum(stages) == pytest.approx(whole, rel=0.01)
+    for box in drawn.slices:
+        inside = [
+            one for one in drawn.slices
+            if one.depth == box.depth + 1 and one.path.startswith(f"{box.path} > ")
+        ]  # fmt: skip
+        assert sum(one.value for one in inside) <= box.value * (1 + 1e-9)
+        for one in inside:
+            assert box.begin <= one.begin
+            assert one.begin + one.value <= (box.begin + box.value) * (1 + 1e-9)
+    of_prefill = run.operators.query("stage == 'prefill'")["gpu_ns"].sum()
+    assert next(box.value for box in drawn.slices if box.text == "prefill") == of_prefill

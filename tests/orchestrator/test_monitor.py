@@ -3,6 +3,7 @@
 import csv
 import json
 import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def nvml(temperatures: list[int]) -> Any:
 
 
 def hopper(values: list[float]) -> Any:
-    """The same of a GPU with GPM: its first samples lie between 0 and the first value, and so on."""
+    """The same of a GPU with GPM, whose n-th interval has the n-th value and the metric's number."""
     taken: list[int] = []
 
     def metrics_get(asked: Any) -> Any:
@@ -111,7 +112,7 @@ def test_a_sample_is_in_base_units_and_leaves_out_what_is_not_told() -> None:
 
 def test_the_units_are_sampled_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(gpm.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     source, found = open_source(hopper([10.0, 50.0])), []
     for now[0] in (0.0, 0.05, 0.2, 0.25, 0.4):
         (row,) = source()

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page.charts import Stack, StackFigure
+from nsight_prof.reports.page.charts import IcicleFigure, Slice, Stack, StackFigure
 from nsight_prof.reports.page.figure_models import (
     OccupancyBar,
     Ridge,
@@ -33,6 +33,7 @@ from nsight_prof.reports.page.figure_models import (
 from nsight_prof.reports.page.formats import briefer
 from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.plots.bars import plot_occupancy, plot_time
+from nsight_prof.reports.plots.icicle import plot_icicle
 from nsight_prof.reports.plots.palette import LEVEL_COLOURS, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
 from nsight_prof.reports.plots.roofline.axes import ORIGINS
@@ -146,10 +147,13 @@ def bars(count: int = 20) -> dict[str, Figure]:
         "sweep": plot_stacks(
             StackFigure("sweep", "GPU time", "Bars", "GPU time", (*names[:7], "other kernels"),
                         stacks)),
+        "icicle": plot_icicle(IcicleFigure("icicle", "GPU time", "Icicle", tuple(
+            Slice(depth, at * 4.0**-depth, 4.0**-depth, NASTY, f"{NASTY} > {at}", f"stage {at % 9}")
+            for depth in range(5) for at in range(4**depth)), "of each stage")),
     }  # fmt: skip
 
 
-BARS = ("time", "occupancy", "throughput", "stalls", "sweep")
+BARS = ("time", "occupancy", "throughput", "stalls", "sweep", "icicle")
 FIGURES: dict[str, Callable[[], Figure]] = {
     **{name: lambda make=make: plot_roofline(make()) for name, make in PANELS.items()},  # type: ignore[misc]
     **{name: lambda name=name: bars()[name] for name in BARS},  # type: ignore[misc]

@@ -10,6 +10,7 @@ from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.join.gemms import BY_BOTH, BY_NAME, BY_ORDER
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.findings import calls, findings
+from nsight_prof.reports.engine.operators.icicle import icicle
 from nsight_prof.reports.engine.operators.products import Operator, Product, Stage, View
 from nsight_prof.reports.engine.operators.savings import Savings
 from nsight_prof.reports.engine.operators.stages import (
@@ -105,7 +106,9 @@ def section(run: Run, savings: Savings) -> Section | None:
             _intro(stages, products),
             *findings(run, stages, savings),
             *([Figure(_chart(judged))] if judged else ()),
+            *([Figure(boxes)] if (boxes := icicle(run)) else ()),
             *tables,
+            Text("All operators, with functions and what they allocate, are in operators.md."),
             Bullets(Text("How it was measured"), METHOD),
         ),
         numbers={
