@@ -14,12 +14,19 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
 from nsight_prof.targets.serving.answers import Answer
 from nsight_prof.targets.serving.inputs import random_prompts
 from nsight_prof.targets.serving.load_points import Point, arrivals
+from nsight_prof.targets.serving.request_list import (
+    COMPLETIONS,
+    RequestList,
+    made_up,
+    request_body,
+)
 from nsight_prof.targets.serving.running import headers
 
 KEEP_ALIVE_S = 2.0
@@ -52,19 +59,53 @@ class Loaded:
         return max((answer.sent - answer.arrival for answer in self.answers), default=0.0)
 
 
-def bodies(point: Point, model: str, vocabulary: int, seed: int) -> list[bytes]:
+@dataclass(frozen=True)
+class Body:
+    """What is sent to a path of the server."""
+
+    data: bytes
+    path: str = COMPLETIONS
+
+
+def bodies(point: Point, model: str, vocabulary: int, seed: int) -> list[Body]:
     """Return the body of each request: no two prompts are alike, so that no prefix is cached."""
     prompts = random_prompts(point.requests, point.prompt_tokens, vocabulary, seed)
-    shared = {
+    shared = _shared(model) | {"max_tokens": point.output_tokens}
+    return [Body(json.dumps(shared | {"prompt": prompt}).encode()) for prompt in prompts]
+
+
+def listed_bodies(
+    point: Point, listed: RequestList, model: str, vocabulary: int, seed: int, first: int
+) -> list[Body]:
+    """Return the bodies of a point from the requests of a file, over and over from the n-th on.
+
+    Prompts of a length alone are random, and alike for no two requests but in shared blocks.
+    """
+    found = []
+    for number in range(point.requests):
+        one = listed.requests[(first + number) % len(listed.requests)]
+        length = one.prompt_tokens or point.prompt_tokens
+        tokens = () if one.content else made_up(one, length, vocabulary, seed * STRIDE + number)
+        path, own = request_body(one, tokens)
+        output = one.output_tokens or point.output_tokens
+        data = json.dumps({**_shared(model), "max_tokens": output, **own}).encode()
+        found.append(Body(data, path))
+    return found
+
+
+STRIDE = 1_000_003
+"""Seeds of requests of different points lie this far apart."""
+
+
+def _shared(model: str) -> dict[str, Any]:
+    return {
         "model": model,
-        "max_tokens": point.output_tokens,
         "temperature": 0.0,
         "ignore_eos": True,
         "stream": True,
         # How many tokens each piece brings: a busy server sends several in one.
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    return [json.dumps(shared | {"prompt": prompt}).encode() for prompt in prompts]
 
 
 class Client:
@@ -115,7 +156,7 @@ class Client:
             return False
 
     async def load(
-        self, point: Point, requests: Sequence[bytes], seed: int, point_time_s: float
+        self, point: Point, requests: Sequence[Body], seed: int, point_time_s: float
     ) -> Loaded:
         """Put the load of a point on the server and return what came back.
 
@@ -123,7 +164,7 @@ class Client:
             point: how the requests are sent.
             requests: their bodies.
             seed: of the arrivals of an open loop.
-            point_time_s: after which no further request is sent.
+            point_time_s: after which no further request is sent, but those of a trace.
         """
         self._unreachable = 0
         with _no_collection():
@@ -131,10 +172,9 @@ class Client:
             if point.concurrency is not None:
                 answers = await self._closed(point.concurrency, requests, begin + point_time_s)
             else:
-                assert point.request_rate is not None
-                seconds = len(requests) / point.request_rate
-                due = [begin + after for after in arrivals(len(requests), seconds, seed)]
-                answers = await self._open(due, requests, begin + point_time_s)
+                after = point.due or _poisson(point, seed)
+                deadline = begin + max((point_time_s, *point.due[-1:]))
+                answers = await self._open([begin + s for s in after], requests, deadline)
             cpu_s = time.process_time() - cpu
         answers.sort(key=lambda answer: answer.request)
         ends = [answer.pieces[-1][0] for answer in answers if answer.pieces]
@@ -147,7 +187,7 @@ class Client:
         )
 
     async def _closed(
-        self, clients: int, requests: Sequence[bytes], deadline: float
+        self, clients: int, requests: Sequence[Body], deadline: float
     ) -> list[Answer]:
         answers: list[Answer] = []
         waiting = iter(enumerate(requests))
@@ -162,7 +202,7 @@ class Client:
         return answers
 
     async def _open(
-        self, due: Sequence[float], requests: Sequence[bytes], deadline: float
+        self, due: Sequence[float], requests: Sequence[Body], deadline: float
     ) -> list[Answer]:
         tasks: list[asyncio.Task[Answer]] = []
         try:
@@ -176,11 +216,11 @@ class Client:
             for task in tasks:
                 task.cancel()
 
-    async def _send(self, number: int, body: bytes, arrival: float) -> Answer:
+    async def _send(self, number: int, body: Body, arrival: float) -> Answer:
         assert self._session is not None
         answer = Answer(number, arrival, time.monotonic())
         try:
-            async with self._session.post(f"{self._url}/v1/completions", data=body) as response:
+            async with self._session.post(self._url + body.path, data=body.data) as response:
                 answer.status = response.status
                 async for piece in response.content.iter_any():
                     answer.pieces.append((time.monotonic(), piece))
@@ -193,6 +233,12 @@ class Client:
         except (aiohttp.ClientError, OSError) as error:
             answer.error = f"the connection broke: {type(error).__name__}: {error}".rstrip(": ")
         return answer
+
+
+def _poisson(point: Point, seed: int) -> list[float]:
+    """Return when the requests of an open loop arrive, in seconds from its begin."""
+    assert point.request_rate is not None
+    return arrivals(point.requests, point.requests / point.request_rate, seed)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.targets.harness.options import not_negative, positive, seconds, whole
+from nsight_prof.targets.serving.request_list import RequestList
 
 CONCURRENCIES = (1, 4, 8, 16, 32, 64, 128)
 SHARES = (0.3, 0.6, 0.9, 1.5)
@@ -30,6 +31,8 @@ class Point:
         prompt_tokens: of each request.
         output_tokens: of each request; generation goes on after an end-of-sequence token.
         requests: in all.
+        listed: name of the file that the requests are from; "": their prompts are made up.
+        due: when each request arrives, in seconds from the first, of a trace; () otherwise.
     """
 
     concurrency: int | None
@@ -37,6 +40,8 @@ class Point:
     prompt_tokens: int
     output_tokens: int
     requests: int
+    listed: str = ""
+    due: tuple[float, ...] = ()
 
     @property
     def experiment(self) -> str:
@@ -47,7 +52,10 @@ class Point:
     def name(self) -> str:
         """The case's name."""
         load = f"r{self.request_rate:g}" if self.concurrency is None else f"c{self.concurrency}"
-        return f"{self.experiment}/{load}/p{self.prompt_tokens}/o{self.output_tokens}"
+        if self.due:
+            return f"{self.experiment}/trace/{self.listed}"
+        size = self.listed or f"p{self.prompt_tokens}/o{self.output_tokens}"
+        return f"{self.experiment}/{load}/{size}"
 
     def params(self, **shared: Any) -> dict[str, Any]:
         """Return the `params` of the case's record; what the other loop has is None."""
@@ -58,6 +66,8 @@ class Point:
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
             "requests": self.requests,
+            "requests_of": self.listed or None,
+            "arrivals": "trace" if self.due else None,
             **shared,
         }
 
@@ -108,27 +118,49 @@ def add_load_arguments(parser: ArgumentParser) -> None:
     add("--slo-tpot", type=seconds, default=0.03, help="of the time per output token (0.03)")
 
 
-def closed_points(args: Namespace) -> Iterator[Point]:
-    """Give the closed loops in the order of their load."""
+def closed_points(args: Namespace, listed: RequestList | None = None) -> Iterator[Point]:
+    """Give the closed loops in the order of their load; none beside a trace."""
     for clients in sorted(set(args.concurrency)):
-        if clients:
+        if clients and not (listed and listed.is_trace):
             requests = max(args.min_requests, args.rounds * clients)
-            yield Point(clients, None, args.prompt_tokens, args.output_tokens, requests)
+            yield Point(clients, None, *_shape(args, listed), requests, _name(listed))
 
 
-def open_points(args: Namespace, highest: float | None) -> Iterator[Point]:
-    """Give the open loops in the order of their load.
+def open_points(
+    args: Namespace, highest: float | None, listed: RequestList | None = None
+) -> Iterator[Point]:
+    """Give the open loops in the order of their load; of a trace it alone.
 
     Args:
         args: of `add_load_arguments`.
         highest: requests per second that the best closed loop reached; None: unknown, then only
             rates that are given make points.
+        listed: the requests of a file.
     """
+    if listed and listed.is_trace:
+        due = tuple(listed.due())
+        rate = len(due) / due[-1] if due[-1] > 0 else float(len(due))
+        yield Point(None, rate, *_shape(args, listed), len(due), listed.name, due)
+        return
     rates = set(args.rate) if args.rate is not None else shares_of(highest, args.rate_share)
     for rate in sorted(rates):
         if rate:
             requests = max(1, round(rate * args.open_time))
-            yield Point(None, rate, args.prompt_tokens, args.output_tokens, requests)
+            yield Point(None, rate, *_shape(args, listed), requests, _name(listed))
+
+
+def _shape(args: Namespace, listed: RequestList | None) -> tuple[int, int]:
+    """Return the tokens of prompt and output, of the requests of a file their means."""
+    if listed is None:
+        return args.prompt_tokens, args.output_tokens
+    return (
+        listed.mean("prompt_tokens", args.prompt_tokens),
+        listed.mean("output_tokens", args.output_tokens),
+    )
+
+
+def _name(listed: RequestList | None) -> str:
+    return "" if listed is None else listed.name
 
 
 def shares_of(highest: float | None, shares: list[float]) -> set[float]:

@@ -17,11 +17,19 @@ from nsight_prof.targets.serving import scrape, server_log, sglang_server, stopp
 from nsight_prof.targets.serving.answers import Reading, read, request_fields, spread
 from nsight_prof.targets.serving.failures import EngineFailure
 from nsight_prof.targets.serving.healthy import Server
-from nsight_prof.targets.serving.load import Client, Loaded, background, bodies
+from nsight_prof.targets.serving.load import (
+    Body,
+    Client,
+    Loaded,
+    background,
+    bodies,
+    listed_bodies,
+)
 from nsight_prof.targets.serving.load_points import Point, closed_points, open_points
 from nsight_prof.targets.serving.models import Model, vocabulary
 from nsight_prof.targets.serving.options import EngineOptions
 from nsight_prof.targets.serving.records import TOKEN_TIMES, Records
+from nsight_prof.targets.serving.request_list import RequestList
 from nsight_prof.targets.serving.running import Running
 
 FEW_TOKENS = 8000
@@ -51,11 +59,16 @@ class LoadTest:
         records: Records,
         url: str,
         served: Mapping[str, Any],
+        listed: RequestList | None = None,
     ) -> None:
-        """Keep what is measured; `served` is what /v1/models says of a server that ran already."""
+        """Keep what is measured; `served` is what /v1/models says of a server that ran already.
+
+        `listed` are the requests of a file, None: prompts are made up.
+        """
         self._given, self._model, self._options = given, model, options
         self._server, self._records = server, records
-        self._url, self._served = url, served
+        self._url, self._served, self._listed = url, served, listed
+        self._sent = 0  # requests of the file so far: each point goes on behind the one before
         self._facts: dict[str, Any] = {}
         self._measured = 0
         self._points = 0
@@ -102,15 +115,16 @@ class LoadTest:
         async with Client(self._url, self._given.request_timeout) as client:
             self._facts = await self._engine(client, start_s)
             self._records.engine(self._facts)
-            closed = [point for point in closed_points(self._given) if self._chosen(point)]
-            opened = [point for point in open_points(self._given, None) if self._chosen(point)]
+            given, listed = self._given, self._listed
+            closed = self._chosen(closed_points(given, listed))
+            opened = self._chosen(open_points(given, None, listed))
             await self._warm_up(client, [*closed, *opened])
             async with self._profiled(client):
                 highest = 0.0
                 for point in closed:
                     highest = max(highest, await self._point(client, point) or 0.0)
-                if self._given.rate is None:
-                    opened = [p for p in open_points(self._given, highest) if self._chosen(p)]
+                if given.rate is None:
+                    opened = self._chosen(open_points(given, highest, listed))
                 for point in opened:
                     await self._point(client, point)
 
@@ -137,8 +151,8 @@ class LoadTest:
     def _mode(self) -> str | None:
         return None if self._served else self._options.mode
 
-    def _chosen(self, point: Point) -> bool:
-        return bool(self._given.only.search(point.name))
+    def _chosen(self, points: Iterable[Point]) -> list[Point]:
+        return [point for point in points if self._given.only.search(point.name)]
 
     async def _engine(self, client: Client, start_s: float | None) -> dict[str, Any]:
         """Return the fields of the `engine` record."""
@@ -208,10 +222,13 @@ class LoadTest:
                 )
         self._records.phase(None, "warm-up", begin, self._records.now())
 
-    def _bodies(self, point: Point, number: int) -> list[bytes]:
+    def _bodies(self, point: Point, number: int) -> list[Body]:
         known = vocabulary(self._model.config or {}) or FEW_TOKENS
         seed = SEED_STEP * self._given.seed + number
-        return bodies(point, self._model.name, known, seed)
+        if self._listed is None or not point.listed:
+            return bodies(point, self._model.name, known, seed)
+        first, self._sent = self._sent, self._sent + point.requests
+        return listed_bodies(point, self._listed, self._model.name, known, seed, first)
 
     async def _point(self, client: Client, point: Point) -> float | None:
         """Measure a point, write its records; return requests per second, None without a time."""
@@ -240,7 +257,7 @@ class LoadTest:
             self._row(point, reason=self._failure.message if self._failure else reason)
             return None
         self._measured += 1
-        self._row(point, seconds, reason)
+        self._row(point, seconds, reason, _lengths(readings) if point.listed else {})
         self._show(point, readings, seconds, loaded)
         return good / seconds
 
@@ -251,7 +268,7 @@ class LoadTest:
         kept = spread([len(reading.times or ()) for reading in readings], TOKEN_TIMES)
         for place, (answer, reading) in enumerate(zip(loaded.answers, readings, strict=True)):
             fields = request_fields(answer, reading, self._records.begin)
-            if fields["prompt_tokens"] is None:
+            if fields["prompt_tokens"] is None and not point.listed:
                 fields["prompt_tokens"] = point.prompt_tokens
             if place not in kept:
                 fields["token_times_s"] = None
@@ -262,7 +279,13 @@ class LoadTest:
         }
         self._records.vllm_totals(point.name, 1, totals | client | {"seconds": seconds})
 
-    def _row(self, point: Point, seconds: float | None = None, reason: str = "") -> None:
+    def _row(
+        self,
+        point: Point,
+        seconds: float | None = None,
+        reason: str = "",
+        lengths: Mapping[str, int] | None = None,
+    ) -> None:
         params = point.params(
             engine=self._mode,
             model=self._model.name,
@@ -272,7 +295,7 @@ class LoadTest:
         )
         self._records.case(
             point.name,
-            params,
+            params | dict(lengths or {}),
             [] if seconds is None else [seconds],
             status="failed" if seconds is None else "ok",
             reason=reason,
@@ -327,6 +350,14 @@ class LoadTest:
                 break
             await asyncio.sleep(SETTLE_POLL_S)
         return after
+
+
+def _lengths(readings: Sequence[Reading]) -> dict[str, int]:
+    """Return the mean lengths of the requests of a file as the server counted them."""
+    good = [reading for reading in readings if not reading.reason]
+    prompts = [r.prompt_tokens for r in good if r.prompt_tokens is not None]
+    found = {"output_tokens": round(sum(r.output_tokens for r in good) / len(good))}
+    return found | ({"prompt_tokens": round(sum(prompts) / len(prompts))} if prompts else {})
 
 
 def _reason(readings: Sequence[Reading], unsent: int) -> str:

@@ -4,6 +4,7 @@
     python server.py --server-args='--max-num-seqs 64 --no-enable-prefix-caching'
     python server.py --engine sglang --model qwen2.5-7b
     python server.py --url http://127.0.0.1:8000 --concurrency 1 8
+    python server.py --filelist mooncake_trace.jsonl --samples 200
 
 The server is vLLM's, or with --engine sglang SGLang's: a child in a process group of its own,
 started with this interpreter and ended with all of its processes. This process holds no GPU memory:
@@ -42,6 +43,11 @@ from nsight_prof.targets.serving.load_points import add_load_arguments, closed_p
 from nsight_prof.targets.serving.models import Model, find_model
 from nsight_prof.targets.serving.options import add_engine_arguments, engine_options
 from nsight_prof.targets.serving.records import BEGIN, Records
+from nsight_prof.targets.serving.request_list import (
+    RequestList,
+    add_request_list_arguments,
+    read_request_list,
+)
 from nsight_prof.targets.serving.running import Running, is_local, served_model, server_url
 from nsight_prof.targets.serving.serve_command import joined, split
 from nsight_prof.targets.serving.stopping import stoppable
@@ -69,32 +75,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(given: Namespace, words: Sequence[str]) -> int:
+    listed = read_request_list(given)
     if given.list:
-        return _list(given)
+        return _list(given, listed)
     if given.url is not None:
         need("aiohttp")
         with stoppable(), output(given.out) as stream:
-            _measure_running(given, words, stream)
+            _measure_running(given, words, stream, listed)
         return 0
     model = find_model(given.model, given.weights)
     need(given.engine, "aiohttp")
     if given.port is not None:
         require_free(given.port)
     with stoppable(), output(given.out) as stream:
-        _measure(given, words, model, stream)
+        _measure(given, words, model, stream, listed)
     return 0
 
 
-def _list(given: Namespace) -> int:
+def _list(given: Namespace, listed: RequestList | None) -> int:
     """Print the names of the points that are known before the server runs."""
-    known = [*closed_points(given), *open_points(given, None)]
+    known = [*closed_points(given, listed), *open_points(given, None, listed)]
     print("\n".join(point.name for point in known if given.only.search(point.name)))
-    if given.rate is None:
+    if given.rate is None and not (listed and listed.is_trace):
         print("note: open loops have shares of the rate that closed loops reach", file=sys.stderr)
     return 0
 
 
-def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextIO) -> None:
+def _measure(
+    given: Namespace,
+    words: Sequence[str],
+    model: Model,
+    stream: TextIO,
+    listed: RequestList | None,
+) -> None:
     """Start the server, measure the points, end the server.
 
     Raises:
@@ -112,6 +125,8 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
     prepare(model)
     port = given.port or free_port()
     tokens = given.prompt_tokens + given.output_tokens
+    if listed is not None:
+        tokens = max(tokens, listed.longest(given.prompt_tokens, given.output_tokens))
     memory = GpuMemory(uuids)
     with (
         tempfile.TemporaryDirectory(prefix="prof-serve-") as folder,
@@ -122,7 +137,7 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
         engine, more = ENGINES[given.engine], split(given.server_args)
         argv = engine.command(model, options, port, tokens, Path(folder), more)
         server = Server(argv, _environment(engine.environment()), engine.NAME)
-        test = LoadTest(given, model, options, server, records, f"http://{HOST}:{port}", {})
+        test = LoadTest(given, model, options, server, records, f"http://{HOST}:{port}", {}, listed)
         try:
             test.run()
         finally:
@@ -133,7 +148,9 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
     test.conclude()
 
 
-def _measure_running(given: Namespace, words: Sequence[str], stream: TextIO) -> None:
+def _measure_running(
+    given: Namespace, words: Sequence[str], stream: TextIO, listed: RequestList | None
+) -> None:
     """Measure the points on a server that runs already; GPUs are watched where it is local.
 
     Raises:
@@ -148,7 +165,7 @@ def _measure_running(given: Namespace, words: Sequence[str], stream: TextIO) -> 
     uuids = [gpu["uuid"] for gpu in gpus if gpu["uuid"]]
     with Telemetry(records, uuids, given.telemetry_interval):
         options = engine_options(given, process="spawn")
-        test = LoadTest(given, model, options, Running(), records, given.url, served)
+        test = LoadTest(given, model, options, Running(), records, given.url, served, listed)
         test.run()
     test.conclude()
 
@@ -166,6 +183,7 @@ def parse(words: Sequence[str]) -> Namespace:
     """
     parser = Parser(description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False)
     add_load_arguments(parser)
+    add_request_list_arguments(parser)
     add_engine_arguments(parser, without=NOT_OURS)
     group = parser.add_argument_group("server")
     add = group.add_argument

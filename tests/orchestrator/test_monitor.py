@@ -59,7 +59,7 @@ def nvml(temperatures: list[int]) -> Any:
 
 
 def hopper(values: list[float]) -> Any:
-    """The same of a GPU with GPM, whose n-th interval has the n-th value and the metric's number."""
+    """The same of a GPU with GPM: a value is that of its interval and the number of the metric."""
     taken: list[int] = []
 
     def metrics_get(asked: Any) -> Any:

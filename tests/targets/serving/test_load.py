@@ -158,7 +158,7 @@ def test_points_have_names_and_enough_requests() -> None:
 
 def test_bodies_have_prompts_of_their_own() -> None:
     point = Point(2, None, 16, 8, requests=4)
-    sent = [json.loads(body) for body in bodies(point, "m", 1000, seed=5)]
+    sent = [json.loads(body.data) for body in bodies(point, "m", 1000, seed=5)]
     assert [len(one["prompt"]) for one in sent] == [16] * 4
     assert len({tuple(one["prompt"]) for one in sent}) == 4
     assert all(0 <= token < 1000 for one in sent for token in one["prompt"])

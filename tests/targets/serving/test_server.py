@@ -1,5 +1,6 @@
 """A load test from end to end, against a stand-in for vLLM's server."""
 
+import itertools
 import json
 import os
 import re
@@ -96,6 +97,35 @@ def test_a_load_test_from_end_to_end(start: Start, tmp_path: Path) -> None:
     assert phases == ["start engine", "warm-up", *["measure"] * 3, "end engine"]
     assert nobody_listens(port_of(log))
     assert list(tmp_path.glob("prof-serve-*")) == []
+
+
+def test_requests_of_a_file_and_of_a_trace(start: Start, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(
+        '{"text": "one two three", "output_length": 5}\n'
+        '{"messages": [{"role": "user", "content": "four five"}], "output_length": 3}\n'
+    )
+    process = start("--filelist", str(prompts), "--only", "closed/c1")
+    _, log = process.communicate()
+    assert process.returncode == 0, log
+    found = records(tmp_path / "out.jsonl")
+    (case,) = found["case"]
+    assert case["case"] == "closed/c1/prompts.jsonl"
+    assert (case["params"]["requests_of"], case["params"]["output_tokens"]) == ("prompts.jsonl", 4)
+    sizes = [(one["prompt_tokens"], one["output_tokens"]) for one in found["request"]]
+    assert sizes == [(3, 5), (2, 3)] * 3
+    trace = tmp_path / "trace.jsonl"
+    rows = [{"timestamp": 300 * n, "input_length": 16, "output_length": 2} for n in range(4)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    process = start("--filelist", str(trace), "--time-scale", "0.5")
+    _, log = process.communicate()
+    assert process.returncode == 0, log
+    found = records(tmp_path / "out.jsonl")
+    (case,) = found["case"]
+    assert (case["case"], case["params"]["arrivals"]) == ("open/trace/trace.jsonl", "trace")
+    came = [one["arrival_s"] for one in found["request"]]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(came)]
+    assert gaps == pytest.approx([0.15] * 3)
 
 
 def test_rates_follow_what_the_server_can_do(start: Start, tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ async def completions(request: web.Request) -> web.StreamResponse:
         error = {"message": "This model's maximum context length is 4096 tokens", "code": 400}
         return web.json_response({"error": error}, status=400)
     loop = asyncio.get_running_loop()
-    begin, prompt = loop.time(), len(asked["prompt"])
+    # A chat is counted by its words, as a tokenizer of words would.
+    said = asked.get("prompt") or [w for m in asked["messages"] for w in m["content"].split()]
+    begin, prompt = loop.time(), len(said.split() if isinstance(said, str) else said)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     ENGINE.running += 1
@@ -162,6 +164,7 @@ def main() -> None:
     app.add_routes([web.get("/health", health), web.get("/metrics", metrics)])
     app.add_routes([web.get("/v1/models", models), web.get("/version", version)])
     app.add_routes([web.post("/v1/completions", completions)])
+    app.add_routes([web.post("/v1/chat/completions", completions)])
     web.run_app(app, host=known.host, port=known.port, print=None)
 
 
