@@ -34,6 +34,8 @@ PARAMS = {
     "request_rate": float,
     "prompt_tokens": int,
     "output_tokens": int,
+    "requests_of": str,
+    "arrivals": str,
 }
 """Parameters of a point that are columns, and what they must be."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
+
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.engine import held_by
 from nsight_prof.reports.cases.conditions import NOISY, known_facts, machine, software, step_caveats
-from nsight_prof.reports.page import Fact, Name, Number, Text, Value
+from nsight_prof.reports.page import Fact, Name, Number, Text, Value, Verbatim
 from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 from nsight_prof.reports.serving.engine import product
@@ -128,12 +130,19 @@ def _requests(run: Run) -> list[Fact]:
         share=Number(spread, "fraction"),
     )
     return known_facts(
-        Fact(Text("Data"), Text("prompts of random token ids")),
+        Fact(Text("Data"), _data(done)),
         Fact(Text("Requests"), requests),
         Fact(Text("Repeats of a point"), Text("{n} (median)", n=round(done["repeats"].median()))),
         Fact(Text("Noise"), "" if spread is None else noise),
         Fact(Text("Power and heat"), _limited_clocks(run)),
     )
+
+
+def _data(points: pd.DataFrame) -> Text:
+    files = [name for name in points["requests_of"].dropna().unique().tolist() if name]
+    if files:
+        return Text("requests of {files}", files=[Verbatim(name) for name in files])
+    return Text("prompts of random token ids")
 
 
 def of_requests(n: int) -> Text:

@@ -139,7 +139,7 @@ def open_points(
     """
     if listed and listed.is_trace:
         due = tuple(listed.due())
-        rate = len(due) / due[-1] if due[-1] > 0 else float(len(due))
+        rate = float(f"{len(due) / due[-1]:.4g}") if due[-1] > 0 else float(len(due))
         yield Point(None, rate, *_shape(args, listed), len(due), listed.name, due)
         return
     rates = set(args.rate) if args.rate is not None else shares_of(highest, args.rate_share)

@@ -84,6 +84,11 @@ class Point(ServingPoint):
         return number(self.row["concurrency" if self.closed else "request_rate"])
 
     @property
+    def is_trace(self) -> bool:
+        """Whether its requests arrived as a file says, not at random."""
+        return text(self.row["arrivals"]) == "trace"
+
+    @property
     def load_text(self) -> Text:
         """The load for readers: "8 clients", "16 requests/s"."""
         if self.closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from nsight_prof.parsers.cells import known
+from nsight_prof.parsers.cells import known, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Fact, Figure, Json, Section, Text, Verbatim
 from nsight_prof.reports.serving.points import clock_limit, lost_points, model_facts
@@ -22,19 +22,29 @@ from nsight_prof.reports.studies.serving_load.points import (
 from nsight_prof.reports.studies.serving_load.tables import tables
 
 KEY = "serving_load"
+MADE_UP = Text(
+    "The server listens on this machine only; the client streams completions of random prompts "
+    "of token ids, no two alike, and ignores the end of a sequence, so that all answers are "
+    "equally long. Every request counts, from the first to the last, as `vllm bench serve` has "
+    "it."
+)
+OF_FILE = Text(
+    "The client streams answers to the requests of a file, over and over where a load has more, so "
+    "that a prefix cache may find them. A row without a text has a random prompt of its length, "
+    "whose first blocks are those that its hash_ids name. Answers have the length that the file "
+    "names, else that of the recipe: the end of a sequence is ignored."
+)
+TRACE = Text(
+    "Requests arrive as the trace has them, and count from the moment when they were due, also "
+    "where the client was late; the rate is their mean."
+)
+LOOPS = Text(
+    "Closed loop: each client sends its next request when the one before is answered. Open "
+    "loop: requests arrive at uniformly random times, which is a Poisson process of exactly "
+    "the given rate, and count from the moment when they were due, also where the client was "
+    "late."
+)
 METHOD = (
-    Text(
-        "The server listens on this machine only; the client streams completions of random prompts "
-        "of token ids, no two alike, and ignores the end of a sequence, so that all answers are "
-        "equally long. Every request counts, from the first to the last, as `vllm bench serve` has "
-        "it."
-    ),
-    Text(
-        "Closed loop: each client sends its next request when the one before is answered. Open "
-        "loop: requests arrive at uniformly random times, which is a Poisson process of exactly "
-        "the given rate, and count from the moment when they were due, also where the client was "
-        "late."
-    ),
     Text(
         "TTFT ends with the first piece of the answer that brings a token; TPOT is (last token - "
         "first token) / (tokens - 1) of a request; ITL is the time between two tokens, 0 where one "
@@ -81,10 +91,19 @@ def section(run: Run) -> Section | None:
             *(finding for finding in findings if finding is not None),
             *map(Figure, (*charts(found), *timeline(run))),
             *tables(found),
-            Bullets(Text("How it was measured"), METHOD),
+            Bullets(Text("How it was measured"), (*_sent(found), *METHOD)),
         ),
         numbers=_numbers(found),
         facts=(*model_facts(run), *_facts(found)),
+    )
+
+
+def _sent(found: LoadTest) -> tuple[Text, Text]:
+    """What was sent, and when."""
+    points = found.points
+    return (
+        OF_FILE if any(text(point.row["requests_of"]) for point in points) else MADE_UP,
+        TRACE if any(point.is_trace for point in points) else LOOPS,
     )
 
 

@@ -21,6 +21,8 @@ from nsight_prof.reports.studies.serving_load.points import RATE, SERVER, LoadTe
 from nsight_prof.reports.studies.serving_load.rates import target
 
 VERDICTS = {"yes": Text("yes"), "no": Text("no"), "not settled": Text("not settled")}
+AT_RANDOM = Text("Requests that arrive at random (open loops)")
+TRACE = Text("Requests that arrive as a trace has them (open loop)")
 NO_METRICS = "the server's metrics were not read"
 
 
@@ -36,7 +38,7 @@ def tables(found: LoadTest) -> Iterator[Table[Any]]:
         sent = Column[Point](Text("Sent, requests/s"), lambda p: p.rate_text)
         keeps_up = Column[Point](Text("Keeps up"), lambda p: _verdict(found, p))
         yield _loads(
-            found, "serving-open", Text("Requests that arrive at random (open loops)"),
+            found, "serving-open", TRACE if found.opened[0].is_trace else AT_RANDOM,
             found.opened, [sent, *_results(), keeps_up],
         )  # fmt: skip
     yield _percentiles(found)
