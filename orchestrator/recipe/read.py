@@ -55,11 +55,13 @@ def load_with_layers(
     for group, choice in choices.items():
         files += read_layers(find_choice(group, choice, folders))
     folders = _folders(files)
-    layers = [*files, *map(parse_override, values)]
+    overriding = [parse_override(value) for value in values]
+    layers = [*files, *overriding]
     data = merge(layers)
     if not any("name" in layer.data for layer in layers[recipe_layer:]):
         data["name"] = path.name.removesuffix(".yaml")
     recipe = with_templates(_validated(data, layers), folders).found_in(folders)
+    recipe = recipe.merged_from(files, overriding)
     expand(recipe)
     return recipe, layers
 
@@ -130,9 +132,23 @@ def expand(recipe: Recipe) -> list[tuple[str, Recipe]]:
 
 
 def _variant(recipe: Recipe, chosen: Mapping[str, Any]) -> Recipe:
-    fields = recipe.model_dump(mode="python", by_alias=True, exclude={"sweep"})
+    choices = {k: v for k, v in chosen.items() if k in GROUPS and isinstance(v, str)}
+    files, values = recipe.layers
+    parts = [
+        layer
+        for group, name in choices.items()
+        for layer in read_layers(find_choice(group, name, recipe.folders))
+    ]
+    recipe = recipe.found_in((*_folders(parts), *recipe.folders))
+    if parts:  # as --set GROUP=NAME: over the recipe, under --set of single keys
+        fields = {**merge([*files, *parts, *values]), "name": recipe.name}
+        fields.pop("sweep", None)
+    else:
+        fields = recipe.model_dump(mode="python", by_alias=True, exclude={"sweep"})
     layers = [Layer("recipe", fields)]
     for key, value in chosen.items():
+        if key in choices:
+            continue
         nested = parse_override(f"{key}=").data
         _set_leaf(nested, value)
         layers.append(Layer(f"sweep of {key}", nested))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
+from nsight_prof.orchestrator.recipe.files import Layer
 from nsight_prof.orchestrator.recipe.languages import Language
 from nsight_prof.orchestrator.recipe.sections import (
     Bench,
@@ -121,8 +123,8 @@ class Recipe(Model):
     )
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(
         default_factory=dict,
-        description="Dotted key to list of values: every combination becomes a run, and one report "
-        "compares them.",
+        description="Dotted key, or group (model, dataset, …), to list of values: every "
+        "combination becomes a run, and one report compares them.",
     )
     notes: Words = Field(default=(), description="Sentences that go into the report as they are.")
     templates: str | None = Field(
@@ -137,11 +139,17 @@ class Recipe(Model):
     )
 
     _folders: tuple[Path, ...] = PrivateAttr(default=())
+    _layers: tuple[tuple[Layer, ...], tuple[Layer, ...]] = PrivateAttr(default=((), ()))
 
     @property
     def folders(self) -> tuple[Path, ...]:
         """Folders of the recipe file and of those it extends: relative paths are sought there."""
         return self._folders
+
+    @property
+    def layers(self) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+        """Files and `--set` values that the recipe was merged from: choices go between them."""
+        return self._layers
 
     def args_in(self, step: str) -> dict[str, Any]:
         """Return the arguments that the program gets in a step: `trace`, `counters`, ….
@@ -158,6 +166,12 @@ class Recipe(Model):
         """Return a copy that seeks relative paths in `folders`."""
         copy = self.model_copy()
         copy._folders = folders
+        return copy
+
+    def merged_from(self, files: Sequence[Layer], values: Sequence[Layer]) -> Self:
+        """Return a copy that knows its layers."""
+        copy = self.model_copy()
+        copy._layers = (tuple(files), tuple(values))
         return copy
 
     def to_dict(self) -> dict[str, Any]:

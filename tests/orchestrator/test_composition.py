@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.recipe.files import user_recipes
+from nsight_prof.orchestrator.recipe.files import bundled_folder, user_recipes
 from nsight_prof.orchestrator.recipe.origins import with_origins
-from nsight_prof.orchestrator.recipe.read import load_recipe, load_with_layers
+from nsight_prof.orchestrator.recipe.read import expand, load_recipe, load_with_layers
 from nsight_prof.orchestrator.recipe.starting import first_recipe
 from nsight_prof.parsers.errors import RecipeError
 
@@ -36,6 +36,29 @@ def test_a_choice_goes_over_the_recipe_and_under_values(write: Write) -> None:
     with pytest.raises(RecipeError, match=r"no model/absent\.yaml") as caught:
         load_recipe("inference", ["model=absent"])
     assert "vit-base" in caught.value.hint
+
+
+def test_a_sweep_over_groups_is_a_choice_in_each_run(write: Write) -> None:
+    path = write(
+        "extends: inference\nsweep: {model: [vit-base, resnet-50], target.args.seed: [1]}\n"
+    )
+    found = dict(expand(load_recipe(path, ["target.args.batch=2", "workload=short-answer"])))
+    assert list(found) == ["model=vit-base,seed=1", "model=resnet-50,seed=1"]
+    for name, recipe in found.items():
+        args = recipe.target.args
+        assert args["model"] == name.removeprefix("model=").partition(",")[0]
+        assert (args["batch"], args["seed"], args["output_tokens"]) == (2, 1, 32)
+        assert recipe.name == path.stem
+    with pytest.raises(RecipeError, match=r"no model/absent\.yaml"):
+        load_recipe(path, ["sweep.model=[vit-base, absent]"])
+
+
+@pytest.mark.parametrize(
+    "choice", sorted(f"{p.parent.name}={p.stem}" for p in bundled_folder().glob("*/*.yaml"))
+)
+def test_each_bundled_part_fits(choice: str) -> None:
+    recipe = load_recipe("inference", [choice])
+    assert recipe != load_recipe("inference")
 
 
 def test_the_folders_of_the_user_go_first(
