@@ -10,17 +10,23 @@ FLOPs are those of torch's FlopCounterMode: matrix products, convolutions and at
 multiplication and an addition; attention counts all pairs of query and key, causal or not. Weights
 are the bytes of the parameters that a call reads: of an embedding the rows, of a mixture of experts
 those that tokens were sent to; each once, as for all modules that run within one stage in a row.
+
+A quantized layer (fp8, AWQ, GPTQ, bitsandbytes) multiplies in a kernel of its own, which torch does
+not count: its FLOPs are those of its sizes, its weights all that it holds, scales too. Of a model
+that is run in 16 bits, though its checkpoint is quantized, `Stored` tells what that would read.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import runpy
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +70,19 @@ def _formulas() -> dict[Any, Any]:
     return {getattr(torch.ops.aten, n): f for n, f in known.items() if hasattr(torch.ops.aten, n)}
 
 
+QUANTIZED_LINEAR = "quantized linear"
+"""Operator of the FLOPs of layers whose kernels torch does not count."""
+
+
+def is_packed(module: Any) -> bool:
+    """Tell whether a module is a linear layer whose weights are no plain matrix of floats."""
+    sizes = ("in_features", "out_features")
+    held = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+    return all(isinstance(getattr(module, size, None), int) for size in sizes) and any(
+        tensor.element_size() == 1 or not tensor.is_floating_point() for tensor in held
+    )
+
+
 class Count:
     """Counts what runs inside of it, as a context.
 
@@ -71,8 +90,13 @@ class Count:
     of it.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, stored: Stored | None = None) -> None:
+        """Count a module; `stored` says how its checkpoint keeps weights, where that differs."""
         self._module = module
+        self._stored = {} if stored is None else stored.bytes_of(module)
+        self._method = "" if stored is None else stored.method
+        self._kept: dict[int, float] = {}  # of what is in _weights, as the checkpoint stores it
+        self._packed: dict[int, int] = {}  # FLOPs before a packed layer began
         self._flops = FlopCounterMode(display=False, custom_mapping=_formulas())
         self._before: dict[Any, int] = {}
         self._stage = ""
@@ -83,7 +107,12 @@ class Count:
 
     def __enter__(self) -> Count:
         for module in self._module.modules():
-            if any(True for _ in module.parameters(recurse=False)):
+            if is_packed(module):
+                self._hooks += [
+                    module.register_forward_pre_hook(self._begin_packed),
+                    module.register_forward_hook(self._end_packed, prepend=True),
+                ]
+            elif any(True for _ in module.parameters(recurse=False)):
                 # Before hooks that end the module's stage.
                 hook = module.register_forward_hook(self._read, prepend=True, with_kwargs=True)
                 self._hooks.append(hook)
@@ -102,11 +131,13 @@ class Count:
         row = self._by_stage[self._stage]
         row["calls"] += bool(self._weights)
         row["weight_bytes"] += sum(self._weights.values())
+        row["stored_bytes"] += sum(self._kept.get(k, size) for k, size in self._weights.items())
         for operator, flops in now.items():
             new = flops - self._before.get(operator, 0)
             row["flops"] += new
             self._operators[self._stage, str(operator)] += new
         self._before, self._weights, self._stage = dict(now), {}, stage
+        self._kept = {}
 
     def add_read(self, tensors: Iterable[Any]) -> None:
         """Count tensors that the stage reads and no forward does, each once: to `weight_bytes`.
@@ -123,17 +154,21 @@ class Count:
     def result(self, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was counted as the contents of static_compute.json."""
         parameters = list(self._module.parameters())
+        packed = [module for module in self._module.modules() if is_packed(module)]
         counts = self._flops.get_flop_counts()
         root = type(self._module).__name__
         return {
             "schema": SCHEMA,
             **more,
             "dtype": str(parameters[0].dtype).removeprefix("torch.") if parameters else "",
-            "parameters": sum(p.numel() for p in parameters),
-            "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters),
+            "parameters": _parameters(self._module),
+            "parameter_bytes": sum(map(_bytes, parameters))
+            + sum(_bytes(b) for module in packed for b in module.buffers(recurse=False)),
+            **self._quantization(packed),
             "stages": [
                 {"stage": stage, **{k: int(row[k]) for k in ("calls", "flops", "weight_bytes")},
-                 "kv_bytes": int(row["kv_bytes"])}
+                 "kv_bytes": int(row["kv_bytes"]),
+                 **({"stored_bytes": int(row["stored_bytes"])} if self._stored else {})}
                 for stage, row in self._by_stage.items()
                 if stage
             ],
@@ -144,11 +179,32 @@ class Count:
             ],
             "modules": [
                 {"module": name, "kind": type(module).__name__,
-                 "parameters": sum(p.numel() for p in module.parameters()),
+                 "parameters": _parameters(module),
                  "flops": sum(counts.get(f"{root}.{name}" if name else root, {}).values())}
                 for name, module in self._module.named_modules()
             ],
         }  # fmt: skip
+
+    def _quantization(self, packed: list[Any]) -> dict[str, Any]:
+        """Return how weights are kept, where that is not one value of `dtype` each."""
+        if packed:
+            return {"quantization": ", ".join(sorted({type(module).__name__ for module in packed}))}
+        if not self._stored:
+            return {}
+        held = {id(p): _bytes(p) for p in self._module.parameters()}
+        whole = sum(self._stored.get(key, size) for key, size in held.items())
+        return {"quantization": self._method, "stored_bytes": int(whole)}
+
+    def _begin_packed(self, module: Any, *_: Any) -> None:
+        self._packed[id(module)] = self._flops.get_total_flops()
+
+    def _end_packed(self, module: Any, args: Any, output: Any) -> None:
+        held = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        self._weights |= {id(tensor): _bytes(tensor) for tensor in held}
+        if self._flops.get_total_flops() == self._packed.pop(id(module)):
+            flops = 2 * output.numel() * module.in_features
+            self._by_stage[self._stage]["flops"] += flops
+            self._operators[self._stage, QUANTIZED_LINEAR] += flops
 
     def _read(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         if isinstance(module, torch.nn.Embedding):
@@ -162,6 +218,83 @@ class Count:
             if parameter.ndim == 3 and routes is not None and not routes.is_meta:
                 share = min(1.0, routes.unique().numel() / parameter.shape[0])
             self._weights[id(parameter)] = _bytes(parameter) * share
+            if id(parameter) in self._stored:
+                self._kept[id(parameter)] = self._stored[id(parameter)] * share
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How a checkpoint stores the matrices of a model, by the quantization_config of config.json.
+
+    Attributes:
+        method: fp8, awq, gptq, …
+        value_bytes: of a value of a matrix, with its part of the scale and zero of its group.
+        kept: patterns of names of modules that stay as they are.
+    """
+
+    method: str
+    value_bytes: float
+    kept: tuple[str, ...] = ()
+
+    def bytes_of(self, module: Any) -> dict[int, float]:
+        """Return the bytes of each matrix that the checkpoint quantizes, by id of its parameter.
+
+        Those are the weights of linear layers and of experts; embeddings and the head stay.
+        """
+        found: dict[int, float] = {}
+        for name, inner in module.named_modules():
+            if isinstance(inner, torch.nn.Embedding) or any(map(name.__contains__, self.kept)):
+                continue
+            for parameter in inner.parameters(recurse=False):
+                if parameter.ndim == 3 or (parameter.ndim == 2 and hasattr(inner, "in_features")):
+                    found[id(parameter)] = parameter.numel() * self.value_bytes
+        return found
+
+
+def stored(config: Mapping[str, Any]) -> Stored | None:
+    """Return how a checkpoint stores its weights; None where as they are, or in a way not known.
+
+    Reports of engines have this rule in parsers/serving/stored_weights.py; targets stand alone.
+    Known are fp8 (a scale of 4 bytes for each block), AWQ and GPTQ (a scale of 2 bytes for each
+    group, and a zero), bitsandbytes in 4 and 8 bits, and one scheme of compressed-tensors.
+    """
+    given = config.get("quantization_config")
+    if not isinstance(given, Mapping):
+        return None
+    method = str(given.get("quant_method") or "").lower()
+    kept = [*(given.get("modules_to_not_convert") or ()), *(given.get("ignored_layers") or ())]
+    kept += [str(name).removeprefix("re:").strip(".*") for name in given.get("ignore") or ()]
+    bits = _bits(method, given)
+    return None if bits is None else Stored(method, bits / 8, (*map(str, kept), "lm_head"))
+
+
+def _bits(method: str, given: Mapping[str, Any]) -> float | None:
+    """Return the bits of a value with its part of scale and zero; None where not known."""
+    bits, group = given.get("bits"), given.get("group_size")
+    if method == "fp8":
+        block = math.prod(given.get("weight_block_size") or [0])
+        return 8 + (32 / block if block else 0)
+    if method in ("awq", "gptq") and isinstance(bits, int) and isinstance(group, int):
+        zero = given.get("zero_point", True) if method == "awq" else not given.get("sym", True)
+        return bits + ((16 + bits * bool(zero)) / group if group > 0 else 0)
+    if method == "bitsandbytes":
+        return 8 if given.get("load_in_8bit") else 4 + 32 / 64  # a scale for each 64 (NF4, QLoRA)
+    schemes = given.get("config_groups")
+    if method == "compressed-tensors" and isinstance(schemes, Mapping) and len(schemes) == 1:
+        weights = next(iter(schemes.values())).get("weights") or {}
+        width, size = weights.get("num_bits"), weights.get("group_size") or 0
+        return None if width is None else width + (16 / size if size > 0 else 0)
+    return None
+
+
+def _parameters(module: Any) -> int:
+    """Return how many parameters a module has; of a packed layer those that it stands for."""
+    packed = [inner for inner in module.modules() if is_packed(inner)]
+    of_packed = {id(p) for inner in packed for p in inner.parameters(recurse=False)}
+    biases = [inner.bias for inner in packed if getattr(inner, "bias", None) is not None]
+    plain = [p for p in module.parameters() if id(p) not in of_packed]
+    matrices = sum(inner.in_features * inner.out_features for inner in packed)
+    return int(matrices + sum(p.numel() for p in (*plain, *biases)))
 
 
 def _bytes(tensor: Any) -> int:

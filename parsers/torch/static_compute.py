@@ -45,6 +45,8 @@ def _rows(found: Mapping[str, Any], source: str) -> Iterator[Row]:
             "seconds": statistics.median(seconds) if seconds else math.nan,
             "model": str(found.get("model", "")),
             "dtype": str(found.get("dtype", "")),
+            "quantization": str(found.get("quantization", "")),
+            "stored_bytes": _count(stage["stored_bytes"]) if "stored_bytes" in stage else None,
             "parameters": _count(found["parameters"]),
         }
 

@@ -26,6 +26,9 @@ from nsight_prof.reports.serving.roofs import roof_name
 KEY, TITLE = "stage-work", Text("Work of the stages")
 STEPS = ("trace", "counters", "operators", "untraced")
 """Whose work is shown, the first that has it: that of the trace, whose times are known."""
+MOST = 1.05
+"""Share of a roof beyond which the roof or the count must be wrong."""
+BEYOND = "more than its roof allows, so that roof or count are wrong"
 METHOD = (
     Text(
         "FLOPs: matrix products, convolutions and attention, counted by torch while the model ran "
@@ -85,7 +88,9 @@ class Stage:
         if roof is None or time.value is None:
             return Number(None, "fraction")
         attainable = Number(roof.value * time.value * 1e-9, work.unit, time.refs)
-        return work.share_of(attainable)
+        share = work.share_of(attainable)
+        impossible = share.value is not None and share.value > MOST
+        return Number(None, "fraction", missing=BEYOND) if impossible else share
 
 
 def section(run: Run) -> Section | None:
@@ -113,6 +118,7 @@ def section(run: Run) -> Section | None:
         TITLE,
         (
             _intro(of_source[0], source),
+            *_quantized(of_source),
             *([_used(stages)] if any(s.mfu.value or s.mbu.value for s in stages) else ()),
             _table(run, stages, roofs),
             Bullets(Text("How it was counted"), METHOD),
@@ -130,6 +136,35 @@ def _intro(row: Row, source: str) -> Text:
         dtype=Verbatim(text(row["dtype"])),
         step=Verbatim(source),
     )
+
+
+def _quantized(rows: list[Row]) -> list[Text]:
+    """How the weights are quantized, and what that saves where the run had them in 16 bits."""
+    method = Verbatim(text(rows[0]["quantization"]))
+    if not text(rows[0]["quantization"]):
+        return []
+    kept = [row for row in rows if known(row["stored_bytes"]) and known(row["weight_bytes"])]
+    if not kept:
+        return [Text("Its linear layers are quantized ({kinds}).", kinds=method)]
+    read = [
+        Text(
+            "{stage} {stored}",
+            stage=Verbatim(text(row["stage"])),
+            stored=Number(
+                known(row["stored_bytes"]), "B", (Ref("stage_work", row["stage"], "stored_bytes"),)
+            ),
+        )
+        for row in kept
+    ]
+    return [
+        Text(
+            "The checkpoint is quantized ({method}); the weights of this run are made up in "
+            "{dtype}. As the checkpoint stores them each stage would read: {read}.",
+            method=method,
+            dtype=Verbatim(text(rows[0]["dtype"])),
+            read=read,
+        )
+    ]
 
 
 def _used(stages: list[Stage]) -> Text:

@@ -55,7 +55,7 @@ from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.failures import EngineFailure, complain
 from nsight_prof.targets.serving.models import WEIGHTS, bundled
 from nsight_prof.targets.serving.records import Records
-from nsight_prof.targets.static_compute import Count
+from nsight_prof.targets.static_compute import Count, stored
 
 TARGET = "inference"
 BEST = 5
@@ -110,7 +110,8 @@ class Run:
 
     def _counted(self) -> dict[str, Any]:
         """Run all batches once more, and count their FLOPs and the weights that they read."""
-        with Count(self._model) as self._stages.counter:
+        checkpoint = stored(self._loaded.found.config or {}) if self._loaded.found.dummy else None
+        with Count(self._model, checkpoint) as self._stages.counter:
             for batch in self._batches:
                 self._request(batch)
         counter, self._stages.counter = self._stages.counter, None

@@ -46,7 +46,10 @@ def nvml(temperatures: list[int]) -> Any:
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetUtilizationRates=lambda gpu: types.SimpleNamespace(gpu=97, memory=41),
-        nvmlDeviceGetMemoryInfo=lambda gpu: types.SimpleNamespace(used=1 << 30),
+        nvmlMemory_v2=2,
+        nvmlDeviceGetMemoryInfo=lambda gpu, version=1: types.SimpleNamespace(
+            used=(1 << 30) + (503316480 if version == 1 else 0)  # what the driver keeps
+        ),
         nvmlDeviceGetPowerUsage=lambda gpu: 512300,
         nvmlDeviceGetClockInfo=lambda gpu, kind: {1: 1845, 2: 3201}[kind],
         nvmlDeviceGetTemperature=lambda gpu, kind: (

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed (pip install torch==
 
 import torch  # noqa: E402
 
-from nsight_prof.targets.static_compute import Count, main  # noqa: E402
+from nsight_prof.targets.static_compute import Count, main, stored  # noqa: E402
 
 
 class Model(torch.nn.Module):  # type: ignore[misc]
@@ -62,3 +62,70 @@ def test_any_module_is_counted_on_the_meta_device(
     assert json.loads((tmp_path / "out.json").read_text())["device"] == "meta"
     assert main([f"{tmp_path / 'mine.py'}:other"]) == 1
     assert "hint: " in capsys.readouterr().err
+
+
+class Packed(torch.nn.Module):  # type: ignore[misc]
+    """A linear layer as AWQ keeps it: 8 values in an int32, a scale and a zero for each group."""
+
+    def __init__(self, inputs: int, outputs: int, group: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = inputs, outputs
+        half = torch.float16
+        self.register_buffer("qweight", torch.zeros(inputs, outputs // 8, dtype=torch.int32))
+        self.register_buffer(
+            "qzeros", torch.zeros(inputs // group, outputs // 8, dtype=torch.int32)
+        )
+        self.register_buffer("scales", torch.zeros(inputs // group, outputs, dtype=half))
+
+    def forward(self, x: Any) -> Any:
+        return x.new_zeros(*x.shape[:-1], self.out_features)  # its kernel is none of torch's
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+
+
+def test_a_packed_layer_has_the_flops_of_its_sizes_and_all_that_it_holds() -> None:
+    model = torch.nn.Sequential(Packed(256, 512, 128), torch.nn.Linear(512, 8, dtype=torch.float16))
+    with torch.inference_mode(), Count(model) as count:
+        count.enter("forward")
+        model(torch.zeros(3, 256, dtype=torch.float16))
+    found = count.result({})
+    (forward,) = found["stages"]
+    assert forward["flops"] == 2 * 3 * (256 * 512 + 512 * 8)
+    packed = 256 * 512 // 2 + 2 * 512 // 2 + 2 * 512 * 2
+    assert forward["weight_bytes"] == packed + 2 * (512 * 8 + 8)
+    assert found["parameters"] == 256 * 512 + 512 * 8 + 8
+    assert found["quantization"] == "Packed"
+    # The same layer in 16 bits, by what the checkpoint says of itself.
+    whole = torch.nn.Sequential(torch.nn.Linear(256, 512, bias=False), torch.nn.Linear(512, 8))
+    kept = stored({"quantization_config": AWQ | {"modules_to_not_convert": ["1"]}})
+    with torch.inference_mode(), Count(whole, kept) as count:
+        count.enter("forward")
+        whole(torch.zeros(3, 256))
+    found = count.result({})
+    (forward,) = found["stages"]
+    assert forward["weight_bytes"] == 4 * (256 * 512 + 512 * 8 + 8)
+    assert forward["stored_bytes"] == packed + 4 * (512 * 8 + 8)
+    assert found["quantization"] == "awq"
+
+
+@pytest.mark.parametrize(
+    ("given", "bits"),
+    [
+        (AWQ, 4 + 20 / 128),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True}, 4 + 16 / 128),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1, "sym": False}, 8),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 8 + 32 / 128**2),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, 8),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8),
+    ],
+)
+def test_bits_of_a_value_with_its_part_of_the_scales(given: dict[str, Any], bits: float) -> None:
+    found = stored({"quantization_config": given})
+    assert found is not None
+    assert found.value_bytes == pytest.approx(bits / 8)
+
+
+@pytest.mark.parametrize("config", [{}, {"quantization_config": {"quant_method": "aqlm"}}])
+def test_what_is_not_known_is_not_made_up(config: dict[str, Any]) -> None:
+    assert stored(config) is None

@@ -9,6 +9,7 @@ import pytest
 
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.reports.engine.stage_work import section
+from nsight_prof.reports.page.markdown import section_markdown
 
 
 def work(**changes: Any) -> dict[str, Any]:
@@ -50,6 +51,21 @@ def test_mfu_and_mbu_are_work_over_time_and_the_measured_roofs(run: Any) -> None
     assert decode["mbu"] == pytest.approx(1.1e9 / (wall["decode"] * 1e-9) / read)
     (row,) = found.stage_work[found.stage_work["stage"] == "prefill"].to_dict("records")
     assert row["seconds"] == 2.0
+
+
+def test_more_than_a_roof_allows_is_no_share(run: Any) -> None:
+    shown = section(run(work(flops=10**18)))
+    assert shown is not None
+    assert shown.numbers["stages"][0]["mfu"] is None
+
+
+def test_a_quantized_checkpoint_says_what_it_would_read(run: Any) -> None:
+    counted = work(weight_bytes=4 * 10**9, stored_bytes=10**9) | {"quantization": "awq"}
+    shown = section(run(counted))
+    assert shown is not None
+    written = section_markdown(shown)
+    assert "The checkpoint is quantized (awq)" in written
+    assert "would read: prefill 1.0 GB." in written
 
 
 @pytest.mark.parametrize("broken", [work(flops=-1), work(flops="many"), {"stages": 3}, []])
