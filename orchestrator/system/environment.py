@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ except Exception as error:
     facts["torch_error"] = type(error).__name__ + ": " + str(error)
 from importlib.metadata import version, PackageNotFoundError
 for name in ("nvidia-cublas", "nvidia-cublas-cu12", "triton", "vllm", "sglang", "flash-attn",
-             "flashinfer-python", "transformer-engine", "nvtx"):
+             "flashinfer-python", "transformer-engine", "transformers", "nvtx"):
     try:
         facts[name] = version(name)
     except PackageNotFoundError:
@@ -108,8 +109,26 @@ def read_software(interpreter: Mapping[str, str], cwd: Path) -> dict[str, str]:
         "kernel": platform.release().partition("-")[0],
         "prof_python": sys.version.split()[0],
     }
+    if toolkit := cuda_toolkit():
+        facts["cuda_toolkit"] = toolkit
     facts |= {name: value for name, value in interpreter.items() if name != "torch_error"}
     return facts | read_git(cwd)
+
+
+def cuda_toolkit() -> str:
+    """Return the version of the CUDA toolkit that programs here are built with; "" without one.
+
+    It is that of CUDA_HOME, else of the nvcc on PATH, else of /usr/local/cuda, by its version.json.
+    """
+    nvcc = shutil.which("nvcc")
+    beside = str(Path(nvcc).resolve().parents[1]) if nvcc else ""
+    for home in filter(None, (os.environ.get("CUDA_HOME"), beside, "/usr/local/cuda")):
+        try:
+            found = json.loads((Path(home) / "version.json").read_text(encoding="utf-8"))
+            return str(found["cuda"]["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return ""
 
 
 def read_git(cwd: Path) -> dict[str, str]:

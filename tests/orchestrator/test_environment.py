@@ -1,3 +1,4 @@
+import json
 import sys
 import types
 from pathlib import Path
@@ -158,6 +159,22 @@ def test_no_host_or_user_name_is_among_the_software_facts(tmp_path: Path) -> Non
     values = " ".join(facts.values()).split()
     assert platform.node() not in values
     assert getpass.getuser() not in values
+
+
+def test_the_toolkit_is_that_of_cuda_home_or_of_nvcc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in (("home", "13.0.48"), ("path", "12.9.0")):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "nvcc").write_text("#!/bin/sh\n")
+        (tmp_path / name / "bin" / "nvcc").chmod(0o755)
+        content = json.dumps({"cuda": {"name": "CUDA SDK", "version": version}})
+        (tmp_path / name / "version.json").write_text(content)
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert environment.cuda_toolkit() == "13.0.48"
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
+    assert environment.read_software({}, tmp_path)["cuda_toolkit"] == "12.9.0"
 
 
 @pytest.mark.parametrize(
