@@ -37,6 +37,9 @@ def test_a_dry_run_names_each_command_and_changes_nothing(
     assert any(".[ncu,targets,serving]" in line for line in commands)
     assert commands[-1] == f"{venv}/bin/prof doctor"
     assert not venv.exists()
+    bare = setup(root, ubuntu, "--dry-run", "--no-nsight")
+    assert "developer.download.nvidia.com" not in bare.stdout
+    assert "libdw1" in bare.stdout
     without = setup(root, ubuntu, "--dry-run", "--no-permission", "--cuda", "12-9")
     assert "modprobe" not in without.stdout
     assert "cuda-nsight-systems-12-9" in without.stdout
