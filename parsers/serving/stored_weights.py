@@ -22,6 +22,11 @@ first, and ModelOpt's file of its own, which may be merged into it."""
 MATRICES = ("q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj",
             "gate_up_proj", "down_proj", "self_attn", "mlp", "experts")  # fmt: skip
 """Modules of a layer that hold its matrices: where one stays in 16 bits, layers differ."""
+DECODERS = {
+    **{"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"},
+    "qwen3_vl_moe": "qwen3_moe",
+}
+"""model_type of models that see -> the family of their language model."""
 IGNORED = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
 SCALE_BITS = {"awq": 16, "gptq": 16, "fp8": 32, "float4": 8}
 """Of the scale of a group: halves of AWQ and GPTQ, floats of blocks in fp8, fp8 of fp4."""
@@ -32,6 +37,8 @@ def stored_shape(
 ) -> ModelShape:
     """Return the shape of a model that was served, as its checkpoint stores the weights.
 
+    Of a model that also sees it is the shape of the language model: `sees` tells which do.
+
     Args:
         config: the content of config.json.
         dtype: of activations, where it is not that of the configuration.
@@ -41,7 +48,7 @@ def stored_shape(
         ArtifactUnreadable: as `model_shape`, and a quantization whose bytes are not known.
     """
     given = next((config[key] for key in KEYS if config.get(key)), None)
-    unquantized = {key: value for key, value in config.items() if key not in KEYS}
+    unquantized = {k: v for k, v in language_model(config).items() if k not in KEYS}
     shape = model_shape(unquantized, dtype, kv_cache_dtype)
     if given is None:
         return shape
@@ -59,6 +66,26 @@ def stored_shape(
         bits = cache.get("num_bits") if isinstance(cache, Mapping) else 8
         shape = dataclasses.replace(shape, kv_bytes=bits / 8 if bits else BYTES["fp8"])
     return shape
+
+
+def sees(config: Mapping[str, Any]) -> bool:
+    """Tell whether a model has a vision encoder beside its language model."""
+    return isinstance(config.get("vision_config"), Mapping)
+
+
+def language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of the decoder in a model that sees; any other as it is.
+
+    transformers names it after the whole ("qwen2_5_vl_text"), older files have no part of its own.
+    """
+    if not sees(config):
+        return config
+    text = config.get("text_config")
+    inner = text if isinstance(text, Mapping) else {}
+    kind = str(inner.get("model_type") or config.get("model_type", ""))
+    keys = ("dtype", "torch_dtype", "tie_word_embeddings") if inner else tuple(config)
+    outer = {key: config[key] for key in keys if config.get(key) is not None}
+    return {**inner, **outer, "model_type": DECODERS.get(kind.removesuffix("_text"), kind)}
 
 
 def wide_matrix(found: Mapping[str, Any]) -> str:

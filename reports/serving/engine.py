@@ -10,7 +10,8 @@ from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import ModelShape
-from nsight_prof.parsers.serving.stored_weights import stored_shape
+from nsight_prof.parsers.serving.stored_weights import sees, stored_shape
+from nsight_prof.reports.page import Text
 
 PRODUCTS = {"vllm": "vLLM", "sglang": "SGLang"}
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
@@ -23,7 +24,7 @@ class Engine:
 
     `shard` is what one of `tensor_parallel` GPUs holds. `capture_sizes` are batch sizes with a CUDA
     graph, `kv_tokens` what the KV cache holds and `max_model_len` the longest context (None: not
-    known).
+    known). With `sees` the model has a vision encoder, which `shape` leaves out.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Engine:
     kv_tokens: int | None
     max_model_len: int | None
     dummy_weights: bool
+    sees: bool = False
 
     @property
     def dtype(self) -> str:
@@ -50,6 +52,12 @@ class Engine:
         if quantized is not None and not quantized.wide_inputs:
             return quantized.dtype
         return DTYPES.get(self.shape.dtype, "") if self.shape else ""
+
+
+ENCODER_LEFT_OUT = Text(
+    " The work is that of the language model alone: its vision encoder runs in the prefill, whose "
+    "MFU is too low by that, and whose floor is too short."
+)
 
 
 @dataclass(frozen=True)
@@ -77,10 +85,18 @@ def traced_requests(run: Run) -> tuple[Requests, ...]:
     traced = done[done["traced"].fillna(False).astype(bool)]
     found = []
     for row in records(traced):
-        batch, prompt = count(row["batch"]), count(row["prompt_tokens"])
+        batch, prompt = count(row["batch"]), _prompt_tokens(run, row)
         if batch and prompt:
             found.append(Requests(batch, prompt, count(row["output_tokens"]) or 0))
     return tuple(found)
+
+
+def _prompt_tokens(run: Run, point: Row) -> int | None:
+    """Return the tokens of each prompt of a point, images included; as asked for where unknown."""
+    requests = run.requests
+    of_point = (requests["source"] == "trace") & (requests["case"] == point["case"])
+    lengths = requests[of_point]["prompt_tokens"].dropna().unique()
+    return int(lengths[0]) if len(lengths) == 1 else count(point["prompt_tokens"])
 
 
 def product(served_by: object) -> str:
@@ -92,9 +108,10 @@ def product(served_by: object) -> str:
 def _engine(row: Row) -> Engine:
     parallel = count(row["tensor_parallel"]) or 1
     shape = shard = None
-    reason = ""
+    reason, has_encoder = "", False
     try:
         config = json.loads(text(row["model_config"]) or "{}")
+        has_encoder = sees(config)
         dtype = text(row["dtype"]).removeprefix("torch.")
         shape = stored_shape(config, dtype, text(row["kv_cache_dtype"]) or "auto")
         shard = shape.shard(parallel)
@@ -114,6 +131,7 @@ def _engine(row: Row) -> Engine:
         capture_sizes=_sizes(text(row["capture_sizes"])),
         kv_tokens=_product(row["kv_blocks"], row["block_size"]),
         max_model_len=count(row["max_model_len"]),
+        sees=has_encoder,
         dummy_weights=not math.isnan(_flag(row["dummy_weights"])) and bool(row["dummy_weights"]),
     )
 

@@ -30,6 +30,7 @@ from nsight_prof.reports.page import (
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.serving.engine import ENCODER_LEFT_OUT
 
 NO_WORK = Text("work or roofs are not known")
 METHOD = (
@@ -85,14 +86,17 @@ def _intro(stages: Stages) -> Text:
             " MFU, MBU and floors lack a roof of this GPU: measure it with `prof run "
             "recipes/roofline.yaml`."
         )
+    engine = stages.engine
     return Text(
-        "Engine steps in the trace: {n}, in {time} of GPU time, busy and idle.{ranks}{missing}",
+        "Engine steps in the trace: {n}, in {time} of GPU time, busy and idle.{ranks}{missing}"
+        "{encoder}",
         n=stages.steps,
         time=Number(stages.span_ns, "ns", digits=3),
         ranks=Text(" Numbers are of the first of {gpus} GPUs.", gpus=stages.gpus)
         if stages.gpus > 1
         else "",
         missing=missing,
+        encoder=ENCODER_LEFT_OUT if engine is not None and engine.sees and engine.shape else "",
     )
 
 
