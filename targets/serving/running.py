@@ -87,17 +87,32 @@ def served_model(url: str, wanted: str) -> tuple[Model, Mapping[str, Any]]:
     if not models:
         raise EngineFailure(f"the server at {url} names no model at /v1/models", START_HINT)
     said = next((one for one in models if one["id"] == wanted), models[0])
-    root = said.get("root")
+    # SGLang has the name again there, and its folder elsewhere.
+    sglang = said.get("owned_by") == "sglang"
+    root = _found(url, "/model_info").get("model_path") if sglang else said.get("root")
     config = None
     if is_local(url) and isinstance(root, str) and (Path(root) / "config.json").is_file():
         config = find_model(root).config
     return Model(said["id"], said["id"], config, local=False, dummy=False), said
 
 
-def _models(url: str) -> list[dict[str, Any]]:
-    asked = urllib.request.Request(f"{url}/v1/models", headers=headers())
+def _found(url: str, path: str) -> dict[str, Any]:
+    """Return the JSON object that a server has at a path; {} where it has none."""
     try:
-        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(_asked(url, path), timeout=TIMEOUT_S) as answer:
+            found = json.load(answer)
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _asked(url: str, path: str) -> urllib.request.Request:
+    return urllib.request.Request(url + path, headers=headers())
+
+
+def _models(url: str) -> list[dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(_asked(url, "/v1/models"), timeout=TIMEOUT_S) as answer:
             found = json.load(answer)["data"]
     except urllib.error.HTTPError as error:
         hint = f"its key is expected in the variable {KEY}: name it in target.env"

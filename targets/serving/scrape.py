@@ -44,7 +44,8 @@ ESTIMATES = {
 SGLANG = {
     "num_running_reqs": "vllm:num_requests_running",
     "num_queue_reqs": "vllm:num_requests_waiting",
-    "token_usage": "vllm:kv_cache_usage_perc",
+    "token_usage": "vllm:kv_cache_usage_perc",  # of the fullest pool, in hundredths
+    "full_token_usage": "vllm:kv_cache_usage_perc",
     "num_retracted_requests_total": "vllm:num_preemptions_total",
     "cached_tokens_total": "vllm:prefix_cache_hits_total",
     "queue_time_seconds_sum": "vllm:request_queue_time_seconds_sum",

@@ -17,6 +17,8 @@ PREFIX = re.compile(
     r"(?:\[[\w.]+:\d+\] ?)?"
 )
 """What vLLM writes before a message: process, level, time, file."""
+SPARED = r"\bIgnore import error when loading\b"
+"""SGLang imports all the models that it knows, and goes on without those that it cannot."""
 GIB = 2.0**30
 MOST = 300
 
@@ -59,6 +61,7 @@ def why(
         doing: what it was doing: "starting", "serving".
         engine: whose server it was.
     """
+    lines = [line for line in lines if not re.search(SPARED, line)]
     for pattern, message, hint in KNOWN:
         for line in reversed(lines):
             match = re.search(pattern, line)

@@ -19,6 +19,7 @@ PHASES = {
     "queue": Text("waiting in the queue"),
     "prefill": Text("prefill"),
     "front": Text("the server's front end"),
+    "server": Text("prefill and the rest of the server"),
     "client": Text("HTTP and the client"),
 }
 ACTIONS = {
@@ -57,11 +58,9 @@ def waiting(found: LoadTest) -> Finding | None:
     usage = [p for p in points if not math.isnan(p.value("kv_usage_max"))]
     if usage:
         fullest = max(usage, key=lambda p: p.value("kv_usage_max"))
-        evidence += [
-            Evidence(Text("KV cache in use at most"), fullest.number("kv_usage_max")),
-            Evidence(Text("preemptions:"), round(sum(max(0.0, p.value("preemptions"))
-                                                     for p in points))),
-        ]  # fmt: skip
+        evidence.append(Evidence(Text("KV cache in use at most"), fullest.number("kv_usage_max")))
+    if counted := [n for p in points if not math.isnan(n := p.value("preemptions"))]:
+        evidence.append(Evidence(Text("preemptions:"), round(sum(counted))))
     return Finding(
         "first_token",
         Text(

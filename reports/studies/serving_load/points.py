@@ -142,7 +142,8 @@ class Point(ServingPoint):
         """Return the mean seconds of the phases of TTFT; one that is unknown is absent.
 
         queue: until the engine's first step for the request; prefill: from there to the token;
-        front: in the rest of the server; client: HTTP, JSON and the client.
+        front: in the rest of the server, or server: both, where it does not tell them apart;
+        client: HTTP, JSON and the client.
         """
         queue, prefill = self.server["queue_mean_s"], self.server["prefill_mean_s"]
         ttft = self.server["ttft_mean_s"]
@@ -150,6 +151,7 @@ class Point(ServingPoint):
             "queue": queue,
             "prefill": prefill,
             "front": ttft - queue - prefill,
+            "server": ttft - queue if math.isnan(prefill) else math.nan,
             "client": self.value("ttft_mean_s") - ttft,
         }
         return {name: max(0.0, value) for name, value in found.items() if not math.isnan(value)}

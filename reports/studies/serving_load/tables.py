@@ -16,7 +16,6 @@ from nsight_prof.reports.serving.points import (
     gpu_columns,
     shape,
 )
-from nsight_prof.reports.studies.serving_load.causes import PHASES
 from nsight_prof.reports.studies.serving_load.points import RATE, SERVER, LoadTest, Point, keeping
 from nsight_prof.reports.studies.serving_load.rates import target
 
@@ -129,14 +128,22 @@ def _waiting(found: LoadTest) -> Table[Point]:
         share = point.server["prefix_hit_tokens"] / prompts if prompts else None
         return Number(share, "fraction", missing=NO_METRICS)
 
-    headings = (Text("In the queue"), Text("Prefill"), Text("Front end"), Text("HTTP and client"))
+    headings = {
+        "queue": Text("In the queue"),
+        "prefill": Text("Prefill"),
+        "front": Text("Front end"),
+        "server": Text("Prefill and front end"),
+        "client": Text("HTTP and client"),
+    }
+    named = {name for point in found.loads for name in point.first_token_parts()}
+    columns = [phase(heading, name) for name, heading in headings.items() if name in named]
     return Table(
         "serving-first-token",
         Text("What a first token waits for"),
         [
             _load(),
             cell_column(Text("TTFT, mean"), "ttft_mean_s"),
-            *map(phase, headings, PHASES),
+            *columns,
             *engine_columns(),
             Column(Text("Prefix cache hits"), hits),
         ],
