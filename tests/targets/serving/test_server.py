@@ -230,7 +230,7 @@ def test_a_server_of_sglang_is_started_and_tells_of_itself(start: Start, tmp_pat
     (engine,) = found["engine"]
     expected: dict[str, Any] = {"served_by": "sglang", "version": "0.5.11", "model": "qwen2.5-0.5b"}
     expected |= {"mode": "cuda-graphs", "dtype": "bfloat16", "dummy_weights": True}
-    expected |= {"kv_blocks": 1600, "block_size": 1, "kv_bytes": 2 << 30, "max_num_seqs": 100}
+    expected |= {"kv_blocks": 905717, "block_size": 1, "max_num_seqs": 4096}
     expected |= {"max_num_batched_tokens": 8192, "max_model_len": 4096, "prefix_caching": True}
     assert {name: engine[name] for name in expected} == expected
     assert "secret" not in (tmp_path / "out.jsonl").read_text()
@@ -240,6 +240,25 @@ def test_a_server_of_sglang_is_started_and_tells_of_itself(start: Start, tmp_pat
         assert totals["tpot_mean_s"] is None  # SGLang has no such histogram
     assert {stats["waiting"] for stats in found["engine_stats"]} == {0}
     assert "start_profile" not in log
+
+
+def test_a_running_server_of_sglang_tells_its_model_by_its_folder(
+    start: Start, root: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    module = [sys.executable, "-m", "sglang.launch_server", "--host", "127.0.0.1"]
+    module += ["--port", str(port), "--context-length", "4096", "--served-model-name", "mine"]
+    module += ["--model-path", str(root / "targets" / "serving" / "configs" / "qwen2.5-0.5b")]
+    fakes = root / "tests" / "fakes" / "sglang_server"
+    with Server(module, os.environ | {"PYTHONPATH": str(fakes)}) as fake:
+        while nobody_listens(port):
+            assert not fake.ended
+            time.sleep(0.05)
+        _, log = start("--url", f"http://127.0.0.1:{port}", fake="nothing").communicate()
+    (engine,) = records(tmp_path / "out.jsonl")["engine"]
+    expected = {"model": "mine", "served_by": "sglang", "mode": "cuda-graphs", "dtype": "bfloat16"}
+    assert expected.items() <= engine.items(), log
+    assert engine["model_config"]["hidden_size"] == 896
 
 
 def test_the_points_alone_are_profiled(start: Start) -> None:

@@ -1,5 +1,6 @@
-"""What differs where the server is SGLang's. Its words are those of SGLang 0.5.11."""
+"""What differs where the server is SGLang's: 0.5.11, of which tests/fixtures/sglang has answers."""
 
+import json
 import subprocess
 import sys
 import types
@@ -9,10 +10,62 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.names.ranges import ENGINE_STEP
-from nsight_prof.targets.serving import sglang_launch, sglang_server
+from nsight_prof.targets.serving import scrape, server_log, sglang_launch, sglang_server
+from nsight_prof.targets.serving.answers import Answer, read
 from nsight_prof.targets.serving.failures import EngineFailure
 from nsight_prof.targets.serving.models import find_model
 from nsight_prof.targets.serving.options import EngineOptions
+
+
+@pytest.fixture(scope="module")
+def answers(root: Path) -> Path:
+    return root / "tests" / "fixtures" / "sglang"
+
+
+def test_the_settings_of_a_server_are_read(answers: Path) -> None:
+    info = json.loads((answers / "server_info.json").read_text())
+    facts = sglang_server.facts(info, find_model("qwen2.5-7b").config or {})
+    # What the KV cache holds times the bytes of a token of that shape: 28 layers, keys and values
+    # of 4 heads of 128 in 16 bits. SGLang tells the size in hundredths of a GiB.
+    assert facts["kv_bytes"] == pytest.approx(facts["kv_blocks"] * 28 * 2 * 4 * 128 * 2, abs=2**23)
+    assert facts["capture_sizes"][-1] == 32
+    assert (facts["version"], facts["dtype"]) == ("0.5.11", "bfloat16")
+    assert None not in facts.values()
+
+
+def test_the_metrics_of_a_server_are_read_by_their_likes(answers: Path) -> None:
+    after = scrape.parse((answers / "metrics.txt").read_text())
+    assert scrape.stats(after) == {
+        "running": 3,
+        "waiting": 0,
+        "kv_usage": pytest.approx(523 / 905717, rel=1e-6),  # tokens in use, of all
+        "preemptions": None,
+        "prompt_tokens": 52493,
+        "generation_tokens": 5808,
+    }
+    totals = scrape.totals(dict.fromkeys(after, 0.0), after)
+    assert (totals["requests"], totals["prefix_hit_tokens"]) == (208, 3)
+    assert 0 < totals["queue_mean_s"] < totals["ttft_mean_s"] < totals["e2e_mean_s"]
+    assert {name for name, value in totals.items() if value is None} == {
+        *("preemptions", "tpot_mean_s", "prefill_mean_s", "decode_mean_s"),
+        *("estimated_flops", "estimated_read_bytes", "estimated_write_bytes"),
+    }
+
+
+def test_the_answers_of_a_server_are_read(answers: Path) -> None:
+    pieces = [(1.0, (answers / "completion.txt").read_bytes())]
+    reading = read(Answer(0, 0.0, 0.0, 200, pieces))
+    assert (reading.reason, reading.prompt_tokens, reading.output_tokens) == ("", 4, 4)
+    assert len(reading.times or ()) == 4
+    refused = read(Answer(0, 0.0, 0.0, 400, [(1.0, (answers / "too-long.json").read_bytes())]))
+    assert refused.reason.startswith("HTTP 400: The input (4999 tokens) is longer than the model's")
+
+
+def test_models_that_it_cannot_import_are_not_why_it_ended(answers: Path) -> None:
+    lines = (answers / "out-of-memory.log").read_text().splitlines()
+    failure = server_log.why(lines, "the server was killed by SIGKILL", engine="SGLang")
+    assert failure.message.startswith("out of GPU memory while starting: ")
+    assert failure.status == "out-of-memory"
 
 
 def batch(requests: int, *, decode: bool, tokens: int = 0, decoding: int = 0) -> Any:

@@ -1,7 +1,8 @@
 """A stand-in for SGLang's server, over that for vLLM's: what it is asked, in SGLang's own words.
 
 Words and fields are those of SGLang 0.5.11: srt/server_args.py, srt/entrypoints/http_server.py
-(/v1/models, /server_info, /start_profile), srt/observability/metrics_collector.py.
+(/v1/models, /model_info, /start_profile), srt/observability/metrics_collector.py. /server_info is
+what a real one answered.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from aiohttp import web
 sys.path.insert(0, str(Path(__file__).parents[2] / "vllm_server"))
 from vllm.entrypoints.openai import api_server as vllm  # noqa: E402
 
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "sglang"
 LABELS = '{engine_type="unified",model_name="fake",pp_rank="0",tp_rank="0"}'
 HISTOGRAMS = {
     "ttft": "time_to_first_token_seconds",
@@ -51,15 +53,12 @@ async def models(request: web.Request) -> web.Response:
 
 async def server_info(request: web.Request) -> web.Response:
     known = request.app["known"]
-    info = {"model_path": known.model_path, "api_key": "secret", "load_format": known.load_format}
-    info |= {"dtype": "auto", "kv_cache_dtype": "auto", "tp_size": 1, "page_size": 1}
-    info |= {"attention_backend": "fa3", "disable_cuda_graph": False, "cuda_graph_bs": [1, 2, 4]}
-    info |= {"disable_radix_cache": False, "disable_overlap_schedule": False}
-    info |= {"chunked_prefill_size": 8192, "max_prefill_tokens": 16384}
-    info |= {"max_total_num_tokens": 1600, "version": "0.5.11"}
-    memory = {"weight": 14.2, "kvcache": 2.0, "token_capacity": 1600, "graph": 0.1}
-    state = {"memory_usage": memory, "effective_max_running_requests_per_dp": 100}
-    return web.json_response(info | {"internal_states": [state]})
+    info = json.loads((FIXTURES / "server_info.json").read_text(encoding="utf-8"))
+    return web.json_response(info | {"model_path": known.model_path, "api_key": "secret"})
+
+
+async def model_info(request: web.Request) -> web.Response:
+    return web.json_response({"model_path": request.app["known"].model_path})
 
 
 async def start_profile(request: web.Request) -> web.Response:
@@ -85,6 +84,7 @@ def main() -> None:
     app["known"] = known
     app.add_routes([web.get("/health", vllm.health), web.get("/metrics", metrics)])
     app.add_routes([web.get("/v1/models", models), web.get("/server_info", server_info)])
+    app.add_routes([web.get("/model_info", model_info)])
     app.add_routes([web.post("/v1/completions", vllm.completions)])
     app.add_routes([web.post("/start_profile", start_profile)])
     app.add_routes([web.post("/stop_profile", stop_profile)])
