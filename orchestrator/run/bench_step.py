@@ -23,7 +23,7 @@ from nsight_prof.parsers.whole_file import write_atomic
 # What is known of the processes that ended well, so that a resumed run starts only the others.
 FINISHED = "finished.json"
 # Facts of the machine without which the records of two processes do not belong together.
-SAME_SOFTWARE = ("driver", "torch", "triton", "vllm")
+SAME_SOFTWARE = ("driver", "torch", "triton", "vllm", "sglang")
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ def _interpreter(environment: Mapping[str, str], path: str | None) -> Check:
         detail = f"torch {facts['torch']} (CUDA {facts.get('torch_cuda') or 'none'})"
         if not facts.get("torch_cuda"):
             return Check("torch", "warning", detail, "install a CUDA build of torch")
-        detail += f", vLLM {facts['vllm']}" if "vllm" in facts else ""
+        engines = {"vllm": "vLLM", "sglang": "SGLang"}
+        detail += "".join(f", {engines[key]} {facts[key]}" for key in engines if key in facts)
         return Check("torch", "ok", f"{detail} in {python}")
     return Check(
         "torch",

@@ -54,6 +54,7 @@ RULES = {
     "triton": Rule("warn", Text("Triton"), Text("it compiles other code")),
     "cudnn": Rule("warn", Text("cuDNN"), Text("another version picks other kernels")),
     "vllm": Rule("warn", Text("vLLM"), Text("another version runs other kernels")),
+    "sglang": Rule("warn", Text("SGLang"), Text("another version runs other kernels")),
     "nsys": Rule("note", Text("nsys"), Text("the cost of tracing may differ")),
     "ncu": Rule("note", Text("ncu"), Text("counters may be defined differently")),
     "clock_control": Rule("warn", Text("clock control of ncu"), Text(
@@ -66,12 +67,12 @@ RULES = {
 }  # fmt: skip
 COUNTS_WORK = Text("the programs may do different amounts of work")
 OPTION = Text("this may be the change under test")
-SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
+SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "sglang", "git_commit")
 TOOLS = ("nsys", "ncu")
 UNKNOWN = "unknown"
 OPTIONAL = frozenset({
     "times", "throttled", "gpu_count", "mig", "stages", "trace_args", "clock_control",
-    "cache_control", "vllm",
+    "cache_control", "vllm", "sglang",
 })  # fmt: skip
 """Facts that many runs have no use for: that they are absent says nothing."""
 PROGRAM = ("target", "args")
