@@ -20,7 +20,7 @@ NAME = "SGLang"
 MODULE = "sglang.launch_server"
 LAUNCHER = Path(__file__).with_name("sglang_launch.py")
 INFO = ("/server_info", "/get_server_info")
-"""Where it tells its settings; the second is the name before 0.5.6."""
+"""Where it tells its settings; the second is the older name, deprecated in 0.5.11."""
 
 
 def command(
@@ -56,7 +56,7 @@ def command(
     for option, value in given.items():
         words += [] if value is None else [option, str(value)]
     if options.mode == "eager":
-        words.append("--disable-cuda-graph")
+        words += ["--disable-cuda-graph", "--disable-piecewise-cuda-graph"]  # of decode, of prefill
     elif options.capture_sizes:
         words += ["--cuda-graph-bs", *map(str, options.capture_sizes)]
     made = tokenizer_folder(model, folder)
