@@ -18,7 +18,7 @@ from nsight_prof.targets.serving.models import Model, find_model
 
 START_HINT = (
     "start it first (`vllm serve MODEL`, or another OpenAI-compatible server), or leave "
-    "target.url out: prof starts vLLM's"
+    "target.url out: prof starts one"
 )
 KEY = "OPENAI_API_KEY"
 LOCAL = ("127.0.0.1", "localhost", "::1")
