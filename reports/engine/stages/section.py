@@ -35,9 +35,9 @@ from nsight_prof.reports.serving.engine import ENCODER_LEFT_OUT
 NO_WORK = Text("work or roofs are not known")
 METHOD = (
     Text(
-        "A step is one call of the engine's worker, by vLLM's own NVTX range: prefill has prompts "
-        "alone, decode one token per request, mixed both. Its time is from the start of its GPU "
-        "work to that of the next step, so that busy and idle time add up to it."
+        "A step is one call of the engine's worker, by its NVTX range execute_context_…: prefill "
+        "has prompts alone, decode one token per request, mixed both. Its time is from the start "
+        "of its GPU work to that of the next step, so that busy and idle time add up to it."
     ),
     Text(
         "MFU is the FLOPs that the model needs over time and the roof of the Tensor Cores; MBU the "

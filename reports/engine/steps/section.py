@@ -50,8 +50,8 @@ CLOCKS = {
 }
 METHOD = (
     Text(
-        "A step's GPU work is what its process issued from the start of vLLM's NVTX range "
-        "execute_context_… to the start of the next: tokens are sampled after the range."
+        "A step's GPU work is what its process issued from the start of the NVTX range "
+        "execute_context_… to the start of the next: tokens may be sampled after the range."
     ),
     Text(
         "A step has the GPU from its first operation to that of the next step, so that steps "
