@@ -26,6 +26,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -48,8 +49,9 @@ JOIN_S = 10
 WARM_UP, SAMPLES = 5, 20
 SAMPLE_S = 1e-3
 MOST_CALLS = 20
-SPIN_CYCLES = 100_000
-"""A call of torch.distributed takes the host about 20 us; this is 50 us at 2 GHz."""
+SPIN_CYCLES = 200_000
+"""A call of torch.distributed takes the host up to 60 us (a batch of send and receive, H100); this
+is 100 us at 2 GHz."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +126,12 @@ class Member:
         sums = [sum(_value(rank, chunk) for rank in range(ranks)) for chunk in range(ranks)]
         before, after = (self.rank - 1) % ranks, (self.rank + 1) % ranks
 
+        operations = [
+            dist.P2POp(dist.isend, whole, after, group),
+            dist.P2POp(dist.irecv, other, before, group),
+        ]
+
         def send_receive() -> None:
-            operations = [
-                dist.P2POp(dist.isend, whole, after, group),
-                dist.P2POp(dist.irecv, other, before, group),
-            ]
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
 
@@ -248,7 +251,10 @@ class Job:
         return [min(of_sample) for of_sample in zip(*by_rank, strict=True)]
 
     def close(self) -> None:
-        """Let the other processes end."""
+        """Let all processes leave the job at once: NCCL waits a minute for who ended without."""
+        if self._first is not None:
+            with suppress(Exception):
+                self._ask(self.gpus, "close")
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:

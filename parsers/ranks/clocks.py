@@ -17,6 +17,9 @@ Array = NDArray[Any]
 
 FEWEST = 8
 """Pairs of ends from which on an offset is stated."""
+FEW = 32
+"""Pairs of a kind from which on its spread is that of itself alone: a line through fewer may pass
+through half of them by chance."""
 SHORTEST_NS = 20e6
 """Time between the first and the last pair from which on a drift is fitted, too."""
 NARROWEST_NS = 20.0
@@ -54,9 +57,10 @@ def fit_clock(kinds: Sequence[tuple[Array, Array]]) -> Clock | None:
     """Fit the clock of a rank; `kinds` are ends on the reference and on the rank, by collective.
 
     Returns None where there are too few. Weighted least squares with Huber's weights; the weight of
-    a kind is that of the spread of its residuals, found in rounds.
+    a kind is that of the spread of its residuals, found in rounds. Kinds of too few pairs to have a
+    spread count as one with those that follow: `kinds` are ordered by how narrow they may be.
     """
-    used = [(a, b) for a, b in kinds if len(a)]
+    used = _pooled(kinds)
     if sum(len(a) for a, _ in used) < FEWEST:
         return None
     reference = np.concatenate([a for a, _ in used]).astype(np.int64)
@@ -68,12 +72,15 @@ def fit_clock(kinds: Sequence[tuple[Array, Array]]) -> Clock | None:
     time, value = (reference - at).astype(float), (difference - middle).astype(float)
     drifts = float(np.ptp(time)) >= SHORTEST_NS
     columns = np.stack([np.ones_like(time), time if drifts else np.zeros_like(time)], axis=1)
-    fitted, weight = np.zeros(2), np.ones_like(time)
+    # The first round goes by how each kind varies in itself: one of many pairs whose ends are apart
+    # by a constant would draw the line to it, and the narrow ones would look as wide.
+    own = np.array([np.median(value[kind == k]) for k in range(len(used))])
+    residual, fitted, weight = value - own[kind], np.zeros(2), np.ones_like(time)
     for _ in range(ROUNDS):
-        residual = value - columns @ fitted
         weight = _weights(residual, kind, len(used))
         root = np.sqrt(weight)
         fitted = np.linalg.lstsq(columns * root[:, None], value * root, rcond=None)[0]
+        residual = value - columns @ fitted
     residual = np.abs(value - columns @ fitted)
     return Clock(
         offset_ns=middle + float(fitted[0]),
@@ -82,6 +89,21 @@ def fit_clock(kinds: Sequence[tuple[Array, Array]]) -> Clock | None:
         pairs=len(value),
         at_ns=float(at),
     )
+
+
+def _pooled(kinds: Sequence[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+    """Join kinds of fewer than FEW pairs with the next such ones, until there are enough."""
+    found = [kind for kind in kinds if len(kind[0]) >= FEW]
+    pool: list[tuple[Array, Array]] = []
+    rare = [kind for kind in kinds if 0 < len(kind[0]) < FEW]
+    for number, kind in enumerate(rare, 1):
+        pool.append(kind)
+        if number == len(rare) or sum(len(a) for a, _ in pool) >= FEW:
+            found.append(
+                (np.concatenate([a for a, _ in pool]), np.concatenate([b for _, b in pool]))
+            )
+            pool = []
+    return found
 
 
 def _weights(residual: Array, kind: Array, kinds: int) -> Array:

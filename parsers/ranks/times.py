@@ -24,6 +24,9 @@ from nsight_prof.parsers.run.directory import RunDir
 
 ROWS = 1 << 18
 COLLECTIVE = "collective"
+ROOTED = ("NCCL broadcast", "NCCL reduce", "NCCL scatter", "NCCL gather")
+"""Collectives that do not end together: the root of a broadcast of 128 B was done 0.1 ms before
+another rank began it (two H100, NCCL 2.28)."""
 MATRIX = "gemm"
 FEWEST_STEPS, MOST_STEPS = 3, 20_000
 """Instances of a stage that may be the steps of a program."""
@@ -134,7 +137,12 @@ class RankTimes:
 
     def frames(self, roofs: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Return tables `rank_times`, `rank_collectives`, `rank_steps`; `roofs` is `comm_roofs`."""
-        waits, kinds = compare(self.calls)
+        waits, kinds = compare(
+            {
+                gpu: {key: calls for key, calls in of_gpu.items() if not self._is_rooted(key)}
+                for gpu, of_gpu in self.calls.items()
+            }
+        )
         rows = [self._row(gpu, waits[gpu]) for gpu in sorted(self.rows)]
         times = pd.DataFrame(rows, columns=[c.name for c in tables.tables()["rank_times"]])
         collectives = pd.DataFrame(
@@ -147,6 +155,10 @@ class RankTimes:
             "rank_collectives": tables.check(order, "rank_collectives"),
             "rank_steps": self._step_frame(waits),
         }
+
+    def _is_rooted(self, key: str) -> bool:
+        """Tell whether one rank sends to all, or all to one: such a collective ends at any time."""
+        return self.names.get(key.partition(" ")[0], "").partition(",")[0] in ROOTED
 
     def _step_frame(self, waits: Mapping[RankGpu, Waits]) -> pd.DataFrame:
         """Return table `rank_steps`; empty where no stage is alike on all GPUs."""

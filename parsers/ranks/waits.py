@@ -6,7 +6,7 @@ and what the kernel of another takes longer is its wait. This needs durations al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -129,7 +129,7 @@ def _align(
         clock = clocks[known]
         assert clock is not None  # only aligned GPUs are ready
         for gpu in gpus:
-            keys = sorted(of_gpu[known] & of_gpu[gpu])
+            keys = _by_length(of_gpu[known] & of_gpu[gpu], calls[known], calls[gpu])
             if clocks[gpu] is not None or not keys:
                 continue
             ends = {key: clock.on_reference(_ends(calls[known][key])) for key in keys}
@@ -138,6 +138,14 @@ def _align(
                 clocks[gpu] = found.through(clock)
                 ready.append(gpu)
     return clocks
+
+
+def _by_length(
+    keys: Iterable[str], one: Mapping[str, Calls], other: Mapping[str, Calls]
+) -> list[str]:
+    """Order kinds by their shortest transfer: the ends of short collectives differ least."""
+    shortest = {key: min(one[key].duration.min(), other[key].duration.min()) for key in keys}
+    return sorted(keys, key=lambda key: (shortest[key], key))
 
 
 def has_communicator(key: str) -> bool:
