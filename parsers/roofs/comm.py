@@ -22,6 +22,9 @@ from nsight_prof.parsers.whole_file import write_atomic
 COMM_ROOFS_FILE = "comm-roofs.json"
 TABLE, TARGET = "comm_roofs", "comm_roofs"
 FORMAT_VERSION = 1
+SHORTEST_S = 30e-6
+"""Calls from which on they are a roof for a kernel in a trace: one after another they hold the
+start of the kernel, too (1 to 2 us on two H100)."""
 REMEDY = "measure them again: prof run comm-roofs"
 
 
@@ -41,15 +44,19 @@ def roof_at(
     """Return the bus bandwidth (B/s) in table `comm_roofs` for a message of `size` bytes.
 
     Between two sizes that were measured, times are interpolated on logarithmic scales; a larger
-    message has the bandwidth of the largest. None below the smallest, and for what was not
-    measured.
+    message has the bandwidth of the largest. None below the smallest, for what was not measured,
+    and for calls shorter than SHORTEST_S.
     """
     found = roofs[(roofs["operation"] == operation) & (roofs["ranks"] == ranks)]
     found = found.sort_values("bytes")
     if not len(found) or not size or size < found["bytes"].iloc[0]:
         return None
-    sizes, rates = (found[name].to_numpy(float) for name in ("bytes", "bus_bandwidth"))
-    return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(rates))))
+    sizes, times = (np.log(found[name].to_numpy(float)) for name in ("bytes", "time_s"))
+    seconds = float(np.exp(np.interp(np.log(size), sizes, times)))
+    if seconds < SHORTEST_S:
+        return None
+    rates = np.log(found["bus_bandwidth"].to_numpy(float))
+    return float(np.exp(np.interp(np.log(size), sizes, rates)))
 
 
 def comm_roofs(bench: pd.DataFrame) -> pd.DataFrame:

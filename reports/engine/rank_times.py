@@ -225,6 +225,30 @@ def _kernel_cause(slow: TimesRow, others: Sequence[TimesRow], excess_ns: float) 
     )
 
 
+def roof_findings(rows: Sequence[CollectiveRow]) -> Iterator[Finding]:
+    """Yield how far the collective with most transfer time is from what the links gave alone."""
+    known = [row for row in rows if row.of_roof is not None]
+    row = max(known, key=lambda r: (r.transfer_ns or 0.0) * (r.instances or 0), default=None)
+    if row is None:
+        return
+    yield Finding(
+        "collective_roof",
+        Text(
+            "{collective} of {size} reaches {rate}, {share} of the {roof} that were measured for "
+            "it on these links with nothing beside.",
+            collective=Name(row.name),
+            size=Number(row.bytes, "B", digits=3),
+            rate=Number(row.bus_bandwidth, "B/s", digits=3),
+            share=Number(row.of_roof, "fraction", digits=2),
+            roof=Number(row.roof, "B/s", digits=3),
+        ),
+        disproof=Text(
+            "Kernels that run beside it take SMs and memory bandwidth from it; the roofs are those "
+            "of prof run comm-roofs."
+        ),
+    )
+
+
 def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
     """Return where the time of each GPU goes."""
 

@@ -23,6 +23,7 @@ from nsight_prof.reports.engine.rank_times import (
     TimesRow,
     collective_row,
     collective_table,
+    roof_findings,
     times_row,
     times_table,
     waiting_findings,
@@ -288,6 +289,7 @@ def _findings(view: JobView) -> Iterator[Finding]:
             ),
         )
     yield from waiting_findings(view.times, view.steps)
+    yield from roof_findings(view.collectives)
     timed = [row for row in view.ranks if row.kernel_ns is not None]
     if not timed:
         return

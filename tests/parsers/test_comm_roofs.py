@@ -15,7 +15,7 @@ from nsight_prof.parsers.roofs.comm import (
 )
 from tests.conftest import bench_row
 
-TIMES = {1 << 10: 10e-6, 1 << 20: 20e-6, 1 << 30: 6e-3}
+TIMES = {1 << 10: 10e-6, 1 << 20: 40e-6, 1 << 30: 6e-3}
 """Seconds of an all-reduce of two ranks, whose bus bandwidth is bytes over time."""
 
 
@@ -42,16 +42,19 @@ def test_cases_that_were_measured_become_roofs(roofs: pd.DataFrame) -> None:
 
 
 def test_between_two_sizes_the_time_is_interpolated(roofs: pd.DataFrame) -> None:
-    for size, seconds in TIMES.items():
-        assert roof_at(roofs, "all-reduce", 2, size) == pytest.approx(size / seconds)
-    # Half way between 1 KiB and 1 MiB on a logarithmic scale: the geometric mean of the times.
-    between = roof_at(roofs, "all-reduce", 2, 1 << 15)
-    assert between == pytest.approx((1 << 15) / (10e-6 * 20e-6) ** 0.5)
+    for size in (1 << 20, 1 << 30):
+        assert roof_at(roofs, "all-reduce", 2, size) == pytest.approx(size / TIMES[size])
+    # Half way between 1 MiB and 1 GiB on a logarithmic scale: the geometric mean of the times.
+    between = roof_at(roofs, "all-reduce", 2, 1 << 25)
+    assert between == pytest.approx((1 << 25) / (40e-6 * 6e-3) ** 0.5)
     assert roof_at(roofs, "all-reduce", 2, 1 << 33) == pytest.approx((1 << 30) / 6e-3)
 
 
 def test_what_was_not_measured_has_no_roof(roofs: pd.DataFrame) -> None:
     assert roof_at(roofs, "all-reduce", 2, 1 << 9) is None
+    # So short that the start of the kernel is a part of it: 10 us and 20 us.
+    assert roof_at(roofs, "all-reduce", 2, 1 << 10) is None
+    assert roof_at(roofs, "all-reduce", 2, 1 << 15) is None
     assert roof_at(roofs, "all-reduce", 4, 1 << 20) is None
     assert roof_at(roofs, "all-gather", 2, 1 << 20) is None
     assert roof_at(roofs, "all-reduce", None, None) is None
