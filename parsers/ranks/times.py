@@ -26,7 +26,7 @@ ROWS = 1 << 18
 COLLECTIVE = "collective"
 ROOTED = ("NCCL broadcast", "NCCL reduce", "NCCL scatter", "NCCL gather")
 """Collectives that do not end together: the root of a broadcast of 128 B was done 0.1 ms before
-another rank began it (two H100, NCCL 2.28)."""
+another rank began it (two H100, torch 2.11)."""
 MATRIX = "gemm"
 FEWEST_STEPS, MOST_STEPS = 3, 20_000
 """Instances of a stage that may be the steps of a program."""
