@@ -74,25 +74,34 @@ def report_job(
 ) -> tuple[tuple[str, ...], Path]:
     """Write the tables of all ranks, in `workers` processes, and tables/ and report/ of their job.
 
-    Tables that are there already, of these captures and this prof, are kept. `warn` gets the ranks
-    whose tables cannot be made; the report names them, too.
+    `warn` gets the ranks whose tables cannot be made; the report names them, too.
     """
-    from nsight_prof.parsers.build.rank_tables import build_rank_tables
     from nsight_prof.reports.engine.ranks import job_view
     from nsight_prof.reports.render.report import render_job
     from nsight_prof.reports.render.style import style_of
 
     _check_address_space()
-    manifest = read_manifest(job)
-    ranks = [record.rank for record in manifest.ranks if not record.reason]
+    job_tables(job, warn, workers)
+    style = style_of(read_manifest(job).recipe, style)
+    paths = render_job(job_view(job.path), job.report, style)
+    return paths.headline, paths.report
+
+
+def job_tables(job: RunDir, warn: Callable[[str], None] = lambda _: None, workers: int = 1) -> None:
+    """Write the tables of all ranks, in `workers` processes, and of their job.
+
+    Tables that are there already, of these captures and this prof, are kept. `warn` gets the ranks
+    whose tables cannot be made.
+    """
+    from nsight_prof.parsers.build.rank_tables import build_rank_tables
+
+    ranks = [record.rank for record in read_manifest(job).ranks if not record.reason]
     folders = [job.rank(rank).path for rank in ranks]
     for rank, problem in zip(ranks, mapped(_rank_tables, folders, workers), strict=True):
         substep(f"rank {rank}")
         if problem:
             warn(f"rank {rank}: {problem}")
     build_rank_tables(job)
-    paths = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
-    return paths.headline, paths.report
 
 
 def _rank_tables(folder: Path) -> str:

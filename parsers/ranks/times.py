@@ -240,6 +240,7 @@ class RankTimes:
             "clock": "epoch" if waits.clock is None else "collectives" if clock else "reference",
             "clock_offset_ns": None if clock is None else clock.offset_ns,
             "clock_drift_ppm": None if clock is None else clock.drift_ppm,
+            "clock_at_ns": None if clock is None else clock.at_ns,
             "clock_residual_ns": None if clock is None else clock.residual_p95_ns,
         }
 

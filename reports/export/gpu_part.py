@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from nsight_prof.reports.export.lanes import Array, disjoint
 from nsight_prof.reports.export.tracks import Tracks, lane_name
 
 ROWS = 1 << 15  # launches that are Python objects at a time
+ToTimeline = Callable[[Array], Array]
+"""Makes times of a trace (ns) those of the timeline."""
 _QUEUE = ["device", "context", "stream", "pid"]
 _GPU_CATEGORY = {COPY: "gpu_memcpy", "memset": "gpu_memset"}
 
@@ -28,7 +30,8 @@ _GPU_CATEGORY = {COPY: "gpu_memcpy", "memset": "gpu_memset"}
 class Launches:
     """Launches of a run as numbers, in the order of the file `path` (table `launches`).
 
-    `queue` is a code into `queues`: device, context, stream, process.
+    `queue` is a code into `queues`: device, context, stream, process. `clock` makes times of the
+    file those of the timeline.
     """
 
     path: Path
@@ -36,9 +39,15 @@ class Launches:
     duration: Array
     queue: Array
     queues: list[tuple[int, ...]]
+    clock: ToTimeline
 
 
-def read_launches(path: Path) -> Launches:
+def as_recorded(times: Array) -> Array:
+    """Return times as they are: those of a run alone."""
+    return times
+
+
+def read_launches(path: Path, clock: ToTimeline = as_recorded) -> Launches:
     """Read where and when each launch ran, part by part."""
     with tables.parquet_file(path) as file:
         columns = Columns(file.metadata.num_rows, np.int64, np.uint32, np.int32)
@@ -47,10 +56,10 @@ def read_launches(path: Path) -> Launches:
         with reading(path, *tables.WHAT):
             queued = [frame[name].fillna(-1).to_numpy(np.int64) for name in _QUEUE]
             duration = frame["duration_ns"].to_numpy(np.int64)
-            start = frame["start_ns"].to_numpy(np.int64)
+            start = clock(frame["start_ns"].to_numpy(np.int64))
             columns.append(start, short(duration), book.translate(*factor(queued)))
     start, duration, queue = columns.finish()
-    return Launches(path, start, duration, queue, book.keys)
+    return Launches(path, start, duration, queue, book.keys, clock)
 
 
 def _frames(path: Path) -> Iterator[pd.DataFrame]:
@@ -81,7 +90,8 @@ class GpuPart:
             keys = call_key(*(_numbers(frame[name]) for name in ("pid", "correlation")))
             facts = _facts(frame)
             rows = zip(
-                frame["start_ns"].tolist(), frame["duration_ns"].tolist(),
+                self.launches.clock(frame["start_ns"].to_numpy(np.int64)).tolist(),
+                frame["duration_ns"].tolist(),
                 frame["kernel_id"].astype(str), places, facts, arrows.sources(keys), strict=True,
             )  # fmt: skip
             for start, duration, kernel, lane, fact, source in rows:
@@ -125,8 +135,10 @@ def _rows(arrows: Arrows, calls: Array, *columns: Array) -> Iterator[tuple[int, 
 class Arrows:
     """Finds the API call that issued an operation, and draws the arrow from it."""
 
-    def __init__(self, host: HostPart | None) -> None:
+    def __init__(self, host: HostPart | None, first: int = 0) -> None:
+        """Draw arrows from calls of `host`; their numbers begin after `first`."""
         self._host = host
+        self._first = first
         self.drawn = 0
         if host is not None:
             self._order = np.argsort(host.host.calls.call, kind="stable")
@@ -155,7 +167,7 @@ class Arrows:
             return ()
         self.drawn += 1
         at = self._host.tracks[self._host.call_track[source]]
-        return event_text.arrow(number, called - origin, at, start - origin, track)
+        return event_text.arrow(self._first + number, called - origin, at, start - origin, track)
 
 
 def place_gpu(

@@ -35,11 +35,14 @@ class HostPart:
     first_track: Array
     end: int
 
-    def events(self, origin: int) -> Iterator[str]:
-        """Give all events, those of a thread in the order of their start."""
+    def events(self, origin: int, first: int = 0) -> Iterator[str]:
+        """Give all events, those of a thread in the order of their start.
+
+        Numbers of ranges that end on other threads begin after `first`.
+        """
         yield from self._nested(origin)
         yield from self._marks(origin)
-        yield from self._asynchronous(origin)
+        yield from self._asynchronous(origin, first)
 
     def _nested(self, origin: int) -> Iterator[str]:
         calls, nvtx = self.host.calls, self.host.nvtx
@@ -71,11 +74,13 @@ class HostPart:
             track = self.tracks[self.first_track[nvtx.thread[index]]]
             yield event_text.instant(int(nvtx.start[index]) - origin, track, label)
 
-    def _asynchronous(self, origin: int) -> Iterator[str]:
+    def _asynchronous(self, origin: int, first: int) -> Iterator[str]:
         nvtx = self.host.nvtx
         ranges = _of_kind(nvtx, START_END)
         ends, _ = closed(nvtx, ranges, self.end)
-        for number, (index, end) in enumerate(zip(ranges.tolist(), ends.tolist(), strict=True), 1):
+        for number, (index, end) in enumerate(
+            zip(ranges.tolist(), ends.tolist(), strict=True), first + 1
+        ):
             label = event_text.label("nvtx", nvtx.names[nvtx.name[index]])
             track = self.tracks[self.first_track[nvtx.thread[index]]]
             start = int(nvtx.start[index]) - origin

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,22 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.nsys.events import Events, read_events
+from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
+from nsight_prof.parsers.run.directory import Manifest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.export.event_text import encoded, label
-from nsight_prof.reports.export.gpu_part import Arrows, Launches, place_gpu, read_launches
-from nsight_prof.reports.export.host_part import place_host
+from nsight_prof.reports.export.gpu_part import (
+    Arrows,
+    GpuPart,
+    Launches,
+    ToTimeline,
+    as_recorded,
+    place_gpu,
+    read_launches,
+)
+from nsight_prof.reports.export.host_part import HostPart, place_host
+from nsight_prof.reports.export.lanes import Array
 from nsight_prof.reports.export.telemetry_part import telemetry_events
 from nsight_prof.reports.export.tracks import Tracks
 
@@ -42,6 +53,15 @@ class Exported:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Member:
+    """A run of a timeline: `name` says what it is there, `clock` makes its times the timeline's."""
+
+    run: Run
+    name: str = ""
+    clock: ToTimeline = as_recorded
+
+
 def export_trace(run: Run, path: Path) -> Exported:
     """Write the timeline of `run` to `path` (JSON; packed where it ends in .gz).
 
@@ -53,27 +73,85 @@ def export_trace(run: Run, path: Path) -> Exported:
         UsageError: the run has no trace with single launches.
         StepFailed: the file cannot be written.
     """
-    table = run.directory.tables / "launches.parquet"
-    launches = read_launches(table) if table.is_file() else None
+    return export_members(run.manifest, [Member(run)], path)
+
+
+def export_members(about: Manifest, members: Sequence[Member], path: Path) -> Exported:
+    """Write one timeline of several runs, by one clock; `about` stands at its head.
+
+    All that is not text is in memory at once, about 100 bytes an event. Raises as `export_trace`.
+    """
+    read = [_read(member) for member in members]
+    origin = min(_span(part)[0] for part in read)
+    tracks = Tracks()
+    placed = []
+    for member, part in zip(members, read, strict=True):
+        tracks.scope = member.name
+        placed.append((_place(member, part, tracks, _span(part)[1]), part))
+    streams: list[Iterable[str]] = [tracks.metadata()]
+    arrows = []
+    first = 0
+    for member, ((host, gpu), part) in zip(members, placed, strict=True):
+        arrows.append(Arrows(host, first))
+        if host is not None:
+            streams.append(host.events(origin, first))
+        streams.append(gpu.events(origin, arrows[-1]))
+        streams.append(_curves(member, tracks, origin, _span(part)[1]))
+        first += part.count
+    count = _write(path, _head(about, origin), itertools.chain.from_iterable(streams))
+    notes = dict.fromkeys(note for part in read for note in part.notes)
+    return Exported(path, count, sum(a.drawn for a in arrows), tuple(notes))
+
+
+@dataclass
+class _Read:
+    """What was read of a run, by the clock of the timeline."""
+
+    launches: Launches
+    events: Events | None
+    notes: list[str]
+
+    @property
+    def count(self) -> int:
+        """Events that may need a number."""
+        return sum(len(start) for start, _ in _spans(self.launches, self.events))
+
+
+def _read(member: Member) -> _Read:
+    table = member.run.directory.tables / "launches.parquet"
+    launches = read_launches(table, member.clock) if table.is_file() else None
     if launches is None or not len(launches.start):
         raise UsageError(
-            f"{run.path} has no single launches, and without them there is no timeline",
+            f"{member.run.path} has no single launches, and without them there is no timeline",
             "only a run with a trace of nsys has them; other tables: --format parquet or csv",
         )
-    events, notes = _events(run)
-    origin, end = _span(launches, events)
-    tracks = Tracks()
-    host = None if events is None else place_host(events.host, tracks, end)
-    memory = None if events is None else events.memory
-    gpu = place_gpu(launches, memory, _gpu_names(run), _kernels(run), tracks)
-    arrows = Arrows(host)
-    streams: list[Iterable[str]] = [tracks.metadata()]
-    if host is not None:
-        streams.append(host.events(origin))
-    streams.append(gpu.events(origin, arrows))
-    streams.append(telemetry_events(run.telemetry, tracks, origin, end))
-    count = _write(path, _head(run, origin), itertools.chain.from_iterable(streams))
-    return Exported(path, count, arrows.drawn, tuple(notes))
+    events, notes = _events(member.run)
+    if events is not None:
+        nvtx = events.host.nvtx
+        is_open = nvtx.end == OPEN_END
+        nvtx.start, ends = member.clock(nvtx.start), member.clock(nvtx.end)
+        nvtx.end = np.where(is_open, OPEN_END, ends)
+        for timed in (events.host.calls, events.memory):
+            timed.start = member.clock(timed.start)
+    return _Read(launches, events, notes)
+
+
+def _place(
+    member: Member, part: _Read, tracks: Tracks, end: int
+) -> tuple[HostPart | None, GpuPart]:
+    host = None if part.events is None else place_host(part.events.host, tracks, end)
+    memory = None if part.events is None else part.events.memory
+    run = member.run
+    return host, place_gpu(part.launches, memory, _gpu_names(run), _kernels(run), tracks)
+
+
+def _curves(member: Member, tracks: Tracks, origin: int, end: int) -> Iterator[str]:
+    """Give the samples of the GPUs of a run, which are read when they are written."""
+    tracks.scope = member.name
+    telemetry = member.run.telemetry
+    known = telemetry[telemetry["trace_ns"].notna()]
+    times = member.clock(known["trace_ns"].to_numpy(np.int64))
+    yield from telemetry_events(known.assign(trace_ns=times), tracks, origin, end)
 
 
 def _events(run: Run) -> tuple[Events | None, list[str]]:
@@ -87,18 +165,23 @@ def _events(run: Run) -> tuple[Events | None, list[str]]:
         return None, [f"the timeline has kernels alone: {error.message}"]
 
 
-def _span(launches: Launches, events: Events | None) -> tuple[int, int]:
+def _span(part: _Read) -> tuple[int, int]:
     """First time that is written, 0 or earlier, and the last, in ns."""
+    spans = [(start, length) for start, length in _spans(part.launches, part.events) if len(start)]
+    origin = min(0, *(int(start.min()) for start, _ in spans))
+    return origin, max(int((start + length.astype(np.int64)).max()) for start, length in spans)
+
+
+def _spans(launches: Launches, events: Events | None) -> list[tuple[Array, Array]]:
     spans = [(launches.start, launches.duration)]
     if events is not None:
+        nvtx = events.host.nvtx.start
         spans += [
             (events.memory.start, events.memory.duration),
             (events.host.calls.start, events.host.calls.duration),
-            (events.host.nvtx.start, np.zeros(1, np.int64)),
+            (nvtx, np.zeros(len(nvtx), np.int64)),
         ]
-    spans = [(start, duration) for start, duration in spans if len(start)]
-    origin = min(0, *(int(start.min()) for start, _ in spans))
-    return origin, max(int((start + duration.astype(np.int64)).max()) for start, duration in spans)
+    return spans
 
 
 def _gpu_names(run: Run) -> dict[int, str]:
@@ -129,12 +212,12 @@ def _kernels(run: Run) -> dict[str, str]:
     return found
 
 
-def _head(run: Run, origin: int) -> str:
+def _head(manifest: Manifest, origin: int) -> str:
     facts = {
-        "run": run.manifest.run_id,
-        "created": run.manifest.created,
-        "prof_version": run.manifest.prof_version,
-        "tools": run.manifest.tools,
+        "run": manifest.run_id,
+        "created": manifest.created,
+        "prof_version": manifest.prof_version,
+        "tools": manifest.tools,
         "start_of_capture_us": -origin / 1000,
     }
     return f'{{"displayTimeUnit":"ms","otherData":{encoded(facts)},"traceEvents":[\n'

@@ -19,23 +19,28 @@ class Tracks:
     Perfetto names a thread by its id alone, and takes id 0 for the idle task.)
     """
 
+    scope: str = ""
+    """What the processes and GPUs that follow are of, in a file of several ranks: `rank 3`."""
     _processes: dict[object, tuple[int, str]] = field(default_factory=dict)
     _threads: list[tuple[Track, str]] = field(default_factory=list)
     _used: set[int] = field(default_factory=set)
 
     def host_process(self, pid: int, name: str) -> int:
         """Return the id of a process of the system."""
-        return self._processes.setdefault(("host", pid), (pid, name))[0]
+        return self._process(("host", pid), pid, name)
 
     def gpu(self, device: int, name: str) -> int:
         """Return the id under which a GPU is shown as a process: its index + 1 where it can be."""
-        known = self._processes.get(("gpu", device))
-        if known is not None:
-            return known[0]
-        taken = {pid for pid, _ in self._processes.values()}
-        pid = device + 1 if device >= 0 and device + 1 not in taken else _MADE_UP + len(taken)
-        self._processes["gpu", device] = pid, name
-        return pid
+        return self._process(("gpu", device), device + 1, name)
+
+    def _process(self, key: tuple[str, int], wanted: int, name: str) -> int:
+        """Return the id of a process, `wanted` where no other one of the file has it."""
+        scoped = (self.scope, *key)
+        if scoped not in self._processes:
+            taken = {pid for pid, _ in self._processes.values()}
+            pid = wanted if wanted > 0 and wanted not in taken else _MADE_UP + len(taken)
+            self._processes[scoped] = pid, f"{self.scope}, {name}" if self.scope else name
+        return self._processes[scoped][0]
 
     def thread(self, pid: int, name: str, wanted: int = 0) -> Track:
         """Return a new track of a process, with the id `wanted` where that is free."""
