@@ -84,6 +84,8 @@ class Step:
     @property
     def tokens(self) -> int:
         """New tokens: rows of every product in the layers."""
+        if not self.prefill:  # nearly all steps
+            return self.decode
         return self.decode + sum(new for new, _ in self.prefill)
 
     @property

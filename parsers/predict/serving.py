@@ -136,6 +136,10 @@ class StepTime:
         return "host" if _known(self.host_s) > self.gpu_s else "gpu"
 
 
+_Rounded = tuple[tuple[tuple[int, int], ...], int, float]
+"""What a step computes (`Step`), its context rounded."""
+
+
 @dataclass
 class Predictor:
     """Predicts steps of one model (the shard of one GPU) on one GPU and engine.
@@ -152,7 +156,7 @@ class Predictor:
     power: Power = Power()
     correction: Correction | None = None
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
-    _kernels: dict[Step, Seconds] = field(default_factory=dict, init=False, repr=False)
+    _kernels: dict[_Rounded, Seconds] = field(default_factory=dict, init=False, repr=False)
 
     def _estimate(self, operator: Operator) -> Estimate:
         if operator not in self._estimates:
@@ -209,8 +213,9 @@ class Predictor:
     def _gpu(self, step: Step) -> Seconds:
         """Return what the kernels of a step and the gaps between them take at full clock."""
         context = max(1, round(step.context / CONTEXT_STEP)) * CONTEXT_STEP if step.decode else 0
-        step = Step(step.prefill, step.decode, context)
-        if step not in self._kernels:
+        key = step.prefill, step.decode, context
+        if key not in self._kernels:
+            step = Step(*key)
             rows = self.engine.rows(step)
             gpu = [_known(self._around(step, rows)[0])] * 3
             for item in operators(self.shape, step, rows):
@@ -218,8 +223,8 @@ class Predictor:
                 for index, value in enumerate((found.seconds, found.low, found.high)):
                     gpu[index] += item.calls * value
             scale = 1.0 if step.prefill else self.host.untraced
-            self._kernels[step] = Seconds(*(value * scale for value in gpu))
-        return self._kernels[step]
+            self._kernels[key] = Seconds(*(value * scale for value in gpu))
+        return self._kernels[key]
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
         """Return gap and least time of the host of a step."""
@@ -344,10 +349,11 @@ class Queue:
         again later (vLLM preempts by recomputation).
         """
         before = self.preempted
-        used = sum(live.done for live in self.waiting)
-        used += sum(live.tokens_needed for live in self.running)
+        needed = sum([live.prompt + live.generated for live in self.running])  # millions of times
+        used = needed + (sum([live.done for live in self.waiting]) if self.waiting else 0)
         while used + len(self.running) > self.kv_tokens and len(self.running) > 1:
             last = self.running.pop()
+            needed -= last.tokens_needed
             used -= last.tokens_needed
             last.done = 0
             self.waiting.appendleft(last)
@@ -365,12 +371,13 @@ class Queue:
             budget -= new
             used += new
         count = len(self.running)
-        context = sum(live.tokens_needed for live in self.running) / count if count else 0.0
+        context = needed / count if count else 0.0
         return chunks, Step(tuple((new, live.done) for live, new in chunks), count, context)
 
     def advance(self, chunks: list[tuple[_Live, int]]) -> Tokens:
         """Do a step; return the tokens that it gives."""
-        generating, self.running = self.running, []
+        generating = self.running
+        running: list[_Live] = []
         firsts: list[_Live] = []
         lasts: list[_Live] = []
         for live, new in chunks:
@@ -382,7 +389,8 @@ class Queue:
                     firsts.append(live)
         for live in generating:
             live.generated += 1
-            (self.running if live.generated < live.output else lasts).append(live)
+            (running if live.generated < live.output else lasts).append(live)
+        self.running = running
         return Tokens(len(generating), firsts, lasts)
 
 
