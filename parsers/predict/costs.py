@@ -173,16 +173,20 @@ class Carried:
     gpu: Gpu
 
     def of(self, operator: Operator) -> Estimate:
-        """Return the estimate; the roofline bounds it below, nothing does above."""
+        """Return the estimate; the roofline bounds it below, nothing does above.
+
+        What lies in the cache or is part of another kernel takes less than the roofline.
+        """
         if operator.kind is Kind.COLLECTIVE:
             raise no_collective()
         roofline_s, known_s = self.gpu.roofline(operator), self.measured.roofline(operator)
         seconds = self.base.of(operator).seconds
         if self.gpu.chip == self.measured.chip:
-            carried = seconds + (roofline_s - known_s) / max(DRAM_REACHED, known_s / seconds)
+            slower = min(1 / DRAM_REACHED, seconds / known_s)
+            carried = seconds + (roofline_s - known_s) * slower
         else:
             carried = seconds * roofline_s / known_s
-        return Estimate(max(carried, roofline_s), roofline_s, math.inf, T0)
+        return Estimate(carried, min(carried, roofline_s), math.inf, T0)
 
 
 class Power(NamedTuple):

@@ -1,6 +1,7 @@
 """`prof predict` on recorded runs: costs that never saw the model against what vLLM took."""
 
 import json
+import lzma
 import math
 import shutil
 from collections.abc import Callable
@@ -564,3 +565,35 @@ def test_a_slice_alone_predicts_a_loop_of_clients(
     trace = Source(sliced).trace
     assert trace is not None
     assert max(item.step.context for item in trace.steps) > 4000
+
+
+def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
+    predicted: Callable[..., Path], copied: Copied, tmp_path: Path
+) -> None:
+    sliced, exchanged = (
+        copied(f"prediction/{name}") for name in ("slice-qwen3-14b-tp2", "h100-collectives-x2")
+    )
+    words = ("qwen3-14b", "--tp", "2", "--batch", "8", "--on", str(sliced))
+    found = load_run(predicted(*words, "--on", str(exchanged))).predicted_operators
+    decode = found[found["kind"].eq("decode")].set_index("operator")
+    with lzma.open(exchanged / "steps/1-bench/result-1-1.jsonl.xz") as lines:
+        cases = {case["case"]: case for case in map(json.loads, lines) if "case" in case}
+    for operator, calls in (("all_reduce", 2 * 40 + 1), ("all_gather", 1)):
+        row = decode.loc[operator]
+        assert (row["calls"], row["tier"]) == (calls, "T2")
+        measured = cases[f"collective/{operator}/t8"]["time"]["median_s"]
+        assert row["seconds"] == pytest.approx(calls * measured)
+    assert decode.loc["qkv_proj", "tier"] == "T3"
+    assert main(["predict", *words, "--out", str(tmp_path / "refused")]) == 2
+
+
+def test_a_slice_in_fp8_predicts_its_model_in_fp8(
+    predicted: Callable[..., Path], copied: Copied
+) -> None:
+    words = ("--on", str(copied("prediction/slice-qwen3-8b-fp8")), "--batch", "8")
+    run = load_run(predicted("qwen3-8b", "--dtype", "fp8", *words))
+    found = run.predicted_operators
+    quantizes = found["operator"].str.startswith("quantize_")
+    assert found[quantizes]["seconds"].eq(0).all()
+    assert found[~quantizes]["tier"].eq("T3").all()
+    assert run.predicted_points["tpot_p50_s_high"].notna().all()
