@@ -148,7 +148,8 @@ def no_collective() -> UsageError:
     """Return the refusal of tensor parallelism whose communication nothing tells."""
     return UsageError(
         "the time of the collectives of tensor parallelism is not known",
-        "add a recorded run of an engine on as many GPUs: --on RUN",
+        "add a recorded run of an engine on as many GPUs, or of what they exchange (prof run "
+        "predict-ops --set target.args.ranks=N): --on RUN",
     )
 
 
