@@ -185,14 +185,22 @@ def _boxes(
 ) -> None:
     """Draw stages, steps and ranges as boxes with their names; those below a pixel as one."""
     scale = (WIDTH - GUTTER) / max(span[1] - span[0], 1)
-    reached = -1.0
+    begins, lengths = row.segments.start - span[0], row.segments.duration
+    lefts = GUTTER + np.maximum(begins, 0) * scale
+    rights = np.minimum(GUTTER + (begins + lengths) * scale, WIDTH)
+    farthest = np.maximum.accumulate(rights)
+    reached, at = -1.0, 0
     thin: list[str] = []
-    columns = (row.segments.start, row.segments.duration, row.segments.item)
-    for start, length, code in zip(*(column.tolist() for column in columns), strict=True):
-        x = GUTTER + max(start - span[0], 0) * scale
-        end = min(GUTTER + (start + length - span[0]) * scale, WIDTH)
-        if end - reached < 1:
-            continue
+    while True:
+        # Of a million ranges hundreds reach a new pixel: the next is looked up, but for rounding.
+        at = max(at, int(np.searchsorted(farthest, reached + 1 - 1e-6)))
+        while at < len(rights) and rights[at] - reached < 1:
+            at += 1
+        if at == len(rights):
+            break
+        x, end = float(lefts[at]), float(rights[at])
+        length, code = int(lengths[at]), int(row.segments.item[at])
+        at += 1
         x = max(x, reached)
         reached = max(end, x + 1)
         if reached - x < 3:

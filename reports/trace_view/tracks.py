@@ -6,8 +6,9 @@ and CUDA calls, from its trace. All times are ns from the start of the capture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -351,19 +352,21 @@ def _host_rows(events: Events, items: Items) -> Iterator[Row]:
     weight = np.bincount(host.calls.thread, minlength=len(host.threads))
     weight = weight + np.bincount(host.nvtx.thread, minlength=len(host.threads))
     busiest = sorted(np.argsort(-weight, kind="stable")[:MOST_THREADS].tolist())
+    names = cache(lambda: items.codes(map(Item, host.nvtx.names)))  # once for all threads
     for code in busiest:
         thread = host.threads[code]
         name = thread.name or (
             "main thread" if thread.pid == thread.tid else f"thread {thread.tid}"
         )
         group = f"Process {thread.pid}, {name}"
-        yield from _range_rows(host.nvtx, code, group, items, end)
+        yield from _range_rows(host.nvtx, code, group, names, end)
         yield from _call_row(host.calls, code, group, items)
 
 
 def _range_rows(
-    nvtx: NvtxEvents, thread: int, group: str, items: Items, last: int
+    nvtx: NvtxEvents, thread: int, group: str, names: Callable[[], Array], last: int
 ) -> Iterator[Row]:
+    """Yield the ranges of a thread by depth; `names` gives the item of each name."""
     at = np.flatnonzero((nvtx.thread == thread) & (nvtx.kind == nvtx.kinds.index(PUSH_POP)))
     if not len(at):
         return
@@ -374,7 +377,7 @@ def _range_rows(
     # Of nested ranges by start, those that began before and have not ended are around it.
     depth = np.arange(len(at)) - np.searchsorted(np.sort(ends), start, "right")
     depth = np.clip(depth, 0, DEEPEST - 1)
-    codes = items.codes(Item(name) for name in nvtx.names)[nvtx.name[at]]
+    codes = names()[nvtx.name[at]]
     for level in range(int(depth.max()) + 1):
         at_level = depth == level
         columns = (start[at_level], (ends - start)[at_level], codes[at_level])
