@@ -183,8 +183,8 @@ the name of a bundled recipe.
 - **Your own first:** names and groups are sought in the folders of `PROF_RECIPES`, then in
   `~/.config/prof`, then among the bundled ones. A recipe of yours may extend the bundled one of its
   name.
-- **Sweep:** `sweep: {target.args.batch: [1, 8]}`, or over a group: `sweep: {model: [vit-base, resnet-50]}`. Every combination is a run in `variants/`, and
-  one report compares them.
+- **Sweep:** `sweep: {target.args.batch: [1, 8]}`, or over a group: `sweep: {model: [vit-base,
+  resnet-50]}`. Every combination is a run in `variants/`, and one report compares them.
 - **Measure:** `bench: {processes: 3}` runs a benchmark target un-profiled in fresh processes, then
   once under ncu, which counts each case; there is no trace and no selection. The target takes
   `--out FILE --process N --repeat N --count`, and writes one line per case
