@@ -78,6 +78,9 @@ TABLES = {
     "idle_gaps": "One row per cause of idle time of the GPU in a stage, and what the host did.",
     "gpu_idle_gaps": "The same for each GPU: one row per cause of its own idle time in a stage.",
     "host_lines": "One row per line of Python in a stage, from samples of the host's stacks.",
+    "thread_lines": "One row per line of a Python thread that makes no CUDA call, from samples.",
+    "launch_lines": "One row per kernel and line of Python that launched it "
+    "(`trace.launch_lines`).",
     "collectives": "One row per call of NCCL on a rank, from the payloads of its NVTX ranges.",
     "modules": "One row per module of the model in a stage, from layer-wise NVTX ranges.",
     "module_kernels": "One row per kernel in a module of the model, in a stage.",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SHOWN = 10
 NO_HOST = (
     "no samples of Python stacks: record the run with --set trace.python_sampling=true; of a "
-    "program in C++, Nsight Systems shows CPU samples (trace.extra_args: [--sample=process-tree])"
+    "program in C++, --set trace.launch_lines=true gives the functions that make CUDA calls"
 )
 NO_LINES = (
     "no lines of kernels: record the run with --set counters.source=true; kernels of CUDA need "

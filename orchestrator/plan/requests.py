@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from nsight_prof.orchestrator.plan.program import Program
@@ -10,6 +11,9 @@ from nsight_prof.orchestrator.recipe.sections import NvtxCapture
 from nsight_prof.orchestrator.tools.ncu import CountersRequest
 from nsight_prof.orchestrator.tools.nsys import TraceRequest
 from nsight_prof.parsers.run.selection import Selection
+
+LINES = "lines"
+"""Folder in that of the trace for the run whose stacks say which line launched each kernel."""
 
 
 def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:
@@ -26,6 +30,22 @@ def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> 
         python_sampling=recipe.trace.python_sampling,
         extra_args=recipe.trace.extra_args,
     )
+
+
+def lines_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:
+    """Return the request of the run whose stacks say which line launched each kernel.
+
+    Of a program that is no Python script they are native ones.
+    """
+    request = trace_request(recipe, program, nsys, folder)
+    if is_python(program):
+        return replace(request, python_sampling=True)
+    return replace(request, native_stacks=True)
+
+
+def is_python(program: Program) -> bool:
+    """Return whether a program is started by an interpreter of Python."""
+    return Path(program.argv[0]).name.startswith("python")
 
 
 def counters_request(

@@ -214,6 +214,14 @@ class Trace(Model):
         description="true: nsys notes the stack of each Python thread 1000 times per second, and "
         "`prof where` names the lines of the program in which the host spends its time.",
     )
+    launch_lines: bool = Field(
+        default=False,
+        description="true: the program runs once more under nsys, with samples of Python stacks "
+        "and CUDA_LAUNCH_BLOCKING=1, under which each launch waits for its kernel: the report "
+        "names the lines of Python that launched each kernel. Of other programs nsys unwinds the "
+        "native stack of each CUDA call, where the machine allows it: the report names functions. "
+        "No time is taken from that run.",
+    )
     extra_args: Words = Field(
         default=(),
         description="More options for `nsys profile`, for example [--nvtx-domain-exclude=CCCL]. "

@@ -19,7 +19,12 @@ from nsight_prof.orchestrator.plan.program import (
     resolve_program,
     step_program,
 )
-from nsight_prof.orchestrator.plan.requests import counters_request, trace_request
+from nsight_prof.orchestrator.plan.requests import (
+    LINES,
+    counters_request,
+    lines_request,
+    trace_request,
+)
 from nsight_prof.orchestrator.recipe.read import Recipe, expand
 from nsight_prof.orchestrator.run.work import RESULTS, RESULTS_VARIABLE
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu, find_nsys
@@ -111,6 +116,11 @@ def _render_trace(step: Step, recipe: Recipe, path: Path) -> str:
     lines.append(_shell(nsys.profile_argv(request, tool.features), program))
     report, database = path / "trace.nsys-rep", path / "trace.sqlite"
     lines.append(_shell(nsys.export_argv(tool.program, report, database, tool.features)))
+    if recipe.trace.launch_lines:
+        again = lines_request(recipe, program, tool.program, path / LINES)
+        blocking = ", with CUDA_LAUNCH_BLOCKING=1" if again.python_sampling else ""
+        lines.append(f"# once more{blocking}: which line launches each kernel")
+        lines.append(_shell(nsys.profile_argv(again, tool.features), program))
     return "\n".join(lines)
 
 

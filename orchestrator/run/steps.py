@@ -12,7 +12,12 @@ from nsight_prof.orchestrator.plan.given_kernels import given_selection, resolve
 from nsight_prof.orchestrator.plan.metric_choice import chip_of, choose_metrics, dtypes_of
 from nsight_prof.orchestrator.plan.plan import Step
 from nsight_prof.orchestrator.plan.program import counting_program, step_program
-from nsight_prof.orchestrator.plan.requests import counters_request, trace_request
+from nsight_prof.orchestrator.plan.requests import (
+    LINES,
+    counters_request,
+    lines_request,
+    trace_request,
+)
 from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
 from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.orchestrator.recipe.sections import NvtxCapture
@@ -41,6 +46,7 @@ from nsight_prof.orchestrator.system.export import export_csv, export_with
 from nsight_prof.orchestrator.system.process import Finished
 from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import ncu, nsys, target
+from nsight_prof.parsers.build.host_sources import SOURCES, keep_sources
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join.cublas import LOG as CUBLAS_LOG
 from nsight_prof.parsers.ncu import can_read_rep, read_ncu
@@ -135,8 +141,39 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     _mask(folder / SQLITE, work, result)
     check_trace(folder / SQLITE)
     _cut(folder / SQLITE, work.recipe)
+    if work.recipe.trace.python_sampling:
+        with open_trace(folder / SQLITE) as trace:
+            keep_sources(trace.host_lines(), work.program.cwd, folder / SOURCES)
+        _mask(folder / SOURCES, work, result)
     if not work.recipe.trace.keep_report:
         report.unlink()
+    if work.recipe.trace.launch_lines:
+        _launch_lines(step, folder, work, result)
+
+
+def _launch_lines(step: Step, folder: Path, work: Work, result: Result) -> None:
+    """Trace the program once more, for stacks that say who launched each kernel: those of Python
+    while it runs, each launch waiting for its kernel, or native ones at each CUDA call. A failure
+    is a warning: the trace itself is there.
+    """
+    tool, at = work.machine.tools["nsys"], folder / LINES
+    at.mkdir()
+    request = lines_request(work.recipe, work.program, tool.program, at)
+    argv, report, sqlite = nsys.profile_argv(request, tool.features), at / REPORT, at / SQLITE
+    environment = nsys.environment(request)
+    if request.python_sampling:
+        environment |= {"CUDA_LAUNCH_BLOCKING": "1"}
+    what = Call(step.name, tool, argv, at, step.timeout_s, environment, "lines that launch")
+    try:
+        finished = call(work, what)
+        if finished.timed_out or not nsys.succeeded(finished.exit_code, request):
+            raise failure(finished, what, (target.explain_itself, target.explain, nsys.explain))
+        export_with(tool, report, sqlite, work.machine.environment.variables)
+        _mask(sqlite, work, result)
+        check_trace(sqlite)
+    except ProfError as error:
+        result.warnings.append(f"the lines that launch each kernel are not known: {error.message}")
+    report.unlink(missing_ok=True)
 
 
 def _cut(sqlite: Path, recipe: Recipe) -> None:

@@ -20,6 +20,7 @@ from nsight_prof.parsers.errors import (
 
 VERSION = re.compile(r"version (\d+\.\d+\.\d+[\w.]*)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
+NATIVE = ("--sample=process-tree", "--backtrace=dwarf", "--cudabacktrace=all:0")
 # `--kill` and `stop-shutdown` end the program with SIGTERM after a capture that went well.
 KILLED_AFTER_CAPTURE = 143
 
@@ -38,6 +39,7 @@ class TraceRequest:
     capture: str = "all"
     nvtx_range: str = ""
     python_sampling: bool = False
+    native_stacks: bool = False
     session: str = ""
     extra_args: tuple[str, ...] = ()
 
@@ -58,7 +60,9 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
     wanted = [
         "--trace=cuda,nvtx",
         # Without it a 2 s program wrote a 2.2 GB raw capture in 93 s (nsys 2025.3.1, H200).
-        "--sample=none",
+        *([] if request.native_stacks else ["--sample=none"]),
+        # Stacks at CUDA calls, which nsys unwinds only where it samples the CPU, too.
+        *(NATIVE if request.native_stacks else []),
         "--cpuctxsw=none",
         # The default, `graph`, hides the kernels inside CUDA graphs.
         "--cuda-graph-trace=node",

@@ -25,6 +25,7 @@ from nsight_prof.parsers.build.bench_tables import (
 )
 from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
+from nsight_prof.parsers.build.host_sources import SOURCES, with_sources
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
@@ -56,6 +57,10 @@ from nsight_prof.parsers.whole_folder import put_in_place
 ROWS_AS_CSV = 200_000
 """Rows of a table up to which a CSV is written beside the Parquet file."""
 
+NO_STACKS = (
+    "nsys noted no stack while kernels ran or at CUDA calls: it samples no thread of Python there, "
+    "or this machine does not let it unwind native stacks (perf_event_open)"
+)
 Frames = dict[str, pd.DataFrame]
 
 
@@ -150,10 +155,28 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
             asked = (recipe.get("trace") or {}).get("python_sampling")
             if asked and frames["host_lines"].empty:
                 gaps.add("host_lines", trace.why_no_lines())
-            return frames
+            sources = run.artifact("trace", SOURCES)
+            frames["host_lines"] = with_sources(frames["host_lines"], sources)
+            return frames | {"launch_lines": _launch_lines(run, gaps)}
     except ArtifactUnreadable as error:
         gaps.add("kernels", f"{path.name} gave nothing: {error.message}")
         return {}
+
+
+def _launch_lines(run: RunDir, gaps: Gaps) -> pd.DataFrame:
+    """Return table `launch_lines`, from the run in which each launch waited for its kernel."""
+    path = run.artifact("trace", "lines/trace.sqlite")
+    if path is None:
+        return tables.empty("launch_lines")
+    try:
+        with open_trace(path) as trace:
+            frame = trace.launch_lines()
+            if frame.empty:
+                gaps.add("launch_lines", NO_STACKS)
+            return frame
+    except ArtifactUnreadable as error:
+        gaps.add("launch_lines", f"{path.name} gave nothing: {error.message}")
+        return tables.empty("launch_lines")
 
 
 def trace_frames(trace: NsysTrace) -> Frames:
@@ -172,6 +195,7 @@ def trace_frames(trace: NsysTrace) -> Frames:
         "engine_gaps": trace.engine_gaps(),
         "idle_gaps": trace.idle_gaps(),
         "host_lines": trace.host_lines(),
+        "thread_lines": trace.thread_lines(),
         "gpu_idle_gaps": trace.gpu_idle_gaps(),
         "collectives": trace.collectives(),
     }

@@ -27,7 +27,12 @@ from nsight_prof.parsers.nsys.sqlite.codes import statistics
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
 from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity
 from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
-from nsight_prof.parsers.nsys.stages.host_lines import host_lines, why_no_lines
+from nsight_prof.parsers.nsys.stages.host_lines import (
+    host_lines,
+    launch_lines,
+    thread_lines,
+    why_no_lines,
+)
 from nsight_prof.parsers.nsys.stages.idle_gaps import idle_gaps
 from nsight_prof.parsers.nsys.stages.instances import stage_instances
 from nsight_prof.parsers.nsys.stages.launches import launch_frames, write_launches
@@ -176,6 +181,19 @@ class NsysTrace:
     def host_lines(self) -> pd.DataFrame:
         """Lines of Python in which the host was (table `host_lines`)."""
         return host_lines(self._db, self._work, self._stages)
+
+    @of_file
+    def thread_lines(self) -> pd.DataFrame:
+        """Lines of Python threads that make no CUDA call (table `thread_lines`)."""
+        return thread_lines(self._db, self._work)
+
+    @of_file
+    def launch_lines(self) -> pd.DataFrame:
+        """Lines of Python that wait while a kernel runs (table `launch_lines`).
+
+        They launched it where the trace is of a run with CUDA_LAUNCH_BLOCKING=1.
+        """
+        return launch_lines(self._db, self._work)
 
     @of_file
     def why_no_lines(self) -> str:

@@ -116,6 +116,16 @@ class Run:
         return self._read("host_lines")
 
     @cached_property
+    def thread_lines(self) -> pd.DataFrame:
+        """Table `thread_lines`: lines of Python threads that make no CUDA call."""
+        return self._read("thread_lines")
+
+    @cached_property
+    def launch_lines(self) -> pd.DataFrame:
+        """Table `launch_lines`: lines of Python that launched each kernel."""
+        return self._read("launch_lines")
+
+    @cached_property
     def devices(self) -> pd.DataFrame:
         """Table `devices`: which GPU each device of each process is."""
         return self._read("devices")

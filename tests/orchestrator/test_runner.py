@@ -113,6 +113,27 @@ def test_the_trace_alone_needs_no_ncu(lab: Any) -> None:
     assert [step.name for step in lab.manifest.steps] == ["trace", "report"]
 
 
+def test_lines_that_launch_come_from_a_second_run_that_waits_for_each_kernel(lab: Any) -> None:
+    script = "import os; print(os.environ.get('CUDA_LAUNCH_BLOCKING'))"
+    recipe = lab.recipe(script, trace__launch_lines=True, counters__enabled=False)
+    assert lab.run(recipe).exit_code == 0
+    first, second = lab.calls("nsys")
+    assert "--python-sampling=true" not in first
+    assert "--python-sampling=true" in second
+    folder = lab.out / "steps/1-trace"
+    assert (folder / "stdout.log").read_text().split()[0] == "None"
+    assert (folder / "lines/stdout.log").read_text().split()[0] == "1"
+    assert sorted(path.name for path in (folder / "lines").glob("trace*")) == ["trace.sqlite"]
+
+
+def test_a_second_run_that_fails_leaves_the_trace_and_a_warning(lab: Any) -> None:
+    script = "import os, sys; sys.exit(int(os.environ.get('CUDA_LAUNCH_BLOCKING', 0)))"
+    outcome = lab.run(lab.recipe(script, trace__launch_lines=True, counters__enabled=False))
+    assert outcome.exit_code == 0
+    (warning,) = lab.manifest.step("trace").warnings
+    assert warning.startswith("the lines that launch each kernel are not known: ")
+
+
 def test_counters_on_given_kernels_need_no_trace(lab: Any) -> None:
     recipe = lab.recipe(trace__enabled=False, select__kernels=["_Z6kernelPf"])
     assert lab.run(recipe).exit_code == 0

@@ -30,6 +30,7 @@ _LONGEST = 1 << 16  # bytes of a payload
 _DEEPEST = (_LONGEST - _HEAD.size) // _FRAME.size
 _AT_ONCE = 20_000  # rows
 _TID, _PID = 0xFFFFFF, 24
+_NO_LINE = 0xFFFFFFFF
 LIBRARY = re.compile(
     r"/lib(?:64)?/python[\d.]+/|/(?:site|dist)-packages/|/torchinductor_[^/]+/|^<|^$"
 )
@@ -47,6 +48,14 @@ WORK = (
     ("printing", re.compile(r"/torch/_tensor_str\.py:")),
     ("emptying the cache", re.compile(r"/torch/cuda/memory\.py:empty_cache")),
     ("convolving", re.compile(r"/torch/nn/modules/conv\.py:_conv_forward")),
+    (
+        "computing again",
+        re.compile(
+            r"/torch/utils/checkpoint\.py:(?:unpack_hook|recompute_fn|backward)|"
+            r"/torch/distributed/algorithms/_checkpoint/\S+:recompute_fn"
+        ),
+    ),
+    ("checkpointing", re.compile(r"/torch/utils/checkpoint\.py:checkpoint$", re.MULTILINE)),
     ("loading data", re.compile(r"/torch/utils/data/dataloader\.py:")),
 )
 """Work of libraries that has a remedy of its own, by `file:function` of a frame (PyTorch 2.11,
@@ -61,18 +70,24 @@ class Frame:
     line: int
     function: str
 
+    def __str__(self) -> str:
+        """Return `file:line function`."""
+        return f"{self.file}:{self.line} {self.function}"
+
 
 @dataclass(frozen=True)
 class StackEnd:
     """Where a stack ends: the innermost frame of the program's own code, and the innermost of all.
 
     Without a frame of its own, both are the innermost. `work` is the work of a library that the
-    stack passes through (WORK); empty for none.
+    stack passes through (WORK); empty for none. `callers` are the program's own frames around
+    `of_program`, innermost first; of a work of a library those that asked for it.
     """
 
     of_program: Frame
     inner: Frame
     work: str = ""
+    callers: tuple[Frame, ...] = ()
 
 
 @dataclass
@@ -169,10 +184,18 @@ def _thread(marked: int, category: int) -> int:
 
 
 def _stack_end(stack: list[tuple[int, int, int]], texts: dict[int, str]) -> StackEnd:
-    frames = [Frame(texts.get(f, ""), line, texts.get(name, "")) for name, f, line in stack]
-    of_program = next((frame for frame in frames if not LIBRARY.search(frame.file)), frames[0])
+    # Instructions that the interpreter adds have no line: -1 as an unsigned number.
+    frames = [
+        Frame(texts.get(f, ""), line if line < _NO_LINE else 0, texts.get(name, ""))
+        for name, f, line in stack
+    ]
+    own = [at for at, frame in enumerate(frames) if not LIBRARY.search(frame.file)]
+    first = own[0] if own else 0
+    works = [work_of(f"{frame.file}:{frame.function}") for frame in frames]
+    asked = max((at for at, work in enumerate(works) if work), default=first)
+    callers = tuple(frames[at] for at in own if at > max(first, asked))
     places = "\n".join(f"{frame.file}:{frame.function}" for frame in frames)
-    return StackEnd(of_program, frames[0], work_of(places))
+    return StackEnd(frames[first], frames[0], work_of(places), callers)
 
 
 def work_of(places: str) -> str:

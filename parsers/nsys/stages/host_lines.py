@@ -1,8 +1,12 @@
-"""Table `host_lines`: the lines of Python in which the host was, and whether the GPU worked."""
+"""Tables of lines of Python: `host_lines` (where the host was, and whether the GPU worked),
+`thread_lines` (of threads beside) and `launch_lines` (what launched each kernel).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,16 +16,19 @@ from nsight_prof.parsers.names.ranges import Stages, shorten
 from nsight_prof.parsers.nsys.rows.calls import Calls
 from nsight_prof.parsers.nsys.rows.python_samples import (
     PythonSamples,
+    StackEnd,
     has_samples,
     read_python_samples,
 )
 from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, RUNTIME, read_strings
+from nsight_prof.parsers.nsys.stages.native_stacks import native_stacks
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Work
 
-TABLE = "host_lines"
+TABLE, OTHERS, LAUNCHES = "host_lines", "thread_lines", "launch_lines"
+THREAD_MASK = (1 << 24) - 1
 KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
 NESTED = 3
 """Calls into each other that are looked through: cudaLaunchKernel holds a call of the driver."""
@@ -70,17 +77,81 @@ def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
     ).sum()
     frame["activity"] = [activity(call) for call in frame["call"]]
     stack_ends = [samples.stack_ends[code] for code in frame.pop("stack_end")]
-    frame["file"] = [stack_end.of_program.file for stack_end in stack_ends]
-    frame["line"] = [stack_end.of_program.line or None for stack_end in stack_ends]
-    frame["function"] = [stack_end.of_program.function for stack_end in stack_ends]
-    frame["inner"] = [
-        "" if p.inner == p.of_program else f"{p.inner.file}:{p.inner.line} {p.inner.function}"
-        for p in stack_ends
-    ]
-    frame["work"] = [stack_end.work for stack_end in stack_ends]
+    frame = frame.assign(**_places(stack_ends), work=[end.work for end in stack_ends], source="")
     order = ["time_ns", "stage", "file", "line"]
     frame = frame.sort_values(order, ascending=[False, True, True, True])
     return tables.check(frame.round({"time_ns": 0, "idle_ns": 0}), TABLE)
+
+
+def thread_lines(db: Database, work: Work) -> pd.DataFrame:
+    """Return table `thread_lines`: samples of the threads that make no CUDA call, between the first
+    GPU work of the capture and the last.
+    """
+    begin, reached = _busy(work)
+    every = read_python_samples(db)
+    if not len(begin) or not len(every.start):
+        return tables.empty(OTHERS)
+    others = ~np.isin(every.thread, np.unique(_of_callers(db, every).thread))
+    samples = _pick(every, others & (every.start >= begin[0]) & (every.start < reached[-1]))
+    frame = pd.DataFrame(
+        {
+            "thread": samples.thread & THREAD_MASK,
+            "stack_end": samples.stack_end,
+            "samples": 1,
+            "time_ns": _periods(samples),
+        }
+    )
+    frame = frame.groupby(["thread", "stack_end"], as_index=False).sum()
+    stack_ends = [samples.stack_ends[code] for code in frame.pop("stack_end")]
+    frame = frame.assign(**_places(stack_ends)).sort_values("samples", ascending=False)
+    return tables.check(frame.round({"time_ns": 0}), OTHERS)
+
+
+def launch_lines(db: Database, work: Work) -> pd.DataFrame:
+    """Return table `launch_lines`: stacks of threads that call CUDA while a kernel runs; empty
+    where the trace has none.
+
+    In a run with CUDA_LAUNCH_BLOCKING=1 a launch returns when its kernel has ended, so that such a
+    stack is that of the launch, or, of a kernel that another thread launches (autograd's), that of
+    the call that waits for it. Kernels of CUDA graphs do not block: they are left out. Of a program
+    without Python the native stacks of CUDA calls, where nsys unwound them.
+    """
+    samples, rows = _of_callers(db, read_python_samples(db)), work.kernels
+    if not len(samples.start):
+        return native_stacks(db, _kernel_of_call(work))
+    if not len(rows.start):
+        return tables.empty(LAUNCHES)
+    at = np.searchsorted(rows.start, samples.start, side="right") - 1
+    runs = (at >= 0) & (samples.start < rows.start[at] + rows.duration[at])
+    if rows.graph_node is not None:
+        runs &= rows.graph_node[at] < 0
+    frame = pd.DataFrame(
+        {
+            "kernel": rows.kernel[at],
+            "stack_end": samples.stack_end,
+            "call": "",
+            "samples": 1,
+            "time_ns": _periods(samples),
+        }
+    )
+    frame = frame[runs].groupby(["kernel", "call", "stack_end"], as_index=False).sum()
+    frame["kernel_id"] = [rows.kernels[code].kernel_id for code in frame.pop("kernel")]
+    stack_ends = [samples.stack_ends[code] for code in frame.pop("stack_end")]
+    order = ["time_ns", "kernel_id", "file", "line"]
+    frame = frame.assign(**_places(stack_ends)).sort_values(order, ascending=[False, *3 * [True]])
+    return tables.check(frame.round({"time_ns": 0}), LAUNCHES)
+
+
+def _places(stack_ends: Sequence[StackEnd]) -> dict[str, Any]:
+    """Return the columns that say where stacks end."""
+    own = [end.of_program for end in stack_ends]
+    return {
+        "file": [frame.file for frame in own],
+        "line": [frame.line or None for frame in own],
+        "function": [frame.function for frame in own],
+        "inner": ["" if end.inner == end.of_program else str(end.inner) for end in stack_ends],
+        "callers": [" < ".join(map(str, end.callers)) for end in stack_ends],
+    }
 
 
 def why_no_lines(db: Database) -> str:
@@ -172,6 +243,18 @@ def _calls_of(db: Database, work: Work, samples: PythonSamples) -> tuple[list[st
             ):
                 launched[sample] = launched[sample] or kernels.get(int(call), "")
     return [ABI_VERSION.sub("", texts.get(int(code), "")) for code in inside], launched
+
+
+def _kernel_of_call(work: Work) -> Callable[[int], tuple[str, str]]:
+    """Return what finds id and name of the kernel that a call launched, by the key of the call."""
+    ids = _kernels_by_key(work)
+    names = {kernel.kernel_id: kernel.name for kernel in work.kernels.kernels}
+
+    def kernel_of(key: int) -> tuple[str, str]:
+        kernel_id = ids.get(key & KEY_MASK, "")
+        return kernel_id, names.get(kernel_id, "")
+
+    return kernel_of
 
 
 def _kernels_by_key(work: Work) -> dict[int, str]:

@@ -40,6 +40,23 @@ def test_memory_given_back_is_named_with_the_call_that_does_it(lines: pd.DataFra
     assert set(rows["work"]) == {"emptying the cache"}
 
 
+def test_callers_lead_from_the_line_outwards(lines: pd.DataFrame) -> None:
+    first = lines[lines["line"] == 73].iloc[0]
+    places = [place.rpartition("/")[2] for place in first["callers"].split(" < ")]
+    assert places[0] == "planted_lines.py:79 on_prepared"
+    assert places[-1] == "planted_lines.py:171 <module>"
+
+
+def test_stacks_that_wait_while_a_kernel_runs_are_its_lines(root: Path) -> None:
+    path = root / "tests/fixtures/python_sampling/trace.sqlite.xz"
+    with open_trace(path) as trace:
+        found, launches, samples = trace.launch_lines(), trace.launches(), trace.host_lines()
+    assert set(found["kernel_id"]) <= set(launches["kernel_id"])
+    busy = samples["samples"].sum() - samples["idle_samples"].sum()
+    # Copies run as well, so that not each sample with a busy GPU is of a kernel.
+    assert 0 < found["samples"].sum() <= busy
+
+
 def test_samples_that_launch_name_the_kernel(lines: pd.DataFrame) -> None:
     launching = lines[lines["kernel_id"] != ""]
     assert len(launching)
@@ -86,3 +103,14 @@ def test_a_trace_without_samples_says_how_to_get_them(root: Path) -> None:
     with open_trace(path) as trace:
         assert trace.host_lines().empty
         assert "--python-sampling=true" in trace.why_no_lines()
+
+
+def test_native_stacks_name_the_function_that_calls_cuda(root: Path) -> None:
+    with open_trace(root / "tests/fixtures/native_stacks/trace.sqlite.xz") as trace:
+        found, launches = trace.launch_lines(), trace.launches()
+    assert set(found["function"]) == {"main"}
+    by_call = found.groupby("call")["samples"].sum()
+    assert by_call["cudaLaunchKernel"] == len(launches)
+    assert set(found.loc[found["call"] == "cudaLaunchKernel", "kernel_id"]) == set(
+        launches["kernel_id"]
+    )

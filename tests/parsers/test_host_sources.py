@@ -1,0 +1,28 @@
+"""The text of sampled lines is kept beside the trace, and tells work that leaves no frame."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from nsight_prof.parsers.build.host_sources import keep_sources, with_sources
+
+
+def lines(**columns: list[object]) -> pd.DataFrame:
+    rows = {"file": ["train.py"] * 3, "line": [1, 2, None], "work": ["", "", "printing"]}
+    return pd.DataFrame(rows | columns).astype({"line": "Int64"})
+
+
+def test_lines_are_kept_and_read_again(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("for step in steps:\n    gc.collect()\n")
+    keep_sources(lines(), tmp_path, tmp_path / "sources.json")
+    (tmp_path / "train.py").unlink()
+    found = with_sources(lines(), tmp_path / "sources.json")
+    assert list(found["source"]) == ["for step in steps:", "gc.collect()", ""]
+    assert list(found["work"]) == ["", "collecting garbage", "printing"]
+
+
+def test_without_the_file_no_text_is_known(tmp_path: Path) -> None:
+    for path in (None, tmp_path / "absent.json"):
+        assert set(with_sources(lines(), path)["source"]) == {""}
+    (tmp_path / "odd.json").write_text('{"train.py": 3}')
+    assert set(with_sources(lines(), tmp_path / "odd.json")["source"]) == {""}
