@@ -29,7 +29,9 @@ from typing import Any
 import yaml
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
-STEPS = ("slow", "times", "repaired", "report")
+STEPS = ("slow", "times", "repaired", "choices", "report")
+CHOICES = ("graph", "tf32")
+"""What the owner of a program may choose, and common.py can measure of the repaired one."""
 Program = Mapping[str, Any]
 
 
@@ -60,6 +62,7 @@ def recipe(program: Program, binary: Path, repaired: bool) -> dict[str, Any]:
     python = file.suffix == ".py"
     target: dict[str, Any] = {"args": {"repaired": True} if repaired else {}}
     target |= {"file": str(file)} if python else {"command": [str(binary)]}
+    lines = {"launch_lines": program["level"] == "kernel" or not python}
     counters: dict[str, Any] = {"enabled": program["level"] == "kernel"}
     if counters["enabled"]:
         counters |= {"source": True, "clock_control": "none", "timeout": "120s"}
@@ -69,7 +72,7 @@ def recipe(program: Program, binary: Path, repaired: bool) -> dict[str, Any]:
         "target": target,
         "capture": "profiler-api",
         "stages": [],
-        "trace": {"timeout": "100s"} | ({"python_sampling": True} if python else {}),
+        "trace": {"timeout": "100s", "python_sampling": python} | lines,
         "select": {"top_k": 3},
         "counters": counters,
     }
@@ -87,6 +90,8 @@ def run_step(program: Program, step: str, out: Path, limit: float) -> str:
         return build(source(program), binary, limit)
     if step == "times":
         return times(program, binary, limit)
+    if step == "choices":
+        return choices(program, folder, limit)
     if step == "report":
         return report(folder, limit)
     return profile(program, step, binary, limit)
@@ -115,6 +120,24 @@ def times(program: Program, binary: Path, limit: float) -> str:
         "".join((to.parent / f"times{at}.out").read_text("utf-8") for at in range(len(options))),
         encoding="utf-8",
     )
+    return "done"
+
+
+def choices(program: Program, folder: Path, limit: float) -> str:
+    """Time the repaired variant of a torch program with choices of its owner.
+
+    What a program cannot do, as one whose steps wait for results in a CUDA graph, has no time.
+    """
+    to, file = folder / "choices.jsonl", source(program)
+    if to.is_file() or file.suffix != ".py":
+        return "there already"
+    options = ["--repaired", "--repeats", "2"]
+    done = {
+        name: call([sys.executable, str(file), *options, "--choice", name], folder, name, limit)
+        for name in CHOICES
+    }
+    rows = [(folder / f"{name}.out").read_text("utf-8") for name in CHOICES if not done[name]]
+    to.write_text("".join(rows), encoding="utf-8")
     return "done"
 
 

@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT))
 from nsight_prof.parsers.errors import ProfError  # noqa: E402
 from scripts.pages.programs import (  # noqa: E402
     LOOKS,
+    OWN,
+    PUBLIC,
     collect,
     section,
     sections,
@@ -34,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR")
     parser.add_argument("--commit", default="HEAD", help="whose rules made the reports")
+    parser.add_argument("--set", choices=(OWN, PUBLIC), default=OWN, help="whose programs ran")
     parser.add_argument("--keep", choices=LOOKS, help="record it in the folder of the programs")
     asked = parser.parse_args(arguments)
     try:
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         revision = ["git", "-C", str(ROOT), "rev-parse", asked.commit]
         commit = subprocess.run(revision, capture_output=True, text=True, check=True).stdout.strip()
-        look = collect(asked.folder, commit)
+        look = collect(asked.folder, commit, asked.set)
         print("\n\n".join(section(LOOKS.get(asked.keep, "Whole programs"), look)))
         if asked.keep:
             write_look(PROGRAMS / asked.keep, look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,22 @@ from scripts.run_programs import PROGRAMS, source
 LOOKS = {
     "first_look.json": "Whole programs: first look",
     "second_look.json": "Whole programs: second look, in sample",
+    "third_look.json": "Whole programs: third look, in sample, on another GPU",
+    "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
+OWN, PUBLIC = "programs.yaml", "public.yaml"
+"""Sets of programs: those of this project, and those that nobody here wrote."""
 UNSURE = 0.15
 """Difference of the gains in one process and in two from which the measured gain is unsure."""
 FAULT = 0.05
 """Part of its time below which a repair saved nothing worth a finding: the program is at fault."""
 LARGE = 0.1
 """Gain from which a finding of a repaired program counts as a false one."""
+MEASURED_BY = {"launch_bound": "graph", "slow_backend": "tf32", "tensor_idle": "tf32"}
+"""Choices of `scripts/run_programs.py` that measure what findings promise."""
+BORNE_OUT = 1.5
+"""Factor by which a finding may promise more than was measured."""
 OTHERS = 3
 """From so many first findings on that are of other causes, an accepted pattern is generous."""
 PLACE = re.compile(r"([\w.]+\.(?:py|cu)):(\d+)(?: in [\w.<>]+)?")
@@ -36,7 +44,7 @@ class Said:
     """A ranked finding of a report.
 
     `gain` is the part of the profiled time that it would save, `kernels` the names of kernels that
-    stand in its words.
+    stand in its words. `choice`: the report calls it no defect, but a choice of the owner.
     """
 
     title: str
@@ -45,6 +53,7 @@ class Said:
     cause: str
     gain: float | None
     kernels: tuple[str, ...]
+    choice: bool = False
 
     @property
     def words(self) -> str:
@@ -70,7 +79,9 @@ class Answer:
     """Ranked findings of a program and of its repaired twin, and their times.
 
     Times are without a profiler, both variants in one process, and under nsys, each in a fresh one.
-    `repaired` and its time under nsys are None where the twin was not profiled.
+    `repaired` and its time under nsys are None where the twin was not profiled. `choices` are times
+    of the twin, without a profiler, with a choice of its owner: its steps as a CUDA graph, products
+    in TF32; what it cannot do is not there.
     """
 
     slow_ms: float
@@ -79,6 +90,7 @@ class Answer:
     repaired_nsys_ms: float | None
     slow: tuple[Said, ...]
     repaired: tuple[Said, ...] | None
+    choices: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gain(self) -> float:
@@ -94,12 +106,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Look:
-    """What the rules of a commit said of the programs, by name."""
+    """What the rules of a commit said of the programs of a set, by name."""
 
     commit: str
     gpu: str
     date: str
     answers: Mapping[str, Answer]
+    programs: str = OWN
 
 
 @dataclass(frozen=True)
@@ -143,19 +156,30 @@ class Judged:
 
     @property
     def false_findings(self) -> list[Said] | None:
-        """Findings of the repaired twin that promise much; None where it was not profiled."""
+        """Findings of the repaired twin that promise much; None where it was not profiled.
+
+        Choices of the owner are none, nor is what a measurement of the twin bears out.
+        """
         if self.answer.repaired is None:
             return None
-        return [said for said in self.answer.repaired if (said.gain or 0) > LARGE]
+        large = [said for said in self.answer.repaired if (said.gain or 0) > LARGE]
+        return [said for said in large if not (said.choice or self.borne_out(said))]
+
+    def borne_out(self, said: Said) -> bool:
+        """Tell whether a choice that was measured gains what a finding of the twin promises."""
+        after = self.answer.choices.get(MEASURED_BY.get(said.cause, ""))
+        if after is None or not said.gain:
+            return False
+        return 1 - after / self.answer.repaired_ms >= said.gain / BORNE_OUT
 
 
-def collect(folder: Path, commit: str) -> Look:
-    """Read the look that `scripts/run_programs.py` left in a folder.
+def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
+    """Read the look at a set that `scripts/run_programs.py` or `run_llmc.py` left in a folder.
 
     Programs that lack a time or the profile of the slow variant are left out.
     """
     answers, metrics = {}, {}
-    for program in planted():
+    for program in planted(programs):
         at = folder / program["name"]
         times, slow = at / "times.jsonl", at / "slow" / "report" / "metrics.json"
         if not (times.is_file() and slow.is_file()):
@@ -172,10 +196,19 @@ def collect(folder: Path, commit: str) -> Look:
             repaired_nsys_ms=None if repaired is None else _whole_ms(repaired),
             slow=_said(metrics),
             repaired=None if repaired is None else _said(repaired, LARGE),
+            choices=_choices(at / "choices.jsonl"),
         )
     if not answers:
         raise ArtifactUnreadable(f"no program ran in {folder}", "scripts/run_programs.py DIR")
-    return Look(commit, metrics["run_time"]["gpu"], metrics["created"][:10], answers)
+    recorded = metrics["run_time"]["gpu"], metrics["created"][:10]
+    return Look(commit, *recorded, answers, programs)
+
+
+def _choices(path: Path) -> dict[str, float]:
+    """Return the times in ms of the choices that a twin was measured with."""
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    return {row["choice"]: round(row["ms"], 4) for row in rows}
 
 
 def _whole_ms(metrics: Mapping[str, Any]) -> float:
@@ -193,7 +226,8 @@ def _said(metrics: Mapping[str, Any], least: float = 0.0) -> tuple[Said, ...]:
         gain = None if finding["gain_ns"] is None else round(finding["gain_ns"] / whole, 4)
         if (gain or 0) >= least:
             kernels = sorted(name for name in names if name.casefold() in words)
-            found.append(Said(**texts, gain=gain, kernels=tuple(kernels)))
+            chosen = finding.get("choice", False)
+            found.append(Said(**texts, gain=gain, kernels=tuple(kernels), choice=chosen))
     return tuple(found)
 
 
@@ -233,17 +267,17 @@ def _findings(rows: Sequence[Mapping[str, Any]]) -> tuple[Said, ...]:
     return tuple(Said(**{**row, "kernels": tuple(row["kernels"])}) for row in rows)
 
 
-def planted() -> list[Mapping[str, Any]]:
-    """Return the programs of programs.yaml."""
-    text = (PROGRAMS / "programs.yaml").read_text(encoding="utf-8")
+def planted(programs: str = OWN) -> list[Mapping[str, Any]]:
+    """Return the programs of a set."""
+    text = (PROGRAMS / programs).read_text(encoding="utf-8")
     found: list[Mapping[str, Any]] = yaml.safe_load(text)["programs"]
     return found
 
 
 def line_at_fault(program: Mapping[str, Any]) -> int | None:
-    """Return the line that holds the text `at` of a program, from 1 on."""
+    """Return the line that holds the text `at` of a program, from 1 on, or `line` as it is."""
     if "at" not in program:
-        return None
+        return program.get("line")
     lines = source(program).read_text(encoding="utf-8").splitlines()
     return next(at for at, line in enumerate(lines, 1) if program["at"] in line)
 
@@ -252,10 +286,10 @@ def generous(look: Look) -> set[str]:
     """Return accepted patterns that fit the first findings of many programs with other causes."""
     firsts = [
         (program["accepts"], look.answers[program["name"]].slow[0].own_words)
-        for program in planted()
+        for program in planted(look.programs)
         if program["name"] in look.answers and look.answers[program["name"]].slow
     ]
-    patterns = {pattern for program in planted() for pattern in program["accepts"]}
+    patterns = {pattern for program in planted(look.programs) for pattern in program["accepts"]}
     others = {
         pattern: sum(fits([pattern], words) and pattern not in own for own, words in firsts)
         for pattern in patterns
@@ -273,7 +307,7 @@ def _rank(patterns: Sequence[str], words: Iterable[str]) -> int | None:
 
 
 def judge(look: Look) -> list[Judged]:
-    """Judge a look, program by program, in the order of programs.yaml."""
+    """Judge a look, program by program, in the order of its set."""
     loose = generous(look)
     return [
         Judged(
@@ -286,7 +320,7 @@ def judge(look: Look) -> list[Judged]:
             ),
             line_at_fault(program),
         )
-        for program in planted()
+        for program in planted(look.programs)
         if program["name"] in look.answers
     ]
 
@@ -346,12 +380,21 @@ def section(heading: str, look: Look) -> list[str]:
 
 
 def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
-    number = len(planted())
+    number = len(planted(look.programs))
     missing = f"; {number - len(judged)} did not run" if number > len(judged) else ""
     by = (
         f"The rules of commit `{look.commit[:10]}` judged {len(judged)} of them, profiled on "
         f"{look.gpu} ({look.date}){missing}."
     )
+    if look.programs == PUBLIC:
+        return (
+            f"{number} kernels of [llm.c](https://github.com/karpathy/llm.c), which nobody of this "
+            "project wrote: versions that its authors call slow, beside faster ones of theirs. "
+            "What their comments say of the difference was made the cause, and its words, before "
+            "any of them was run under prof, by somebody who knows its rules "
+            f"([public.yaml](../tests/proof_programs/public.yaml)). {by} No rule was changed for "
+            "them. `scripts/run_llmc.py` runs them on a GPU."
+        )
     if "in sample" in heading:
         return f"{by} Rules have been changed since the first look was seen: this is in sample."
     return (
