@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import count, known, number, records, text
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.nsys.stages.host_lines import activity
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
 
 Z95 = 1.959964
+ONE_LINE = 0.98
+"""Part of the samples on one line of a function from which on it only calls what takes the time."""
+WAITING, WAITS = ("waiting", "copying"), 0.1
+"""What the host does at a line that waits for results, and the part of its samples from which on it
+is there for that."""
+Place = tuple[str, str, int | None]
+"""File, function and line."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class HostLine:
     call: str
     nvtx_range: str
     inner: str
+    callers: str = ""
 
     @property
     def location(self) -> str:
@@ -121,6 +130,7 @@ def host_lines(rows: pd.DataFrame, counted: str = "samples") -> list[HostLine]:
                 call=text(first["call"]),
                 nvtx_range=text(first["nvtx_range"]),
                 inner=text(first["inner"]),
+                callers=text(first["callers"]),
             )
         )
     return sorted(found, key=lambda line: (-line.samples, line.file, line.line or 0))
@@ -155,7 +165,81 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
     ]
 
 
-def callers(run: Run, kernel_id: str) -> list[HostLine]:
-    """Return the lines of Python that were sampled while they launched a kernel."""
-    frame = run.host_lines
-    return host_lines(frame[frame["kernel_id"] == kernel_id])
+def callers(run: Run, *kernel_ids: str) -> list[HostLine]:
+    """Return the lines of Python that launched kernels, by the time that these run.
+
+    They come from the run in which launches wait; without it, from samples within a launch.
+    """
+    frame = run.launch_lines
+    frame = frame[frame["kernel_id"].isin(kernel_ids)]
+    if frame.empty:
+        frame = run.host_lines
+        return host_lines(frame[frame["kernel_id"].isin(kernel_ids)])
+    return host_lines(frame.assign(idle_samples=0, activity="launching", nvtx_range=""))
+
+
+def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:
+    """Return rows of table `host_lines` of the lines at which the host waits for the GPU."""
+    rows = host_rows(run, stage)
+    if rows.empty:
+        return rows
+    waits = rows["activity"].isin(WAITING)
+    places = [rows[name] for name in ("file", "line")]
+    every = rows["samples"].groupby(places, dropna=False).transform("sum")
+    waited = (rows["samples"] * waits).groupby(places, dropna=False).transform("sum")
+    surely = (rows["activity"] == "waiting").groupby(places, dropna=False).transform("any")
+    return rows[surely & (waited >= WAITS * every)]
+
+
+def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:
+    """Return the native functions that made CUDA calls of some activities, most calls first."""
+    frame = run.launch_lines
+    frame = frame[frame["call"] != ""]
+    frame = frame.assign(
+        idle_samples=0, nvtx_range="", activity=[activity(str(call)) for call in frame["call"]]
+    )
+    return host_lines(frame[frame["activity"].isin(tuple(doing))])
+
+
+def loop_lines(rows: pd.DataFrame, every: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of table `host_lines` with the line of the loop around each in place of its own.
+
+    The loop is in the outermost function of the program in which the samples of `every` lie on
+    several lines: what is outside calls it once, what is inside is called again and again.
+    """
+    stacks, weights = [_frames(row) for row in records(every)], every["samples"].to_list()
+    depth = 0
+    while True:
+        lines: dict[Place, int] = {}
+        for stack, weight in zip(stacks, weights, strict=True):
+            if len(stack) > depth:
+                lines[stack[depth]] = lines.get(stack[depth], 0) + weight
+        if not lines or max(lines.values()) < ONE_LINE * sum(lines.values()):
+            break
+        depth += 1
+    return _moved(rows, lambda stack: stack[min(depth, len(stack) - 1)])
+
+
+def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of table `host_lines` about a work of a library at the lines that asked for it.
+
+    A data loader calls code of the program itself: that is where it works, not who waits for it.
+    """
+    return _moved(rows, lambda stack: stack[-2] if len(stack) > 1 else stack[-1])
+
+
+def _moved(rows: pd.DataFrame, place: Callable[[list[Place]], Place]) -> pd.DataFrame:
+    places = [place(_frames(row)) for row in records(rows)]
+    columns = zip(("file", "function", "line"), zip(*places, strict=True), strict=True)
+    return rows.assign(**{name: list(values) for name, values in columns}) if places else rows
+
+
+def _frames(row: Row) -> list[Place]:
+    """Return file, function and line of the program's frames of a row, outermost first."""
+    own = (text(row["file"]), text(row["function"]), count(row["line"]))
+    around = []
+    for place in filter(None, text(row["callers"]).split(" < ")):
+        location, _, function = place.rpartition(" ")
+        file, _, line = location.rpartition(":")
+        around.append((file, function, int(line) or None))
+    return [*reversed(around), own]

@@ -18,6 +18,9 @@ from nsight_prof.reports.analysis.gpu_times import gpu_of
 
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""
+REPEATED, MOST_TIME, ONE_ROUND = 5, 0.95, 0.25
+"""Launches from which on a kernel repeats; part of the time of those that do whose kernels make up
+a round; part of all launches that a first round takes at most."""
 QUEUE = ["device", "pid", "context", "stream"]
 OF_LAUNCH = ["stage", "nvtx_path", "memory_before"]
 OF_KERNEL = ["short_name", "name", "library", "category"]
@@ -48,6 +51,30 @@ def timeline(run: Run) -> pd.DataFrame | None:
     kernels = run.kernels[["kernel_id", *OF_KERNEL]].astype(object).fillna("")
     frame = frame.merge(kernels, on="kernel_id", how="left")
     return frame.sort_values(["queue", "start_ns"], kind="stable").reset_index(drop=True)
+
+
+def startup_ns(frame: pd.DataFrame) -> float:
+    """Return the time without kernels that comes once: gaps of the first round of the kernels that
+    repeat which are longer than any gap afterwards. 0 where there is no such round: it takes more
+    than a part of the launches (ONE_ROUND), or several GPUs work.
+    """
+    if frame.empty or frame["gpu"].nunique() > 1:
+        return 0.0
+    ordered = frame.sort_values("start_ns", kind="stable")
+    sums = ordered.groupby("kernel_id")["duration_ns"].agg(["sum", "size"])
+    repeated = sums[sums["size"] >= REPEATED].sort_values("sum", ascending=False)
+    if repeated.empty:
+        return 0.0
+    before = repeated["sum"].cumsum() - repeated["sum"]
+    most = repeated.index[before < MOST_TIME * repeated["sum"].sum()]
+    at = ordered["kernel_id"].isin(most)
+    ends = int(np.flatnonzero(~ordered["kernel_id"].where(at).duplicated() & at)[-1])
+    start, end = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
+    gaps = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
+    first, rest = gaps[:ends], gaps[ends:]
+    if ends > ONE_ROUND * len(ordered) or not len(rest):
+        return 0.0
+    return float(first[first > rest.max()].sum())
 
 
 def runs(frame: pd.DataFrame, mask: Mask) -> pd.DataFrame:

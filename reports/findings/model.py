@@ -16,6 +16,9 @@ CAUSE_OF = {
     "convolution_search": ("launch_bound", "sync_stalls", "host_bound"),
     "compilation": ("launch_bound", "sync_stalls", "host_bound"),
     "data_loading": ("launch_bound", "sync_stalls", "host_bound"),
+    "interpreter_lock": ("launch_bound", "sync_stalls"),
+    "garbage_collection": ("launch_bound", "sync_stalls", "host_bound"),
+    "recomputation": ("launch_bound", "host_bound"),
     "optimizer_loop": ("launch_bound", "host_bound"),
     "tensor_prints": ("launch_bound", "sync_stalls", "host_bound"),
 }
@@ -46,6 +49,7 @@ class Finding(page.Finding):
         bound: what limits its kernels.
         stage: the stage that it is about; empty for the whole program.
         rank: its place by gain, from 1; None where it divides the time and is nothing to do.
+        choice: it is no defect but a choice of the owner of the program: precision, graphs.
 
     Fractions are 0 to 1; NaN is unknown.
     """
@@ -66,6 +70,7 @@ class Finding(page.Finding):
     bound: str = ""
     stage: str = ""
     rank: int | None = None
+    choice: bool = False
 
     def __post_init__(self) -> None:
         """Give the page's finding its gain."""

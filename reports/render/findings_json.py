@@ -38,6 +38,7 @@ def _finding(finding: Finding, links: Links) -> dict[str, Json]:
         "gain_ns": known(finding.gain_ns),
         "gain_of": finding.gain_of,
         "confidence": finding.confidence,
+        "choice": finding.choice,
         "evidence": [_evidence(row, links) for row in finding.evidence],
         "cause": finding.rule,
         "stage": finding.stage,
@@ -76,6 +77,7 @@ def findings_schema() -> dict[str, Any]:
         "kernels": {"type": "array", "items": {"type": "integer"}},
         **{key: number for key in ("share", "gain_kernel", "gain_program", "gain_ns")},
         **{key: text for key in ("gain_of", "confidence")},
+        "choice": {"type": "boolean"},
         "evidence": {"type": "array", "items": {"$ref": "#/$defs/EvidenceRow"}},
         **{key: text for key in ("cause", "stage", "disprove")},
         "tables": places,
@@ -107,9 +109,9 @@ FINDING = (
     "the rule behind it (docs/rules.md of prof), `kernels` are numbers of the kernel table, "
     "`stage` is empty for the whole program. `rank` is null where it tells how the time divides "
     "and is not something to do. `gain_program` is the fraction of the GPU time (of the wall "
-    "time, where `gain_of` says so) that would be saved, `gain_ns` the same as time. `disprove` "
-    "is what one would see if it were wrong; `tables` are those of the page that its sentence "
-    "sums up."
+    "time, where `gain_of` says so) that would be saved, `gain_ns` the same as time. `choice` "
+    "tells that it is no defect but a choice of the owner of the program. `disprove` is what one "
+    "would see if it were wrong; `tables` are those of the page that its sentence sums up."
 )
 EVIDENCE = (
     "One number behind a finding; `threshold` and `source` are empty where there is none. `where` "

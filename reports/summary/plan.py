@@ -13,8 +13,6 @@ from nsight_prof.reports.summary.savings import Savings, Step, comes_first, kern
 
 LEAST = 0.001
 """Part of the run from which on a step is listed."""
-PRECISION = ("tensor_idle", "simt_gemm", "transformed_conv")
-"""Rules whose repair takes fewer digits where the inputs are FP32 or FP64."""
 NARROWER = {"bf16": "fp8", "fp16": "fp8", "fp64": "fp32"}
 """The next smaller type of inputs."""
 BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
@@ -86,7 +84,7 @@ def make_plan(view: ReportView) -> Plan:
 def _steps(view: ReportView, whole_ns: float) -> list[PlanStep]:
     saved = savings(view)
     listed = [step for step in saved.steps if step.saves_ns >= LEAST * whole_ns]
-    ordered = sorted(listed, key=lambda step: is_choice(view, step))
+    ordered = sorted(listed, key=lambda step: step.is_choice)
     steps, remaining = [], whole_ns
     for step in ordered:
         steps.append(_of_step(view, step, ordered, remaining))
@@ -96,14 +94,6 @@ def _steps(view: ReportView, whole_ns: float) -> list[PlanStep]:
             steps.append(_of_choice(choice, len(steps) + 1, remaining))
             remaining = max(0.0, remaining - choice.saves_ns)
     return steps
-
-
-def is_choice(view: ReportView, step: Step) -> bool:
-    """Return whether a step belongs to the owner of the program: it takes digits of results."""
-    if step.rule not in PRECISION:
-        return False
-    kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
-    return any(kernel.dtype in ("fp32", "fp64", "") for kernel in kernels)
 
 
 def _of_step(
@@ -128,7 +118,7 @@ def _of_step(
             for number, candidate in enumerate(ordered, 1)
             if comes_first(view, candidate, step)
         ),
-        choice=is_choice(view, step),
+        choice=step.is_choice,
         anchor=lead.anchor,
     )
 

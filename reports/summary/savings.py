@@ -35,6 +35,11 @@ class Step:
         return self.findings[0].rule or self.findings[0].key
 
     @property
+    def is_choice(self) -> bool:
+        """Whether it belongs to the owner of the program, and mends no defect."""
+        return self.findings[0].choice
+
+    @property
     def kernel_ids(self) -> frozenset[str]:
         """The kernels that it is about."""
         return frozenset(key for finding in self.findings for key in finding.kernel_ids)

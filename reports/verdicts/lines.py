@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pandas as pd
+
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import (
     HostLine,
     KernelLine,
+    asking_lines,
+    callers,
     host_lines,
     host_rows,
     kernel_lines,
+    loop_lines,
+    native_lines,
+    waiting_rows,
 )
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, host_work, idle_rules
@@ -22,6 +29,10 @@ NAMED = 2
 """Lines that a sentence names."""
 LEAST = 0.1
 """Share of the samples below which a line is not named."""
+MOST = 0.5
+"""Share of the samples from which on a line says where the time goes."""
+OF_LAUNCH = ("small_grid", "few_blocks")
+"""Rules about how a kernel is launched: the line at fault is that of the launch."""
 DOING = {
     idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
     idle_rules.ALLOCATION_STALLS.key: ("allocating",),
@@ -42,28 +53,127 @@ def located(run: Run, finding: Finding) -> Finding:
     """Return the finding with the lines that it is about, or as it is where none are known."""
     if finding.rule in {*DOING, *WORK, *IDLE}:
         return _with_host_lines(run, finding)
-    if finding.key == "kernel" and finding.kernel_ids:
-        return _with_kernel_lines(run, finding)
-    return finding
+    if finding.rule == host_work.INTERPRETER_LOCK.key:
+        return _with_thread_lines(run, finding)
+    if not (finding.rule and finding.kernel_ids):
+        return finding
+    ways = [_with_launch_lines]
+    if finding.key == "kernel":
+        ways.insert(finding.rule in OF_LAUNCH, _with_kernel_lines)
+    placed = (way(run, finding) for way in ways)
+    return next((found for found in placed if found is not finding), finding)
 
 
-def _with_host_lines(run: Run, finding: Finding) -> Finding:
-    doing = DOING.get(finding.rule, ())
-    rows = host_rows(run, finding.stage, doing, idle=not doing)
-    if finding.rule in WORK:
-        rows = rows[rows["work"] == WORK[finding.rule]]
-    lines = host_lines(rows, "samples" if doing else "idle_samples")
-    hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
+def _with_thread_lines(run: Run, finding: Finding) -> Finding:
+    rows = host_work.busy_threads(run)
+    # Lines of instructions that the interpreter adds are not known.
+    known = rows[rows["line"].notna()].assign(
+        idle_samples=0, activity="program", call="", nvtx_range=""
+    )
+    lines = host_lines(known)
+    hot_lines = _hot(lines)
     if not hot_lines:
         return finding
     verdict = Text(
-        "{verdict} The host is then in {places} ({n} sample of its stacks).",
-        "{verdict} The host is then in {places} ({n} samples of its stacks).",
+        "{verdict} It is in {places} ({n} sample of its stacks).",
+        "{verdict} It is in {places} ({n} samples of its stacks).",
         verdict=finding.verdict,
         places=[_host_place(line) for line in hot_lines],
         n=sum(line.samples for line in lines),
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _with_native_lines(run: Run, finding: Finding) -> Finding:
+    lines = native_lines(run, DOING.get(finding.rule, ("launching",)))
+    hot_lines = _hot(lines)
+    if not hot_lines:
+        return finding
+    verdict = Text(
+        "{verdict} Its CUDA calls are made in {places} ({n} call).",
+        "{verdict} Its CUDA calls are made in {places} ({n} calls).",
+        verdict=finding.verdict,
+        places=[
+            Text("{function} ({share} of them)", function=Verbatim(line.function),
+                 share=_alone(line.share))
+            for line in hot_lines
+        ],
+        n=sum(line.samples for line in lines),
+    )  # fmt: skip
+    return replace(finding, verdict=verdict)
+
+
+def _with_host_lines(run: Run, finding: Finding) -> Finding:
+    if run.host_lines.empty:
+        return _with_native_lines(run, finding)
+    doing = DOING.get(finding.rule, ())
+    counted = "samples" if doing else "idle_samples"
+    rows = host_rows(run, finding.stage, doing, idle=not doing)
+    if _is_wait(finding) and len(waits := waiting_rows(run, finding.stage)):
+        rows, counted = waits, "samples"
+    if finding.rule in WORK:
+        rows = rows[rows["work"] == WORK[finding.rule]]
+    lines = host_lines(rows, counted)
+    hot_lines = _hot(lines)
+    if not hot_lines:
+        return finding
+    values: dict[str, Value] = {
+        "verdict": finding.verdict,
+        "places": [_host_place(line) for line in hot_lines],
+        "n": sum(line.samples for line in lines),
+    }
+    around = _around(run, finding, rows, counted, hot_lines)
+    if around is not None:
+        verdict = Text(
+            "{verdict} The host is then in {call}, within it in {places} ({n} sample of its "
+            "stacks).",
+            "{verdict} The host is then in {call}, within it in {places} ({n} samples of its "
+            "stacks).",
+            call=_host_place(around),
+            **values,
+        )
+        hot_lines = [around, *hot_lines]
+    else:
+        verdict = Text(
+            "{verdict} The host is then in {places} ({n} sample of its stacks).",
+            "{verdict} The host is then in {places} ({n} samples of its stacks).",
+            **values,
+        )
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _is_wait(finding: Finding) -> bool:
+    """Return whether a finding is about a loop that waits for results, however it is told."""
+    behind = finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice
+    return behind or finding.rule == idle_rules.SYNC_STALLS.key
+
+
+def _around(
+    run: Run, finding: Finding, rows: pd.DataFrame, counted: str, hot_lines: Sequence[HostLine]
+) -> HostLine | None:
+    """Return the line around the hottest ones that says more than they do; None where none does.
+
+    That is who waits for a data loader or asked for checkpoints, and, of time that no line has most
+    of, the line of the loop.
+    """
+    if finding.rule == host_work.DATA_LOADING.key:
+        found = host_lines(asking_lines(rows), counted)
+    elif finding.rule == host_work.RECOMPUTATION.key:
+        every = host_rows(run, finding.stage)
+        found = host_lines(asking_lines(every[every["work"] == "checkpointing"]))
+    elif number(hot_lines[0].share.value) < MOST:
+        found = host_lines(loop_lines(rows, host_rows(run, finding.stage)), counted)
+    else:
+        return None
+    if not found:
+        return None
+    line = found[0]
+    known = any(line.location == hot.location for hot in hot_lines)
+    return None if known or number(line.share.value) < MOST else line
+
+
+def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
+    return [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
 
 
 def _host_place(line: HostLine) -> Text:
@@ -74,6 +184,21 @@ def _host_place(line: HostLine) -> Text:
         share=_alone(line.share),
         interval=line.share.interval,
     )
+
+
+def _with_launch_lines(run: Run, finding: Finding) -> Finding:
+    lines = callers(run, *finding.kernel_ids)
+    hot_lines = _hot(lines)
+    if not hot_lines:
+        return finding
+    verdict = Text(
+        "{verdict} The program launches that in {places} ({n} sample of its stacks).",
+        "{verdict} The program launches that in {places} ({n} samples of its stacks).",
+        verdict=finding.verdict,
+        places=[_host_place(line) for line in hot_lines],
+        n=sum(line.samples for line in lines),
+    )
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
 
 def _with_kernel_lines(run: Run, finding: Finding) -> Finding:

@@ -11,14 +11,19 @@ from dataclasses import replace
 from itertools import count
 
 from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.verdicts.choices import marked
 from nsight_prof.reports.verdicts.lines import located
 
+REPAIR = 0.05
+"""Part of the time that a repair must save to stand before choices that save more."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
@@ -27,23 +32,40 @@ OVERVIEW = ("time", "bounds")
 def findings(run: Run) -> list[Finding]:
     """Return what takes the time, and then everything else by its gain in time, largest first.
 
-    A cause stands before its symptom in the same stage, which its repair may end.
+    A cause stands before its symptom in the same stage, which its repair may end, and repairs of
+    some gain before choices of the owner, which come at a price.
     """
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
-    found = [located(run, finding) for finding in found]
+    found = [located(run, marked(run, finding)) for finding in found]
     ranks = count(1)
+    least = REPAIR * (program_time(run)[0].value or kernel_time(run))
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))
-        for f in sorted(found, key=lambda f: _order(f, found))
+        for f in sorted(found, key=lambda f: _order(f, found, least))
     ]
 
 
-def _order(finding: Finding, found: Sequence[Finding]) -> tuple[int, float, int]:
-    """Return a key by which the largest gain is first, and a cause right before its symptom."""
-    symptoms = [f for f in found if f.rule in CAUSE_OF.get(finding.rule, ()) and _meet(f, finding)]
+def _order(
+    finding: Finding, found: Sequence[Finding], least: float
+) -> tuple[int, bool, float, int]:
+    """Return a key by which the largest gain is first, and a cause right before its symptom.
+
+    Choices that make kernels faster stand behind all else where a repair saves `least` ns, unless
+    it mends kernels that the choice replaces.
+    """
+    # What comes once gains nothing: it explains no symptom that comes again.
+    causes = CAUSE_OF.get(finding.rule, ()) if _gain(finding) > 0 else ()
+    symptoms = [f for f in found if f.rule in causes and _meet(f, finding)]
     gain = max(map(_gain, (finding, *symptoms)))
-    return _position(finding), -gain, 0 if symptoms else 1
+    chosen = finding.choice and finding.gain_of == "GPU time"
+    replaced = set(finding.kernel_ids)
+    late = chosen and any(
+        not f.choice and _gain(f) >= least and f.key not in OVERVIEW
+        and not replaced & set(f.kernel_ids)
+        for f in found
+    )  # fmt: skip
+    return _position(finding), late, -gain, 0 if symptoms else 1
 
 
 def _meet(first: Finding, second: Finding) -> bool:

@@ -111,10 +111,8 @@ def test_smaller_types_are_a_choice_of_what_repairs_leave(view: ReportView) -> N
 
 def test_tf32_is_a_choice_and_stands_after_all_repairs(view: ReportView) -> None:
     rows = view.kernels
-    found = kernel(rows[0], "tensor_idle", 20e6), kernel(rows[1], "tail", 5e6)
-    base = with_findings(view, *found)
-    base = replace(base, kernels=tuple(replace(row, dtype="fp32") for row in base.kernels))
-    plan = make_plan(base)
+    tf32 = replace(kernel(rows[0], "tensor_idle", 20e6), choice=True)
+    plan = make_plan(with_findings(view, tf32, kernel(rows[1], "tail", 5e6)))
     assert [step.choice for step in plan.steps] == [False, True]
     assert plan.steps[1].saves.value == 20e6
     adds_up(plan)

@@ -210,6 +210,35 @@ REREAD_LEFT = Fact(
     "reread_left", Text("DRAM bytes left with each moved once"), unit="%", of=("dram_bytes",)
 )
 DRAM_USE = Fact("dram_use", Text("DRAM busy"), unit="%", of=("dram_pct",), is_column=True)
+LOADED_A_THREAD = Fact(
+    "loaded_a_thread",
+    Text("bytes that a thread loads"),
+    unit="B",
+    of=("global_load_bytes",),
+    also=("kernels.grid", "kernels.block"),
+)
+WIDE_LEFT = Fact(
+    "wide_left",
+    Text("accesses left with 16 bytes each"),
+    unit="%",
+    of=("global_load_bytes",),
+    also=("kernels.grid", "kernels.block"),
+)
+DOUBLE_PART = Fact(
+    "double_part",
+    Text("FP64 in the FLOPs outside of the Tensor Cores"),
+    unit="%",
+    of=("flops_fp64", "flops_fp32", "flops_fp16"),
+)
+DOUBLE_PIPE = Fact(
+    "double_pipe", Text("FP64 pipe busy"), unit="%", of=("flops_fp64",), also=("roofs.value",)
+)
+DOUBLE_LEFT = Fact(
+    "double_left",
+    Text("rate of FP64 over that of FP32"),
+    unit="%",
+    also=("roofs.value",),
+)
 IS_MATRIX = Fact("is_matrix")
 TENSOR_ACTIVE = Fact("tensor_active", Text("Tensor pipe active"), unit="%", of=("tensor_pct",))
 TENSOR_NEEDED = Fact(

@@ -16,6 +16,7 @@ from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import is_near, judge
+from nsight_prof.reports.findings.kernels.matrix import OWN
 from nsight_prof.reports.findings.kernels.roofs import (
     NEAR,
     NEAR_DRAM,
@@ -35,8 +36,6 @@ BACKENDS = ("slow_backend", "older_backend")
 """Rules of findings that name a better kernel."""
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
 """Categories that do little with each byte: compilers fuse them with their neighbours."""
-OWN = ("", "other", "Triton", "Inductor", "CUTLASS")
-"""Libraries of kernels whose code the program's author writes, or has a compiler write."""
 OF_LIBRARY = (
     Text(
         "The code of this kernel is a library's: give it other sizes (multiples of 8, a larger "
@@ -414,7 +413,8 @@ def _advice(lead: Judged) -> tuple[Text, Text]:
     if rule is LATENCY and (remedy := REMEDIES.get(text(lead.row["top_stall"]))):
         return remedy
     if rule is not None:
-        return rule.actions.get(text(lead.row["category"]), rule.action), rule.advice
+        kind = "own" if library in OWN else text(lead.row["category"])
+        return rule.actions.get(kind, rule.action), rule.advice
     return ROOFS[lead.bound].action, ROOFS[lead.bound].advice
 
 

@@ -37,6 +37,31 @@ DIVERGENCE = Rule(
     unloads={"issue": facts.THREADS_LEFT, "lsu": facts.THREADS_LEFT},
     contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
 )
+DOUBLE_PRECISION = Rule(
+    key="double_precision",
+    question="Does a kernel compute in double precision?",
+    when=(facts.IS_MATRIX < 1) & (facts.DOUBLE_PART >= 10) & (facts.DOUBLE_PIPE >= 20),
+    clause=lambda k: Text(
+        "{part} of its floating-point operations are in double precision (FP64)",
+        part=k.number(facts.DOUBLE_PART),
+    ),
+    symptom=Text("computes in double precision"),
+    remedy=Text("In single precision"),
+    action=Text(
+        "Compute in single precision: literals with f (0.5f), the functions for float (expf, "
+        "erff), tensors as float32. A double literal or tensor makes all that meets it double "
+        "(numpy makes float64 where nothing else is asked for)."
+    ),
+    advice=Text("let it compute with shorter numbers (single precision)"),
+    estimate="Of the time in which the FP64 pipe works, the part is left that FP32 needs at its "
+    "rate; the issue slots go down with it.",
+    disproof=Text("The results need more than the 24 bits of FP32, or the kernel takes as long."),
+    source=Text("prof: a tenth of the FLOPs, and a fifth of the time of the FP64 pipe"),
+    confidence="medium",
+    time=facts.DOUBLE_PIPE,
+    remaining=facts.DOUBLE_LEFT,
+    unloads={"fp64": NONE, "issue": facts.DOUBLE_LEFT, "alu": facts.DOUBLE_LEFT},
+)
 UNFUSED_FMA = Rule(
     key="unfused_fma",
     in_code=True,

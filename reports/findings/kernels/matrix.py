@@ -7,6 +7,8 @@ from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
 from nsight_prof.reports.page.values import Text, Verbatim
 
+OWN = ("", "other", "Triton", "Inductor", "CUTLASS")
+"""Libraries of kernels whose code the program's author writes, or has a compiler write."""
 NARROW = 8
 """Rows or columns of a product up to which it is too narrow for a tile of the Tensor Cores."""
 ELEMENTS = {"fp64": 2, "fp32": 4, "tf32": 4, "fp8": 16, "int8": 16}
@@ -34,6 +36,8 @@ def _odd_sizes(kernel: Kernel) -> Text | str:
 def _type_or_size(kernel: Kernel) -> Text | str:
     """Return why a product misses the Tensor Cores, as far as its type and size tell."""
     dtype, size = text(kernel.row["dtype"]), kernel.context.need(kernel.row).size
+    if text(kernel.row["library"]) in OWN:
+        return ""
     if dtype in ("fp32", "tf32"):
         name = Verbatim(dtype.upper())
         return Text(": its inputs are {dtype}, and TF32 is not allowed", dtype=name)
@@ -60,6 +64,13 @@ TENSOR_IDLE = Rule(
         "Allow TF32 or use bf16/fp16 inputs with aligned sizes, so that the library picks "
         "a Tensor Core kernel."
     ),
+    actions={
+        "own": Text(
+            "Its arithmetic is that of a matrix product: let the Tensor Cores do it (tl.dot with "
+            'bf16 or fp16 operands or input_precision="tf32", mma or wmma, or a product of '
+            "cuBLAS or CUTLASS in its place)."
+        )
+    },
     advice=Text("let it use the GPU's matrix units (TF32, bf16 or fp16 numbers)"),
     estimate="The FLOPs take the time that the Tensor Cores' roof of that type allows, or what "
     "DRAM and L2 need, if that is longer.",

@@ -52,6 +52,12 @@ TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
 CHAIN = 3.0
 """Cycles between two atomic operations on one address: the unit of its L2 slice is busy in 33.3 %
 of them when all threads add to one float (H200, ncu 2025.3.1)."""
+WIDEST = 16.0
+"""Bytes of the widest access of a thread."""
+PURE, WORKING, REUSED = 5.0, 0.2, 20.0
+"""Of a matrix product on the FP32 pipe: per cent of its FP instructions that are no multiply-adds
+at most, part of the roof, and FLOPs for each byte that threads load or store (tiles of 32 x 32 of
+16-bit numbers have 16, of 64 x 64 32)."""
 WARP_BYTES = 128
 """Bytes of an access by the 32 threads of a warp, 4 bytes each."""
 ALIGNED = re.compile(r"align(\d+)")
@@ -77,6 +83,7 @@ def measure(row: Row, context: Context) -> dict[str, float]:
         **_levels(row),
         **_atomics(row),
         **_instructions(row, use),
+        **_doubles(row, context, use),
         **_matrix(row, context, use),
         **_required(row, context.need(row)),
         "none": 0.0,
@@ -129,6 +136,8 @@ def _access(row: Row) -> dict[str, float]:
     loads = number(row["global_load_efficiency_pct"])
     stores = number(row["global_store_efficiency_pct"])
     moved = _sectors(row, "load", loads), _sectors(row, "store", stores)
+    threads = blocks(text(row["grid"])) * blocks(text(row["block"]))
+    loaded = number(row["global_load_bytes"]) / threads if threads > 0 else math.nan
     all_moved = sum(level_bytes for level_bytes in moved if not math.isnan(level_bytes)) or math.nan
     asked = _asked(row)
     return {
@@ -138,6 +147,8 @@ def _access(row: Row) -> dict[str, float]:
         "load_left": 100 - moved[0] / all_moved * (100 - loads),
         "store_left": 100 - moved[1] / all_moved * (100 - stores),
         "sectors_left": number(row["global_sector_efficiency_pct"]),
+        "loaded_a_thread": loaded,
+        "wide_left": _percent(loaded, WIDEST),
         "dram_useful": _at_most_all(asked, number(row["dram_bytes"])),
     }
 
@@ -307,10 +318,43 @@ def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
     }
 
 
+def _doubles(row: Row, context: Context, use: dict[str, float]) -> dict[str, float]:
+    single, double = (context.roofs.pipe(pipe, pipe) for pipe in ("fp32", "fp64"))
+    others = sum(number(row[f"flops_{pipe}"]) for pipe in ("fp32", "fp16"))
+    count, fusable = number(row["flops_fp64"]), number(row["fusable_pct"])
+    clock = number(row["sm_clock_hz"])
+    rate = 50.0  # of the chips of data centres; others have less
+    if single and double:
+        rate = 100 * double.at_clock(clock) / single.at_clock(clock)
+    return {
+        "double_part": _percent(count, count + others),
+        # As of `fp_pipe`: an instruction that is no multiply-add does one FLOP.
+        "double_pipe": _percent(use["fp64"], 1 - (0.0 if math.isnan(fusable) else fusable / 100)),
+        "double_left": rate,
+    }
+
+
+def _is_product(row: Row, use: dict[str, float]) -> bool:
+    """Tell whether a kernel of no known kind does what a matrix product does.
+
+    Multiply-adds and nearly nothing else, on the FP32 pipe, with many of them for each byte that
+    threads load, which needs tiles in shared memory.
+    """
+    intensity = number(row["flops_fp32"]) / _asked(row) if _asked(row) > 0 else math.nan
+    return (
+        row["category"] in ("other", "")
+        and number(row["flops_tensor"]) == 0
+        and number(row["shared_memory_bytes"]) > 0
+        and number(row["fusable_pct"]) <= PURE
+        and use["fp32"] >= WORKING
+        and intensity >= REUSED
+    )
+
+
 def _matrix(row: Row, context: Context, use: dict[str, float]) -> dict[str, float]:
     dtype, size = text(row["dtype"]), context.need(row).size
     is_partial = NO_PRODUCT.search(_name(row)) or TRANSFORM.search(_name(row))
-    product = row["category"] in MATRIX and not is_partial
+    product = (row["category"] in MATRIX and not is_partial) or _is_product(row, use)
     roof = context.roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
     rate = number(row["flop_throughput"])
     required = 100 * rate / roof.at_clock(number(row["sm_clock_hz"])) if roof else math.nan

@@ -130,6 +130,40 @@ UNCOALESCED = Rule(
     unloads={"lsu": facts.SECTORS_LEFT, "l1": facts.SECTORS_LEFT, "l2": facts.SECTORS_LEFT},
     contradicted_by=((facts.EXECUTION_WAITS > 50),),
 )
+NARROW_ACCESSES = Rule(
+    key="narrow_accesses",
+    in_code=True,
+    question="Do threads move enough with each access?",
+    when=(facts.LOADED_A_THREAD <= 2)
+    & (facts.LOADED_A_THREAD > 0)
+    & (facts.LOAD_EFFICIENCY >= 80)
+    & (facts.ALL_MEMORY_WAITS > 30)
+    & (facts.DRAM_USE < 60),
+    clause=lambda k: Text(
+        "each of its threads loads no more than {bytes} bytes, so that an access of a warp moves a "
+        "sector or two where it could move 16",
+        bytes=k.number(facts.LOADED_A_THREAD, unit=""),
+    ),
+    symptom=Text("moves too little with each access"),
+    remedy=Text("With vectorised accesses of 16 bytes"),
+    action=Text(
+        "Let each thread load and store 16 bytes at a time (uint4, float4, vectorised loads) and "
+        "work on all the numbers in them."
+    ),
+    advice=Text("let it move more data with each access"),
+    estimate="Nothing of the wait for memory is left, but what DRAM and L2 need for the bytes; of "
+    "the accesses those that 16 bytes each leave.",
+    disproof=Text("The same kernel with 16 bytes a thread takes as long."),
+    source=Text("prof; CUDA C++ Best Practices Guide: vectorised accesses use bandwidth better"),
+    confidence="medium",
+    unloads={
+        "lsu": facts.WIDE_LEFT,
+        "l1": facts.WIDE_LEFT,
+        "issue": facts.WIDE_LEFT,
+        "alu": facts.WIDE_LEFT,
+    },
+    bounds=("latency", "l1", "issue", "alu", "l2"),
+)
 BANK_CONFLICTS = Rule(
     key="bank_conflicts",
     in_code=True,

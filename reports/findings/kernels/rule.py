@@ -44,7 +44,7 @@ class Rule:
         symptom: the same in a title.
         remedy: how a sentence about the gain begins.
         action: what to do; `advice` the same for readers who do not know GPUs.
-        actions: actions for kernels of some categories.
+        actions: actions for kernels of some categories, and "own" for those that are no library's.
         estimate: how the gain is estimated.
         disproof: what one would see if the rule were wrong.
         source: whose rule or threshold it is.

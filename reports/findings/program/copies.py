@@ -141,6 +141,9 @@ What is written for the first time must be written somewhere: of some kinds a pr
 """
 
 
+WITHIN = Kind("", Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"))
+
+
 def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     """Return a finding where copies between host and GPU take long; of several GPUs the mean.
 
@@ -282,16 +285,22 @@ def casts_and_copies(run: Run) -> list[Finding]:
     moving = run.kernels["category"].eq("copy")
     rows = run.kernels[moving & ~run.kernels["library"].fillna("").isin(NO_LIBRARY)]
     refs = column("kernels", "total_ns")
+    within = _within(run)
     time, gpu_time = (
         Number(rows["total_ns"].sum(), "ns", refs),
         Number(kernel_time(run), "ns", refs),
     )
+    if within.value:
+        time, gpu_time = time + within, gpu_time + within
     share = time.share_of(gpu_time)
-    if rows.empty or number(share.value) < limit.value:
+    if not number(share.value) >= limit.value:
         return []
+    calls = number(rows["calls"].sum())
+    if within.value:
+        calls += number(_of_device(run)["calls"].sum())
     shares = rows.groupby("short_name", sort=False)["share"].sum().sort_values(ascending=False)
     keys = dict(zip(rows["short_name"][::-1], rows["kernel_id"][::-1], strict=True))
-    kinds = _kinds(rows)
+    kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = largest.remedy or (rule.action, rule.advice)
     avoidable = sum(number(value.value) for kind, value in kinds.items() if kind.required is None)
@@ -304,16 +313,19 @@ def casts_and_copies(run: Run) -> list[Finding]:
                 "saves its whole time: at most {share} of the GPU time.",
                 share=share,
                 time=time,
-                calls=Text("{n} launch", "{n} launches", n=round(number(rows["calls"].sum()))),
+                calls=Text("{n} launch", "{n} launches", n=round(calls)),
                 kernels=[
-                    Text(
-                        "{kernel} {share}",
-                        kernel=Name(str(name), Ref("kernels", str(keys[name]))),
-                        share=Number(
-                            value, "fraction", column("kernels", "share", str(keys[name]))
-                        ),
-                    )
-                    for name, value in shares.head(NAMED).items()
+                    *([WITHIN.label] if within.value else ()),
+                    *(
+                        Text(
+                            "{kernel} {share}",
+                            kernel=Name(str(name), Ref("kernels", str(keys[name]))),
+                            share=Number(
+                                value, "fraction", column("kernels", "share", str(keys[name]))
+                            ),
+                        )
+                        for name, value in shares.head(NAMED).items()
+                    ),
                 ],
                 required=_required(kinds, gpu_time),
             ),
@@ -342,6 +354,19 @@ def casts_and_copies(run: Run) -> list[Finding]:
             confidence="medium" if 2 * avoidable > number(time.value) else "low",
         )
     ]
+
+
+def _of_device(run: Run) -> pd.DataFrame:
+    """Return copies from one place in the memory of a GPU to another."""
+    return run.memory_operations[run.memory_operations["kind"] == "device to device"]
+
+
+def _within(run: Run) -> Number:
+    """Return the time of these copies; 0 where it is too small to be named."""
+    rows = _of_device(run)
+    total = number(rows["total_ns"].sum()) if len(rows) else 0.0
+    named = total >= CASTS_AND_COPIES.limit("named") * kernel_time(run)
+    return Number(total if named else 0.0, "ns", column("memory_operations", "total_ns"))
 
 
 def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
@@ -35,8 +36,8 @@ THRESHOLDS = {
     ),
 }
 GAIN = (
-    "the samples without GPU work in it x the time between two samples, at most the idle time of "
-    "the capture."
+    "the samples in it x the time between two samples, at most the idle time: a loop in which the "
+    "GPU waits for the host gets shorter by all that the host does less."
 )
 COMPILATION = Rule(
     key="compilation",
@@ -122,6 +123,60 @@ CONVOLUTION_SEARCH = Rule(
 )
 
 
+GARBAGE = Rule(
+    key="garbage_collection",
+    question="Does the GPU wait while Python collects garbage?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain=GAIN,
+    action=Text(
+        "Collect rarely: no gc.collect() in the loop. Where Python starts it by itself, call "
+        "gc.freeze() once all is made, gc.disable() in the loop, and gc.collect() between epochs; "
+        "keep fewer small objects alive."
+    ),
+    advice=Text("let Python clean up its memory rarely, not in each step"),
+    disproof=Text("With gc.disable() before the loop the steps take as long."),
+)
+RECOMPUTATION = Rule(
+    key="recomputation",
+    question="Does the GPU wait while forward passes are computed again?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain=GAIN,
+    action=Text(
+        "Checkpoint fewer layers (torch.utils.checkpoint computes the forward pass again in the "
+        "backward pass, to save memory): none where memory allows it, or only layers whose "
+        "activations are large and cheap to compute."
+    ),
+    advice=Text("keep more results of the forward pass, so that they are not computed twice"),
+    disproof=Text("Without checkpointing the steps take as long, or memory does not suffice."),
+)
+
+
+INTERPRETER_LOCK = Rule(
+    key="interpreter_lock",
+    question="Does another thread of Python hold the interpreter's lock?",
+    requires=STACKS,
+    thresholds={
+        "present": Threshold(
+            0.5, Text("prof: samples of the other thread for each of a thread that calls CUDA")
+        ),
+        "one_line": Threshold(
+            0.9, Text("prof: part of its samples on one line above which a thread waits there")
+        ),
+    },
+    gain="as of `host_bound`, which it explains.",
+    action=Text(
+        "Let the other thread wait instead of asking again and again (a blocking get(), an event, "
+        "time.sleep), or move its work to another process (multiprocessing): only one thread of "
+        "Python runs at a time (the interpreter's lock, GIL), and the one that launches gets its "
+        "turn late."
+    ),
+    advice=Text("let other threads of the program wait, or work in a process of their own"),
+    disproof=Text("Without the other thread the steps take as long."),
+)
+
+
 class HostWork(NamedTuple):
     """A rule about a work of table `host_lines`, and the words of a finding.
 
@@ -189,6 +244,29 @@ OF_WORK = {
             **values,
         ),
     ),
+    "collecting garbage": HostWork(
+        GARBAGE,
+        lambda **values: Text(
+            "The GPU waits while Python collects garbage for {part} of the time {where}", **values
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the garbage collector of Python "
+            "goes through all objects.",
+            **values,
+        ),
+    ),
+    "computing again": HostWork(
+        RECOMPUTATION,
+        lambda **values: Text(
+            "The GPU waits while forward passes are computed again for {part} of the time {where}",
+            **values,
+        ),
+        lambda **values: Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host runs the forward pass of "
+            "checkpointed layers a second time.",
+            **values,
+        ),
+    ),
     "emptying the cache": HostWork(
         idle_rules.ALLOCATION_STALLS,
         lambda **values: Text(
@@ -202,9 +280,11 @@ OF_WORK = {
     ),
 }
 """What to say of each work in table `host_lines`."""
-RULES = tuple(
-    work.rule for work in OF_WORK.values() if work.rule is not idle_rules.ALLOCATION_STALLS
+RULES = (
+    *(work.rule for work in OF_WORK.values() if work.rule is not idle_rules.ALLOCATION_STALLS),
+    INTERPRETER_LOCK,
 )
+OF_STACKS = Text("stacks of Python, sampled by nsys")
 SAMPLED = column("host_lines", "idle_ns")
 
 
@@ -225,7 +305,49 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
                 continue
             found = [f for f in found if not _explains(f, stage, lost)]
             found.append(_finding(run, stage, work, rows, lost))
-    return found
+    return [_with_threads(run, finding) for finding in found]
+
+
+def busy_threads(run: Run) -> pd.DataFrame:
+    """Return rows of table `thread_lines` of threads that run: not those that wait at one line."""
+    frame, limits = run.thread_lines, INTERPRETER_LOCK
+    often = frame.groupby("thread")["samples"].sum()
+    most = frame.groupby("thread")["samples"].max() / often
+    least = limits.limit("present") * run.host_lines["samples"].sum()
+    running = often[(often >= max(least, 1)) & (most <= limits.limit("one_line"))]
+    return frame[frame["thread"].isin(running.index)]
+
+
+def _with_threads(run: Run, finding: Finding) -> Finding:
+    """Return a finding about a host that does something else, as one about the threads that run."""
+    rows = busy_threads(run) if finding.rule == idle_rules.HOST_BOUND.key else pd.DataFrame()
+    if rows.empty:
+        return finding
+    rule = INTERPRETER_LOCK
+    samples = Number(rows["samples"].sum(), "count", column("thread_lines", "samples"))
+    title = Text(
+        "The GPU waits while another Python thread holds the interpreter's lock ({finding})",
+        finding=finding.title,
+    )
+    return replace(
+        finding,
+        rule=rule.key,
+        title=title,
+        headline=title,
+        verdict=Text(
+            "{verdict} Meanwhile another thread of Python runs, which makes no CUDA call: only one "
+            "of them has the interpreter's lock (GIL) at a time.",
+            verdict=finding.verdict,
+        ),
+        action=rule.action,
+        advice=rule.advice,
+        disproof=rule.disproof,
+        confidence="medium",
+        evidence=(
+            *finding.evidence,
+            measured(Text("samples of Python threads that make no CUDA call"), samples, OF_STACKS),
+        ),
+    )
 
 
 def _times_events(run: Run) -> bool:
@@ -266,7 +388,8 @@ def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
 def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: Number) -> Finding:
     rule, where = work.rule, stage.where
     wall, program_idle = program_time(run)
-    saved = Number(min(number(lost.value), number(program_idle.value)), "ns", SAMPLED)
+    time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
+    saved = Number(min(number(n.value) for n in (time, stage.idle, program_idle)), "ns", time.refs)
     longest = stage.of_cause(HOST).longest.value or 0.0
     once = rule is COMPILATION and longest >= rule.limit("once") * number(lost.value)
     limit = THRESHOLDS["samples"]
@@ -286,7 +409,8 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
                 Text("{limit} or more", limit=_share_limit(stage).number),
                 _share_limit(stage).source,
             ),
-            measured(Text("idle time"), lost, Text("stacks of Python, sampled by nsys")),
+            measured(Text("idle time"), lost, OF_STACKS),
+            measured(Text("time of the host in it"), time, OF_STACKS),
             Evidence(
                 Text("samples of stacks in it without GPU work"),
                 Number(rows["idle_samples"].sum(), "count", column("host_lines", "idle_samples")),

@@ -20,8 +20,9 @@ from nsight_prof.reports.analysis.idle import (
     idle_stages,
     launch_cost,
 )
+from nsight_prof.reports.analysis.lines import waiting_rows
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.analysis.timeline import timeline
+from nsight_prof.reports.analysis.timeline import startup_ns, timeline
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
@@ -63,6 +64,7 @@ IN_CALLS = 0.5
 RANGE = 0.5
 """Part of the idle time that lies before the launches of one NVTX range, so that it is named."""
 IDLE_CELLS = column("idle_gaps", "idle_ns")
+LAUNCHED = column("launches", "start_ns")
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
 DURING = {
@@ -96,10 +98,13 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     rule = cause.rule
     program_wall, program_idle = program_time(run)
     lost, often = number(gaps.idle.value), number(gaps.count.value)
+    once = _once(run, stage, rule, lost)
     # A program that starts up once may idle long: a whole capture is held to the higher share.
     minimum = (IDLE if stage.is_capture else rule).limit("share")
     if not often > 0 or lost < minimum * number(stage.wall.value):
         return None
+    if lost - once < minimum * number(stage.wall.value):
+        return _startup(stage, once)
     if lost < threshold("small_gain") * number(program_wall.value):
         return None
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
@@ -110,33 +115,53 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     remaining = 0.0
     if rule is not HOST_BOUND:
         remaining = often * (LAUNCH_BOUND.limit("graph_gap") + number(cost.added.value))
-    saved = min(max(0.0, lost - remaining), number(program_idle.value))
+    saved = min(max(0.0, lost - once - remaining), number(program_idle.value))
+    waits = [] if rule is HOST_BOUND else _waits(stage)
+    waiting = _blocked(run, stage, waits)
+    if waits and number(waiting.value) < LAUNCH_BOUND.limit("waiting") * lost:
+        waits = []  # the host waits, and would be as late without it
+    if waits:
+        saved = min(saved, number(waiting.value))
+    is_framework = rule is HOST_BOUND and _of_framework(stage, gaps)
     gain = Number(saved / number(program_wall.value), "fraction")
     diagnosis = ALLOCATIONS if rule is HOST_BOUND and _allocates(gaps) else cause
     steps = (
         queued_steps(run, "" if stage.is_capture else stage.name) if rule is LAUNCH_BOUND else None
     )
-    waits = _waits(stage) if rule is LAUNCH_BOUND else []
     return diagnosis.rule.finding(
         key="idle",
         stage=stage.name,
         title=diagnosis.title(part=gaps.idle.share_of(stage.wall), where=stage.where),
         verdict=Text(
-            "{problem}{queued} Closing these gaps saves at most {gain} of the wall "
-            "time{under_nsys} ({saved}).{remark}",
-            problem=concatenated((diagnosis.problem(run, stage, gaps), *_waiting(stage, waits))),
-            queued=queued_clause(steps),
-            gain=gain,
-            saved=Number(saved, "ns"),
-            under_nsys="" if rule is HOST_BOUND else Text(" under nsys"),
-            remark="" if rule is HOST_BOUND else _remark(cost),
+            "{problem}{queued} {saves}{remark}",
+            problem=concatenated(
+                (
+                    diagnosis.problem(run, stage, gaps),
+                    *(_waiting(stage, waits) if rule is LAUNCH_BOUND else ()),
+                )
+            ),
+            queued=_once_clause(once) if once else queued_clause(steps),
+            saves=_saves(rule, waits, gain, Number(saved, "ns")),
+            remark=_of_launches(is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
-        action=_after_waits(diagnosis.rule, waits),
+        action=_action(diagnosis.rule, waits, is_framework),
+        choice=is_framework or (rule is LAUNCH_BOUND and not waits),
         evidence=(
             *_gap_evidence(stage, gaps, rule, minimum),
             *(_call_evidence(gaps) if rule is LAUNCH_BOUND else ()),
             *queued_evidence(steps),
-            *_gain_evidence(rule, cost, Number(saved, "ns")),
+            *(
+                (
+                    measured(
+                        Text("time of the host in waits for the GPU"),
+                        waiting,
+                        Text("time at lines that wait, else waits x the mean of each call"),
+                    ),
+                )
+                if waits
+                else ()
+            ),
+            *_gain_evidence(rule, cost, Number(saved, "ns"), ends=waiting if waits else None),
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
             *_other_causes(stage, gaps.cause),
@@ -162,6 +187,88 @@ def _waits(stage: Stage) -> list[str]:
     return [str(call) for call in sums.index]
 
 
+def _once(run: Run, stage: Stage, rule: Rule, lost: float) -> float:
+    """Return the idle time of a whole capture that comes once, at its start."""
+    frame = timeline(run)
+    if rule is not HOST_BOUND or not stage.is_capture or frame is None:
+        return 0.0
+    once = startup_ns(frame)
+    return min(once, lost) if once >= HOST_BOUND.limit("share") * lost else 0.0
+
+
+def _once_clause(once: float) -> Text:
+    return Text(
+        " {once} of this come once, before all kernels that repeat have run: start-up, which a "
+        "long run does not see, and which is not in the gain.",
+        once=Number(once, "ns", (*LAUNCHED, *column("launches", "duration_ns"))),
+    )
+
+
+def _startup(stage: Stage, once: float) -> Finding:
+    """Return a finding without a gain about time that comes once."""
+    lost = Number(once, "ns", (*LAUNCHED, *column("launches", "duration_ns")))
+    return FIRST_USE.finding(
+        key="idle_outside",
+        stage=stage.name,
+        title=Text(
+            "The GPU waits at start-up for {part} of the time {where}",
+            part=lost.share_of(stage.wall),
+            where=stage.where,
+        ),
+        verdict=Text(
+            "The GPU is idle for {lost} of {wall} {where} before all kernels that repeat have run "
+            "once: start-up. That comes once: it costs a long run nothing, and only a run as short "
+            "as this one much.",
+            lost=lost,
+            wall=stage.wall,
+            where=stage.where,
+        ),
+        evidence=(measured(Text("idle time that comes once"), lost),),
+        gain_of="wall time",
+        confidence="medium",
+    )
+
+
+def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
+    """Return how long the host stands in the waits after which the GPU ran dry.
+
+    Without them it does the rest of its loop, no faster: that is what can be saved at most, however
+    long the GPU is idle. With samples of Python it is the time at the lines that wait, which goes
+    with them (a boolean mask also launches what counts its elements); else that of the calls: the
+    copy of a value, and the synchronisation.
+    """
+    rows = waiting_rows(run, stage.name)
+    if len(rows):
+        return Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
+    often = stage.gaps.loc[stage.gaps["waited"].isin(waits), "gaps"].sum() / stage.gpus
+    calls = run.api_calls[run.api_calls["calls"] >= LAUNCH_BOUND.limit("waits")]
+    blocking = calls[calls["name"].fillna("").str.fullmatch(BLOCKING)]
+    each = (blocking["total_ns"] / blocking["calls"]).sum()
+    most = blocking["calls"].max() if len(blocking) else 0
+    return Number(
+        min(often, most) * number(each),
+        "ns",
+        (*column("api_calls", "total_ns"), *column("idle_gaps", "gaps")),
+    )
+
+
+def _saves(rule: Rule, waits: list[str], gain: Number, saved: Number) -> Text:
+    """Say what closing the gaps saves; of a loop that waits for results what ends with the wait."""
+    values: dict[str, Value] = {"gain": gain, "saved": saved}
+    if rule is HOST_BOUND:
+        return Text("Closing these gaps saves at most {gain} of the wall time ({saved}).", **values)
+    if not waits:
+        return Text(
+            "Closing these gaps saves at most {gain} of the wall time under nsys ({saved}).",
+            **values,
+        )
+    return Text(
+        "Without these waits at most {gain} of the wall time under nsys is saved ({saved}): so "
+        "long the host stands in them; the rest of its loop remains.",
+        **values,
+    )
+
+
 def _waiting(stage: Stage, waits: list[str]) -> Iterator[Text]:
     """Say that the host waits for results, which comes first, and where it is for a mask."""
     if not waits:
@@ -178,9 +285,27 @@ def _waiting(stage: Stage, waits: list[str]) -> Iterator[Text]:
         )
 
 
-def _after_waits(rule: Rule, waits: list[str]) -> Text | None:
-    """Return the action of a rule, after that against waits where there are some."""
-    if not waits or rule.action is None:
+def _of_framework(stage: Stage, gaps: Gaps) -> bool:
+    """Return whether long gaps are those of a host that launches slowly all the time."""
+    short = number(gaps.mean.value) < HOST_BOUND.limit("framework")
+    return short and number(stage.of_cause(LAUNCHES).idle.value) >= number(gaps.idle.value)
+
+
+def _of_launches(is_framework: bool) -> Text | str:
+    """Say of short gaps that they are a matter of launches, too."""
+    if not is_framework:
+        return ""
+    return Text(
+        " They are little longer than those in which it waits for launches: the framework's own "
+        "work between two of them, which a CUDA graph saves, too."
+    )
+
+
+def _action(rule: Rule, waits: list[str], is_framework: bool) -> Text | None:
+    """Return the action of a rule: that against launches, after that against waits, where so."""
+    if is_framework:
+        return LAUNCH_BOUND.action
+    if rule is not LAUNCH_BOUND or not waits or rule.action is None:
         return rule.action
     return Text(
         "First take synchronisations out of the steps (.item(), .cpu(), boolean masks, print of a "
@@ -488,7 +613,9 @@ def _call_evidence(gaps: Gaps) -> list[Evidence]:
     ]
 
 
-def _gain_evidence(rule: Rule, cost: LaunchCost, saved: Number) -> list[Evidence]:
+def _gain_evidence(
+    rule: Rule, cost: LaunchCost, saved: Number, ends: Number | None
+) -> list[Evidence]:
     """Return what the gain is computed from, so that it can be done by hand."""
     save = Text("could save")
     if rule is HOST_BOUND:
@@ -502,6 +629,8 @@ def _gain_evidence(rule: Rule, cost: LaunchCost, saved: Number) -> list[Evidence
             "idle time - gaps x (left of each gap + what nsys adds to a launch), at least 0 and at "
             "most the idle time of the capture"
         )
+    if ends is not None:
+        formula = Text("{formula}, and at most the time in these waits", formula=formula)
     costs = []
     if cost.traced.value:
         label = Text("launch call under nsys, mean of the capture")

@@ -78,3 +78,53 @@ def test_convolutions_search_where_they_wait_for_events(run: Run, timed: int) ->
     run = write(run, "api_calls", calls)
     rules = {f.rule for f in findings(run) if f.key == "idle"}
     assert rules == ({"convolution_search"} if timed == 40 else {"host_bound"})
+
+
+def test_all_that_the_host_does_less_shortens_a_loop_that_waits_for_it(run: Run) -> None:
+    rows = [line("updating one by one", 20), line("updating one by one", 30, idle_samples=0,
+                                                  idle_ns=0)]  # fmt: skip
+    run = write(waiting(run, "launches"), "host_lines", rows)
+    (found,) = [f for f in program_findings(run) if f.rule == "optimizer_loop"]
+    assert found.gain_ns == pytest.approx(5 * MS)
+
+
+def threads(*lines: tuple[int, int]) -> list[dict[str, Any]]:
+    return [{"thread": 7, "file": "/a/watch.py", "line": number, "function": "watch",
+             "inner": "", "callers": "", "samples": samples, "time_ns": samples * MS / 10}
+            for number, samples in lines]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "rule"),
+    [
+        ([(3, 30), (4, 20)], "interpreter_lock"),
+        ([(3, 50)], "host_bound"),  # it waits there
+        ([(3, 9), (4, 8)], "host_bound"),  # it is there for a third of the time only
+    ],
+)
+def test_a_thread_that_runs_beside_holds_the_lock(
+    run: Run, lines: list[tuple[int, int]], rule: str
+) -> None:
+    run = write(waiting(run, "host"), "host_lines", [line("", 55)])
+    run = write(run, "thread_lines", threads(*lines))
+    (found,) = [f for f in findings(run) if f.key == "idle"]
+    assert found.rule == rule
+    assert ("watch.py:3" in english(found.verdict)) == (rule == "interpreter_lock")
+
+
+def test_who_waits_for_the_data_loader_stands_before_the_line_that_loads(run: Run) -> None:
+    asked = line("loading data", 55, line=22, callers="/a/train.py:53 run < /a/train.py:60 main")
+    run = write(waiting(run, "host"), "host_lines", [asked])
+    (found,) = [f for f in findings(run) if f.rule == "data_loading"]
+    words = english(found.verdict)
+    assert words.index("train.py:53 in run") < words.index("train.py:22 in step")
+
+
+def test_time_that_no_line_has_most_of_is_told_by_the_line_of_the_loop(run: Run) -> None:
+    around = "/a/train.py:52 run < /a/train.py:60 main"
+    rows = [line("", 20, line=17, callers=around), line("", 20, line=20, callers=around),
+            line("", 9, line=51, function="run", callers="/a/train.py:60 main")]  # fmt: skip
+    run = write(waiting(run, "host"), "host_lines", rows)
+    (found,) = [f for f in findings(run) if f.key == "idle"]
+    words = english(found.verdict)
+    assert words.index("train.py:52 in run") < words.index("train.py:17 in step")

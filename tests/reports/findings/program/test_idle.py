@@ -66,11 +66,35 @@ def test_waits_of_a_loop_come_before_the_launches_that_are_slow_for_them(
     run: Run, waited: str, waits: int, said: bool
 ) -> None:
     mask = gap("synchronisation", 0.1, waits, waited=waited, nvtx_range="cub::DeviceSelect::Flag")
+    calls = [{"name": waited, "calls": waits, "total_ns": waits * 30 * US}]
+    run = write(run, "api_calls", calls)
     found = of_cause(write(run, "idle_gaps", [gap("launches", 6.0, 500), mask]), "launch_bound")
     assert ("Again and again the GPU runs dry" in english(found.verdict)) == said
     assert ("boolean mask" in english(found.verdict)) == said
     assert english(found.action).startswith("First take synchronisations") == said
     assert "CUDA graph" in english(found.action)
+    # Without its waits the host does the rest of its loop: it gains what it stood in them.
+    assert found.gain_ns == pytest.approx(40 * 30 * US if said else 6e6 - 500 * US)
+    assert found.choice != said
+
+
+def test_waits_that_are_short_are_not_why_the_host_launches_slowly(run: Run) -> None:
+    mask = gap("synchronisation", 0.1, 40, waited="cudaStreamSynchronize")
+    calls = [{"name": "cudaStreamSynchronize", "calls": 40, "total_ns": 40 * 2 * US}]
+    run = write(write(run, "api_calls", calls), "idle_gaps", [gap("launches", 6.0, 500), mask])
+    found = of_cause(run, "launch_bound")
+    assert "Again and again" not in english(found.verdict)
+    assert found.choice
+
+
+@pytest.mark.parametrize(("gaps", "is_framework"), [(30, True), (5, False)])
+def test_long_gaps_of_a_host_that_launches_slowly_are_a_matter_of_launches(
+    run: Run, gaps: int, is_framework: bool
+) -> None:
+    rows = [gap("launches", 6.0, 500), gap("host", 5.0, gaps)]  # of 0.17 or 1 ms
+    found = of_cause(write(run, "idle_gaps", rows), "host_bound")
+    assert found.choice == is_framework
+    assert ("CUDA graph" in english(found.action)) == is_framework
 
 
 @pytest.mark.parametrize("alone_us", [4.0, 10.0])
