@@ -49,6 +49,7 @@ Edit = None | Callable[[bytes], bytes] | Mapping[int, Any]
 # Smaller files are easier to read in a diff than packed.
 PACK_FROM_BYTES = 32_768
 KEPT_TABLES = (
+    "CUDA_CALLCHAINS",
     "META_DATA_EXPORT", "EXPORT_META_DATA", "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU",
     "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SESSION_START_TIME", "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET",
@@ -197,7 +198,9 @@ def _is_kept(table: str) -> bool:
 def _string_columns(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
     for table in tables:
         for _, column, kind, *_ in db.execute(f'PRAGMA table_info("{table}")').fetchall():
-            about_text = any(part in column.lower() for part in ("name", "text"))
+            about_text = any(
+                part in column.lower() for part in ("name", "text", "symbol", "module")
+            )
             if table != "StringIds" and kind.upper() == "INTEGER" and about_text:
                 yield f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
 
@@ -208,7 +211,7 @@ def _trace_facts(path: Path) -> list[str]:
             trace.gpus(), trace.kernels(), trace.launches(), trace.stages(), trace.stage_kernels(),
             trace.memory_operations(), trace.api_calls(), trace.engine_steps(), trace.engine_gaps(),
             trace.devices(), trace.gpu_stages(), trace.gpu_idle_gaps(), trace.host_lines(),
-            *trace.modules(),
+            trace.thread_lines(), trace.launch_lines(), *trace.modules(),
         ]  # fmt: skip
         return [_text(frame) for frame in frames] + [trace.product_version, trace.schema_version]
 

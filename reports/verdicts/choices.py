@@ -14,6 +14,7 @@ DOUBLE = "double_precision"
 MATRIX = ("gemm", "gemv", "conv", "attention")
 WIDE, NARROW = ("fp32", "fp64", ""), ("bf16", "fp16", "tf32", "fp8", "int8")
 """Types of products that TF32 or 16 bits take digits from, and those that were given up before."""
+SINGLE = ("fp32", *NARROW)
 SLIP = 0.01
 """Part of the time of all products from which on narrower ones show what the program is for."""
 
@@ -37,8 +38,10 @@ def _is_choice(run: Run, finding: Finding) -> bool:
     kernels = run.kernels
     own = kernels[kernels["kernel_id"].isin(finding.kernel_ids)]
     if finding.rule == DOUBLE:
-        # Names tell the type of the data: code that computes wider than its data does so unasked.
-        return bool(own["dtype"].eq("fp64").all()) and bool(kernels["dtype"].eq("fp64").all())
+        # Single numbers beside, in the kernel or in others, show that double ones were not meant.
+        counted = run.counters[run.counters["kernel_id"].isin(finding.kernel_ids)]
+        single = counted["flops_fp32"].sum() > 0 or kernels["dtype"].isin(SINGLE).any()
+        return not bool(single)
     if not {finding.key, finding.rule} & set(PRECISION):
         return finding.choice
     products = kernels[kernels["category"].isin(MATRIX)]

@@ -421,3 +421,49 @@ def test_blocks_of_an_unknown_grid_are_just_blocks() -> None:
     few: dict[str, Any] = {"waves": 0.001, "achieved_occupancy_pct": 5.0, "grid": None}
     (cause,) = (c for c in causes(row(**few), H200) if c.key == "few_blocks")
     assert english(cause.clause).startswith("its blocks fill only 0.10 %")
+
+
+def test_double_precision_costs_what_the_fp64_pipe_takes_more_than_fp32() -> None:
+    roofs = Ceilings({}, {("fp32", "fp32"): ceiling("fp32", "fp32", FP32_ROOF),
+                          ("fp64", "fp64"): ceiling("fp64", "fp64", FP32_ROOF / 2)})  # fmt: skip
+    half_a_ms = 0.8 * FP32_ROOF / 2 * DURATION / 1e9
+    cause = first(
+        Context(SMS, roofs), flops_fp64=half_a_ms, flops_fp32=half_a_ms / 2, fusable_pct=0.0,
+        bound_by="fp64", issue_active_pct=70.0,
+    )  # fmt: skip
+    assert cause.key == "double_precision"
+    # Of the 80 % of the time in which the pipe works half is left; nothing else takes longer.
+    assert cause.gain == pytest.approx(0.8 * 0.5)
+    assert causes(row(flops_fp64=half_a_ms / 10, flops_fp32=half_a_ms), H200) == []
+
+
+@pytest.mark.parametrize(("loaded", "key"), [(1, "narrow_accesses"), (2, "narrow_accesses"),
+                                             (4, "latency")])  # fmt: skip
+def test_few_bytes_a_thread_are_told_before_the_wait_for_them(loaded: int, key: str) -> None:
+    threads = 13200 * 256
+    cause = first(global_load_bytes=loaded * threads, **waits("long_scoreboard", 0.8))
+    assert cause.key == key
+
+
+PRODUCT: dict[str, Any] = {
+    "flops_fp32": 0.5 * FP32_ROOF * DURATION / 1e9, "fusable_pct": 1.0, "shared_memory_bytes": 1e9,
+    "global_load_bytes": 1e8, "global_store_bytes": 1e7,
+}  # fmt: skip
+
+
+def test_a_kernel_of_no_known_kind_that_multiplies_matrices_misses_the_tensor_cores() -> None:
+    flops: dict[str, Any] = {"flop_throughput": 0.5 * FP32_ROOF}
+    assert first(**PRODUCT, **flops).key == "tensor_idle"
+    # Without tiles in shared memory, with other arithmetic, or with few FLOPs for each byte.
+    for other in ({"shared_memory_bytes": 0.0}, {"fusable_pct": 20.0}, {"global_load_bytes": 5e9}):
+        assert "tensor_idle" not in {c.key for c in causes(row(**PRODUCT | other, **flops), H200)}
+
+
+def test_stores_that_l1_merges_are_no_reason_for_full_dram() -> None:
+    # The sectors are half empty, yet DRAM moves hardly more than the threads ask for: 537 of 517.
+    found = causes(
+        row(global_store_efficiency_pct=50.0, global_load_bytes=2.6e8, global_store_bytes=2.57e8,
+            dram_bytes=5.37e8, l2_bytes=5.5e8, dram_pct=95.0, l2_pct=50.0, bound_by="dram"),
+        H200,
+    )  # fmt: skip
+    assert "uncoalesced_stores" not in {cause.key for cause in found}

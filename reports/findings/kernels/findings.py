@@ -16,7 +16,7 @@ from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import is_near, judge
-from nsight_prof.reports.findings.kernels.matrix import OWN
+from nsight_prof.reports.findings.kernels.matrix import OWN, WRITTEN
 from nsight_prof.reports.findings.kernels.roofs import (
     NEAR,
     NEAR_DRAM,
@@ -413,7 +413,7 @@ def _advice(lead: Judged) -> tuple[Text, Text]:
     if rule is LATENCY and (remedy := REMEDIES.get(text(lead.row["top_stall"]))):
         return remedy
     if rule is not None:
-        kind = "own" if library in OWN else text(lead.row["category"])
+        kind = "own" if library in WRITTEN else text(lead.row["category"])
         return rule.actions.get(kind, rule.action), rule.advice
     return ROOFS[lead.bound].action, ROOFS[lead.bound].advice
 

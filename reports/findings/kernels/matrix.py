@@ -9,6 +9,8 @@ from nsight_prof.reports.page.values import Text, Verbatim
 
 OWN = ("", "other", "Triton", "Inductor", "CUTLASS")
 """Libraries of kernels whose code the program's author writes, or has a compiler write."""
+WRITTEN = ("other", "Triton", "Inductor")
+"""Those of them that no library's choice of a kernel decides."""
 NARROW = 8
 """Rows or columns of a product up to which it is too narrow for a tile of the Tensor Cores."""
 ELEMENTS = {"fp64": 2, "fp32": 4, "tf32": 4, "fp8": 16, "int8": 16}
@@ -36,7 +38,7 @@ def _odd_sizes(kernel: Kernel) -> Text | str:
 def _type_or_size(kernel: Kernel) -> Text | str:
     """Return why a product misses the Tensor Cores, as far as its type and size tell."""
     dtype, size = text(kernel.row["dtype"]), kernel.context.need(kernel.row).size
-    if text(kernel.row["library"]) in OWN:
+    if text(kernel.row["library"]) in WRITTEN:
         return ""
     if dtype in ("fp32", "tf32"):
         name = Verbatim(dtype.upper())

@@ -120,6 +120,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     waiting = _blocked(run, stage, waits)
     if waits and number(waiting.value) < LAUNCH_BOUND.limit("waiting") * lost:
         waits = []  # the host waits, and would be as late without it
+    all_gaps = saved
     if waits:
         saved = min(saved, number(waiting.value))
     is_framework = rule is HOST_BOUND and _of_framework(stage, gaps)
@@ -141,7 +142,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
                 )
             ),
             queued=_once_clause(once) if once else queued_clause(steps),
-            saves=_saves(rule, waits, gain, Number(saved, "ns")),
+            saves=_saves(rule, waits, gain, Number(saved, "ns"), Number(all_gaps - saved, "ns")),
             remark=_of_launches(is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
         action=_action(diagnosis.rule, waits, is_framework),
@@ -252,8 +253,10 @@ def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
     )
 
 
-def _saves(rule: Rule, waits: list[str], gain: Number, saved: Number) -> Text:
-    """Say what closing the gaps saves; of a loop that waits for results what ends with the wait."""
+def _saves(rule: Rule, waits: list[str], gain: Number, saved: Number, rest: Number) -> Text:
+    """Say what closing the gaps saves; of a loop that waits for results what ends with the wait,
+    and what is left of the gaps.
+    """
     values: dict[str, Value] = {"gain": gain, "saved": saved}
     if rule is HOST_BOUND:
         return Text("Closing these gaps saves at most {gain} of the wall time ({saved}).", **values)
@@ -264,7 +267,9 @@ def _saves(rule: Rule, waits: list[str], gain: Number, saved: Number) -> Text:
         )
     return Text(
         "Without these waits at most {gain} of the wall time under nsys is saved ({saved}): so "
-        "long the host stands in them; the rest of its loop remains.",
+        "long the host stands in them. Of the rest of its loop a CUDA graph of the step saves up "
+        "to {rest} then.",
+        rest=rest,
         **values,
     )
 

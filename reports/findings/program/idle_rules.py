@@ -35,7 +35,7 @@ LAUNCH_BOUND = Rule(
             20, Text("prof: waits for the GPU from which on they are those of a loop"), "count"
         ),
         "waiting": Threshold(
-            0.1, Text("prof: part of the gaps that the host waits, from which on that comes first")
+            0.2, Text("prof: part of the gaps that the host waits, from which on that comes first")
         ),
         "launches": Threshold(
             500,
