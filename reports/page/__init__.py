@@ -17,6 +17,7 @@ from nsight_prof.reports.page.section import (
     OpenQuestion,
     Section,
     Table,
+    arranged,
 )
 from nsight_prof.reports.page.values import (
     Document,
@@ -53,4 +54,5 @@ __all__ = [
     "Verbatim",
     "Word",
     "adding_up",
+    "arranged",
 ]

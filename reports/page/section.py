@@ -6,7 +6,7 @@ what to do about it. A section has its parts in the order in which they are read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -231,3 +231,20 @@ class Section:
     def figures(self) -> tuple[Figure, ...]:
         """All figures, those of children included."""
         return tuple(block for block in self.all_blocks() if isinstance(block, Figure))
+
+
+def arranged(
+    intro: Iterable[Text],
+    findings: Iterable[Finding | None],
+    charts: Iterable[Chart | None],
+    tables: Iterable[Table[Any] | None],
+    method: Sequence[Text],
+) -> tuple[Block, ...]:
+    """Return the parts of a section in the order of all pages; what is None is left out."""
+    return (
+        *intro,
+        *(finding for finding in findings if finding is not None),
+        *(Figure(chart) for chart in charts if chart is not None),
+        *(table for table in tables if table is not None),
+        Bullets(Text("How it was measured"), tuple(method)),
+    )

@@ -15,10 +15,8 @@ from nsight_prof.reports.engine.stages.findings import BYTES, FLOPS, findings
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, LIMITS, activity_name, roof_name
 from nsight_prof.reports.page import (
-    Bullets,
     Column,
     Fact,
-    Figure,
     Json,
     Number,
     Section,
@@ -26,6 +24,7 @@ from nsight_prof.reports.page import (
     Text,
     Value,
     Verbatim,
+    arranged,
 )
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
@@ -65,12 +64,12 @@ def section(run: Run) -> Section | None:
     return Section(
         "stages",
         Text("Prefill and decode"),
-        (
-            _intro(stages),
-            *findings(stages, timed, work, agreed),
-            *([Figure(chart)] if chart.bars else ()),
-            *tables,
-            Bullets(Text("How it was measured"), METHOD),
+        arranged(
+            [_intro(stages)],
+            findings(stages, timed, work, agreed),
+            [chart if chart.bars else None],
+            tables,
+            METHOD,
         ),
         numbers=_numbers(stages, timed, work, agreed),
         facts=tuple(_facts(stages)),

@@ -25,9 +25,7 @@ from nsight_prof.reports.engine.steps.times import (
     rank_times,
 )
 from nsight_prof.reports.page import (
-    Bullets,
     Column,
-    Figure,
     Json,
     Name,
     Number,
@@ -36,6 +34,7 @@ from nsight_prof.reports.page import (
     Text,
     Value,
     Verbatim,
+    arranged,
 )
 from nsight_prof.reports.page.formats import shorten
 
@@ -87,12 +86,12 @@ def section(run: Run) -> Section | None:
     return Section(
         "engine-steps",
         Text("Engine steps"),
-        (
-            _intro(kinds, ranks),
-            *findings(run, kinds, ranks, host),
-            *(Figure(chart) for chart in (timeline(run), idle_causes(kinds)) if chart),
-            *tables,
-            Bullets(Text("How it was measured"), method),
+        arranged(
+            [_intro(kinds, ranks)],
+            findings(run, kinds, ranks, host),
+            (timeline(run), idle_causes(kinds)),
+            tables,
+            method,
         ),
         numbers=_numbers(kinds, ranks, host) | {"agreement": agreement(run, kinds, host)},
     )

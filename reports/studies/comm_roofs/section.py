@@ -9,9 +9,7 @@ from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.roofs.comm import TARGET
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import (
-    Bullets,
     Column,
-    Figure,
     Finding,
     Interval,
     Number,
@@ -19,6 +17,7 @@ from nsight_prof.reports.page import (
     Section,
     Table,
     Text,
+    arranged,
 )
 from nsight_prof.reports.page.charts import LineFigure, Series
 
@@ -82,12 +81,12 @@ def section(run: Run) -> Section | None:
     return Section(
         TARGET,
         Text("Roofs of the links between GPUs"),
-        (
-            INTRO,
-            *map(_finding, _by_ranks(curves)),
-            Figure(_chart(curves)),
-            _table(curves),
-            Bullets(Text("How it was measured"), METHOD),
+        arranged(
+            [INTRO],
+            map(_finding, _by_ranks(curves)),
+            [_chart(curves)],
+            [_table(curves)],
+            METHOD,
         ),
         numbers={
             curve.name: {

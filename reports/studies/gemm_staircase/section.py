@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Bullets, Figure, Json, Number, Section, Text, Verbatim
+from nsight_prof.reports.page import Json, Number, Section, Text, Verbatim, arranged
 from nsight_prof.reports.studies.gemm_staircase.charts import charts
 from nsight_prof.reports.studies.gemm_staircase.findings import Measured, findings
 from nsight_prof.reports.studies.gemm_staircase.points import (
@@ -80,12 +80,12 @@ def section(run: Run) -> Section | None:
     return Section(
         TARGET,
         Text("The staircase of matrix products"),
-        (
-            INTRO,
-            *findings(measured),
-            *map(Figure, charts(sweeps, fitted, measured.small, measured.odd, bandwidth)),
-            *(table for table in tables if table.rows),
-            Bullets(Text("How it was measured"), (*METHOD, *_caveats(fitted, refused, sms))),
+        arranged(
+            [INTRO],
+            findings(measured),
+            charts(sweeps, fitted, measured.small, measured.odd, bandwidth),
+            (table for table in tables if table.rows),
+            (*METHOD, *_caveats(fitted, refused, sms)),
         ),
         numbers=_numbers(measured),
     )

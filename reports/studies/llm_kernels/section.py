@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Bullets, Figure, Json, Section, Text
+from nsight_prof.reports.page import Json, Section, Text, arranged
 from nsight_prof.reports.studies.llm_kernels import (
     agreement,
     attention,
@@ -96,13 +96,7 @@ def section(run: Run) -> Section | None:
     return Section(
         TARGET,
         Text("The operations of a transformer"),
-        (
-            _introduction(found, model),
-            *(finding for finding in findings if finding is not None),
-            *(Figure(chart) for chart in charts if chart is not None),
-            *(table for table in tables if table is not None),
-            Bullets(Text("How it was measured"), METHOD),
-        ),
+        arranged([_introduction(found, model)], findings, charts, tables, METHOD),
         numbers=numbers(found, model),
     )
 

@@ -13,7 +13,7 @@ from nsight_prof.parsers.cells import known, number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import MeasuredRoof, find, measured_roofs, searches
 from nsight_prof.reports.cases.rows import cases, measured
-from nsight_prof.reports.page import Bullets, Fact, Figure, Json, Section, Text
+from nsight_prof.reports.page import Fact, Json, Section, Text, arranged
 from nsight_prof.reports.studies.roofline.charts import charts
 from nsight_prof.reports.studies.roofline.findings import Measured, findings
 from nsight_prof.reports.studies.roofline.tables import ridge_points, tables
@@ -60,12 +60,12 @@ def section(run: Run) -> Section | None:
     return Section(
         "roofline",
         Text("Roofs of this GPU"),
-        (
-            INTRO,
-            *findings(Measured(rows, every, tried, ridges, l2_bytes)),
-            *map(Figure, charts(rows, roofs, tried, l2_bytes)),
-            *tables(every, tried, ridges),
-            Bullets(Text("How it was measured"), METHOD),
+        arranged(
+            [INTRO],
+            findings(Measured(rows, every, tried, ridges, l2_bytes)),
+            charts(rows, roofs, tried, l2_bytes),
+            tables(every, tried, ridges),
+            METHOD,
         ),
         numbers={roof.name: _numbers(roof) for roof in roofs if roof.unit != "cycles"},
         facts=_facts(roofs),

@@ -7,17 +7,7 @@ import math
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import (
-    Bullets,
-    Fact,
-    Figure,
-    Interval,
-    Json,
-    Number,
-    Section,
-    Text,
-    Verbatim,
-)
+from nsight_prof.reports.page import Fact, Interval, Json, Number, Section, Text, Verbatim, arranged
 from nsight_prof.reports.serving.points import clock_limit, lost_points, model_facts
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents
 from nsight_prof.reports.serving.timeline import timeline
@@ -72,12 +62,8 @@ def section(run: Run) -> Section | None:
     return Section(
         KEY,
         Text("How fast the engine serves"),
-        (
-            *_intro(run, found),
-            *(finding for finding in findings if finding is not None),
-            *map(Figure, (*charts(found), *timeline(run))),
-            *tables(found),
-            Bullets(Text("How it was measured"), METHOD),
+        arranged(
+            _intro(run, found), findings, (*charts(found), *timeline(run)), tables(found), METHOD
         ),
         numbers=_numbers(found),
         facts=(*model_facts(run), *_facts(found)),

@@ -6,7 +6,7 @@ import dataclasses
 
 from nsight_prof.parsers.cells import known, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Bullets, Fact, Figure, Json, Section, Text, Verbatim
+from nsight_prof.reports.page import Fact, Json, Section, Text, Verbatim, arranged
 from nsight_prof.reports.serving.points import clock_limit, lost_points, model_facts
 from nsight_prof.reports.serving.timeline import timeline
 from nsight_prof.reports.studies.serving_load import causes, rates
@@ -86,12 +86,12 @@ def section(run: Run) -> Section | None:
     return Section(
         KEY,
         Text("The server under load"),
-        (
-            *_intro(found),
-            *(finding for finding in findings if finding is not None),
-            *map(Figure, (*charts(found), *timeline(run))),
-            *tables(found),
-            Bullets(Text("How it was measured"), (*_sent(found), *METHOD)),
+        arranged(
+            _intro(found),
+            findings,
+            (*charts(found), *timeline(run)),
+            tables(found),
+            (*_sent(found), *METHOD),
         ),
         numbers=_numbers(found),
         facts=(*model_facts(run), *_facts(found)),
