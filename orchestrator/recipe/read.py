@@ -134,14 +134,14 @@ def expand(recipe: Recipe) -> list[tuple[str, Recipe]]:
 def _variant(recipe: Recipe, chosen: Mapping[str, Any]) -> Recipe:
     choices = {k: v for k, v in chosen.items() if k in GROUPS and isinstance(v, str)}
     files, values = recipe.layers
-    parts = [
+    layers_of_choices = [
         layer
         for group, name in choices.items()
         for layer in read_layers(find_choice(group, name, recipe.folders))
     ]
-    recipe = recipe.found_in((*_folders(parts), *recipe.folders))
-    if parts:  # as --set GROUP=NAME: over the recipe, under --set of single keys
-        fields = {**merge([*files, *parts, *values]), "name": recipe.name}
+    recipe = recipe.found_in((*_folders(layers_of_choices), *recipe.folders))
+    if layers_of_choices:  # as --set GROUP=NAME: over the recipe, under --set of single keys
+        fields = {**merge([*files, *layers_of_choices, *values]), "name": recipe.name}
         fields.pop("sweep", None)
     else:
         fields = recipe.model_dump(mode="python", by_alias=True, exclude={"sweep"})

@@ -121,8 +121,8 @@ def cuda_toolkit() -> str:
     It is that of CUDA_HOME, else of the nvcc on PATH, else of /usr/local/cuda, by its version.json.
     """
     nvcc = shutil.which("nvcc")
-    beside = str(Path(nvcc).resolve().parents[1]) if nvcc else ""
-    for home in filter(None, (os.environ.get("CUDA_HOME"), beside, "/usr/local/cuda")):
+    of_nvcc = str(Path(nvcc).resolve().parents[1]) if nvcc else ""
+    for home in filter(None, (os.environ.get("CUDA_HOME"), of_nvcc, "/usr/local/cuda")):
         try:
             found = json.loads((Path(home) / "version.json").read_text(encoding="utf-8"))
             return str(found["cuda"]["version"])

@@ -60,15 +60,15 @@ class Gpm:
             asked.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
             asked.sample1, asked.sample2 = self._samples
             asked.numMetrics = len(METRICS)
-            for place, metric in enumerate(METRICS.values()):
-                asked.metrics[place].metricId = metric
+            for index, metric in enumerate(METRICS.values()):
+                asked.metrics[index].metricId = metric
             found = self._nvml.nvmlGpmMetricsGet(asked).metrics
         except Exception as error:
             self.problem = f"NVML's GPM cannot be asked: {error}"
             return unknown | {"gpm_problem": self.problem}
         values = {
-            name: float(one.value) if one.nvmlReturn == 0 else None
-            for name, one in zip(METRICS, found, strict=False)
+            name: float(metric_value.value) if metric_value.nvmlReturn == 0 else None
+            for name, metric_value in zip(METRICS, found, strict=False)
         }
         return values | {"gpm_problem": ""}
 

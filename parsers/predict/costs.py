@@ -126,7 +126,7 @@ def datasheet(key: str) -> Gpu:
 
 def same_chip(gpu: Gpu) -> list[str]:
     """Return the keys of the datasheets of GPUs with the same chip, its own first."""
-    found = [other.name for other in datasheets().values() if other.chip == gpu.chip]
+    found = [sheet.name for sheet in datasheets().values() if sheet.chip == gpu.chip]
     return sorted(found, key=lambda name: name != gpu.name)
 
 

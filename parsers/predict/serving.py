@@ -349,11 +349,11 @@ class Queue:
         again later (vLLM preempts by recomputation).
         """
         before = self.preempted
-        needed = sum([live.prompt + live.generated for live in self.running])  # millions of times
-        used = needed + (sum([live.done for live in self.waiting]) if self.waiting else 0)
+        demand = sum([live.prompt + live.generated for live in self.running])  # millions of times
+        used = demand + (sum([live.done for live in self.waiting]) if self.waiting else 0)
         while used + len(self.running) > self.kv_tokens and len(self.running) > 1:
             last = self.running.pop()
-            needed -= last.tokens_needed
+            demand -= last.tokens_needed
             used -= last.tokens_needed
             last.done = 0
             self.waiting.appendleft(last)
@@ -371,7 +371,7 @@ class Queue:
             budget -= new
             used += new
         count = len(self.running)
-        context = needed / count if count else 0.0
+        context = demand / count if count else 0.0
         return chunks, Step(tuple((new, live.done) for live, new in chunks), count, context)
 
     def advance(self, chunks: list[tuple[_Live, int]]) -> Tokens:

@@ -74,8 +74,8 @@ def fit_clock(kinds: Sequence[tuple[Array, Array]]) -> Clock | None:
     columns = np.stack([np.ones_like(time), time if drifts else np.zeros_like(time)], axis=1)
     # The first round goes by how each kind varies in itself: one of many pairs whose ends are apart
     # by a constant would draw the line to it, and the narrow ones would look as wide.
-    own = np.array([np.median(value[kind == k]) for k in range(len(used))])
-    residual, fitted, weight = value - own[kind], np.zeros(2), np.ones_like(time)
+    medians = np.array([np.median(value[kind == k]) for k in range(len(used))])
+    residual, fitted, weight = value - medians[kind], np.zeros(2), np.ones_like(time)
     for _ in range(ROUNDS):
         weight = _weights(residual, kind, len(used))
         root = np.sqrt(weight)

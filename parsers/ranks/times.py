@@ -190,11 +190,11 @@ class RankTimes:
             return found
 
         exposed = steps.kernels - steps.compute
-        wait = np.zeros(len(wall))
+        waiting = np.zeros(len(wall))
         if calls:
             total = by_step([c.start for c in calls], [c.duration for c in calls])
             waited = by_step([waits.starts], [waits.waited])
-            wait = exposed * waited / np.maximum(total, 1)
+            waiting = exposed * waited / np.maximum(total, 1)
         known = waits.matched > 0 or not exposed.any()
         return pd.DataFrame(
             {
@@ -205,8 +205,8 @@ class RankTimes:
                 "wall_ns": wall,
                 "own_ns": wall - exposed if known else None,
                 "compute_ns": steps.compute,
-                "wait_ns": wait.round().astype(np.int64) if known else None,
-                "transfer_ns": (exposed - wait.round()).astype(np.int64) if known else None,
+                "wait_ns": waiting.round().astype(np.int64) if known else None,
+                "transfer_ns": (exposed - waiting.round()).astype(np.int64) if known else None,
                 "other_ns": wall - steps.kernels,
             }
         )

@@ -141,10 +141,10 @@ def _align(
 
 
 def _by_length(
-    keys: Iterable[str], one: Mapping[str, Calls], other: Mapping[str, Calls]
+    keys: Iterable[str], first: Mapping[str, Calls], second: Mapping[str, Calls]
 ) -> list[str]:
     """Order kinds by their shortest transfer: the ends of short collectives differ least."""
-    shortest = {key: min(one[key].duration.min(), other[key].duration.min()) for key in keys}
+    shortest = {key: min(first[key].duration.min(), second[key].duration.min()) for key in keys}
     return sorted(keys, key=lambda key: (shortest[key], key))
 
 

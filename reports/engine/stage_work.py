@@ -143,8 +143,8 @@ def _quantized(rows: list[Row]) -> list[Text]:
     method = Verbatim(text(rows[0]["quantization"]))
     if not text(rows[0]["quantization"]):
         return []
-    kept = [row for row in rows if known(row["stored_bytes"]) and known(row["weight_bytes"])]
-    if not kept:
+    stored = [row for row in rows if known(row["stored_bytes"]) and known(row["weight_bytes"])]
+    if not stored:
         return [Text("Its linear layers are quantized ({kinds}).", kinds=method)]
     read = [
         Text(
@@ -154,7 +154,7 @@ def _quantized(rows: list[Row]) -> list[Text]:
                 known(row["stored_bytes"]), "B", (Ref("stage_work", row["stage"], "stored_bytes"),)
             ),
         )
-        for row in kept
+        for row in stored
     ]
     return [
         Text(

@@ -60,8 +60,8 @@ def section(run: Run) -> Section | None:
     units = [group for group in groups if group[2]["sm_active_pct"].notna().any()]
     if units:
         numbers["units"] = _numbers(units, _UNITS)
-    parts = (INTRO, _table(groups), *([_units_table(units)] if units else ()), *_reasons(groups))
-    return Section(KEY, TITLE, parts, numbers=numbers)
+    blocks = (INTRO, _table(groups), *([_units_table(units)] if units else ()), *_reasons(groups))
+    return Section(KEY, TITLE, blocks, numbers=numbers)
 
 
 Group = tuple[str, int, pd.DataFrame]

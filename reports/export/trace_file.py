@@ -82,24 +82,24 @@ def export_members(about: Manifest, members: Sequence[Member], path: Path) -> Ex
     All that is not text is in memory at once, about 100 bytes an event. Raises as `export_trace`.
     """
     read = [_read(member) for member in members]
-    origin = min(_span(part)[0] for part in read)
+    origin = min(_span(trace)[0] for trace in read)
     tracks = Tracks()
     placed = []
-    for member, part in zip(members, read, strict=True):
+    for member, trace in zip(members, read, strict=True):
         tracks.scope = member.name
-        placed.append((_place(member, part, tracks, _span(part)[1]), part))
+        placed.append((_placed(member, trace, tracks, _span(trace)[1]), trace))
     streams: list[Iterable[str]] = [tracks.metadata()]
     arrows = []
     first = 0
-    for member, ((host, gpu), part) in zip(members, placed, strict=True):
+    for member, ((host, gpu), trace) in zip(members, placed, strict=True):
         arrows.append(Arrows(host, first))
         if host is not None:
             streams.append(host.events(origin, first))
         streams.append(gpu.events(origin, arrows[-1]))
-        streams.append(_curves(member, tracks, origin, _span(part)[1]))
-        first += part.count
+        streams.append(_curves(member, tracks, origin, _span(trace)[1]))
+        first += trace.count
     count = _write(path, _head(about, origin), itertools.chain.from_iterable(streams))
-    notes = dict.fromkeys(note for part in read for note in part.notes)
+    notes = dict.fromkeys(note for trace in read for note in trace.notes)
     return Exported(path, count, sum(a.drawn for a in arrows), tuple(notes))
 
 
@@ -136,13 +136,13 @@ def _read(member: Member) -> _Read:
     return _Read(launches, events, notes)
 
 
-def _place(
-    member: Member, part: _Read, tracks: Tracks, end: int
+def _placed(
+    member: Member, trace: _Read, tracks: Tracks, end: int
 ) -> tuple[HostPart | None, GpuPart]:
-    host = None if part.events is None else place_host(part.events.host, tracks, end)
-    memory = None if part.events is None else part.events.memory
+    host = None if trace.events is None else place_host(trace.events.host, tracks, end)
+    memory = None if trace.events is None else trace.events.memory
     run = member.run
-    return host, place_gpu(part.launches, memory, _gpu_names(run), _kernels(run), tracks)
+    return host, place_gpu(trace.launches, memory, _gpu_names(run), _kernels(run), tracks)
 
 
 def _curves(member: Member, tracks: Tracks, origin: int, end: int) -> Iterator[str]:
@@ -165,9 +165,11 @@ def _events(run: Run) -> tuple[Events | None, list[str]]:
         return None, [f"the timeline has kernels alone: {error.message}"]
 
 
-def _span(part: _Read) -> tuple[int, int]:
+def _span(trace: _Read) -> tuple[int, int]:
     """First time that is written, 0 or earlier, and the last, in ns."""
-    spans = [(start, length) for start, length in _spans(part.launches, part.events) if len(start)]
+    spans = [
+        (start, length) for start, length in _spans(trace.launches, trace.events) if len(start)
+    ]
     origin = min(0, *(int(start.min()) for start, _ in spans))
     return origin, max(int((start + length.astype(np.int64)).max()) for start, length in spans)
 

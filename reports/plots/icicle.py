@@ -29,15 +29,15 @@ def plot_icicle(figure: IcicleFigure) -> Figure:
         sheet = Sheet(MARGIN + head + ROW * rows + MARGIN)
         sheet.title(figure.title, figure.subtitle)
         sheet.keys(keys)
-        whole = sum(box.value for box in figure.slices if box.depth == 0)
-        scale = (WIDTH - 2 * MARGIN) / whole
+        total = sum(box.value for box in figure.slices if box.depth == 0)
+        scale = (WIDTH - 2 * MARGIN) / total
         for box in figure.slices:
             x, width = MARGIN + box.begin * scale, box.value * scale
             bottom = sheet.top - ROW * (box.depth + 1)
             colour = colours[box.group]
             sheet.box(x, bottom, width, ROW, facecolor=colour, edgecolor="white", linewidth=0.8,
                       alpha=1.0 if box.depth == 0 else 0.55)  # fmt: skip
-            words = tooltip(box.path, f"{duration(box.value)}, {percent(100 * box.value / whole)}")
+            words = tooltip(box.path, f"{duration(box.value)}, {percent(100 * box.value / total)}")
             sheet.spot(Spot(x + width / 2, bottom + ROW / 2, max(width, 3.0), ROW, words))
             if text := _label(box.text, width - ROOM):
                 dark = box.depth > 0 or colour == YELLOW
@@ -49,5 +49,5 @@ def plot_icicle(figure: IcicleFigure) -> Figure:
 def _label(text: str, room: float) -> str:
     """Return a name as it fits: whole, without file or namespace, or cut; empty without room."""
     last = text.rpartition("::" if "::" in text else " ")[2]
-    whole = next((one for one in (text, last) if text_width(one) <= room), "")
-    return whole or (fit(last, room) if room >= LEAST else "")
+    fitting = next((name for name in (text, last) if text_width(name) <= room), "")
+    return fitting or (fit(last, room) if room >= LEAST else "")

@@ -58,17 +58,17 @@ def icicle(run: Run) -> IcicleFigure | None:
 
 
 def _slices(
-    node: Node, depth: int, begin: float, above: tuple[str, ...], least: float
+    node: Node, depth: int, begin: float, above: tuple[str, ...], smallest: float
 ) -> Iterator[Slice]:
     """Give the boxes below a node, the widest first; small ones of one parent as one."""
     children = sorted(node.children.items(), key=lambda item: -item[1].value)
-    rest = sum(child.value for _, child in children if child.value < least)
+    rest = sum(child.value for _, child in children if child.value < smallest)
     for name, child in children:
-        if child.value >= least:
+        if child.value >= smallest:
             path = (*above, name)
             yield Slice(depth, begin, child.value, name, " > ".join(path), path[0])
-            yield from _slices(child, depth + 1, begin, path, least)
+            yield from _slices(child, depth + 1, begin, path, smallest)
             begin += child.value
-    if rest > least:
+    if rest > smallest:
         path = (*above, OTHERS)
         yield Slice(depth, begin, rest, OTHERS, " > ".join(path), path[0])

@@ -135,8 +135,8 @@ def _waiting(found: LoadTest) -> Table[Point]:
         "server": Text("Prefill and front end"),
         "client": Text("HTTP and client"),
     }
-    named = {name for point in found.loads for name in point.first_token_parts()}
-    columns = [phase(heading, name) for name, heading in headings.items() if name in named]
+    measured = {name for point in found.loads for name in point.first_token_parts()}
+    columns = [phase(heading, name) for name, heading in headings.items() if name in measured]
     return Table(
         "serving-first-token",
         Text("What a first token waits for"),
