@@ -1,0 +1,116 @@
+"""Finds where a series of measurements changed: at which run, from what to what.
+
+The largest difference between runs before and after a point, over windows of several lengths, is a
+change where it is far beyond what the runs differ by otherwise; then the same is asked of both
+parts (binary segmentation). The bar is so high that asking again after each run raises no false
+alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logs = NDArray[np.float64]
+
+FEWEST = 8
+"""Runs of a series from which on anything is said of it."""
+SIDE = 4
+"""Runs before and after a change at least."""
+WINDOWS = (8, 24, 72, 1 << 30)
+"""Runs on each side that are compared: what came and went must not hide in a longer level."""
+BAR = 6.0
+"""Standard errors that a change is beyond. By chance 5.2 is reached once in ten million; the sample
+of few runs and being asked after each of them take the rest."""
+LEAST = 0.005
+"""Relative change from which on it matters."""
+MOST_ALIKE = 0.9
+FINEST = 1e-4
+"""Relative noise that is assumed at least: times are recorded in steps."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """At run `index` (0-based) a series went from the level `before` to `after` (medians)."""
+
+    index: int
+    before: float
+    after: float
+
+    @property
+    def relative(self) -> float:
+        """The change over what was before."""
+        return self.after / self.before - 1
+
+
+def changes(values: Sequence[float], least: float = LEAST) -> list[Change]:
+    """Return the changes of a series of positive values, in its order; none of fewer than FEWEST.
+
+    Noise is what neighbours differ by, or what a part of the series varies by, whichever is more,
+    and more where runs are like the ones before them.
+    """
+    series = np.asarray(values, float)
+    if len(series) < FEWEST or not (series > 0).all():
+        return []
+    logs = np.log(series)
+    noise = max(_robust(np.diff(logs)) / np.sqrt(2), FINEST)
+    bounds = sorted(_split(logs, 0, noise, least))
+    edges = [0, *bounds, len(series)]
+    levels = [float(np.median(series[a:b])) for a, b in zip(edges, edges[1:], strict=False)]
+    return [Change(at, levels[n], levels[n + 1]) for n, at in enumerate(bounds)]
+
+
+def _split(logs: Logs, first: int, noise: float, least: float) -> list[int]:
+    best, inside = 0.0, slice(0)
+    for split in range(SIDE, len(logs) - SIDE + 1):
+        for window in WINDOWS:
+            low, high = max(0, split - window), min(len(logs), split + window)
+            beyond = _beyond(logs[low:split], logs[split:high], noise, least)
+            if beyond > best:
+                best, inside = beyond, slice(low, high)
+    if best < BAR:
+        return []
+    # Where exactly: the parts are then as near as can be to levels of their own.
+    near = logs[inside]
+    at = min(range(SIDE, len(near) - SIDE + 1), key=lambda n: _off(near[:n]) + _off(near[n:]))
+    beyond = _beyond(near[:at], near[at:], noise, least)
+    if beyond / _persistence(near[:at], near[at:]) < BAR:
+        return []
+    at += inside.start
+    left = _split(logs[:at], first, noise, least)
+    right = _split(logs[at:], first + at, noise, least)
+    return [*left, first + at, *right]
+
+
+def _beyond(before: Logs, after: Logs, noise: float, least: float) -> float:
+    """Standard errors that two parts are apart; 0 where that is less than `least`."""
+    levels = float(np.median(before)), float(np.median(after))
+    step = abs(levels[1] - levels[0])
+    if step < np.log1p(least):
+        return 0.0
+    varies = max(noise, _robust(before - levels[0]), _robust(after - levels[1]))
+    return step / (varies * float(np.sqrt(1 / len(before) + 1 / len(after))))
+
+
+def _off(part: Logs) -> float:
+    return float(np.abs(part - np.median(part)).sum())
+
+
+def _persistence(before: Logs, after: Logs) -> float:
+    """Factor on standard errors where a run is like the one before it: a host warms up, a GPU ages.
+
+    sqrt((1 + r) / (1 - r)) for a correlation r of neighbours, as of a first-order process.
+    """
+    parts = [part - np.median(part) for part in (before, after)]
+    products = sum(float((part[1:] * part[:-1]).sum()) for part in parts)
+    squares = sum(float((part**2).sum()) for part in parts)
+    r = min(max(products / squares, 0.0), MOST_ALIKE) if squares > 0 else 0.0
+    return float(np.sqrt((1 + r) / (1 - r)))
+
+
+def _robust(values: Logs) -> float:
+    """Standard deviation of normal values around zero, from the median of their sizes."""
+    return float(1.4826 * np.median(np.abs(values)))
