@@ -108,3 +108,16 @@ def test_the_page_sets_collectives_against_the_roofs(job: RunDir) -> None:
     page = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", (job.report / "report.md").read_text())
     assert "of 33.6 MB reaches 199 GB/s, 82 % of the 243 GB/s" in page
     assert "Measured roof | Of the roof" in page
+
+
+def test_roofs_of_other_gpus_are_refused(
+    root: Path, job: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "run"
+    shutil.copytree(root / "captures/h200-data-parallel", other)
+    roofs = str(job.path.parent / "comm-roofs")
+    assert main(["report", str(other), "--roofs", roofs]) == 2
+    assert "are those of NVIDIA H100 80GB HBM3, and the run is of NVIDIA H200" in (
+        capsys.readouterr().err
+    )
+    assert not (other / "comm-roofs.json").exists()
