@@ -30,7 +30,8 @@ import sys
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -91,13 +92,9 @@ class Run:
         if timed:
             self._record([seconds for seconds, _ in timed], {})
         counted = self._counted()
-        if self._args.device == "cuda":
-            torch.cuda.synchronize()
-            torch.cuda.profiler.start()
+        self._profiler_api(torch.cuda.profiler.start)
         predictions = [said for batch in self._batches for said in self._request(batch)]
-        if self._args.device == "cuda":
-            torch.cuda.synchronize()
-            torch.cuda.profiler.stop()
+        self._profiler_api(torch.cuda.profiler.stop)
         return {
             "seconds": [seconds for seconds, _ in timed],
             "stages_s": {
@@ -107,6 +104,15 @@ class Run:
             "predictions": predictions,
             "counted": counted | {"stages_s": [stages for _, stages in timed]},
         }
+
+    def _profiler_api(self, call: Callable[[], object]) -> None:
+        """Start or stop what profiles: on a CPU torch's profiler in its place, or nothing."""
+        if self._args.device == "cuda":
+            torch.cuda.synchronize()
+            call()
+            return
+        with suppress(AssertionError, RuntimeError):  # there is no CUDA to tell
+            call()
 
     def _counted(self) -> dict[str, Any]:
         """Run all batches once more, and count their FLOPs and the weights that they read."""
