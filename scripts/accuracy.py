@@ -41,9 +41,8 @@ from nsight_prof.parsers.predict.corrections import (
     TPOT,
 )
 from nsight_prof.parsers.predict.costs import Datasheet, datasheet
-from nsight_prof.parsers.predict.exact import exact_costs
 from nsight_prof.parsers.predict.imported import Imported
-from nsight_prof.parsers.predict.measured import measured_products
+from nsight_prof.parsers.predict.measured import exact_costs, measured_products
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.validation import (

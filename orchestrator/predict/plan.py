@@ -24,8 +24,8 @@ from nsight_prof.parsers.predict.costs import (
     datasheet,
     same_chip,
 )
-from nsight_prof.parsers.predict.exact import Exact, exact_costs
 from nsight_prof.parsers.predict.imported import benchmarked
+from nsight_prof.parsers.predict.measured import Exact, exact_costs
 from nsight_prof.parsers.predict.operators import operators
 from nsight_prof.parsers.predict.points import Prediction
 from nsight_prof.parsers.predict.serving import (

@@ -20,11 +20,11 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.anchors import Anchors
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
     T3,
+    Anchors,
     Benchmarked,
     Costs,
     Estimate,

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.predict.costs import T0, T2, Datasheet, datasheet
-from nsight_prof.parsers.predict.exact import Exact, exact_costs
+from nsight_prof.parsers.predict.measured import Exact, exact_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.trace import Calibrated, Recorded, Trace
