@@ -28,8 +28,15 @@ def convolution_cases(plan: Plan) -> Iterator[Case]:
 
 
 def _convolution(layer: Convolution, layout: str, variant: str) -> Case:
-    sizes = (layer.batch, layer.channels, layer.filters, layer.size, layer.output, layer.kernel)
-    work = formulas.conv2d(*sizes, torch.bfloat16.itemsize)
+    work = formulas.conv2d(
+        layer.batch,
+        layer.channels,
+        layer.filters,
+        layer.size**2,
+        layer.output**2,
+        layer.kernel**2,
+        torch.bfloat16.itemsize,
+    )
     order = torch.channels_last if layout == "channels-last" else torch.contiguous_format
 
     def prepare(setup: Setup) -> list[Call]:

@@ -131,23 +131,31 @@ def sample_top_k(rows: int, vocab: int, element: int) -> Work:
 
 
 def conv2d(
-    batch: int, channels: int, filters: int, size: int, output: int, kernel: int, element: int
+    batch: int,
+    channels: int,
+    filters: int,
+    pixels: int,
+    outputs: int,
+    taps: int,
+    element: int,
+    groups: int = 1,
 ) -> Work:
-    """2-D convolution, square: 2 C R S FLOPs for each output (Chetlur et al., arXiv 1410.0759).
+    """2-D convolution: 2 C R S FLOPs for each output (Chetlur et al., arXiv 1410.0759).
 
     Args:
         batch: images.
         channels: input channels C.
         filters: output channels.
-        size: rows and columns of the input.
-        output: rows and columns of the output.
-        kernel: rows and columns R = S of the kernel.
+        pixels: rows times columns of the input.
+        outputs: rows times columns of the output.
+        taps: rows R times columns S of the kernel.
         element: bytes of an element.
+        groups: each filter sees C / groups channels; as many as channels where it is depthwise.
     """
-    outputs = batch * filters * output * output
-    taps = channels * kernel * kernel
-    moved = batch * channels * size * size + filters * taps + outputs
-    return Work(flops=2.0 * outputs * taps, bytes=float(moved * element))
+    made = batch * filters * outputs
+    values = channels // groups * taps
+    moved = batch * channels * pixels + filters * values + made
+    return Work(flops=2.0 * made * values, bytes=float(moved * element))
 
 
 def lstm(steps: int, batch: int, inputs: int, hidden: int, element: int) -> Work:

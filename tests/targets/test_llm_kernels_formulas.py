@@ -55,7 +55,7 @@ def test_kv_cache_bytes_of_a_decode_step() -> None:
         (formulas.embedding(2, 8, 2), None, 2 * (8 + 16 + 16.0)),
         (formulas.sample_top_k(2, 100, 4), None, 2 * (400 + 8.0)),
         # One image of 2 x 4 x 4, 3 filters of 2 x 3 x 3, padded: 48 outputs of 18 multiply-adds.
-        (formulas.conv2d(1, 2, 3, 4, 4, 3, 2), 48 * 36.0, (32 + 54 + 48) * 2.0),
+        (formulas.conv2d(1, 2, 3, 16, 16, 9, 2), 48 * 36.0, (32 + 54 + 48) * 2.0),
         # 2 steps of 3 sequences, 4 inputs, 5 hidden: 4 gates x 5 x 9 multiply-adds a sequence.
         (formulas.lstm(2, 3, 4, 5, 2), 2 * 3 * 2 * 180.0, (180 + 40 + 54 + 60) * 2.0),
     ],
@@ -85,7 +85,7 @@ def test_flops_agree_with_torchs_counter() -> None:
     image, filters = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
     assert (
         count(lambda: F.conv2d(image, filters, None, 2, 1))
-        == formulas.conv2d(2, 3, 4, 8, 4, 3, 4).flops
+        == formulas.conv2d(2, 3, 4, 64, 16, 9, 4).flops
     )
     q = torch.randn(2, 3, 16, 8)
     attended = count(lambda: F.scaled_dot_product_attention(q, q, q))

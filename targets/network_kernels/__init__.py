@@ -1,0 +1,1 @@
+"""The operations of networks other than decoders, swept over sizes, and three such networks."""

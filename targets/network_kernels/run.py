@@ -1,0 +1,63 @@
+"""The operations of convolutional networks, ViTs and LSTMs over their sizes, and whole networks.
+
+    python run.py --families conv norm --batches 1 32
+    python run.py --families network --variants graph
+    python run.py --device cpu
+
+FLOPs and bytes are closed formulas (operations.py). Each operation is measured in a CUDA graph,
+on buffers that the L2 cache has not seen lately (cold) and on the same ones again (hot), which is
+what an operation finds behind the one that made its input; the smallest size also as the host
+launches it. The three networks are those of networks.py. One JSON line a case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
+
+from nsight_prof.targets.harness import Case, positive, run_target
+from nsight_prof.targets.network_kernels.plan import BATCHES, FAMILIES, VARIANTS, make_plan
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Yield the cases that the options ask for."""
+    # Here, because it needs torch, and --help must work without.
+    from nsight_prof.targets.network_kernels.cases import network_cases, operation_cases
+
+    plan = make_plan(args)
+    yield from operation_cases(plan)
+    if "network" in plan.families:
+        yield from network_cases(plan)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose cases; each takes one or more words."""
+    for option, known in (("families", FAMILIES), ("variants", VARIANTS)):
+        parser.add_argument(f"--{option}", nargs="+", choices=known, help="(all)")
+    parser.add_argument(
+        "--batches",
+        nargs="+",
+        type=positive,
+        help=f"images or sequences of the operations ({' '.join(map(str, BATCHES))})",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; return the exit code of the harness."""
+    return run_target(
+        "network_kernels",
+        cases,
+        argv,
+        description=(__doc__ or "").split("\n\n")[0],
+        add_arguments=add_arguments,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
