@@ -38,6 +38,8 @@ need("torch")
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from nsight_prof.targets.network_kernels.calls import list_calls
+
 SCHEMA = 1
 FILE = "static_compute.json"
 
@@ -314,13 +316,17 @@ def write_beside_records(counted: Mapping[str, Any]) -> None:
 
 
 def on_meta(make: Callable[[], tuple[Any, tuple[Any, ...]]]) -> dict[str, Any]:
-    """Return the counts of one call of the module that `make` returns with its inputs."""
+    """Return the counts of one call of the module that `make` returns with its inputs.
+
+    `calls` are its operations in order, which `prof predict` adds up for any batch.
+    """
     with torch.device("meta"), torch.inference_mode():
         module, inputs = make()
         with Count(module) as count:
             count.enter("forward")
             module(*inputs)
-    return count.result({"model": type(module).__name__, "device": "meta"})
+        calls = list_calls(module, inputs)
+    return count.result({"model": type(module).__name__, "device": "meta", "calls": calls})
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -196,11 +196,14 @@ def command(
     MODEL is a config.json of Hugging Face, a folder with one, lines of YAML with the same keys, a
     bundled name (qwen2.5-7b), or the name of a model in the local cache of Hugging Face
     (Qwen/Qwen3-32B; the network is never asked); or a plan, YAML with the key model and options
-    by their names. Costs come from the runs of --on: measured kernels (prof run llm-kernels,
-    gemm-staircase), the roofs (prof run roofline), and a recorded engine (prof run vllm-kernels,
-    vllm-baseline); the more of them, the narrower the interval. With --gpu alone they are the
-    roofline of a datasheet. Every number says its tier: T0 datasheet, T1 kernels of other shapes
-    measured on such a GPU, T2 the very products of this model, T3 a recorded engine that served
+    by their names. Or a whole network: resnet-50, vit-b-16, lstm-large and others that are
+    bundled, or a file of targets/static_compute.py; a pass of it is predicted from runs of
+    prof run network-kernels, at each --batch. Costs come from the runs of --on: measured kernels
+    (prof run llm-kernels, gemm-staircase), the roofs (prof run roofline), and a recorded engine
+    (prof run vllm-kernels, vllm-baseline); the more of them, the narrower the interval. With
+    --gpu alone they are the roofline of a datasheet. Every number says its tier: T0 datasheet, T1
+    kernels of other shapes measured on such a GPU, T2 the very products of this model, T3 a
+    recorded engine that served
     it. What was never measured is refused: weights other than of 16 bits or in fp8, experts that
     no imported table has, MLA.
 
@@ -216,20 +219,22 @@ def command(
       prof predict llama-3.1-8b --on runs/llm-kernels --dtype fp8
       prof predict --validate runs/vllm-baseline --on runs/llm-kernels --fail-on 'tpot_mape>15%'
       prof predict qwen2.5-7b --gpu h200-sxm --json | jq -r .metrics
+      prof predict resnet-50 --on runs/network-kernels --batch 1,16,64
     """
+    from nsight_prof.orchestrator.predict.networks import predict_network
+    from nsight_prof.parsers.predict.networks import is_network
+
     broken: list[str] = []
     if truth is not None:
-        if model is not None:
-            raise UsageError(
-                "--validate predicts the model that its run served", f"leave out {model}"
-            )
-        _refuse_ignored()
-        run, headline, broken = _validate(truth, runs, rules, out)
+        run, headline, broken = _validate(model, truth, runs, rules, out)
     elif model is None or rules:
         raise UsageError(
             "no model was given" if model is None else "--fail-on judges a validation",
             "name a config.json, or a recorded engine with --validate RUN",
         )
+    elif is_network(model):
+        _refuse_ignored(("batch",), f"{model} lists the operations of a network, not of a decoder")
+        run, headline = predict_network(model, runs, batch, out)
     else:
         from nsight_prof.orchestrator.predict.plan import Settings
         from nsight_prof.orchestrator.predict.predicting import plan, predict
@@ -276,31 +281,36 @@ def _needs(run: RunDir) -> tuple[str, ...]:
     return tuple(map(Writer().text, sentences(load_run(run.path))))
 
 
-def _refuse_ignored() -> None:
-    """Refuse the options that a validation takes from its run instead."""
+def _refuse_ignored(used: tuple[str, ...], why: str) -> None:
+    """Refuse options beside those that are `used`, and those that all predictions have."""
+    always = ("model", "runs", "out", "quiet", "as_json")
     context = click.get_current_context()
     ignored = [
         param.opts[0]
         for param in context.command.params
-        if param.name not in ("model", "runs", "truth", "rules", "out", "quiet", "as_json")
+        if param.name not in (*always, *used)
         and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
     if ignored:
-        raise UsageError(
-            "--validate predicts the engine and the points that its run recorded",
-            f"leave out {', '.join(ignored)}",
-        )
+        raise UsageError(why, f"leave out {', '.join(ignored)}")
 
 
 def _validate(
-    truth: Path, runs: tuple[Path, ...], rules: tuple[str, ...], out: Path | None
+    model: str | None, truth: Path, runs: tuple[Path, ...], rules: tuple[str, ...], out: Path | None
 ) -> tuple[RunDir, tuple[str, ...], list[str]]:
     """Return the run of a validation, its first findings, and the broken rules."""
+    from nsight_prof.orchestrator.predict.networks import has_networks, validate_networks
     from nsight_prof.orchestrator.predict.predicting import validate
     from nsight_prof.parsers.predict.validation import Rule
 
+    if model is not None:
+        raise UsageError("--validate predicts the model that its run served", f"leave out {model}")
+    _refuse_ignored(
+        ("truth", "rules"), "--validate predicts what its run recorded, at the same points"
+    )
     limits = [Rule.parsed(text) for text in rules]
-    run, headline, errors = validate(truth, runs, out)
+    hold = validate_networks if has_networks(truth) else validate
+    run, headline, errors = hold(truth, runs, out)
     return run, headline, [sentence for limit in limits if (sentence := limit.broken(errors))]
 
 

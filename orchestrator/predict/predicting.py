@@ -208,15 +208,6 @@ def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
 
 def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:
     """Write a run directory whose only step left the tables `found`."""
-    if out is not None and (out / "manifest.json").exists():
-        raise UsageError(f"{out} is a run already", "give a folder that is new or empty")
-    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in planned.name)
-    run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
-    for table, frame in found.items():
-        tables.write(frame, table, run.step(record), csv=False)
-    record.files = describe(run.step(record))
     asked = planned.settings
     recipe = {
         "name": f"{planned.name} on {planned.gpu.name}",
@@ -235,8 +226,41 @@ def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], k
             "max_num_seqs": planned.engine.max_requests,
         },
     }
+    return write_tables(planned.name, out, found, kind, recipe, planned.notes)
+
+
+def write_tables(
+    name: str,
+    out: Path | None,
+    found: Mapping[str, pd.DataFrame],
+    kind: str,
+    recipe: dict[str, Any],
+    notes: Sequence[str],
+) -> RunDir:
+    """Write a run directory whose only step left tables.
+
+    Args:
+        name: of what was predicted.
+        out: a new or an empty folder; None: named after `kind` and `name`.
+        found: the tables.
+        kind: "predict" or "validate".
+        recipe: what was asked for, as a recipe has it.
+        notes: what was assumed.
+
+    Raises:
+        UsageError: `out` is not empty.
+    """
+    if out is not None and (out / "manifest.json").exists():
+        raise UsageError(f"{out} is a run already", "give a folder that is new or empty")
+    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
+    run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
+    for table, frame in found.items():
+        tables.write(frame, table, run.step(record), csv=False)
+    record.files = describe(run.step(record))
     manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
                         recipe=recipe, steps=[record],
-                        assumptions=list(dict.fromkeys(planned.notes)))  # fmt: skip
+                        assumptions=list(dict.fromkeys(notes)))  # fmt: skip
     write_manifest(run, manifest)
     return run

@@ -67,7 +67,7 @@ class Products:
     _logs: Array = field(default_factory=lambda: np.zeros(0), repr=False)
 
     START = (3e-6, 0.8, 0.9, 3.0, 3e5)
-    NEAR, STRETCH = 1.0, (2.0, 1.0, 1.0)
+    STRETCH = (2.0, 1.0, 1.0)
 
     @classmethod
     def fitted(cls, gpu: Gpu, sizes: Array, seconds: Array, dtype: str = BF16) -> Products:
@@ -86,7 +86,7 @@ class Products:
             # Many sizes of one matrix weigh no more than those of a model's.
             step = max(1, len(ratio) // 12)
             ratios += ratio[::step].tolist()
-            anchored += _anchored(sizes[out][:, 0], np.log(ratio))[::step]
+            anchored += missed_between(sizes[out][:, 0], np.log(ratio))[::step]
             held_out_cases += [
                 ((int(row[0]), int(n), int(k)), float(t), float(p))
                 for row, t, p in zip(sizes[out], seconds[out], predicted, strict=True)
@@ -109,10 +109,8 @@ class Products:
     def predict(self, sizes: Array) -> Array:
         """Return the seconds of products (rows of m, n, k)."""
         stretch = np.array(self.STRETCH)
-        measured_logs, wanted_logs = np.log2(self.sizes) * stretch, np.log2(sizes) * stretch
-        squares = ((wanted_logs[:, None, :] - measured_logs[None]) ** 2).sum(2)
-        weights = self._logs[1] / (squares + self.NEAR**2) ** 2
-        shift = weights @ self._logs[0] / weights.sum(1)
+        known, wanted = np.log2(self.sizes) * stretch, np.log2(sizes) * stretch
+        shift = near_shift(known, wanted, self._logs[0], self._logs[1])
         smooth = roofline_fit(self.gpu, sizes, self.parameters, self.dtype)
         return np.asarray(smooth * np.exp(shift))
 
@@ -147,16 +145,46 @@ def roofline_fit(gpu: Gpu, sizes: Array, parameters: Array, dtype: str = BF16) -
 
     Outputs are of 16 bits, weights and inputs of `dtype`.
     """
-    fixed, computing, moving, sharp, half = parameters
     m, n, k = sizes.T
     inputs = 2 if dtype == BF16 else 1
-    flops = 2 * m * n * k / gpu.rate(dtype) * (1 + half / (m * n)) / computing
-    bytes_ = (inputs * (m * k + n * k) + 2 * m * n) / gpu.bytes_per_s / moving
+    computing_s = 2 * m * n * k / gpu.rate(dtype)
+    moving_s = (inputs * (m * k + n * k) + 2 * m * n) / gpu.bytes_per_s
+    return smooth_roofline(computing_s, moving_s, m * n, parameters)
+
+
+def smooth_roofline(
+    computing_s: Array, moving_s: Array, outputs: Array, parameters: Array
+) -> Array:
+    """Return t0 + ((F (1 + s / outputs) / e)^p + (B / b)^p)^(1/p), p = 1 + sharpness.
+
+    F and B are the seconds of the datasheet for computing and moving; parameters are t0, e, b,
+    the sharpness and s, as `Products` has them.
+    """
+    fixed, computing, moving, sharp, half = parameters
+    computed = computing_s * (1 + half / outputs) / computing
     power = 1 + sharp
-    return np.asarray(fixed + (flops**power + bytes_**power) ** (1 / power))
+    return np.asarray(fixed + (computed**power + (moving_s / moving) ** power) ** (1 / power))
 
 
-def _anchored(rows: Array, logs: Array) -> list[float]:
+NEAR = 1.0
+"""Distance, in factors of two, within which measured sizes count about alike."""
+
+
+def near_shift(known: Array, wanted: Array, logs: Array, weights: Array) -> Array:
+    """Return what near sizes differ from a fit: their residuals by inverse distance.
+
+    Args:
+        known: logarithms of measured sizes, a row each.
+        wanted: those of the sizes that are asked for.
+        logs: residuals of the measured sizes.
+        weights: of these.
+    """
+    squares = ((wanted[:, None, :] - known[None]) ** 2).sum(2)
+    near = weights / (squares + NEAR**2) ** 2
+    return np.asarray(near @ logs / near.sum(1))
+
+
+def missed_between(rows: Array, logs: Array) -> list[float]:
     """Return what is missed between the smallest and the largest m where both are known."""
     if len(rows) < 3:
         return []

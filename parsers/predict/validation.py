@@ -18,7 +18,7 @@ from nsight_prof.parsers.predict.serving import LOADING_TOKENS, Predictor, Workl
 from nsight_prof.parsers.predict.trace import MIXED, Recorded, Trace, recorded_name
 from nsight_prof.parsers.tables import check, tables
 
-KERNEL, STEP, POINT = "kernel", "step", "point"
+KERNEL, STEP, POINT, NETWORK = "kernel", "step", "point", "network"
 HELD_OUT, IN_SAMPLE = "held out", "in sample"
 QUANTITIES = {
     "tpot_p50_s": "tpot",
@@ -26,7 +26,9 @@ QUANTITIES = {
     "output_tokens_per_s": "throughput",
 }
 """Column of a serving point -> what its error is called."""
-RULE = re.compile(r"(kernels|step|tpot|ttft|throughput)_(mape|p90)\s*>\s*(\d+(?:\.\d+)?)\s*%")
+RULE = re.compile(
+    r"(kernels|step|network|tpot|ttft|throughput)_(mape|p90)\s*>\s*(\d+(?:\.\d+)?)\s*%"
+)
 STATISTICS = ("n", "mape", "p90", "bias", "coverage")
 
 
@@ -133,7 +135,7 @@ def summary(errors: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Rule:
-    """A limit of `--fail-on`: mape or p90 of kernels, step, tpot, ttft or throughput."""
+    """A limit of `--fail-on`: mape or p90 of kernels, step, network, tpot, ttft or throughput."""
 
     text: str
     what: str
@@ -151,7 +153,7 @@ class Rule:
         if found is None:
             raise UsageError(
                 f"--fail-on {text} is no rule",
-                "say tpot_mape>15% (or kernels, step, ttft, throughput; or p90 for mape)",
+                "say tpot_mape>15% (or kernels, step, network, ttft, throughput; or p90 for mape)",
             )
         return cls(text, found[1], found[2], float(found[3]) / 100)
 
@@ -161,9 +163,8 @@ class Rule:
         Raises:
             UsageError: there is no such error to judge by.
         """
-        column = {"kernels": ("scope", KERNEL), "step": ("scope", STEP)}.get(
-            self.what, ("name", self.what)
-        )
+        scopes = {"kernels": KERNEL, "step": STEP, "network": NETWORK}
+        column = ("scope", scopes[self.what]) if self.what in scopes else ("name", self.what)
         matching = errors[errors[column[0]].eq(column[1]) & errors["sample"].eq(HELD_OUT)]
         if matching.empty:
             raise UsageError(

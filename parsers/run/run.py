@@ -341,6 +341,11 @@ class Run:
         return self._read("predicted_operators")
 
     @cached_property
+    def predicted_networks(self) -> pd.DataFrame:
+        """Table `predicted_networks`: passes of whole networks that were predicted."""
+        return self._read("predicted_networks")
+
+    @cached_property
     def predicted_changes(self) -> pd.DataFrame:
         """Table `predicted_changes`: the same points with other choices."""
         return self._read("predicted_changes")

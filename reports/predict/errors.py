@@ -5,10 +5,24 @@ from __future__ import annotations
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.parsers.predict.validation import HELD_OUT, IN_SAMPLE, KERNEL, POINT, summary
+from nsight_prof.parsers.predict.validation import (
+    HELD_OUT,
+    IN_SAMPLE,
+    KERNEL,
+    NETWORK,
+    POINT,
+    summary,
+)
 from nsight_prof.reports.page import Column, Number, Section, Table, Text, Value
 
-QUANTITIES = {"tpot": Text("TPOT"), "ttft": Text("TTFT"), "throughput": Text("throughput")}
+QUANTITIES = {
+    "tpot": Text("TPOT"),
+    "ttft": Text("TTFT"),
+    "throughput": Text("throughput"),
+    "eager": Text("passes launched by the host"),
+    "graph": Text("passes in a CUDA graph"),
+    "compiled-graph": Text("compiled passes in a CUDA graph"),
+}
 SAMPLES = {HELD_OUT: Text("Held out"), IN_SAMPLE: Text("In sample")}
 SHOWN = 12
 """Points with the largest error."""
@@ -48,7 +62,8 @@ def _text(heading: Text, name: str) -> Column[Row]:
 def sections(errors: pd.DataFrame) -> tuple[Section, ...]:
     """Return the sections: sums, operators, and the points with the largest error."""
     held_out = errors[errors["sample"].eq(HELD_OUT)]
-    kernels, points = (held_out[held_out["scope"].eq(scope)] for scope in (KERNEL, POINT))
+    kernels = held_out[held_out["scope"].eq(KERNEL)]
+    points = held_out[held_out["scope"].isin((POINT, NETWORK))]
     points = points.reindex(points["error"].abs().sort_values(ascending=False).index)
     return (
         Section(

@@ -146,7 +146,7 @@ def _point(row: Row, name: str, unit: str) -> Number:
 
 def sections(run: Run) -> tuple[Section, ...]:
     """Return all sections of the report."""
-    return (_points(run), _steps(run), _changes(run), needs.section(run), _sources(run))
+    return (_points(run), _steps(run), _changes(run), needs.section(run), sources(run, METHOD))
 
 
 def _points(run: Run) -> Section:
@@ -358,7 +358,8 @@ def _saving(change: str) -> Column[Savings]:
     return Column(CHANGES[change], lambda row: row.share(change))
 
 
-def _sources(run: Run) -> Section:
+def sources(run: Run, method: tuple[Text, ...] = ()) -> Section:
+    """Return what a prediction rests on: its runs, and the part of each tier; `method` after it."""
     request = run.manifest.recipe.get("predict") or {}
     shares = run.predicted_operators.groupby("tier")["seconds"].sum()
     total = float(shares.sum())
@@ -388,6 +389,6 @@ def _sources(run: Run) -> Section:
                 ],
                 sorted(map(str, shares.index)),
             ),
-            Bullets(Text("How it was measured"), METHOD),
+            *([Bullets(Text("How it was measured"), method)] if method else []),
         ),
     )

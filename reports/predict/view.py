@@ -9,7 +9,7 @@ from typing import Any
 from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Section, Text
-from nsight_prof.reports.predict import errors, forecast
+from nsight_prof.reports.predict import errors, forecast, networks
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,10 @@ class PredictionView:
 def prediction_view(run: Run) -> PredictionView:
     """Return everything that the report of a predicted run shows."""
     manifest = run.manifest
-    if run.prediction_errors.empty:
+    if not run.predicted_networks.empty:
+        question = Text("How long does a pass of this network take on this GPU?")
+        answer, sections = networks.answer(run), networks.sections(run)
+    elif run.prediction_errors.empty:
         question = Text("How fast will this model serve on this GPU?")
         answer, sections = forecast.answer(run), forecast.sections(run)
     else:

@@ -46,6 +46,7 @@ _PREDICTED = {
     "points": ("predicted_points", "One predicted serving point"),
     "steps": ("predicted_steps", "One predicted step of an engine"),
     "operators": ("predicted_operators", "One operator of a predicted step"),
+    "networks": ("predicted_networks", "One predicted pass of a network"),
     "changes": ("predicted_changes", "One predicted point with another choice"),
     "needs": ("predicted_needs", "What one measurement would tell of one quantity"),
     "errors": ("prediction_errors", "How far one prediction lay from what was measured"),
