@@ -190,10 +190,11 @@ def _operations(time: NetworkTime, gpu: Gpu) -> Iterator[Row]:
         moved = calls * (operation.activation_bytes + operation.weight_bytes)
         moving = moved / gpu.bytes_per_s
         seconds = sum(one.gpu.seconds for one in same)
-        words = " ".join(f"{name} {value}" for name, value in operation.sizes)
+        sizes = (("rows", operation.rows), *operation.sizes)
+        words = " ".join(f"{name} {value}" for name, value in sizes)
         yield {
             "kind": time.launch,
-            "operator": f"{operation.key} {words}".strip(),
+            "operator": f"{operation.key} {words}",
             "group": operation.op,
             "calls": calls,
             "m": operation.rows,

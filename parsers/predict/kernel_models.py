@@ -215,7 +215,9 @@ class KernelModel:
         same = [i for i, one in enumerate(self.operations) if one.sizes == operation.sizes]
         rows = np.array([self.operations[i].rows for i in same], dtype=float)
         if not len(rows) or not min(rows) <= operation.rows <= max(rows):
-            return _bounded(self.near(operation), self.shapes, T1)
+            # Of an operation without other sizes there is but one shape.
+            residuals = self.shapes if operation.sizes else self.rows
+            return _bounded(self.near(operation), residuals, T1)
         order = np.argsort(rows)
         shift = np.interp(math.log(operation.rows), np.log(rows[order]), self.logs[same][order])
         smooth = _smooth(self.gpu, (operation,), self.parameters)[0]
@@ -234,7 +236,8 @@ def _smooth(gpu: Gpu, operations: Sequence[Operation], parameters: Array) -> Arr
     outputs = np.array([one.outputs for one in operations])
     serial = np.array([float(one.serial) for one in operations])
     fixed, *rest = parameters
-    return serial * fixed + smooth_roofline(computing, moving, outputs, np.array([0.0, *rest]))
+    at_work = smooth_roofline(computing, moving, outputs, np.array([0.0, *rest]))
+    return np.asarray(serial * fixed + at_work)
 
 
 @dataclass(frozen=True)

@@ -109,9 +109,11 @@ def sections(errors: pd.DataFrame) -> tuple[Section, ...]:
 
 
 def _sums(errors: pd.DataFrame, sample: str) -> Table[Row]:
-    """Return the errors summed up: those of kernels by their kind, all others by name."""
+    """Return the errors summed up: those of kernels and networks by their kind, others by name."""
     errors = errors[errors["sample"].eq(sample)]
+    networks = errors["group"] + ", " + errors["name"]
     names = errors["name"].where(~errors["scope"].eq(KERNEL), errors["group"])
+    names = names.where(~errors["scope"].eq(NETWORK), networks)
     return Table(
         f"prediction-{sample.replace(' ', '-')}",
         SAMPLES[sample],

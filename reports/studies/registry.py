@@ -24,6 +24,7 @@ from nsight_prof.reports.studies.gemm_staircase import section as gemm_staircase
 from nsight_prof.reports.studies.llm_kernels import section as llm_kernels
 from nsight_prof.reports.studies.memory_patterns import section as memory_patterns
 from nsight_prof.reports.studies.models import BenchReport
+from nsight_prof.reports.studies.network_kernels import section as network_kernels
 from nsight_prof.reports.studies.roofline import section as roofline
 from nsight_prof.reports.studies.serving_baseline import section as serving_baseline
 from nsight_prof.reports.studies.serving_load import section as serving_load
@@ -74,6 +75,13 @@ STUDIES = (
         Text("The operations of a transformer"),
         Text("no operation has a time"),
         llm_kernels.section,
+    ),
+    Study(
+        "network_kernels",
+        "network_kernels",
+        Text("The operations of networks over their sizes"),
+        Text("no operation has a time"),
+        network_kernels.section,
     ),
     Study(
         "serving_baseline",

@@ -1,0 +1,198 @@
+"""Measured operations of networks as points of curves over the batch."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsight_prof.parsers.cells import Row, known, number, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.rows import case_ref, cases, measured, ratio, roof_used
+from nsight_prof.reports.page import Number, Ref, Text
+
+TARGET = "network_kernels"
+GRAPH, EAGER, COMPILED = "graph", "eager", "compiled-graph"
+NETWORK = "network"
+FAMILIES = {
+    "conv": Text("convolutions"),
+    "depthwise": Text("depthwise convolutions"),
+    "linear": Text("linear layers"),
+    "attention": Text("attention"),
+    "lstm": Text("LSTMs"),
+    "norm": Text("norms"),
+    "softmax": Text("softmax"),
+    "pooling": Text("pooling"),
+    "elementwise": Text("elementwise operations"),
+    "fused": Text("fused elementwise operations"),
+}
+NO_SIZE = ("family", "op", "layout", "variant", "rows", "weight_bytes")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured case."""
+
+    row: Row
+
+    def param(self, name: str) -> Any:
+        """Return a parameter of the case; "" where it has none."""
+        return self.row["params"].get(name, "")
+
+    @property
+    def family(self) -> str:
+        """Family of the operation."""
+        return text(self.param("family"))
+
+    @property
+    def op(self) -> str:
+        """Operation, or network."""
+        return text(self.param("op"))
+
+    @property
+    def batch(self) -> int:
+        """What grows with the batch: images, tokens, elements."""
+        return int(self.param("rows"))
+
+    @property
+    def dtype(self) -> str:
+        """Type of the data."""
+        return text(self.row["dtype"])
+
+    @property
+    def layout(self) -> str:
+        """Order of images in memory; "" where there is none."""
+        return text(self.param("layout"))
+
+    @property
+    def variant(self) -> str:
+        """How it is launched."""
+        return text(self.param("variant"))
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether it finds in the cache what it used before."""
+        return bool(self.row["mode"] == "hot")
+
+    @property
+    def ref(self) -> Ref:
+        """Its row of table `bench`."""
+        return case_ref(self.row)
+
+    @property
+    def seconds(self) -> float:
+        """Median time of a call."""
+        return number(self.row["median_s"])
+
+    @property
+    def bytes(self) -> float:
+        """Compulsory bytes of a call, by formula."""
+        return number(self.row["bytes"])
+
+    @property
+    def time(self) -> Number:
+        """Median time of a call, with its reference."""
+        return self._number(self.seconds, "s")
+
+    @property
+    def fraction(self) -> Number:
+        """Share of what the measured roofs allow."""
+        return self._number(known(self.row["roof_fraction"]), "fraction", "no measured roof")
+
+    @property
+    def roof(self) -> str:
+        """The roof that limits it."""
+        return roof_used(self.row)
+
+    @property
+    def peak_memory(self) -> Number:
+        """Device memory at its peak: inputs, output, weights and what the kernels need besides.
+
+        Of a cold case these are those of all its copies, which say nothing about the operation.
+        """
+        value = known(self.row["peak_allocated_bytes"]) if self.is_hot else None
+        return self._number(value, "B", "measured on the same buffers only")
+
+    @property
+    def flops_ratio(self) -> Number:
+        """Counted FLOPs over those of the formula."""
+        return self._counted("counted_flops", number(self.row["flops"]))
+
+    @property
+    def bytes_ratio(self) -> Number:
+        """Bytes that DRAM moved over the compulsory ones."""
+        return self._counted("dram_bytes", self.bytes)
+
+    def _counted(self, column: str, formula: float) -> Number:
+        calls = known(self.row["counted_calls"])
+        value = ratio(number(self.row[column]) / calls, formula) if calls and formula else None
+        return self._number(value, "x", "not counted under ncu")
+
+    def _number(self, value: float | None, unit: str, missing: str = "") -> Number:
+        return Number(value, unit, (self.ref,), missing)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """An operation of one shape, type and layout over the batch, rising."""
+
+    points: tuple[Point, ...]
+
+    @property
+    def last(self) -> Point:
+        """The largest batch."""
+        return self.points[-1]
+
+    @property
+    def shape(self) -> str:
+        """Its sizes but the batch: "channels 64, filters 64, …"."""
+        params = self.last.row["params"]
+        return ", ".join(f"{k} {v}" for k, v in sorted(params.items()) if k not in NO_SIZE)
+
+    @property
+    def name(self) -> str:
+        """Operation, sizes, type and layout."""
+        parts = (self.last.op, self.shape, self.last.dtype, self.last.layout)
+        return ", ".join(part for part in parts if part)
+
+    def at(self, batch: int) -> Point | None:
+        """Return the point at a batch; None where there is none."""
+        return next((point for point in self.points if point.batch == batch), None)
+
+
+def points(run: Run) -> list[Point]:
+    """Return the measured cases of the target."""
+    return [Point(row) for row in measured(cases(run, TARGET))]
+
+
+def curves(found: Sequence[Point], *, hot: bool = False) -> list[Curve]:
+    """Return the operations in CUDA graphs, on unused or on used buffers, as curves."""
+    groups: dict[str, list[Point]] = defaultdict(list)
+    for point in found:
+        if point.family != NETWORK and point.variant != EAGER and point.is_hot == hot:
+            facts = point.row["params"].items()
+            params = {k: v for k, v in facts if k not in ("family", "rows", "weight_bytes")}
+            groups[json.dumps([params, point.dtype], sort_keys=True)].append(point)
+    return [Curve(tuple(sorted(group, key=lambda point: point.batch))) for group in groups.values()]
+
+
+def pairs(found: Sequence[Point], name: str, one: str, other: str) -> Iterator[tuple[Point, Point]]:
+    """Give the cold cases that differ in one thing alone: `name` is "layout", "dtype" or "mode"."""
+
+    def identity(point: Point) -> str:
+        facts = {**point.row["params"], "dtype": point.dtype, "mode": text(point.row["mode"])}
+        return json.dumps({k: v for k, v in facts.items() if k not in (name, "weight_bytes")},
+                          sort_keys=True)  # fmt: skip
+
+    def of(point: Point) -> str:
+        return {"layout": point.layout, "dtype": point.dtype}.get(name, text(point.row["mode"]))
+
+    chosen = [p for p in found if p.family != NETWORK and p.variant == GRAPH]
+    if name != "mode":
+        chosen = [point for point in chosen if not point.is_hot]
+    others = {identity(point): point for point in chosen if of(point) == other}
+    for point in chosen:
+        if of(point) == one and identity(point) in others:
+            yield point, others[identity(point)]

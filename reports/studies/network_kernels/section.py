@@ -1,0 +1,223 @@
+"""The section of the target network_kernels."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from nsight_prof.parsers.predict.kernel_models import KernelModel
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import Bullets, Column, Figure, Json, Number, Section, Table, Text
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.studies.network_kernels import findings, whole
+from nsight_prof.reports.studies.network_kernels.points import (
+    FAMILIES,
+    TARGET,
+    Curve,
+    Point,
+    curves,
+    points,
+)
+
+DETAILS = 8
+"""Rows of a table of details that a page shows."""
+METHOD = (
+    Text(
+        "FLOPs and bytes are closed formulas of the sizes, bytes compulsory: each input read once "
+        "and each output written once. Convolutions: 2 C R S FLOPs an output."
+    ),
+    Text(
+        "Cold: on buffers that the L2 cache has not seen lately. Hot: on the same ones again, as "
+        "an operation finds what the one before left. Both in CUDA graphs; the smallest size also "
+        "as the host launches it."
+    ),
+    Text(
+        "Peak memory is that of the hot cases: inputs, output, weights, and the workspace of the "
+        "kernels."
+    ),
+    Text(
+        "A whole network is predicted by the sum of its operations: activations hot, weights cold "
+        "unless all of them fit the cache."
+    ),
+)
+
+
+def section(run: Run) -> Section | None:
+    """Return the section, or None where the run has no measured case of this target."""
+    found = points(run)
+    if not found:
+        return None
+    models, wholes = whole.kernel_models(run), whole.wholes(run, found)
+    said = (
+        whole.host_bound(wholes),
+        findings.saturation(found),
+        findings.layout(found),
+        findings.precision(found),
+        findings.recurrence(found),
+        whole.additivity(wholes),
+        findings.cache(found),
+        findings.distance(found),
+        findings.between_sizes(models),
+    )
+    cold = curves(found)
+    charts = (whole.chart(wholes), *(_chart(cold, family) for family in FAMILIES))
+    tables = (
+        whole.table(wholes),
+        *(_table(cold, curves(found, hot=True), family) for family in FAMILIES),
+        _models(models),
+    )
+    return Section(
+        TARGET,
+        Text("The operations of networks over their sizes"),
+        (
+            Text(
+                "Convolutions, LSTMs, norms, softmax, pooling, elementwise operations, linear "
+                "layers and attention of vision transformers, each over its sizes; and networks "
+                "made of them."
+            ),
+            *(finding for finding in said if finding is not None),
+            *(Figure(chart) for chart in charts if chart is not None),
+            *(table for table in tables if table is not None),
+            Bullets(Text("How it was measured"), METHOD),
+        ),
+        numbers=_numbers(found, wholes, models),
+    )
+
+
+def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:
+    """Return time and share of the roof of a family over the batch, a line an operation."""
+    chosen = [line for line in lines if line.last.family == family and len(line.points) > 1]
+    if not chosen:
+        return None
+    shown = _spread(chosen)
+    axis = {"linear": "Tokens", "elementwise": "Elements", "norm": "Images or rows"}
+    has_roof = any(line.last.fraction.value is not None for line in shown)
+    panels = [
+        Panel("time (us)", tuple(_series(line, 1e6, "seconds") for line in shown), y_log=True)
+    ]
+    if has_roof:
+        share = tuple(_series(line, 100.0, "fraction") for line in shown)
+        panels.append(Panel("share of the roof (%)", share))
+    return LineFigure(
+        f"network-{family}",
+        f"{str(FAMILIES[family].message).capitalize()}: time and share of the roof over the batch",
+        "Lines: time, and share of what the measured roofs allow, over the batch",
+        axis.get(family, "Batch"),
+        panels=tuple(panels),
+        x_log=True,
+        subtitle=f"On buffers that the cache has not seen. {len(shown)} of {len(chosen)} sizes.",
+    )
+
+
+MOST_LINES = 6
+
+
+def _spread(lines: Sequence[Curve]) -> list[Curve]:
+    """Return few curves: the quickest, the slowest, and evenly spaced ones between."""
+    ordered = sorted(lines, key=lambda line: line.last.seconds)
+    if len(ordered) <= MOST_LINES:
+        return ordered
+    step = (len(ordered) - 1) / (MOST_LINES - 1)
+    return [ordered[round(index * step)] for index in range(MOST_LINES)]
+
+
+def _series(line: Curve, factor: float, what: str) -> Series:
+    values = [p.seconds if what == "seconds" else p.fraction.value for p in line.points]
+    y = tuple(float("nan") if value is None else factor * value for value in values)
+    return Series(line.name, tuple(float(p.batch) for p in line.points), y)
+
+
+def _table(cold: Sequence[Curve], hot: Sequence[Curve], family: str) -> Table[Point] | None:
+    """Return the operations of a family at each batch: unused and used buffers, roof, memory."""
+    used = {(line.name, point.batch, point.variant): point for line in hot for point in line.points}
+    rows = [(line, point) for line in cold if line.last.family == family for point in line.points]
+    if not rows:
+        return None
+    names = {point.ref: line for line, point in rows}
+
+    def same(point: Point) -> Point | None:
+        return used.get((names[point.ref].name, point.batch, point.variant))
+
+    def memory(point: Point) -> Number | None:
+        found = same(point)
+        return None if found is None else found.peak_memory
+
+    def time_hot(point: Point) -> Number | None:
+        found = same(point)
+        return None if found is None else found.time
+
+    return Table(
+        f"network-{family}",
+        Text("Measured: {family}", family=FAMILIES[family]),
+        [
+            Column(Text("operation"), lambda point: names[point.ref].name),
+            Column(Text("batch"), lambda point: point.batch),
+            Column(Text("cold"), lambda point: point.time),
+            Column(Text("hot"), time_hot),
+            Column(Text("of its roof"), lambda point: point.fraction),
+            Column(Text("roof"), lambda point: point.roof or None),
+            Column(Text("peak memory"), memory),
+            Column(Text("counted FLOPs"), lambda point: point.flops_ratio),
+            Column(Text("DRAM bytes"), lambda point: point.bytes_ratio),
+        ],
+        [point for _, point in rows],
+        refs=lambda point: [point.ref],
+        preview=DETAILS,
+    )
+
+
+def _models(models: Sequence[tuple[str, KernelModel]]) -> Table[tuple[str, KernelModel]] | None:
+    """Return how far each model lies from what was left out of it."""
+    if not models:
+        return None
+
+    def error(model: KernelModel, known_shape: bool) -> Number:
+        found = [abs(c.error) for c in model.held_out if c.known_shape is known_shape]
+        return Number(statistics.fmean(found) if found else None, "fraction")
+
+    return Table(
+        "network-models",
+        Text("Models between the sizes, and their held-out errors"),
+        [
+            Column(Text("operation"), lambda row: row[0]),
+            Column(Text("cases"), lambda row: len(row[1].operations)),
+            Column(Text("fixed time"), lambda row: Number(float(row[1].parameters[0]), "s")),
+            Column(Text("other batches: MAPE"), lambda row: error(row[1], True)),
+            Column(Text("other shapes: MAPE"), lambda row: error(row[1], False)),
+        ],
+        models,
+        note=Text("Each shape was left out in turn, and each batch between two others of a shape."),
+        preview=DETAILS,
+    )
+
+
+def _numbers(
+    found: Sequence[Point], wholes: Sequence[whole.Whole], models: Sequence[tuple[str, KernelModel]]
+) -> dict[str, Json]:
+    return {
+        "cases": {
+            str(point.row["case_id"]): {
+                "seconds": point.seconds,
+                "roof_fraction": point.fraction.value,
+                "peak_memory_bytes": point.peak_memory.value,
+            }
+            for point in found
+        },
+        "networks": {
+            str(row.point.row["case_id"]): {
+                "seconds": row.point.seconds,
+                "sum_of_operations": row.predicted,
+            }
+            for row in wholes
+        },
+        "models": {
+            name: {
+                "cases": len(model.operations),
+                "held_out": [
+                    {"error": case.error, "known_shape": case.known_shape}
+                    for case in model.held_out
+                ],
+            }
+            for name, model in models
+        },
+    }
