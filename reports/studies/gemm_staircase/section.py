@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis import oscillation
 from nsight_prof.reports.page import Json, Number, Section, Text, Verbatim, arranged
 from nsight_prof.reports.studies.gemm_staircase.charts import charts
 from nsight_prof.reports.studies.gemm_staircase.findings import Measured, findings
@@ -21,6 +22,7 @@ from nsight_prof.reports.studies.gemm_staircase.points import (
 from nsight_prof.reports.studies.gemm_staircase.steps import (
     Staircase,
     batches,
+    delay,
     highest_rate,
     odd_sizes,
     staircase,
@@ -69,11 +71,13 @@ def section(run: Run) -> Section | None:
     sweeps = curves(points)
     fitted = [found for curve in sweeps if (found := staircase(curve, sms, bandwidth))]
     measured = Measured(sweeps, fitted, batches(points), odd_sizes(points, refused), sms)
+    delays = [one for curve in sweeps if (one := delay(curve, fitted, sms)) is not None]
     tables = (
         *size_tables(sweeps, fitted, sms),
         step_table(sweeps, fitted),
         fit_table(fitted),
         parameter_table(fitted),
+        oscillation.table(delays),
         batch_table(measured.small),
         odd_table(measured.odd),
     )
@@ -82,12 +86,12 @@ def section(run: Run) -> Section | None:
         Text("The staircase of matrix products"),
         arranged(
             [INTRO],
-            findings(measured),
+            (*findings(measured), *oscillation.findings(delays)),
             charts(sweeps, fitted, measured.small, measured.odd, bandwidth),
             (table for table in tables if table.rows),
             (*METHOD, *_caveats(fitted, refused, sms)),
         ),
-        numbers=_numbers(measured),
+        numbers=_numbers(measured) | {"delay_factors": oscillation.numbers(delays)},
     )
 
 

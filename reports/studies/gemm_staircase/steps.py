@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from nsight_prof.reports.analysis import oscillation
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.studies.gemm_staircase.points import (
     Curve,
@@ -272,3 +273,21 @@ def odd_sizes(points: Sequence[Point], refused: Sequence[Refused]) -> list[OddSi
                 refusal = product if isinstance(product, Refused) else None
                 found.append(OddSize(base, changed[0], away[changed[0]], point, refusal))
     return sorted(found, key=lambda odd: (odd.base.dtype, "mnk".index(odd.side), odd.away))
+
+
+def delay(
+    curve: Curve, staircases: Sequence[Staircase], sms: int | None
+) -> oscillation.Sweep | None:
+    """Return the oscillation of a sweep over M, at one clock; None for too few sizes.
+
+    A wave of a pinned tile is full after slots / (tiles along N) tiles of rows.
+    """
+    scaled, _ = at_one_clock(curve)
+    pinned = next((s for s in staircases if s.curve.name == curve.name), None)
+    expected = None
+    if pinned is not None:
+        tiling = pinned.tiling
+        expected = tiling.tile_m * pinned.waves.slots * tiling.tile_n / tiling.n
+    sizes = [float(point.m) for point in scaled.points]
+    times = [(point.seconds, point.low, point.high) for point in scaled.points]
+    return oscillation.sweep(curve.name, sizes, times, expected)

@@ -1,0 +1,146 @@
+"""The delay factor of measured sweeps: whether time oscillates over a size, and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsight_prof.parsers.predict.delay_factor import DelayFactor, delay_factor
+from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
+
+NORMAL_95 = 1.96
+"""Half of a 95 % interval over the standard error."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Times over a size, with the strongest oscillation; `expected`: period of waves of tiles."""
+
+    name: str
+    factor: DelayFactor
+    expected: float | None = None
+
+    @property
+    def amplitude(self) -> Number:
+        """Its relative amplitude, of one that fades after a period, with its 95 % interval."""
+        value, half = self.factor.amplitude, NORMAL_95 * self.factor.error
+        return Number(value, "fraction", low=max(0.0, value - half), high=value + half)
+
+
+def sweep(
+    name: str,
+    sizes: Sequence[float],
+    times: Sequence[tuple[float, float, float]],
+    expected: float | None = None,
+) -> Sweep | None:
+    """Return the oscillation of a sweep; None for too few sizes.
+
+    Args:
+        name: what was swept.
+        sizes: rising.
+        times: median and ends of its 95 % interval at each, in seconds.
+        expected: period that waves of tiles would give.
+    """
+    seconds, low, high = np.array(times, dtype=float).T
+    noise = (high - low) / 2 / NORMAL_95 / seconds
+    factor = delay_factor(np.array(sizes, dtype=float), seconds, noise)
+    return None if factor is None else Sweep(name, factor, expected)
+
+
+def findings(sweeps: Sequence[Sweep]) -> tuple[Finding, ...]:
+    """State the strongest oscillation that is real, or that none is; nothing without sweeps."""
+    if not sweeps:
+        return ()
+    real = [one for one in sweeps if one.factor.is_real]
+    if not real:
+        verdict = Text(
+            "No oscillation of the time over sizes can be told from noise and from what a smooth "
+            "roofline misses anyway."
+        )
+    else:
+        best = max(real, key=lambda one: one.factor.amplitude)
+        verdict = Text(
+            "Time oscillates over sizes: that of {name} by {amplitude} around a smooth roofline, "
+            "with a period of {period}.",
+            name=best.name,
+            amplitude=best.amplitude,
+            period=Number(best.factor.period, digits=3),
+        )
+    return (
+        Finding(
+            "delay_factor",
+            verdict,
+            tuple(
+                Evidence(
+                    Text(
+                        "{name}: error of sizes left out {without} without it, with it",
+                        name=one.name,
+                        without=Number(one.factor.without, "fraction"),
+                    ),
+                    Number(one.factor.with_it, "fraction"),
+                )
+                for one in sweeps
+            ),
+            action=Text("Choose sizes at the ends of periods: just before a new wave begins.")
+            if any(one.expected for one in real)
+            else None,
+            disproof=Text(
+                "One cosine for each sweep; waves of tiles are steps, which the tile model follows "
+                "more closely where the tile is known."
+            ),
+            technical=True,
+        ),
+    )
+
+
+def table(sweeps: Sequence[Sweep]) -> Table[Sweep]:
+    """Return period, amplitude and what tells each from noise."""
+    return Table(
+        "delay-factors",
+        Text("The delay factor: oscillation of the time over sizes"),
+        [
+            Column(Text("Sweep"), lambda row: row.name),
+            Column(Text("Period"), lambda row: Number(row.factor.period, digits=3)),
+            Column(
+                Text("Period of waves"),
+                lambda row: None if row.expected is None else Number(row.expected, digits=3),
+            ),
+            Column(Text("Amplitude"), lambda row: row.amplitude),
+            Column(Text("Fades"), lambda row: Text("yes") if row.factor.fades else Text("no")),
+            Column(Text("Noise"), lambda row: Number(row.factor.noise, "fraction")),
+            Column(Text("By chance"), lambda row: Number(row.factor.chance, "fraction")),
+            Column(
+                Text("Left out, smooth alone"), lambda row: Number(row.factor.without, "fraction")
+            ),
+            Column(Text("Left out, with it"), lambda row: Number(row.factor.with_it, "fraction")),
+            Column(Text("Real"), lambda row: Text("yes") if row.factor.is_real else Text("no")),
+            Column(Text("Sizes"), lambda row: row.factor.points),
+        ],
+        sweeps,
+        note=Text(
+            "Real: the amplitude lies above the noise, shuffled residuals do not explain as much "
+            "(1 %), and sizes that were left out are predicted better. An amplitude that fades is "
+            "that after one period."
+        ),
+    )
+
+
+def numbers(sweeps: Sequence[Sweep]) -> list[Json]:
+    """Return them for metrics.json."""
+    return [
+        {
+            "name": one.name,
+            "period": one.factor.period,
+            "amplitude": one.factor.amplitude,
+            "amplitude_error": one.factor.error,
+            "fades": one.factor.fades,
+            "chance": one.factor.chance,
+            "noise": one.factor.noise,
+            "left_out_error_smooth": one.factor.without,
+            "left_out_error": one.factor.with_it,
+            "real": one.factor.is_real,
+        }
+        for one in sweeps
+    ]
