@@ -272,7 +272,7 @@ def network_kernels(bench: pd.DataFrame, gpu: Gpu) -> NetworkKernels:
     rows = bench[bench["target"].eq(TARGET) & bench["status"].eq("ok") & bench["data"].eq("normal")]
     for row in records(rows[["params", "dtype", "mode", "flops", "bytes", "median_s"]]):
         params = json.loads(row["params"])
-        if params["family"] == "network":
+        if params["family"] in NO_KERNEL:
             continue
         operation, seconds = _operation(params, row), float(row["median_s"])
         if params["variant"] == "eager":
@@ -291,6 +291,8 @@ def network_kernels(bench: pd.DataFrame, gpu: Gpu) -> NetworkKernels:
     return NetworkKernels(models, host)
 
 
+NO_KERNEL = ("network", "side-by-side", "fine")
+"""Families that no model is fitted to: evenly spaced sizes would outweigh all others."""
 HOST_BOUND = 1.2
 """A call that the host launches takes at least so many times as long as in a graph."""
 FUSED = "fused"

@@ -65,10 +65,16 @@ def _case(swept: Swept, variant: str) -> Case:
         params=params,
         dtype=dtype,
         level="tensor" if tensor else "dram",
-        modes=("hot",) if variant == "eager" else ("cold", "hot"),
+        modes=_modes(swept, variant),
         launch="eager" if variant == "eager" else "graph",
         counted=swept.counted and variant != "eager",
     )
+
+
+def _modes(swept: Swept, variant: str) -> tuple[str, ...]:
+    if swept.family == "fine":
+        return ("cold",)
+    return ("hot",) if variant == "eager" else ("cold", "hot")
 
 
 def network_cases(plan: Plan) -> Iterator[Case]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 FAMILIES = (
     "conv", "depthwise", "linear", "attention", "lstm", "norm", "softmax", "pooling",
-    "elementwise", "fused", "network",
+    "elementwise", "fused", "fine", "side-by-side", "network",
 )  # fmt: skip
 VARIANTS = ("eager", "graph", "compiled-graph")
 """As those of llm_kernels; a network is also compiled whole."""
@@ -60,6 +60,9 @@ NORM_COLUMNS = (384, 768, 1024, 4096)
 SOFTMAX = ((128, 65536), (197, 18912), (1024, 4096), (1024, 65536), (8192, 512), (65536, 64))
 """(columns, rows)."""
 ELEMENTS = tuple(1 << power for power in range(12, 28, 2))
+FINE_CONVOLUTION, FINE_BATCHES = (256, 256, 14, 3, 1), tuple(range(1, 65))
+FINE_ELEMENTS = tuple(megabytes << 19 for megabytes in range(32, 96))
+"""Evenly spaced, so that an oscillation of the time shows: batches, and MiB of bf16 to copy."""
 EMBEDDINGS = ((512, 64), (512, 8192), (2048, 64), (2048, 8192))
 """(width, tokens)."""
 

@@ -29,9 +29,12 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yield the cases that the options ask for."""
     # Here, because it needs torch, and --help must work without.
     from nsight_prof.targets.network_kernels.cases import network_cases, operation_cases
+    from nsight_prof.targets.network_kernels.side_by_side import side_by_side_cases
 
     plan = make_plan(args)
     yield from operation_cases(plan)
+    if "side-by-side" in plan.families:
+        yield from side_by_side_cases(plan)
     if "network" in plan.families:
         yield from network_cases(plan)
 

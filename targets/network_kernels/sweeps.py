@@ -374,13 +374,13 @@ def elementwise(chosen: Plan) -> Iterator[Swept]:
 
 def _elementwise(
     op: str, function: Callable[..., Any], inputs: int, elements: int, dtype: torch.dtype,
-    **more: bool,
+    family: str = "elementwise", **more: bool,
 ) -> Swept:  # fmt: skip
     def make(maker: Maker) -> Call:
         return _bound(function, *(maker.normal(elements, dtype=dtype) for _ in range(inputs)))
 
     operation = operations.elementwise(op, elements, inputs, dtype.itemsize)
-    return Swept("elementwise", operation, dtype, make, **more)
+    return Swept(family, operation, dtype, make, **more)
 
 
 VOCABULARY = 10_000
@@ -435,6 +435,17 @@ def _fused(
     return Swept("fused", operation, dtype, make)
 
 
+def fine(chosen: Plan) -> Iterator[Swept]:
+    """Give a convolution and a copy at evenly spaced sizes."""
+    dtype, batches, sizes = BF16, plan.FINE_BATCHES, plan.FINE_ELEMENTS
+    if chosen.tiny:
+        dtype, batches, sizes = FP32, (1, 2), (16, 32)
+    for batch in batches:
+        yield _convolution("fine", plan.FINE_CONVOLUTION, batch, CHANNELS_LAST, dtype, padding=1)
+    for elements in sizes:
+        yield _elementwise("copy", torch.clone, 1, elements, dtype, family="fine")
+
+
 SWEEPS: dict[str, Callable[[Plan], Iterator[Swept]]] = {
     "conv": convolutions,
     "depthwise": depthwise,
@@ -446,4 +457,5 @@ SWEEPS: dict[str, Callable[[Plan], Iterator[Swept]]] = {
     "pooling": pools,
     "elementwise": elementwise,
     "fused": fused,
+    "fine": fine,
 }
