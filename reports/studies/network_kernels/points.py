@@ -16,6 +16,7 @@ from nsight_prof.reports.page import Number, Ref, Text
 TARGET = "network_kernels"
 GRAPH, EAGER, COMPILED = "graph", "eager", "compiled-graph"
 NETWORK = "network"
+NO_CURVE = (NETWORK, "side-by-side")
 FAMILIES = {
     "conv": Text("convolutions"),
     "depthwise": Text("depthwise convolutions"),
@@ -28,6 +29,7 @@ FAMILIES = {
     "elementwise": Text("elementwise operations"),
     "fused": Text("fused elementwise operations"),
 }
+FINE = "fine"
 NO_SIZE = ("family", "op", "layout", "variant", "rows", "weight_bytes")
 
 
@@ -85,6 +87,13 @@ class Point:
     def seconds(self) -> float:
         """Median time of a call."""
         return number(self.row["median_s"])
+
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """Median time with the ends of its 95 % interval."""
+        ends = (known(self.row["ci_low_s"]), known(self.row["ci_high_s"]))
+        low, high = (self.seconds if end is None else end for end in ends)
+        return self.seconds, low, high
 
     @property
     def bytes(self) -> float:
@@ -171,7 +180,7 @@ def curves(found: Sequence[Point], *, hot: bool = False) -> list[Curve]:
     """Return the operations in CUDA graphs, on unused or on used buffers, as curves."""
     groups: dict[str, list[Point]] = defaultdict(list)
     for point in found:
-        if point.family != NETWORK and point.variant != EAGER and point.is_hot == hot:
+        if point.family not in NO_CURVE and point.variant != EAGER and point.is_hot == hot:
             facts = point.row["params"].items()
             params = {k: v for k, v in facts if k not in ("family", "rows", "weight_bytes")}
             groups[json.dumps([params, point.dtype], sort_keys=True)].append(point)

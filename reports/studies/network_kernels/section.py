@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from nsight_prof.parsers.predict.kernel_models import KernelModel
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis import oscillation
 from nsight_prof.reports.page import Bullets, Column, Figure, Json, Number, Section, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
-from nsight_prof.reports.studies.network_kernels import findings, whole
+from nsight_prof.reports.studies.network_kernels import findings, side_by_side, whole
 from nsight_prof.reports.studies.network_kernels.points import (
     FAMILIES,
+    FINE,
     TARGET,
     Curve,
     Point,
@@ -48,6 +50,8 @@ def section(run: Run) -> Section | None:
     if not found:
         return None
     models, wholes = whole.kernel_models(run), whole.wholes(run, found)
+    pairs, cold = side_by_side.pairs_of(run, found), curves(found)
+    delays = [one for line in cold if (one := _delay(line)) is not None]
     said = (
         whole.host_bound(wholes),
         findings.saturation(found),
@@ -58,13 +62,16 @@ def section(run: Run) -> Section | None:
         findings.cache(found),
         findings.distance(found),
         findings.between_sizes(models),
+        side_by_side.finding(pairs),
+        *oscillation.findings(delays),
     )
-    cold = curves(found)
     charts = (whole.chart(wholes), *(_chart(cold, family) for family in FAMILIES))
     tables = (
         whole.table(wholes),
         *(_table(cold, curves(found, hot=True), family) for family in FAMILIES),
+        side_by_side.table(pairs),
         _models(models),
+        oscillation.table(delays) if delays else None,
     )
     return Section(
         TARGET,
@@ -80,8 +87,20 @@ def section(run: Run) -> Section | None:
             *(table for table in tables if table is not None),
             Bullets(Text("How it was measured"), METHOD),
         ),
-        numbers=_numbers(found, wholes, models),
+        numbers=_numbers(found, wholes, models)
+        | {
+            "side_by_side": {pair.name: {"error": pair.error.value} for pair in pairs},
+            "delay_factors": oscillation.numbers(delays),
+        },
     )
+
+
+def _delay(line: Curve) -> oscillation.Sweep | None:
+    """Return the oscillation over evenly spaced sizes; None for other curves."""
+    if line.last.family != FINE:
+        return None
+    sizes = [float(point.batch) for point in line.points]
+    return oscillation.sweep(line.name, sizes, [point.interval for point in line.points])
 
 
 def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:

@@ -1,0 +1,168 @@
+"""Two kernels at the same time: what they took, and what a model of shared resources says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text
+from nsight_prof.reports.studies.network_kernels.points import Point
+
+FAMILY = "side-by-side"
+ALONE, IN_TURN, TOGETHER = "alone", "in-turn", "together"
+THREADS_OF_SM = {"8.0": 2048, "8.6": 1536, "8.9": 1536, "9.0": 2048, "10.0": 2048, "12.0": 1536}
+"""Resident at most, by compute capability: CUDA C++ Programming Guide, technical specifications."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two kernels: one after the other, on two streams, and as predicted from each alone.
+
+    `expected` is the longest of: either alone; the FLOPs of both at the highest rate of any kernel
+    alone; their bytes at the highest rate; and, where not all their threads are resident at once,
+    the sum of what each alone takes of all slots.
+    """
+
+    alone: tuple[Point, Point]
+    in_turn: Point
+    together: Point
+    expected_s: float
+    bound: str
+
+    @property
+    def name(self) -> str:
+        """Both kernels with their grids."""
+        of = self.together.param
+        return f"{of('kernel1')} x {of('grid1')} + {of('kernel2')} x {of('grid2')}"
+
+    @property
+    def expected(self) -> Number:
+        """The predicted time."""
+        return Number(self.expected_s, "s", tuple(point.ref for point in self.alone))
+
+    @property
+    def error(self) -> Number:
+        """Predicted over measured - 1."""
+        return Number(self.expected_s / self.together.seconds - 1, "fraction", (self.together.ref,))
+
+
+BOUNDS = {
+    "longer": Text("the longer one"),
+    "flops": Text("FMA pipes"),
+    "bytes": Text("DRAM"),
+    "slots": Text("resident threads"),
+}
+
+
+def pairs_of(run: Run, found: Sequence[Point]) -> list[Pair]:
+    """Return the pairs whose kernels were measured alone, in turn and together."""
+    of_family = [point for point in found if point.family == FAMILY]
+    alone = {_part(p, 1): p for p in of_family if p.op == ALONE}
+    in_turn = {(_part(p, 1), _part(p, 2)): p for p in of_family if p.op == IN_TURN}
+    gpus = run.gpus[["compute_capability", "sm_count"]].dropna()
+    threads = THREADS_OF_SM.get(str(gpus.iloc[0, 0])) if len(gpus) else None
+    if not alone or threads is None:
+        return []
+    rates = {
+        what: max(number(p.row[what]) / p.seconds for p in alone.values())
+        for what in ("flops", "bytes")
+    }
+    slots = threads * float(gpus.iloc[0, 1])
+    pairs = []
+    for point in of_family:
+        key = _part(point, 1), _part(point, 2)
+        if point.op == TOGETHER and key in in_turn and all(part in alone for part in key):
+            parts = alone[key[0]], alone[key[1]]
+            seconds, bound = _expected(parts, rates, slots)
+            pairs.append(Pair(parts, in_turn[key], point, seconds, bound))
+    return pairs
+
+
+def _part(point: Point, which: int) -> tuple[str, int]:
+    return str(point.param(f"kernel{which}")), int(point.param(f"grid{which}") or 0)
+
+
+def _expected(
+    parts: tuple[Point, Point], rates: Mapping[str, float], slots: float
+) -> tuple[float, str]:
+    """Return the predicted time of two kernels at the same time, and what bounds it."""
+    bounds = {"longer": max(point.seconds for point in parts)}
+    for what, rate in rates.items():
+        bounds[what] = sum(number(point.row[what]) for point in parts) / rate if rate else 0.0
+    taken = [p.param("grid1") * p.param("threads1") / slots for p in parts]
+    if sum(taken) > 1:
+        bounds["slots"] = sum(
+            share * point.seconds for share, point in zip(taken, parts, strict=True)
+        )
+    bound = max(bounds, key=lambda name: bounds[name])
+    return bounds[bound], bound
+
+
+def finding(pairs: Sequence[Pair]) -> Finding | None:
+    """State what two kernels at the same time gain at most, and how well that is predicted."""
+    if not pairs:
+        return None
+    best = max(pairs, key=lambda pair: pair.in_turn.seconds / pair.together.seconds)
+    worst = max(pairs, key=lambda pair: abs(pair.error.value or 0.0))
+    mean = sum(abs(pair.error.value or 0.0) for pair in pairs) / len(pairs)
+    return Finding(
+        "side_by_side",
+        Text(
+            "Kernels that leave SMs or pipes idle can share them: {pair} take {together} on two "
+            "streams, {in_turn} one after the other.",
+            pair=best.name,
+            together=best.together.time,
+            in_turn=best.in_turn.time,
+        ),
+        (
+            Text(
+                "the longest of either alone, of the work of both at the highest rates, and of "
+                "their slots predicts {n} pairs to within {mean} on average; farthest off is "
+                "{worst} ({error})",
+                n=len(pairs),
+                mean=Number(mean, "fraction"),
+                worst=worst.name,
+                error=worst.error,
+            ),
+            Evidence(Text("gain of the pair"), best.in_turn.time.times(best.together.time)),
+        ),
+        action=Text("Put independent kernels of small grids on streams of their own."),
+        gain=Number(
+            best.in_turn.seconds - best.together.seconds,
+            "s",
+            (best.in_turn.ref, best.together.ref),
+        ),
+        disproof=Text(
+            "Kernels of one resource each, made for this; those of libraries also compete for "
+            "shared memory, registers and L2, which no pair here does."
+        ),
+        technical=True,
+    )
+
+
+def table(pairs: Sequence[Pair]) -> Table[Pair] | None:
+    """Return the pairs with their times and the model's."""
+    if not pairs:
+        return None
+    return Table(
+        "network-side-by-side",
+        Text("Two kernels at the same time"),
+        [
+            Column(Text("kernels x blocks"), lambda row: row.name),
+            Column(Text("first alone"), lambda row: row.alone[0].time),
+            Column(Text("second alone"), lambda row: row.alone[1].time),
+            Column(Text("one after the other"), lambda row: row.in_turn.time),
+            Column(Text("on two streams"), lambda row: row.together.time),
+            Column(Text("predicted"), lambda row: row.expected),
+            Column(Text("bound by"), lambda row: BOUNDS[row.bound]),
+            Column(Text("off by"), lambda row: row.error),
+        ],
+        pairs,
+        note=Text(
+            "Wide keeps the FMA pipe of an SM busy with one block, narrow a quarter of it, copy "
+            "moves data through DRAM. Predicted from the kernels alone: nothing is fitted to pairs."
+        ),
+        refs=lambda row: [row.together.ref],
+    )
