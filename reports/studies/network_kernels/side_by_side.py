@@ -69,7 +69,7 @@ def pairs_of(run: Run, found: Sequence[Point]) -> list[Pair]:
         what: max(number(p.row[what]) / p.seconds for p in alone.values())
         for what in ("flops", "bytes")
     }
-    slots = threads * float(gpus.iloc[0, 1])
+    slots = threads * number(gpus["sm_count"].iloc[0])
     pairs = []
     for point in of_family:
         key = _part(point, 1), _part(point, 2)
