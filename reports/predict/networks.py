@@ -79,9 +79,7 @@ def sections(run: Run) -> tuple[Section, ...]:
             Column(Text("Batch"), lambda row: int(row["batch"])),
             Column(Text("How"), lambda row: LAUNCHES[text(row["launch"])]),
             Column(Text("A pass"), lambda row: _number(row, "seconds")),
-            Column(
-                Text("Images or sequences per second"), lambda row: Number(row["per_second"], "1/s")
-            ),
+            Column(Text("Inputs per second"), lambda row: Number(row["per_second"], "1/s")),
             Column(Text("GPU"), lambda row: _number(row, "gpu_s")),
             Column(Text("Host"), lambda row: _number(row, "host_s")),
             Column(Text("Bound by"), lambda row: BOUNDS[text(row["bound_by"])]),
