@@ -251,7 +251,7 @@ def test_tables_and_figures_show_the_tile_model(
     make_bench_run: MakeRun, rows: list[dict[str, Any]]
 ) -> None:
     found = made_section(make_bench_run(rows, target="gemm_staircase"))
-    assert len(found.tables) == 7
+    assert len(found.tables) == 8
     assert all(table.rows for table in found.tables)
     sizes = found.tables[0]
     place = next(
