@@ -21,7 +21,7 @@ import pandas as pd
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.predict.costs import T1, T2, Estimate, Gpu, Residuals
 from nsight_prof.parsers.predict.fit import Array, fit
-from nsight_prof.parsers.predict.measured import missed_between, near_shift, smooth_roofline
+from nsight_prof.parsers.predict.measured import near_shift, smooth_roofline
 
 TARGET = "network_kernels"
 COLD, HOT = "cold", "hot"
@@ -33,6 +33,7 @@ MULTIPLIED = ("conv2d", "linear", "attention", "lstm")
 """Operations that the Tensor Cores compute; all others are bound by what they move."""
 FEWEST = 3
 """Cases that a model needs at least: two parameters, and one case to judge them by."""
+ALIGNED, FAR = 8, 3.0
 WELL_KNOWN = 8
 """Cases from which on the ridge and the size of a full GPU are fitted too."""
 
@@ -110,13 +111,27 @@ class Operation:
 
     @cached_property
     def place(self) -> tuple[float, ...]:
-        """Where it lies among the sizes of its operation: logarithms to base 2."""
-        values = (self.rows, *(value for _, value in self.sizes))
+        """Where it lies among the sizes of its operation: logarithms to base 2.
+
+        Sizes that are no multiple of 8 (16 bytes of a 16-bit type) take other kernels, and so do
+        LSTMs of one layer: they lie far from the others.
+        """
+        size = self.size
+        values: tuple[float, ...] = (self.rows, *(value for _, value in self.sizes))
+        far: tuple[float, ...] = ()
         if self.op == "conv2d":
-            size, taps = self.size, self.size["kernel"] ** 2
+            taps = size["kernel"] ** 2
             depth = size["channels"] // size["groups"] * taps
             values = (self.rows * size["outputs"], size["filters"], depth, taps, size["stride"])
-        return tuple(math.log2(1 + value) for value in values)
+            far = (FAR * any(size[side] % ALIGNED for side in ("channels", "filters")),)
+        elif self.op == "batch-norm":
+            elements = self.rows * size["channels"] * size["pixels"]
+            values = (elements, self.rows, size["channels"])
+        elif self.op == "linear":
+            far = (FAR * any(size[side] % ALIGNED for side in ("n", "k")),)
+        elif self.op == "lstm":
+            far = (FAR * bool(size["hidden"] % ALIGNED), FAR * (size["layers"] > 1))
+        return (*(math.log2(1 + value) for value in values), *far)
 
 
 class HeldOut(NamedTuple):
@@ -137,11 +152,14 @@ class HeldOut(NamedTuple):
 class KernelModel:
     """The smooth roofline of one kind of operation in one state of the cache, with its cases.
 
-    `parameters`: those of `smooth_roofline`; `logs`: what the cases differ from it. `shapes` and
-    `rows`: residuals of shapes that were left out, and of rows between others of a known shape.
+    `parameters`: those of `smooth_roofline`, then the part of the DRAM's bandwidth at which the L2
+    cache serves what fits it; `l2_bytes` is 0 where nothing is served from it. `logs`: what the
+    cases differ from the roofline. `shapes` and `rows`: residuals of shapes that were left out, and
+    of rows between others of a known shape.
     """
 
     gpu: Gpu
+    l2_bytes: float
     operations: tuple[Operation, ...]
     seconds: Array
     parameters: Array
@@ -150,14 +168,13 @@ class KernelModel:
     rows: Residuals = Residuals(0.0, math.inf)
     held_out: tuple[HeldOut, ...] = ()
 
-    START = (3e-6, 0.8, 0.5, 3.0, 3e5)
-    MOVING, FEW = (0, 2), (0, 1, 2)
-    """Parameters that are fitted of operations that only move, and of few cases."""
+    START = (3e-6, 0.8, 0.5, 3.0, 3e5, 2.0)
+    FIXED, COMPUTING, MOVING, SHARP, HALF, CACHED = range(6)
 
     @classmethod
-    def fitted(cls, gpu: Gpu, cases: Mapping[Operation, float]) -> KernelModel:
+    def fitted(cls, gpu: Gpu, cases: Mapping[Operation, float], l2_bytes: float) -> KernelModel:
         """Return the model with its residuals: each shape left out in turn, and inner rows."""
-        whole = cls._once(gpu, cases)
+        whole = cls._once(gpu, cases, l2_bytes)
         by_shape: dict[Any, dict[Operation, float]] = defaultdict(dict)
         for operation, seconds in cases.items():
             by_shape[operation.sizes][operation] = seconds
@@ -165,7 +182,7 @@ class KernelModel:
         for same in by_shape.values():
             rest = {operation: s for operation, s in cases.items() if operation not in same}
             if len(rest) >= FEWEST and len(by_shape) > 1:
-                without = cls._once(gpu, rest)
+                without = cls._once(gpu, rest, l2_bytes)
                 held_out += [HeldOut(o, s, without.near(o), False) for o, s in same.items()]
             held_out += whole._between(same)
         shapes, rows = (
@@ -175,40 +192,46 @@ class KernelModel:
         return replace(whole, shapes=shapes, rows=rows, held_out=tuple(held_out))
 
     @classmethod
-    def _once(cls, gpu: Gpu, cases: Mapping[Operation, float]) -> KernelModel:
+    def _once(cls, gpu: Gpu, cases: Mapping[Operation, float], l2_bytes: float) -> KernelModel:
         operations, seconds = tuple(cases), np.array(list(cases.values()))
-        free = list(cls.FEW if len(cases) < WELL_KNOWN else range(len(cls.START)))
-        if operations[0].op not in MULTIPLIED:
-            free = list(cls.MOVING)
+        free = [cls.FIXED, cls.MOVING]
+        if operations[0].op in MULTIPLIED:
+            free.append(cls.COMPUTING)
+            free += [cls.SHARP, cls.HALF] if len(cases) >= WELL_KNOWN else []
+        if l2_bytes and _spans(operations, l2_bytes):
+            free.append(cls.CACHED)
         parameters = np.array(cls.START)
+        parameters[cls.CACHED] = 1.0
 
         def smooth(values: Array) -> Array:
             parameters[free] = values
-            return _smooth(gpu, operations, parameters)
+            return _smooth(gpu, operations, parameters, l2_bytes)
 
-        found = fit(smooth, seconds, np.ones(len(seconds)), parameters[free])
+        found = fit(smooth, seconds, np.ones(len(seconds)), np.array(cls.START)[free])
         logs = np.log(seconds / smooth(found))
-        return cls(gpu, operations, seconds, parameters, logs)
+        return cls(gpu, l2_bytes, operations, seconds, parameters, logs)
 
     def _between(self, same: Mapping[Operation, float]) -> list[HeldOut]:
         """Return what is missed at inner rows of one shape when those next to them are known."""
         ordered = sorted(same, key=lambda operation: operation.rows)
-        if len(ordered) < 3:
-            return []
-        rows = np.array([float(operation.rows) for operation in ordered])
-        times = np.array([same[operation] for operation in ordered])
-        smooth = _smooth(self.gpu, ordered, self.parameters)
-        missed = missed_between(rows, np.log(times / smooth))
-        return [
-            HeldOut(operation, same[operation], same[operation] / math.exp(log), True)
-            for operation, log in zip(ordered[1:-1], missed, strict=True)
-        ]
+        rows = np.log([float(operation.rows) for operation in ordered])
+        logs = np.log([same[o] for o in ordered]) - np.log(self._roofline(ordered))
+        found = []
+        for index in range(1, len(ordered) - 1):
+            ends = [index - 1, index + 1]
+            missed = logs[index] - np.interp(rows[index], rows[ends], logs[ends])
+            measured = same[ordered[index]]
+            found.append(HeldOut(ordered[index], measured, measured / math.exp(missed), True))
+        return found
+
+    def _roofline(self, operations: Sequence[Operation]) -> Array:
+        return _smooth(self.gpu, operations, self.parameters, self.l2_bytes)
 
     def near(self, operation: Operation) -> float:
         """Return the seconds of an operation by the fit and what near sizes differ from it."""
         known = np.array([one.place for one in self.operations])
         shift = near_shift(known, np.array([operation.place]), self.logs, np.ones(len(known)))
-        return float(_smooth(self.gpu, (operation,), self.parameters)[0] * np.exp(shift[0]))
+        return float(self._roofline((operation,))[0] * np.exp(shift[0]))
 
     def of(self, operation: Operation) -> Estimate:
         """Return the estimate: along the rows between measured ones of this shape, else `near`."""
@@ -220,22 +243,36 @@ class KernelModel:
             return _bounded(self.near(operation), residuals, T1)
         order = np.argsort(rows)
         shift = np.interp(math.log(operation.rows), np.log(rows[order]), self.logs[same][order])
-        smooth = _smooth(self.gpu, (operation,), self.parameters)[0]
-        return _bounded(float(smooth * math.exp(shift)), self.rows, T2)
+        return _bounded(float(self._roofline((operation,))[0] * math.exp(shift)), self.rows, T2)
 
 
 def _bounded(seconds: float, residuals: Residuals, tier: str) -> Estimate:
     return Estimate(seconds, seconds * residuals.low, seconds * residuals.high, tier)
 
 
-def _smooth(gpu: Gpu, operations: Sequence[Operation], parameters: Array) -> Array:
+def _missed(operations: Sequence[Operation], l2_bytes: float) -> Array:
+    """Return the part of the bytes that DRAM serves: half where they are as many as L2 holds."""
+    moved = np.array([one.activation_bytes + one.weight_bytes for one in operations])
+    return np.asarray(1 / (1 + (l2_bytes / moved) ** 4))
+
+
+def _spans(operations: Sequence[Operation], l2_bytes: float) -> bool:
+    """Tell whether there are operations that the L2 cache serves, and such that DRAM does."""
+    missed = _missed(operations, l2_bytes)
+    return bool(missed.min() < 0.5 < missed.max())
+
+
+def _smooth(gpu: Gpu, operations: Sequence[Operation], parameters: Array, l2_bytes: float) -> Array:
     """Return the smooth roofline, whose fixed time each serial step takes."""
+    fixed, *rest, cached = parameters
     multiplied = operations[0].op in MULTIPLIED
     computing = np.array([one.flops * multiplied for one in operations]) / gpu.flop_per_s
     moving = np.array([one.moved for one in operations]) / gpu.bytes_per_s
+    if l2_bytes:
+        missed = _missed(operations, l2_bytes)
+        moving = moving * (missed + (1 - missed) / cached)
     outputs = np.array([one.outputs for one in operations])
     serial = np.array([float(one.serial) for one in operations])
-    fixed, *rest = parameters
     at_work = smooth_roofline(computing, moving, outputs, np.array([0.0, *rest]))
     return np.asarray(serial * fixed + at_work)
 
@@ -265,8 +302,14 @@ class NetworkKernels:
         return self.host_s.get(key, float(np.median(known)) if known else math.nan)
 
 
-def network_kernels(bench: pd.DataFrame, gpu: Gpu) -> NetworkKernels:
-    """Return the models that table `bench` allows: measured cases of the target network_kernels."""
+def network_kernels(bench: pd.DataFrame, gpu: Gpu, l2_bytes: float) -> NetworkKernels:
+    """Return the models that table `bench` allows: measured cases of the target network_kernels.
+
+    Args:
+        bench: of one or more runs on one kind of GPU.
+        gpu: its datasheet.
+        l2_bytes: size of its L2 cache; 0: not known.
+    """
     cases: dict[tuple[Key, str], dict[Operation, float]] = defaultdict(dict)
     eager: dict[Key, tuple[Operation, float]] = {}
     rows = bench[bench["target"].eq(TARGET) & bench["status"].eq("ok") & bench["data"].eq("normal")]
@@ -280,7 +323,9 @@ def network_kernels(bench: pd.DataFrame, gpu: Gpu) -> NetworkKernels:
         else:
             cases[operation.key, row["mode"]][operation] = seconds
     models = {
-        key: KernelModel.fitted(gpu, known) for key, known in cases.items() if len(known) >= FEWEST
+        (key, mode): KernelModel.fitted(gpu, known, l2_bytes if mode == HOT else 0.0)
+        for (key, mode), known in cases.items()
+        if len(known) >= FEWEST
     }
     # Where the GPU took as long as the call, its time says nothing about the host.
     host = {

@@ -86,7 +86,7 @@ class Products:
             # Many sizes of one matrix weigh no more than those of a model's.
             step = max(1, len(ratio) // 12)
             ratios += ratio[::step].tolist()
-            anchored += missed_between(sizes[out][:, 0], np.log(ratio))[::step]
+            anchored += _anchored(sizes[out][:, 0], np.log(ratio))[::step]
             held_out_cases += [
                 ((int(row[0]), int(n), int(k)), float(t), float(p))
                 for row, t, p in zip(sizes[out], seconds[out], predicted, strict=True)
@@ -184,7 +184,7 @@ def near_shift(known: Array, wanted: Array, logs: Array, weights: Array) -> Arra
     return np.asarray(near @ logs / near.sum(1))
 
 
-def missed_between(rows: Array, logs: Array) -> list[float]:
+def _anchored(rows: Array, logs: Array) -> list[float]:
     """Return what is missed between the smallest and the largest m where both are known."""
     if len(rows) < 3:
         return []

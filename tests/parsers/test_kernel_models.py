@@ -94,7 +94,7 @@ def _row(
 
 @pytest.fixture(scope="module")
 def kernels() -> NetworkKernels:
-    return network_kernels(bench(), GPU)
+    return network_kernels(bench(), GPU, L2)
 
 
 def model(kernels: NetworkKernels, op: str) -> KernelModel:

@@ -62,10 +62,10 @@ def wholes(run: Run, found: Sequence[Point]) -> list[Whole]:
         return []
     try:
         gpu = datasheet(str(run.gpus["name"].iloc[0]))
-        kernels = network_kernels(run.bench, gpu)
+        l2 = known(run.gpus["l2_bytes"].iloc[0]) or 0.0
+        kernels = network_kernels(run.bench, gpu, l2)
     except (UsageError, IndexError):  # A GPU that is not known: nothing can be added up.
         return [Whole(point, None) for point in networks]
-    l2 = known(run.gpus["l2_bytes"].iloc[0]) or 0.0
 
     def added(point: Point) -> float | None:
         if point.op not in bundled_networks():
@@ -82,7 +82,8 @@ def wholes(run: Run, found: Sequence[Point]) -> list[Whole]:
 def kernel_models(run: Run) -> list[tuple[str, KernelModel]]:
     """Return the models of the operations of a run, by name; none on a GPU that is not known."""
     try:
-        found = network_kernels(run.bench, datasheet(str(run.gpus["name"].iloc[0])))
+        l2 = known(run.gpus["l2_bytes"].iloc[0]) or 0.0
+        found = network_kernels(run.bench, datasheet(str(run.gpus["name"].iloc[0])), l2)
     except (UsageError, IndexError):
         return []
     return [(f"{key}, {mode}", model) for (key, mode), model in sorted(found.models.items())]
