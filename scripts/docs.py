@@ -27,6 +27,7 @@ from nsight_prof.parsers.metrics import formulas  # noqa: E402
 from nsight_prof.parsers.metrics.catalogue import Catalogue, MetricColumn, catalogue  # noqa: E402
 from nsight_prof.parsers.tables import DTYPES, tables  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
+from scripts.pages.networks import networks_page  # noqa: E402
 from scripts.pages.noise_floor import noise_floor  # noqa: E402
 from scripts.pages.rules_page import rules_page  # noqa: E402
 from scripts.pages.templates_page import templates_page  # noqa: E402
@@ -360,6 +361,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "noise-floor.md": lambda: (
         f"{MADE}\n" + noise_floor(sorted((ROOT / "captures/noise-floor").iterdir()))
     ),
+    "networks.md": lambda: f"{MADE}\n{networks_page()}",
     "templates.md": lambda: f"{MADE}\n{templates_page()}",
 }
 

@@ -133,6 +133,7 @@ def numbers(sweeps: Sequence[Sweep]) -> list[Json]:
         {
             "name": one.name,
             "period": one.factor.period,
+            "period_of_waves": one.expected,
             "amplitude": one.factor.amplitude,
             "amplitude_error": one.factor.error,
             "fades": one.factor.fades,

@@ -89,7 +89,7 @@ def section(run: Run) -> Section | None:
         ),
         numbers=_numbers(found, wholes, models)
         | {
-            "side_by_side": {pair.name: {"error": pair.error.value} for pair in pairs},
+            "side_by_side": {pair.name: side_by_side.numbers(pair) for pair in pairs},
             "delay_factors": oscillation.numbers(delays),
         },
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text
+from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
 from nsight_prof.reports.studies.network_kernels.points import Point
 
 FAMILY = "side-by-side"
@@ -166,3 +166,14 @@ def table(pairs: Sequence[Pair]) -> Table[Pair] | None:
         ),
         refs=lambda row: [row.together.ref],
     )
+
+
+def numbers(pair: Pair) -> dict[str, Json]:
+    """Return a pair for metrics.json."""
+    return {
+        "in_turn_s": pair.in_turn.seconds,
+        "together_s": pair.together.seconds,
+        "predicted_s": pair.expected_s,
+        "bound_by": pair.bound,
+        "error": pair.error.value,
+    }
