@@ -114,7 +114,7 @@ class Operation:
         """Where it lies among the sizes of its operation: logarithms to base 2.
 
         Sizes that are no multiple of 8 (16 bytes of a 16-bit type) take other kernels, and so do
-        LSTMs of one layer: they lie far from the others.
+        kernels that skip pixels and LSTMs of one layer: they lie far from the others.
         """
         size = self.size
         values: tuple[float, ...] = (self.rows, *(value for _, value in self.sizes))
@@ -123,7 +123,10 @@ class Operation:
             taps = size["kernel"] ** 2
             depth = size["channels"] // size["groups"] * taps
             values = (self.rows * size["outputs"], size["filters"], depth, taps, size["stride"])
-            far = (FAR * any(size[side] % ALIGNED for side in ("channels", "filters")),)
+            far = (
+                FAR * any(size[side] % ALIGNED for side in ("channels", "filters")),
+                FAR * (size["stride"] > size["kernel"]),
+            )
         elif self.op == "batch-norm":
             elements = self.rows * size["channels"] * size["pixels"]
             values = (elements, self.rows, size["channels"])

@@ -154,7 +154,9 @@ def conv2d(
     """
     made = batch * filters * outputs
     values = channels // groups * taps
-    moved = batch * channels * pixels + filters * values + made
+    # A 1x1 kernel with a stride of 2 sees a quarter of the pixels.
+    read = min(pixels, outputs * taps)
+    moved = batch * channels * read + filters * values + made
     return Work(flops=2.0 * made * values, bytes=float(moved * element))
 
 

@@ -98,6 +98,11 @@ def test_two_kernels_at_once_are_refused_on_a_cpu(tmp_path: Path) -> None:
             operations.conv2d((1, 4, 8, 8), (4, 1, 3, 3), (8, 8), 1, 2, "channels-last"),
             2 * 256 * 9.0, 512 * 2.0, 36 * 2.0,
         ),
+        # Of 1x1 kernels with stride 2, 16 of 64 pixels are seen.
+        (
+            operations.conv2d((1, 4, 8, 8), (6, 4, 1, 1), (4, 4), 2, 2, "channels-last"),
+            2 * 96 * 4.0, (4 * 16 + 96) * 2.0, 24 * 2.0,
+        ),
         (operations.linear(3, 5, 7, 2), 210.0, (21 + 15) * 2.0, 35 * 2.0),
         # Two layers of 3 steps: 4 gates x 5 x (4 + 5) and 4 x 5 x 10 multiply-adds a sequence.
         (
