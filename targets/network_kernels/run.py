@@ -32,9 +32,9 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
     from nsight_prof.targets.network_kernels.side_by_side import side_by_side_cases
 
     plan = make_plan(args)
-    yield from operation_cases(plan)
     if "side-by-side" in plan.families:
         yield from side_by_side_cases(plan)
+    yield from operation_cases(plan)
     if "network" in plan.families:
         yield from network_cases(plan)
 

@@ -150,7 +150,7 @@ def linears(chosen: Plan) -> Iterator[Swept]:
                 197 * batch, n, k, BF16, eager=(n, k) == shapes[0] and batch == chosen.batches[0],
                 counted=n == 3 * 768 and batch == chosen.batches[-1],
             )  # fmt: skip
-            if k in plan.HIDDEN[1:2] and batch in plan.FEWER:
+            if k == plan.HIDDEN[0] and batch in plan.FEWER:
                 yield _linear(197 * batch, n, k, FP32)
     for n, k in plan.HEADS:
         for rows in plan.HEAD_ROWS:
@@ -177,10 +177,12 @@ def _linear(tokens: int, n: int, k: int, dtype: torch.dtype, **more: bool) -> Sw
 def attentions(chosen: Plan) -> Iterator[Swept]:
     """Give the attention of ViTs: all pairs of tokens."""
     dtype = FP32 if chosen.tiny else BF16
-    for heads, tokens in ((2, 8),) if chosen.tiny else plan.ATTENTION:
+    shapes = ((2, 8),) if chosen.tiny else plan.ATTENTION
+    for heads, tokens in shapes:
         for batch in chosen.batches:
+            first = batch == chosen.batches[0] and (heads, tokens) == shapes[0]
             yield _attention(
-                batch, heads, tokens, 64, dtype, eager=batch == chosen.batches[0] and heads < 12,
+                batch, heads, tokens, 64, dtype, eager=first,
                 counted=batch == chosen.batches[-1] and heads == 16,
             )  # fmt: skip
 
@@ -237,18 +239,18 @@ def norms(chosen: Plan) -> Iterator[Swept]:
     dtype = FP32 if chosen.tiny else BF16
     for channels, pixels in images[:1] if chosen.tiny else plan.GROUPED:
         for layout in (CHANNELS_LAST, CHANNELS_FIRST):
-            for batch in chosen.batches:
+            for batch in chosen.batches[:3]:
                 eager = (batch, pixels) == (chosen.batches[0], 14**2)
                 yield _group_norm(
                     batch, channels, pixels, dtype, layout, eager=eager,
-                    counted=batch == chosen.batches[-1] and pixels == 28**2,
+                    counted=batch == plan.FEWER[-1] and pixels == 28**2,
                 )  # fmt: skip
     for columns in (16,) if chosen.tiny else plan.NORM_COLUMNS:
         for batch in chosen.batches:
             rows = 4 * batch if chosen.tiny else 197 * batch
             for kind in ("layer-norm", "rms-norm"):
                 yield _row_norm(
-                    kind, rows, columns, dtype, eager=(rows, columns) == (197, 384),
+                    kind, rows, columns, dtype, eager=(rows, columns) == (197, 768),
                     counted=batch == chosen.batches[-1] and columns == 1024,
                 )  # fmt: skip
 
@@ -448,6 +450,7 @@ def fine(chosen: Plan) -> Iterator[Swept]:
 
 SWEEPS: dict[str, Callable[[Plan], Iterator[Swept]]] = {
     "conv": convolutions,
+    "fine": fine,
     "depthwise": depthwise,
     "linear": linears,
     "attention": attentions,
@@ -457,5 +460,4 @@ SWEEPS: dict[str, Callable[[Plan], Iterator[Swept]]] = {
     "pooling": pools,
     "elementwise": elementwise,
     "fused": fused,
-    "fine": fine,
 }
