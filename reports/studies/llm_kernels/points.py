@@ -9,7 +9,8 @@ from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.cases.rows import case_ref, cases, measured, ratio, roof_used
+from nsight_prof.reports.cases.points import CasePoint
+from nsight_prof.reports.cases.rows import cases, measured, ratio
 from nsight_prof.reports.page import Number, Ref, Text
 
 TARGET = "llm_kernels"
@@ -29,19 +30,14 @@ NOT_COUNTED = "not counted under ncu"
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(CasePoint):
     """One measured case; `counted` is the row whose counters are those of its kernels, or None.
 
     `flash` is FlashAttention with the version that the kernel names of the run contain.
     """
 
-    row: Row
     counted: Row | None = None
     flash: str = BACKENDS[FLASH]
-
-    def param(self, name: str, default: Any = "") -> Any:
-        """Return a parameter of the case."""
-        return self.row["params"].get(name, default)
 
     @property
     def name(self) -> str:
@@ -64,11 +60,6 @@ class Point:
         return text(self.row["operation"])
 
     @property
-    def dtype(self) -> str:
-        """Input type."""
-        return text(self.row["dtype"])
-
-    @property
     def tokens(self) -> int:
         """Tokens of a call; 0 for operations that are not swept over tokens."""
         return int(self.param("tokens") or 0)
@@ -80,38 +71,6 @@ class Point:
         return self.flash if key == FLASH else BACKENDS.get(key, key)
 
     @property
-    def ref(self) -> Ref:
-        """Its row of table `bench`."""
-        return case_ref(self.row)
-
-    @property
-    def seconds(self) -> float:
-        """Median time of a call."""
-        return number(self.row["median_s"])
-
-    @property
-    def time(self) -> Number:
-        """Median time of a call, with its reference."""
-        return self._number(self.seconds, "s")
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the median; the median where there is none."""
-        ends = (known(self.row["ci_low_s"]), known(self.row["ci_high_s"]))
-        low, high = (self.seconds if end is None else end for end in ends)
-        return low, high
-
-    @property
-    def flops(self) -> float:
-        """FLOPs of a call, by formula."""
-        return number(self.row["flops"])
-
-    @property
-    def bytes(self) -> float:
-        """Compulsory bytes of a call, by formula."""
-        return number(self.row["bytes"])
-
-    @property
     def flop_rate(self) -> Number:
         """FLOP/s; unknown for an operation without FLOPs."""
         rate = self.flops / self.seconds if self.flops > 0 else None
@@ -121,16 +80,6 @@ class Point:
     def byte_rate(self) -> Number:
         """Compulsory bytes per second."""
         return self._number(self.bytes / self.seconds, "B/s")
-
-    @property
-    def fraction(self) -> Number:
-        """Share of what the measured roofs allow."""
-        return self._number(number(self.row["roof_fraction"]), "fraction", "no measured roof")
-
-    @property
-    def roof(self) -> str:
-        """The roof that limits it: "DRAM", "Tensor bf16"."""
-        return roof_used(self.row)
 
     @property
     def clock(self) -> Number:
@@ -158,9 +107,6 @@ class Point:
         calls = count(self.counted["counted_calls"]) or 1
         value = ratio(number(self.counted[column]) / calls, formula)
         return self._number(value, "x", NOT_COUNTED)
-
-    def _number(self, value: float | None, unit: str, missing: str = "") -> Number:
-        return Number(value, unit, (self.ref,), missing)
 
 
 def points(run: Run) -> list[Point]:

@@ -6,12 +6,12 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from nsight_prof.parsers.cells import Row, known, number, text
+from nsight_prof.parsers.cells import known, number, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.cases.rows import case_ref, cases, measured, ratio, roof_used
-from nsight_prof.reports.page import Number, Ref, Text
+from nsight_prof.reports.cases.points import CasePoint
+from nsight_prof.reports.cases.rows import cases, measured, ratio
+from nsight_prof.reports.page import Number, Text
 
 TARGET = "network_kernels"
 GRAPH, EAGER, COMPILED = "graph", "eager", "compiled-graph"
@@ -34,14 +34,8 @@ NO_SIZE = ("family", "op", "layout", "variant", "rows", "weight_bytes")
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(CasePoint):
     """One measured case."""
-
-    row: Row
-
-    def param(self, name: str) -> Any:
-        """Return a parameter of the case; "" where it has none."""
-        return self.row["params"].get(name, "")
 
     @property
     def family(self) -> str:
@@ -59,11 +53,6 @@ class Point:
         return int(self.param("rows"))
 
     @property
-    def dtype(self) -> str:
-        """Type of the data."""
-        return text(self.row["dtype"])
-
-    @property
     def layout(self) -> str:
         """Order of images in memory; "" where there is none."""
         return text(self.param("layout"))
@@ -79,43 +68,6 @@ class Point:
         return bool(self.row["mode"] == "hot")
 
     @property
-    def ref(self) -> Ref:
-        """Its row of table `bench`."""
-        return case_ref(self.row)
-
-    @property
-    def seconds(self) -> float:
-        """Median time of a call."""
-        return number(self.row["median_s"])
-
-    @property
-    def interval(self) -> tuple[float, float, float]:
-        """Median time with the ends of its 95 % interval."""
-        ends = (known(self.row["ci_low_s"]), known(self.row["ci_high_s"]))
-        low, high = (self.seconds if end is None else end for end in ends)
-        return self.seconds, low, high
-
-    @property
-    def bytes(self) -> float:
-        """Compulsory bytes of a call, by formula."""
-        return number(self.row["bytes"])
-
-    @property
-    def time(self) -> Number:
-        """Median time of a call, with its reference."""
-        return self._number(self.seconds, "s")
-
-    @property
-    def fraction(self) -> Number:
-        """Share of what the measured roofs allow."""
-        return self._number(known(self.row["roof_fraction"]), "fraction", "no measured roof")
-
-    @property
-    def roof(self) -> str:
-        """The roof that limits it."""
-        return roof_used(self.row)
-
-    @property
     def peak_memory(self) -> Number:
         """Device memory at its peak: inputs, output, weights and what the kernels need besides.
 
@@ -127,7 +79,7 @@ class Point:
     @property
     def flops_ratio(self) -> Number:
         """Counted FLOPs over those of the formula."""
-        return self._counted("counted_flops", number(self.row["flops"]))
+        return self._counted("counted_flops", self.flops)
 
     @property
     def bytes_ratio(self) -> Number:
@@ -138,9 +90,6 @@ class Point:
         calls = known(self.row["counted_calls"])
         value = ratio(number(self.row[column]) / calls, formula) if calls and formula else None
         return self._number(value, "x", "not counted under ncu")
-
-    def _number(self, value: float | None, unit: str, missing: str = "") -> Number:
-        return Number(value, unit, (self.ref,), missing)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ def _delay(line: Curve) -> oscillation.Sweep | None:
     if line.last.family != FINE:
         return None
     sizes = [float(point.batch) for point in line.points]
-    return oscillation.sweep(line.name, sizes, [point.interval for point in line.points])
+    times = [(point.seconds, *point.interval) for point in line.points]
+    return oscillation.sweep(line.name, sizes, times)
 
 
 def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:

@@ -1,0 +1,71 @@
+"""A measured case as studies see it: its parameters, time, share of the roof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nsight_prof.parsers.cells import Row, known, number, text
+from nsight_prof.reports.cases.rows import case_ref, roof_used
+from nsight_prof.reports.page import Number, Ref
+
+
+@dataclass(frozen=True)
+class CasePoint:
+    """One measured case: a row of table `bench` whose `params` is a dict."""
+
+    row: Row
+
+    def param(self, name: str, default: Any = "") -> Any:
+        """Return a parameter of the case."""
+        return self.row["params"].get(name, default)
+
+    @property
+    def dtype(self) -> str:
+        """Input type."""
+        return text(self.row["dtype"])
+
+    @property
+    def ref(self) -> Ref:
+        """Its row of table `bench`."""
+        return case_ref(self.row)
+
+    @property
+    def seconds(self) -> float:
+        """Median time of a call."""
+        return number(self.row["median_s"])
+
+    @property
+    def time(self) -> Number:
+        """Median time of a call, with its reference."""
+        return self._number(self.seconds, "s")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the median; the median where there is none."""
+        ends = (known(self.row["ci_low_s"]), known(self.row["ci_high_s"]))
+        low, high = (self.seconds if end is None else end for end in ends)
+        return low, high
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of a call, by formula."""
+        return number(self.row["flops"])
+
+    @property
+    def bytes(self) -> float:
+        """Compulsory bytes of a call, by formula."""
+        return number(self.row["bytes"])
+
+    @property
+    def fraction(self) -> Number:
+        """Share of what the measured roofs allow."""
+        return self._number(number(self.row["roof_fraction"]), "fraction", "no measured roof")
+
+    @property
+    def roof(self) -> str:
+        """The roof that limits it: "DRAM", "Tensor bf16"."""
+        return roof_used(self.row)
+
+    def _number(self, value: float | None, unit: str, missing: str = "") -> Number:
+        return Number(value, unit, (self.ref,), missing)
