@@ -34,6 +34,7 @@ MULTIPLIED = ("conv2d", "linear", "attention", "lstm")
 FEWEST = 3
 """Cases that a model needs at least: two parameters, and one case to judge them by."""
 ALIGNED, FAR = 8, 3.0
+"""Sizes that are a multiple of it take other kernels; how far apart both lie, in factors of two."""
 WELL_KNOWN = 8
 """Cases from which on the ridge and the size of a full GPU are fitted too."""
 
@@ -285,7 +286,7 @@ class NetworkKernels:
     """The models of all operations of some runs, and what the host needs to launch each.
 
     `models`: by key and state of the cache; what torch.compile makes one kernel of is "fused".
-    `host_s`: seconds of the host a call, by key.
+    `host_s`: seconds of the host by key, of a call or of each serial step of it.
     """
 
     models: Mapping[tuple[Key, str], KernelModel]
@@ -299,10 +300,11 @@ class NetworkKernels:
         """Return how long one call takes in a state of the cache."""
         return self.models[operation.key, mode].of(operation)
 
-    def host(self, key: Key) -> float:
+    def host(self, operation: Operation) -> float:
         """Return what the host needs to launch one, or the median of others; NaN without any."""
         known = list(self.host_s.values())
-        return self.host_s.get(key, float(np.median(known)) if known else math.nan)
+        usual = float(np.median(known)) if known else math.nan
+        return operation.serial * self.host_s.get(operation.key, usual)
 
 
 def network_kernels(bench: pd.DataFrame, gpu: Gpu, l2_bytes: float) -> NetworkKernels:
@@ -332,7 +334,7 @@ def network_kernels(bench: pd.DataFrame, gpu: Gpu, l2_bytes: float) -> NetworkKe
     }
     # Where the GPU took as long as the call, its time says nothing about the host.
     host = {
-        key: seconds
+        key: seconds / operation.serial
         for key, (operation, seconds) in eager.items()
         if seconds > HOST_BOUND * cases.get((key, HOT), {}).get(operation, math.inf)
     }

@@ -185,7 +185,7 @@ def network_time(
             "prof run network-kernels measures those that it knows; others cannot be predicted",
         )
     times = tuple(
-        OperationTime(one, _of_calls(kernels, one, cold), one.calls * kernels.host(one.key))
+        OperationTime(one, _of_calls(kernels, one, cold), one.calls * kernels.host(one))
         for one in listed.operations
     )
     return NetworkTime(network, launch, times)
