@@ -1,4 +1,4 @@
-"""Writes the bundled lists of operations that `prof predict` adds up: parsers/predict/networks.
+"""Writes the bundled lists of operations that `prof predict` adds up: parsers/operations/lists.
 
     python scripts/bundled_networks.py [--check]     # needs torch, no GPU
 
@@ -20,7 +20,7 @@ import torch
 from nsight_prof.targets.network_kernels.calls import list_calls
 from nsight_prof.targets.network_kernels.networks import NETWORKS, Network
 
-FOLDER = Path(__file__).resolve().parent.parent / "parsers" / "predict" / "networks"
+FOLDER = Path(__file__).resolve().parent.parent / "parsers" / "operations" / "lists"
 
 
 def text(network: Network) -> str:

@@ -222,7 +222,7 @@ def command(
       prof predict resnet-50 --on runs/network-kernels --batch 1,16,64
     """
     from nsight_prof.orchestrator.predict.networks import predict_network
-    from nsight_prof.parsers.predict.networks import is_network
+    from nsight_prof.parsers.operations.networks import is_network
 
     broken: list[str] = []
     if truth is not None:

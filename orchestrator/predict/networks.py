@@ -18,15 +18,14 @@ from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.costs import Gpu, datasheet
-from nsight_prof.parsers.predict.kernel_models import (
+from nsight_prof.parsers.operations.models import (
     FUSED,
     TARGET,
     Key,
     NetworkKernels,
     network_kernels,
 )
-from nsight_prof.parsers.predict.networks import (
+from nsight_prof.parsers.operations.networks import (
     COMPILED,
     EAGER,
     GRAPH,
@@ -36,6 +35,7 @@ from nsight_prof.parsers.predict.networks import (
     network_time,
     read_network,
 )
+from nsight_prof.parsers.predict.costs import Gpu, datasheet
 from nsight_prof.parsers.predict.validation import HELD_OUT, NETWORK, errors_frame
 from nsight_prof.parsers.run.directory import RunDir
 

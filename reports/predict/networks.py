@@ -53,13 +53,13 @@ def answer(run: Run) -> list[Text]:
         )
         for row in ends
     ]  # fmt: skip
-    held = [row for row in points if row["bound_by"] == "host"]
-    if held:
+    waiting = [row for row in points if row["bound_by"] == "host"]
+    if waiting:
         texts.append(
             Text(
                 "Launched by the host, batches up to {batch} wait for it: it needs {time} a pass.",
-                batch=max(int(row["batch"]) for row in held),
-                time=_number(held[-1], "host_s"),
+                batch=max(int(row["batch"]) for row in waiting),
+                time=_number(waiting[-1], "host_s"),
             )
         )
     return texts

@@ -126,14 +126,14 @@ def _runs(work: Path) -> Iterator[tuple[str, Run]]:
 
 def _against(truth: Path) -> Iterator[str]:
     """Give the errors of networks by how they are launched, and of each point."""
-    said_of = {(r["network"], r["batch"], r["launch"]): r for r in records(pd.read_csv(BEFORE))}
+    before = {(r["network"], r["batch"], r["launch"]): r for r in records(pd.read_csv(BEFORE))}
     rows = []
     for name, batch, launch, seconds in measured_networks(opened(truth)):
-        if said := said_of.get((name, batch, launch)):
+        if row := before.get((name, batch, launch)):
             rows.append({
                 "network": name, "batch": batch, "launch": launch, "measured": seconds,
-                "predicted": said["seconds"], "error": said["seconds"] / seconds - 1,
-                "covered": said["low"] <= seconds <= said["high"], "tier": said["tier"],
+                "predicted": row["seconds"], "error": row["seconds"] / seconds - 1,
+                "covered": row["low"] <= seconds <= row["high"], "tier": row["tier"],
             })  # fmt: skip
     points = pd.DataFrame(rows)
     sums = []

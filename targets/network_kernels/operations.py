@@ -71,9 +71,9 @@ def conv2d(
         layout: of images and weight.
     """
     batch, channels, *size = images
-    filters, seen, *kernel = weight
+    filters, depth, *kernel = weight
     areas = (size[0] * size[1], output[0] * output[1], kernel[0] * kernel[1])
-    groups = channels // seen
+    groups = channels // depth
     work = formulas.conv2d(batch, channels, filters, *areas, element, groups)
     sizes = {
         "channels": channels,
@@ -85,7 +85,7 @@ def conv2d(
         "groups": groups,
     }
     op = "depthwise-conv2d" if groups == channels > 1 else "conv2d"
-    return _of(op, batch, sizes, work, filters * seen * areas[2] * element, layout)
+    return _of(op, batch, sizes, work, filters * depth * areas[2] * element, layout)
 
 
 def linear(tokens: int, outputs: int, inputs: int, element: int) -> Operation:

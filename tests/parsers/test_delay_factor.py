@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsight_prof.parsers.predict.delay_factor import LEAST_POINTS, DelayFactor, delay_factor
+from nsight_prof.parsers.operations.delay_factor import LEAST_POINTS, DelayFactor, delay_factor
 from nsight_prof.parsers.predict.fit import Array
 
 SIZES = np.arange(16.0, 2048.0, 16.0)

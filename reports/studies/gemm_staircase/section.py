@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis import oscillation
+from nsight_prof.reports.cases import oscillation
 from nsight_prof.reports.page import Json, Number, Section, Text, Verbatim, arranged
 from nsight_prof.reports.studies.gemm_staircase.charts import charts
 from nsight_prof.reports.studies.gemm_staircase.findings import Measured, findings

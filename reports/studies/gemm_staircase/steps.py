@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nsight_prof.reports.analysis import oscillation
+from nsight_prof.reports.cases import oscillation
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.studies.gemm_staircase.points import (
     Curve,

@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from nsight_prof.parsers.predict.kernel_models import KernelModel
+from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.reports.page import Evidence, Finding, Number, Text
 from nsight_prof.reports.studies.network_kernels.points import (
     FAMILIES,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from nsight_prof.parsers.predict.kernel_models import KernelModel
+from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis import oscillation
+from nsight_prof.reports.cases import oscillation
 from nsight_prof.reports.page import Bullets, Column, Figure, Json, Number, Section, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.studies.network_kernels import findings, side_by_side, whole
@@ -52,7 +52,7 @@ def section(run: Run) -> Section | None:
     models, wholes = whole.kernel_models(run), whole.wholes(run, found)
     pairs, cold = side_by_side.pairs_of(run, found), curves(found)
     delays = [one for line in cold if (one := _delay(line)) is not None]
-    said = (
+    conclusions = (
         whole.host_bound(wholes),
         findings.saturation(found),
         findings.layout(found),
@@ -82,7 +82,7 @@ def section(run: Run) -> Section | None:
                 "layers and attention of vision transformers, each over its sizes; and networks "
                 "made of them."
             ),
-            *(finding for finding in said if finding is not None),
+            *(finding for finding in conclusions if finding is not None),
             *(Figure(chart) for chart in charts if chart is not None),
             *(table for table in tables if table is not None),
             Bullets(Text("How it was measured"), METHOD),

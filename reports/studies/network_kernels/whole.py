@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.operations.models import KernelModel, network_kernels
+from nsight_prof.parsers.operations.networks import bundled_networks, network_time, read_network
 from nsight_prof.parsers.predict.costs import datasheet
-from nsight_prof.parsers.predict.kernel_models import KernelModel, network_kernels
-from nsight_prof.parsers.predict.networks import bundled_networks, network_time, read_network
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Series

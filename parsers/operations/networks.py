@@ -1,7 +1,7 @@
 """Whole networks: a list of operations, and how long they take together.
 
 A list is what targets/static_compute.py writes of a torch module, for one image or sequence; some
-are bundled (networks/, written by scripts/bundled_networks.py). Reading one needs no torch.
+are bundled (lists/, written by scripts/bundled_networks.py). Reading one needs no torch.
 
 A network takes the sum of its operations: nothing overlaps. An operation finds its activations
 where the one before left them, so that it takes what it took on the same buffers again (hot); its
@@ -19,10 +19,10 @@ from importlib import resources
 from pathlib import Path
 
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.operations.models import COLD, FUSED, HOT, NetworkKernels, Operation
 from nsight_prof.parsers.predict.costs import Estimate
-from nsight_prof.parsers.predict.kernel_models import COLD, FUSED, HOT, NetworkKernels, Operation
 
-BUNDLED = resources.files("nsight_prof.parsers.predict") / "networks"
+BUNDLED = resources.files("nsight_prof.parsers.operations") / "lists"
 EAGER, GRAPH, COMPILED = "eager", "graph", "compiled-graph"
 MERGED = ("batch-norm", "group-norm", "layer-norm", "rms-norm", "softmax", "relu", "gelu", "silu",
           "add", "mul", "copy", FUSED)  # fmt: skip

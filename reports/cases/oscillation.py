@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.parsers.predict.delay_factor import DelayFactor, delay_factor
+from nsight_prof.parsers.operations.delay_factor import DelayFactor, delay_factor
 from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
 
 NORMAL_95 = 1.96

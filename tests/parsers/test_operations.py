@@ -12,15 +12,14 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.costs import T1, T2, datasheet
-from nsight_prof.parsers.predict.kernel_models import (
+from nsight_prof.parsers.operations.models import (
     HOT,
     KernelModel,
     NetworkKernels,
     Operation,
     network_kernels,
 )
-from nsight_prof.parsers.predict.networks import (
+from nsight_prof.parsers.operations.networks import (
     COMPILED,
     EAGER,
     GRAPH,
@@ -30,6 +29,7 @@ from nsight_prof.parsers.predict.networks import (
     network_time,
     read_network,
 )
+from nsight_prof.parsers.predict.costs import T1, T2, datasheet
 
 GPU = datasheet("h100-sxm")
 L2 = 50e6
