@@ -131,7 +131,7 @@ def curves(found: Sequence[Point], *, hot: bool = False) -> list[Curve]:
     for point in found:
         if point.family not in NO_CURVE and point.variant != EAGER and point.is_hot == hot:
             facts = point.row["params"].items()
-            params = {k: v for k, v in facts if k not in ("family", "rows", "weight_bytes")}
+            params = {k: v for k, v in facts if k not in ("rows", "weight_bytes")}
             groups[json.dumps([params, point.dtype], sort_keys=True)].append(point)
     return [Curve(tuple(sorted(group, key=lambda point: point.batch))) for group in groups.values()]
 
