@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,9 +131,15 @@ def _network(network: Network, batch: int, variant: str) -> Case:
 
 
 def _captured(call: Call) -> Call:
-    """Return the replay of a CUDA graph of a call, which libraries have prepared before."""
+    """Return the replay of a CUDA graph of a call, which libraries have prepared before.
+
+    The replay holds the call, whose weights and inputs the graph reads where they were.
+    """
     for _ in range(3):
         call()
     torch.cuda.synchronize()
-    replay: Call = capture([call]).replay
-    return replay
+    return partial(_replay, capture([call]), call)
+
+
+def _replay(graph: Any, call: Call) -> None:
+    graph.replay()
