@@ -59,7 +59,8 @@ and the inputs of one image or sequence. `--batch` multiplies what is listed.
 - **Compiled**: operations between products are one kernel that moves its inputs and output once.
 - **Not accounted for**: kernels that overlap (programmatic dependent launch, several streams);
   kernels that a compiler fuses into products, or convolutions that it turns into others; what the
-  power limit takes under sustained load; what a module does on the host beside its operations.
+  power limit takes under sustained load; what a module does on the host beside its operations,
+  which is what predictions of eager passes miss most.
 - An operation that no run has measured is refused.
 """
 AGAINST = """
@@ -97,6 +98,9 @@ Kernels of small grids on two streams. Predicted, with nothing fitted to pairs: 
 either alone, of the FLOPs and the bytes of both at the highest rates that any kernel alone
 reached, and, where their threads are not all resident at once, of the sum of their slots. Wide
 fills the FMA pipe of an SM with one block, narrow a quarter of it, copy moves data through DRAM.
+Blocks of both are taken to be spread evenly over the SMs. Different kernels that each have a block
+for every SM take longer than that, some longer than one after the other: two blocks of one kernel
+may share an SM while another SM has none, which was not measured.
 """
 
 

@@ -180,7 +180,8 @@ def distance(found: Sequence[Point]) -> Finding | None:
     """State which family is farthest from its roof at its largest sizes."""
     shares: dict[str, list[Number]] = defaultdict(list)
     for curve in curves(found):
-        if curve.last.variant == GRAPH and len(curve.points) > 1:
+        of_family = curve.last.family in FAMILIES and curve.last.variant == GRAPH
+        if of_family and len(curve.points) > 1:
             shares[curve.last.family].append(curve.last.fraction)
     medians = {family: _median(values) for family, values in shares.items()}
     known = {family: share for family, share in medians.items() if share.value is not None}

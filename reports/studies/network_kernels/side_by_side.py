@@ -12,6 +12,8 @@ from nsight_prof.reports.studies.network_kernels.points import Point
 
 FAMILY = "side-by-side"
 ALONE, IN_TURN, TOGETHER = "alone", "in-turn", "together"
+CLEAR = 1.02
+"""Times that differ by less are alike."""
 THREADS_OF_SM = {"8.0": 2048, "8.6": 1536, "8.9": 1536, "9.0": 2048, "10.0": 2048, "12.0": 1536}
 """Resident at most, by compute capability: CUDA C++ Programming Guide, technical specifications."""
 
@@ -127,6 +129,11 @@ def finding(pairs: Sequence[Pair]) -> Finding | None:
                 error=worst.error,
             ),
             Evidence(Text("gain of the pair"), best.in_turn.time.times(best.together.time)),
+            Text(
+                "{n} of {all} pairs take longer on two streams than one after the other",
+                n=sum(pair.together.seconds > CLEAR * pair.in_turn.seconds for pair in pairs),
+                all=len(pairs),
+            ),
         ),
         action=Text("Put independent kernels of small grids on streams of their own."),
         gain=Number(
