@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
-from nsight_prof.reports.page import Bullets, Column, Figure, Json, Number, Section, Table, Text
+from nsight_prof.reports.page import Column, Json, Number, Section, Table, Text, arranged
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.studies.network_kernels import findings, side_by_side, whole
 from nsight_prof.reports.studies.network_kernels.points import (
@@ -76,16 +76,18 @@ def section(run: Run) -> Section | None:
     return Section(
         TARGET,
         Text("The operations of networks over their sizes"),
-        (
-            Text(
-                "Convolutions, LSTMs, norms, softmax, pooling, elementwise operations, linear "
-                "layers and attention of vision transformers, each over its sizes; and networks "
-                "made of them."
-            ),
-            *(finding for finding in conclusions if finding is not None),
-            *(Figure(chart) for chart in charts if chart is not None),
-            *(table for table in tables if table is not None),
-            Bullets(Text("How it was measured"), METHOD),
+        arranged(
+            [
+                Text(
+                    "Convolutions, LSTMs, norms, softmax, pooling, elementwise operations, linear "
+                    "layers and attention of vision transformers, each over its sizes; and "
+                    "networks made of them."
+                )
+            ],
+            conclusions,
+            charts,
+            tables,
+            METHOD,
         ),
         numbers=_numbers(found, wholes, models)
         | {
