@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import signal
 import tarfile
 import tempfile
@@ -75,6 +76,37 @@ def no_second_process_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "drawing_beside", lambda: nullcontext(drawing.draw_here))
         yield
+
+
+_draw = drawing._drawn
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pictures_are_drawn_once() -> Iterator[None]:
+    """Many tests render the same run: a picture of the same data is the one that was drawn before.
+
+    `draws_anew` is for tests that compare pictures of one and the same data.
+    """
+    drawn: dict[bytes, Drawn] = {}
+
+    def once(picture: Picture, style: Style) -> Drawn:
+        try:
+            key = pickle.dumps((picture, style.formats, style.png))
+        except (AttributeError, pickle.PicklingError):  # drawn by a function within a test
+            return _draw(picture, style)
+        if key not in drawn:
+            drawn[key] = _draw(picture, style)
+        return drawn[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "_drawn", once)
+        yield
+
+
+@pytest.fixture
+def draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws each picture each time."""
+    monkeypatch.setattr(drawing, "_drawn", _draw)
 
 
 @pytest.fixture

@@ -247,7 +247,7 @@ def test_a_damaged_details_page_leaves_the_counters(raw_run: RunDir) -> None:
     assert any("details.csv gave nothing" in reason for reason in gaps_of(run))
 
 
-def test_a_run_without_rules_says_nothing_of_them(make_run: Any) -> None:
+def test_a_run_without_rules_says_nothing_of_them(make_run: Any, no_pictures: None) -> None:
     run = load_run(make_run())
     assert rules_view(run, {}) == RulesView()
     assert "own rules" not in whole_report(render_report(run).folder)

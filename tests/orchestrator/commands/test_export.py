@@ -96,7 +96,9 @@ def test_a_folder_that_cannot_be_written_is_named(
         assert ".partial" not in told
 
 
-def test_files_of_llm_perf_opt_hold_the_numbers_of_the_run(root: Path, tmp_path: Path) -> None:
+def test_files_of_llm_perf_opt_hold_the_numbers_of_the_run(
+    root: Path, tmp_path: Path, no_pictures: None
+) -> None:
     """Its kernel summary has the heads of nsys, so that our reader of those is the oracle."""
     run, folder = tmp_path / "run", tmp_path / "out"
     recorded = ["run", "top-kernels", "--replay", str(root / "captures" / "h200-top-kernels")]
