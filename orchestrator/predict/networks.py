@@ -80,9 +80,9 @@ class Measured:
         Raises:
             UsageError: they measured none.
         """
-        found = network_kernels(
-            pd.concat([s.table("bench") for s in self.sources]), self.gpu, self.l2_bytes
-        )
+        gpu = self.gpu
+        bench = pd.concat([source.table("bench") for source in self.sources])
+        found = network_kernels(bench, gpu, self.l2_bytes)
         if not found.models:
             raise UsageError(
                 "the runs hold no measured operations of networks",
