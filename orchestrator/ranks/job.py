@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import time
 from functools import partial
@@ -24,7 +25,13 @@ from nsight_prof.orchestrator.system.secrets import Environment, choose_environm
 from nsight_prof.orchestrator.system.stopping import stoppable
 from nsight_prof.orchestrator.tools import nsys
 from nsight_prof.parsers.errors import ProfError, StepFailed, UsageError
-from nsight_prof.parsers.run.directory import RunDir, StepState, read_manifest, write_manifest
+from nsight_prof.parsers.run.directory import (
+    RANKS,
+    RunDir,
+    StepState,
+    read_manifest,
+    write_manifest,
+)
 from nsight_prof.parsers.substeps import watched_by
 
 STEP = "ranks"
@@ -98,6 +105,7 @@ def _run(
 ) -> RunOutcome:
     if options.force:
         clear(job.path)
+        shutil.rmtree(job.path / RANKS, ignore_errors=True)
     argv = job_argv(recipe, ranks, job.path)
     environment = choose_environment(os.environ, recipe.target.env, recipe.to_dict())
     options.progress.started(STEP, environment.redact(shlex.join(argv)))

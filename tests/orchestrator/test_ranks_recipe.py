@@ -43,6 +43,9 @@ def test_prof_starts_the_launcher_and_reports_all_ranks(tmp_path: Path) -> None:
     assert manifest.recipe["ranks"]["count"] == 3
     assert "# job: 3 ranks" in (out / "report/report.md").read_text()
     assert not list((tmp_path / "scratch").glob("prof-rank-*"))
+    assert main(["run", write(tmp_path), "--out", str(out)]) == 2  # there is a job already
+    assert main(["run", write(tmp_path), "--out", str(out), "--force"]) == 0
+    assert [record.rank for record in read_manifest(RunDir(out)).ranks] == [0, 1, 2]
 
 
 def test_what_the_ranks_leave_is_reported_where_one_fails(
