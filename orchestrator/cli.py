@@ -41,6 +41,7 @@ COMMANDS = {
 }
 MODULES = {
     "import": "import_",
+    "history": "results.history",
     "top-kernels": "top_kernels",
     **{name: f"recipes.{name}" for name in ("assets", "init", "recipe")},
 }

@@ -46,7 +46,7 @@ class Change:
         return self.after / self.before - 1
 
 
-def changes(values: Sequence[float], least: float = LEAST) -> list[Change]:
+def changes(values: Sequence[float], threshold: float = LEAST) -> list[Change]:
     """Return the changes of a series of positive values, in its order; none of fewer than FEWEST.
 
     Noise is what neighbours differ by, or what a part of the series varies by, whichever is more,
@@ -57,18 +57,18 @@ def changes(values: Sequence[float], least: float = LEAST) -> list[Change]:
         return []
     logs = np.log(series)
     noise = max(_robust(np.diff(logs)) / np.sqrt(2), FINEST)
-    bounds = sorted(_split(logs, 0, noise, least))
+    bounds = sorted(_split(logs, 0, noise, threshold))
     edges = [0, *bounds, len(series)]
     levels = [float(np.median(series[a:b])) for a, b in zip(edges, edges[1:], strict=False)]
     return [Change(at, levels[n], levels[n + 1]) for n, at in enumerate(bounds)]
 
 
-def _split(logs: Logs, first: int, noise: float, least: float) -> list[int]:
+def _split(logs: Logs, first: int, noise: float, threshold: float) -> list[int]:
     best, inside = 0.0, slice(0)
     for split in range(SIDE, len(logs) - SIDE + 1):
         for window in WINDOWS:
             low, high = max(0, split - window), min(len(logs), split + window)
-            beyond = _beyond(logs[low:split], logs[split:high], noise, least)
+            beyond = _beyond(logs[low:split], logs[split:high], noise, threshold)
             if beyond > best:
                 best, inside = beyond, slice(low, high)
     if best < BAR:
@@ -76,27 +76,27 @@ def _split(logs: Logs, first: int, noise: float, least: float) -> list[int]:
     # Where exactly: the parts are then as near as can be to levels of their own.
     near = logs[inside]
     at = min(range(SIDE, len(near) - SIDE + 1), key=lambda n: _off(near[:n]) + _off(near[n:]))
-    beyond = _beyond(near[:at], near[at:], noise, least)
+    beyond = _beyond(near[:at], near[at:], noise, threshold)
     if beyond / _persistence(near[:at], near[at:]) < BAR:
         return []
     at += inside.start
-    left = _split(logs[:at], first, noise, least)
-    right = _split(logs[at:], first + at, noise, least)
-    return [*left, first + at, *right]
+    earlier = _split(logs[:at], first, noise, threshold)
+    later = _split(logs[at:], first + at, noise, threshold)
+    return [*earlier, first + at, *later]
 
 
-def _beyond(before: Logs, after: Logs, noise: float, least: float) -> float:
-    """Standard errors that two parts are apart; 0 where that is less than `least`."""
+def _beyond(before: Logs, after: Logs, noise: float, threshold: float) -> float:
+    """Standard errors that two parts are apart; 0 where that is less than `threshold`."""
     levels = float(np.median(before)), float(np.median(after))
     step = abs(levels[1] - levels[0])
-    if step < np.log1p(least):
+    if step < np.log1p(threshold):
         return 0.0
     varies = max(noise, _robust(before - levels[0]), _robust(after - levels[1]))
     return step / (varies * float(np.sqrt(1 / len(before) + 1 / len(after))))
 
 
-def _off(part: Logs) -> float:
-    return float(np.abs(part - np.median(part)).sum())
+def _off(level: Logs) -> float:
+    return float(np.abs(level - np.median(level)).sum())
 
 
 def _persistence(before: Logs, after: Logs) -> float:
@@ -104,9 +104,9 @@ def _persistence(before: Logs, after: Logs) -> float:
 
     sqrt((1 + r) / (1 - r)) for a correlation r of neighbours, as of a first-order process.
     """
-    parts = [part - np.median(part) for part in (before, after)]
-    products = sum(float((part[1:] * part[:-1]).sum()) for part in parts)
-    squares = sum(float((part**2).sum()) for part in parts)
+    sides = [side - np.median(side) for side in (before, after)]
+    products = sum(float((side[1:] * side[:-1]).sum()) for side in sides)
+    squares = sum(float((side**2).sum()) for side in sides)
     r = min(max(products / squares, 0.0), MOST_ALIKE) if squares > 0 else 0.0
     return float(np.sqrt((1 + r) / (1 - r)))
 

@@ -64,5 +64,5 @@ def test_of_few_runs_and_of_small_changes_nothing_is_said() -> None:
     assert changes(times) == []
     assert [change.index for change in changes([*times, 2.0])] == [4]
     assert changes([1.0] * 20 + [1.004] * 20) == []
-    assert changes([1.0] * 20 + [1.004] * 20, least=0.003)[0].index == 20
+    assert changes([1.0] * 20 + [1.004] * 20, threshold=0.003)[0].index == 20
     assert changes([1.0, 0.0] * 8) == []

@@ -26,8 +26,9 @@ store = click.option(
     metavar="FOLDER",
     help="Folder of the results: one file for each run that was added.",
 )
-least = click.option(
+threshold = click.option(
     "--least",
+    "threshold",
     type=click.FloatRange(min=0.0, max=100.0),
     default=0.5,
     show_default=True,
@@ -89,10 +90,10 @@ def add_run(run: Path, commit: str, store: Path) -> None:
 
 @command.command("show", short_help="Print all series and their changes.")
 @store
-@least
+@threshold
 @click.option("--series", default="", metavar="TEXT", help="Only series whose name has it.")
 @shared_options.as_json
-def show(store: Path, least: float, series: str, as_json: bool) -> None:
+def show(store: Path, threshold: float, series: str, as_json: bool) -> None:
     """Print each series with its newest level, and each of its changes.
 
     \b
@@ -103,7 +104,7 @@ def show(store: Path, least: float, series: str, as_json: bool) -> None:
     from nsight_prof.reports.page.formats import seconds
 
     every = _read(store, series)
-    found = [change for rows in _series(every) for change in _changes(rows, least)]
+    found = [change for rows in _series(every) for change in _changes(rows, threshold)]
     if as_json:
         shared_options.say_json([asdict(change) for change in found])
         return
@@ -111,17 +112,17 @@ def show(store: Path, least: float, series: str, as_json: bool) -> None:
         last = rows.iloc[-1]
         level = seconds(rows["seconds"].tail(4).median())
         say(f"{_name(last)}: {len(rows)} runs, now {level}")
-        for change in _changes(rows, least):
+        for change in _changes(rows, threshold):
             say(f"  {_words(change)}")
 
 
 @command.command("check", short_help="Exit with 1 where something became slower.")
 @store
-@least
+@threshold
 @click.option("--since", default="", metavar="COMMIT", help="Changes up to this commit are known.")
 @click.option("--series", default="", metavar="TEXT", help="Only series whose name has it.")
 @click.pass_context
-def check(context: click.Context, store: Path, least: float, since: str, series: str) -> None:
+def check(context: click.Context, store: Path, threshold: float, since: str, series: str) -> None:
     """Exit with 1 where the newest change of a series made it slower.
 
     What became faster again since, and what changed up to `--since`, is no failure.
@@ -135,7 +136,7 @@ def check(context: click.Context, store: Path, least: float, since: str, series:
     known = _known(every, since)
     slower = []
     for rows in _series(every):
-        last = list(_changes(rows, least))[-1:]
+        last = list(_changes(rows, threshold))[-1:]
         slower += [c for c in last if c.relative > 0 and c.commit not in known]
     for change in slower:
         say(f"{change.series} ({change.recipe}): {_words(change)}", err=True)
@@ -174,10 +175,10 @@ def _series(every: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield rows
 
 
-def _changes(rows: pd.DataFrame, least: float) -> Iterator[Found]:
+def _changes(rows: pd.DataFrame, threshold: float) -> Iterator[Found]:
     from nsight_prof.parsers.history.changes import changes
 
-    for change in changes(rows["seconds"].tolist(), least / 100):
+    for change in changes(rows["seconds"].tolist(), threshold / 100):
         row = rows.iloc[change.index]
         about = {
             name: str(row[name] or "") for name in ("recipe", "gpu", "series", "commit", "run")
