@@ -88,6 +88,7 @@ class Config:
     device: str
     seed: int
     warmup: int
+    count_work: bool = False
 
     @property
     def head_dim(self) -> int:
@@ -290,10 +291,10 @@ def count_work(model: Model, prompt: torch.Tensor) -> dict[str, object]:
 
 
 @torch.inference_mode()
-def run(config: Config, counts_work: bool = False) -> dict[str, object]:
+def run(config: Config) -> dict[str, object]:
     """Warm up, prefill, decode; return what was measured and under which conditions.
 
-    With `counts_work` the FLOPs and bytes of both go to static_compute.json.
+    With `count_work` the FLOPs and bytes of both go to static_compute.json.
     """
     torch.manual_seed(config.seed)
     model = Model(config)
@@ -313,7 +314,7 @@ def run(config: Config, counts_work: bool = False) -> dict[str, object]:
             tokens = model(prompt, 0)
         with phase("decode"), decode_timer:
             decode(tokens, config.decode_steps)
-    if counts_work:
+    if config.count_work:
         write_beside_records(count_work(model, prompt))
     prefill_ms, decode_ms = prefill_timer.milliseconds, decode_timer.milliseconds
     on_gpu = config.device == "cuda"
@@ -330,8 +331,8 @@ def run(config: Config, counts_work: bool = False) -> dict[str, object]:
     }
 
 
-def parse_arguments(argv: list[str] | None = None) -> tuple[Config, bool]:
-    """Return the Config of a command line, its gaps filled by the preset, and --count-work."""
+def parse_arguments(argv: list[str] | None = None) -> Config:
+    """Turn the command line into a Config; a preset fills the sizes that are not given."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--preset", choices=sorted(PRESETS), default="llama-3.1-8b")
     for size in PRESETS["tiny"]:
@@ -352,25 +353,24 @@ def parse_arguments(argv: list[str] | None = None) -> tuple[Config, bool]:
         "--count-work", action="store_true", help="count the FLOPs and bytes of both phases, behind"
     )
     given = vars(parser.parse_args(argv))
-    counts_work = given.pop("count_work")
     preset = PRESETS[given.pop("preset")]
     config = Config(**{**given, **{k: given[k] or preset[k] for k in preset}})
     if config.hidden % config.heads or config.heads % config.kv_heads or config.head_dim % 2:
         parser.error("hidden must divide by heads, heads by kv-heads, and a head's width by 2")
     if min(config.batch, config.prompt_len, config.decode_steps, config.layers) < 1:
         parser.error("batch, prompt-len, decode-steps and layers must be at least 1")
-    return config, counts_work
+    return config
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run once; exit code 1 with a reason where the device is missing or its memory too small."""
-    config, counts_work = parse_arguments(argv)
+    config = parse_arguments(argv)
     if config.device == "cuda" and not torch.cuda.is_available():
         complain("torch sees no CUDA device", "--device cpu --preset tiny")
         return 1
     try:
         with attention_backend(config):
-            result = run(config, counts_work)
+            result = run(config)
     except torch.OutOfMemoryError as error:
         complain(f"out of GPU memory: {error}", "a smaller --batch")
         return 1

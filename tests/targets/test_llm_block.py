@@ -37,6 +37,25 @@ def test_the_listed_gemms_are_those_of_the_model(root: Path) -> None:
     assert shapes["prefill", "head"]["calls"] == 1
 
 
+def test_the_work_of_both_phases_is_that_of_the_listed_gemms_and_of_attention(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROF_RESULTS", str(tmp_path / "result.jsonl"))
+    result = json.loads(run(root, *TINY, "--batch", "2", "--count-work").stdout)
+    counted = json.loads((tmp_path / "static_compute.json").read_text())
+    stages = {stage["stage"]: stage for stage in counted["stages"]}
+    pairs = {"prefill": 8 * 8, "decode": 9 + 10 + 11}  # of query and key, in each sequence
+    for name, stage in stages.items():
+        products = sum(
+            2 * g["m"] * g["n"] * g["k"] * g["calls"] for g in result["gemms"] if g["stage"] == name
+        )
+        # QK and PV of 2 layers, 2 sequences and 4 heads of width 16
+        assert stage["flops"] == products + 2 * 2 * 4 * pairs[name] * 4 * 16
+    # Keys and values of 2 heads in both layers, in two bytes, after each step.
+    assert stages["decode"]["kv_bytes"] == 2 * 2 * 2 * 2 * 16 * 2 * (9 + 10 + 11)
+    assert stages["prefill"]["kv_bytes"] == 0
+
+
 def test_decoding_with_the_cache_agrees_with_a_prefill_of_the_whole_text(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,7 +76,7 @@ def test_decoding_with_the_cache_agrees_with_a_prefill_of_the_whole_text(
     tokens = torch.randint(config.vocab, (2, 9))
 
     def hidden(text: torch.Tensor, start: int) -> torch.Tensor:
-        x = torch.nn.functional.embedding(text, model.embedding)
+        x = model.embedding(text)
         rotary = model.rotary[:, start : start + text.shape[1]]
         for layer in model.layers:
             x = layer(x, rotary, start)
