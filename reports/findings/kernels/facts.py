@@ -266,8 +266,8 @@ TOP_STALL = Fact(
 )
 DRAM_USEFUL = Fact("dram_useful")
 DRAM_WASTE = Fact("dram_waste")
-"""Per cent of the bytes of DRAM that no thread asked for, where DRAM limits the kernel; else all: L1
-and L2 merge scattered accesses, and what they merge costs no time of DRAM."""
+"""Per cent of the bytes of DRAM that no thread asked for, where DRAM limits the kernel; else all:
+L1 and L2 merge scattered accesses, and what they merge costs no time of DRAM."""
 SECTORS_LEFT = Fact("sectors_left")
 SPILLS_LEFT = Fact("spills_left")
 SPILLS_LEFT_L2 = Fact("spills_left_l2")
