@@ -46,11 +46,11 @@ from nsight_prof.orchestrator.system.export import export_csv, export_with
 from nsight_prof.orchestrator.system.process import Finished
 from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import ncu, nsys, target
-from nsight_prof.parsers.build.host_sources import SOURCES, keep_sources
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join.cublas import LOG as CUBLAS_LOG
 from nsight_prof.parsers.ncu import can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.rows.cut import open_cutter
+from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, keep_sources
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection

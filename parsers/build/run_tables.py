@@ -25,7 +25,6 @@ from nsight_prof.parsers.build.bench_tables import (
 )
 from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
-from nsight_prof.parsers.build.host_sources import SOURCES, with_sources
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
@@ -45,6 +44,7 @@ from nsight_prof.parsers.join.ncu_only import gpus_of, kernels_of
 from nsight_prof.parsers.metrics.clocks import without_impossible_clocks
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
+from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, with_sources
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, write_comm_roofs
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs

@@ -236,10 +236,10 @@ def _moved(rows: pd.DataFrame, place: Callable[[list[Place]], Place]) -> pd.Data
 
 def _frames(row: Row) -> list[Place]:
     """Return file, function and line of the program's frames of a row, outermost first."""
-    own = (text(row["file"]), text(row["function"]), count(row["line"]))
+    innermost = (text(row["file"]), text(row["function"]), count(row["line"]))
     around = []
     for place in filter(None, text(row["callers"]).split(" < ")):
         location, _, function = place.rpartition(" ")
         file, _, line = location.rpartition(":")
         around.append((file, function, int(line) or None))
-    return [*reversed(around), own]
+    return [*reversed(around), innermost]

@@ -66,8 +66,8 @@ def startup_ns(frame: pd.DataFrame) -> float:
     if repeated.empty:
         return 0.0
     before = repeated["sum"].cumsum() - repeated["sum"]
-    most = repeated.index[before < MOST_TIME * repeated["sum"].sum()]
-    at = ordered["kernel_id"].isin(most)
+    of_round = repeated.index[before < MOST_TIME * repeated["sum"].sum()]
+    at = ordered["kernel_id"].isin(of_round)
     ends = int(np.flatnonzero(~ordered["kernel_id"].where(at).duplicated() & at)[-1])
     start, end = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
     gaps = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)

@@ -36,7 +36,7 @@ def _is_choice(run: Run, finding: Finding) -> bool:
     Where other products of the program are narrower, a tensor was left wide by mistake.
     """
     kernels = run.kernels
-    own = kernels[kernels["kernel_id"].isin(finding.kernel_ids)]
+    about = kernels[kernels["kernel_id"].isin(finding.kernel_ids)]
     if finding.rule == DOUBLE:
         # Single numbers beside, in the kernel or in others, show that double ones were not meant.
         counted = run.counters[run.counters["kernel_id"].isin(finding.kernel_ids)]
@@ -47,4 +47,4 @@ def _is_choice(run: Run, finding: Finding) -> bool:
     products = kernels[kernels["category"].isin(MATRIX)]
     narrow = products.loc[products["dtype"].isin(NARROW), "total_ns"].sum()
     is_slip = narrow > SLIP * products["total_ns"].sum()
-    return bool(own["dtype"].fillna("").isin(WIDE).any()) and not is_slip
+    return bool(about["dtype"].fillna("").isin(WIDE).any()) and not is_slip

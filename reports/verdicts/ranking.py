@@ -39,19 +39,19 @@ def findings(run: Run) -> list[Finding]:
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
     found = [located(run, marked(run, finding)) for finding in found]
     ranks = count(1)
-    least = REPAIR * (program_time(run)[0].value or kernel_time(run))
+    minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))
-        for f in sorted(found, key=lambda f: _order(f, found, least))
+        for f in sorted(found, key=lambda f: _order(f, found, minimum))
     ]
 
 
 def _order(
-    finding: Finding, found: Sequence[Finding], least: float
+    finding: Finding, found: Sequence[Finding], minimum: float
 ) -> tuple[int, bool, float, int]:
     """Return a key by which the largest gain is first, and a cause right before its symptom.
 
-    Choices that make kernels faster stand behind all else where a repair saves `least` ns, unless
+    Choices that make kernels faster stand behind all else where a repair saves `minimum` ns, unless
     it mends kernels that the choice replaces.
     """
     # What comes once gains nothing: it explains no symptom that comes again.
@@ -61,7 +61,7 @@ def _order(
     chosen = finding.choice and finding.gain_of == "GPU time"
     replaced = set(finding.kernel_ids)
     late = chosen and any(
-        not f.choice and _gain(f) >= least and f.key not in OVERVIEW
+        not f.choice and _gain(f) >= minimum and f.key not in OVERVIEW
         and not replaced & set(f.kernel_ids)
         for f in found
     )  # fmt: skip

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nsight_prof.parsers.build.host_sources import keep_sources, with_sources
+from nsight_prof.parsers.nsys.rows.host_sources import keep_sources, with_sources
 
 
 def lines(**columns: list[object]) -> pd.DataFrame:

@@ -189,11 +189,11 @@ def _stack_end(stack: list[tuple[int, int, int]], texts: dict[int, str]) -> Stac
         Frame(texts.get(f, ""), line if line < _NO_LINE else 0, texts.get(name, ""))
         for name, f, line in stack
     ]
-    own = [at for at, frame in enumerate(frames) if not LIBRARY.search(frame.file)]
-    first = own[0] if own else 0
+    of_program = [at for at, frame in enumerate(frames) if not LIBRARY.search(frame.file)]
+    first = of_program[0] if of_program else 0
     works = [work_of(f"{frame.file}:{frame.function}") for frame in frames]
     asked = max((at for at, work in enumerate(works) if work), default=first)
-    callers = tuple(frames[at] for at in own if at > max(first, asked))
+    callers = tuple(frames[at] for at in of_program if at > max(first, asked))
     places = "\n".join(f"{frame.file}:{frame.function}" for frame in frames)
     return StackEnd(frames[first], frames[0], work_of(places), callers)
 

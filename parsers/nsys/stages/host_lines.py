@@ -144,11 +144,11 @@ def launch_lines(db: Database, work: Work) -> pd.DataFrame:
 
 def _places(stack_ends: Sequence[StackEnd]) -> dict[str, Any]:
     """Return the columns that say where stacks end."""
-    own = [end.of_program for end in stack_ends]
+    frames = [end.of_program for end in stack_ends]
     return {
-        "file": [frame.file for frame in own],
-        "line": [frame.line or None for frame in own],
-        "function": [frame.function for frame in own],
+        "file": [frame.file for frame in frames],
+        "line": [frame.line or None for frame in frames],
+        "function": [frame.function for frame in frames],
         "inner": ["" if end.inner == end.of_program else str(end.inner) for end in stack_ends],
         "callers": [" < ".join(map(str, end.callers)) for end in stack_ends],
     }

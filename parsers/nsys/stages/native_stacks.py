@@ -45,16 +45,16 @@ def native_stacks(db: Database, kernel_of: Callable[[int], tuple[str, str]]) -> 
     sums: dict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0, 0.0])
     for name, chain, key, time_ns in calls:
         kernel_id, kernel = kernel_of(key)
-        own = [
+        path = [
             (texts.get(module, ""), texts.get(symbol, ""))
             for symbol, module in frames.get(chain, [])
             if not LIBRARY.search(texts.get(module, ""))
             and not OF_RUNTIME.search(texts.get(symbol, ""))
         ]
-        if own and kernel and _bare(own[0][1]) == _bare(kernel):
-            own = own[1:]  # the compiler's function that launches the kernel has its name
-        if own:
-            counted = sums[kernel_id, texts.get(name, ""), *own[0], _callers(own[1:])]
+        if path and kernel and _bare(path[0][1]) == _bare(kernel):
+            path = path[1:]  # the compiler's function that launches the kernel has its name
+        if path:
+            counted = sums[kernel_id, texts.get(name, ""), *path[0], _callers(path[1:])]
             counted[0] += 1
             counted[1] += time_ns
     columns = ("kernel_id", "call", "file", "function", "callers", "samples", "time_ns")

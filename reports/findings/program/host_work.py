@@ -312,9 +312,9 @@ def busy_threads(run: Run) -> pd.DataFrame:
     """Return rows of table `thread_lines` of threads that run: not those that wait at one line."""
     frame, limits = run.thread_lines, INTERPRETER_LOCK
     often = frame.groupby("thread")["samples"].sum()
-    most = frame.groupby("thread")["samples"].max() / often
-    least = limits.limit("present") * run.host_lines["samples"].sum()
-    running = often[(often >= max(least, 1)) & (most <= limits.limit("one_line"))]
+    on_one_line = frame.groupby("thread")["samples"].max() / often
+    minimum = limits.limit("present") * run.host_lines["samples"].sum()
+    running = often[(often >= max(minimum, 1)) & (on_one_line <= limits.limit("one_line"))]
     return frame[frame["thread"].isin(running.index)]
 
 

@@ -245,9 +245,9 @@ def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
     calls = run.api_calls[run.api_calls["calls"] >= LAUNCH_BOUND.limit("waits")]
     blocking = calls[calls["name"].fillna("").str.fullmatch(BLOCKING)]
     each = (blocking["total_ns"] / blocking["calls"]).sum()
-    most = blocking["calls"].max() if len(blocking) else 0
+    number_of_waits = blocking["calls"].max() if len(blocking) else 0
     return Number(
-        min(often, most) * number(each),
+        min(often, number_of_waits) * number(each),
         "ns",
         (*column("api_calls", "total_ns"), *column("idle_gaps", "gaps")),
     )
