@@ -149,8 +149,10 @@ def _access(row: Row) -> dict[str, float]:
         "sectors_left": number(row["global_sector_efficiency_pct"]),
         "loaded_a_thread": loaded,
         "wide_left": _percent(loaded, WIDEST),
-        "dram_useful": (useful := _at_most_all(asked, number(row["dram_bytes"]))),
-        "dram_waste": 100 - useful if row["bound_by"] == "dram" else 100.0,
+        "dram_useful": _at_most_all(asked, number(row["dram_bytes"])),
+        "dram_waste": 100 - _percent(asked, number(row["dram_bytes"]))
+        if row["bound_by"] == "dram"
+        else 100.0,
     }
 
 
