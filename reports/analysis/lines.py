@@ -10,7 +10,7 @@ from pathlib import PurePath
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
-from nsight_prof.parsers.nsys.stages.host_lines import activity
+from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
@@ -228,8 +228,8 @@ def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:
     return _moved(rows, lambda stack: stack[-2] if len(stack) > 1 else stack[-1])
 
 
-def _moved(rows: pd.DataFrame, place: Callable[[list[Place]], Place]) -> pd.DataFrame:
-    places = [place(_frames(row)) for row in records(rows)]
+def _moved(rows: pd.DataFrame, frame_of: Callable[[list[Place]], Place]) -> pd.DataFrame:
+    places = [frame_of(_frames(row)) for row in records(rows)]
     columns = zip(("file", "function", "line"), zip(*places, strict=True), strict=True)
     return rows.assign(**{name: list(values) for name, values in columns}) if places else rows
 
@@ -238,8 +238,8 @@ def _frames(row: Row) -> list[Place]:
     """Return file, function and line of the program's frames of a row, outermost first."""
     innermost = (text(row["file"]), text(row["function"]), count(row["line"]))
     around = []
-    for place in filter(None, text(row["callers"]).split(" < ")):
-        location, _, function = place.rpartition(" ")
-        file, _, line = location.rpartition(":")
+    for caller in filter(None, text(row["callers"]).split(" < ")):
+        position, _, function = caller.rpartition(" ")
+        file, _, line = position.rpartition(":")
         around.append((file, function, int(line) or None))
     return [*reversed(around), innermost]

@@ -42,7 +42,7 @@ def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
         of_file = texts.get(file)
         return str(of_file.get(str(line), "")) if isinstance(of_file, dict) else ""
 
-    sources = [text_of(*place) for place in zip(lines["file"], lines["line"], strict=True)]
+    sources = [text_of(*position) for position in zip(lines["file"], lines["line"], strict=True)]
     works = [
         work or next((name for name, pattern in WORK if pattern.search(source)), "")
         for work, source in zip(lines["work"], sources, strict=True)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.names.ranges import Stages, shorten
 from nsight_prof.parsers.nsys.rows.calls import Calls
 from nsight_prof.parsers.nsys.rows.python_samples import (
@@ -32,13 +32,6 @@ THREAD_MASK = (1 << 24) - 1
 KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
 NESTED = 3
 """Calls into each other that are looked through: cudaLaunchKernel holds a call of the driver."""
-ACTIVITIES = (
-    ("waiting", re.compile(r"ynchronize|EventQuery|StreamWait")),
-    ("copying", re.compile(r"Memcpy|Memset")),
-    ("allocating", re.compile(r"Malloc|Free|MemAlloc|HostAlloc|HostRegister|MemCreate|MemMap")),
-    ("launching", re.compile(r"Launch")),
-)
-OWN_CODE, OTHER_CALL = "program", "other call"
 
 
 def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
@@ -165,13 +158,6 @@ def why_no_lines(db: Database) -> str:
         "the export has no stacks of Python, or no thread that calls CUDA was sampled: export it "
         "with nsys export --type=sqlite --include-blobs=true (after nsys 2024.2)"
     )
-
-
-def activity(call: str) -> str:
-    """What the host does in a CUDA call, in the program's own code where there is none."""
-    if not call:
-        return OWN_CODE
-    return next((name for name, pattern in ACTIVITIES if pattern.search(call)), OTHER_CALL)
 
 
 def _of_callers(db: Database, samples: PythonSamples) -> PythonSamples:

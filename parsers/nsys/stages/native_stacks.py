@@ -58,7 +58,7 @@ def native_stacks(db: Database, kernel_of: Callable[[int], tuple[str, str]]) -> 
             counted[0] += 1
             counted[1] += time_ns
     columns = ("kernel_id", "call", "file", "function", "callers", "samples", "time_ns")
-    rows = [(*place, *counted) for place, counted in sums.items()]
+    rows = [(*call, *counted) for call, counted in sums.items()]
     frame = pd.DataFrame(rows, columns=columns).assign(line=None, inner="")
     return tables.check(frame.sort_values("time_ns", ascending=False), TABLE)
 

@@ -365,8 +365,8 @@ def _within(run: Run) -> Number:
     """Return the time of these copies; 0 where it is too small to be named."""
     rows = _of_device(run)
     total = number(rows["total_ns"].sum()) if len(rows) else 0.0
-    named = total >= CASTS_AND_COPIES.limit("named") * kernel_time(run)
-    return Number(total if named else 0.0, "ns", column("memory_operations", "total_ns"))
+    is_large = total >= CASTS_AND_COPIES.limit("named") * kernel_time(run)
+    return Number(total if is_large else 0.0, "ns", column("memory_operations", "total_ns"))
 
 
 def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:
