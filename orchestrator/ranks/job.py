@@ -17,12 +17,12 @@ from nsight_prof.orchestrator.ranks.launcher import check_selection
 from nsight_prof.orchestrator.recipe.read import Recipe
 from nsight_prof.orchestrator.recipe.sections import Ranks
 from nsight_prof.orchestrator.report.reporting import report_job
-from nsight_prof.orchestrator.run.runner import STOPS, RunOptions, RunOutcome
+from nsight_prof.orchestrator.run.prepare import RunOptions, RunOutcome
 from nsight_prof.orchestrator.system.discover import find_nsys
 from nsight_prof.orchestrator.system.process import POLL_SECONDS, Command, Finished, run_launcher
 from nsight_prof.orchestrator.system.run_lock import clear, locked, new_folder, no_empty_folder
 from nsight_prof.orchestrator.system.secrets import Environment, choose_environment, mask_file
-from nsight_prof.orchestrator.system.stopping import stoppable
+from nsight_prof.orchestrator.system.stopping import STOPS, stoppable
 from nsight_prof.orchestrator.tools import nsys
 from nsight_prof.parsers.errors import ProfError, StepFailed, UsageError
 from nsight_prof.parsers.run.directory import (

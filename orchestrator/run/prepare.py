@@ -23,10 +23,25 @@ from nsight_prof.orchestrator.system.monitor import Source, open_source
 from nsight_prof.orchestrator.system.secrets import choose_environment
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.orchestrator.terminal.progress import Progress, Silent
-from nsight_prof.parsers.errors import ToolMissing
+from nsight_prof.parsers.errors import ProfError, ToolMissing
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 
 LOOKS_FOR = "tools, GPU, permission for counters, the target's packages"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run left: `errors` are failures after which the report was still made.
+
+    `exit_code` is 0, or the exit code of the first error: 3 where this machine refuses hardware
+    counters and the report holds the trace only.
+    """
+
+    run_dir: Path
+    findings: tuple[str, ...]
+    report_path: Path | None
+    exit_code: int
+    errors: tuple[ProfError, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +15,14 @@ from nsight_prof.orchestrator.recipe.read import Recipe, expand
 from nsight_prof.orchestrator.recipe.schema import PROFILED
 from nsight_prof.orchestrator.report.reporting import compare_variants, make_report
 from nsight_prof.orchestrator.run.journal import Journal, plain_errors, told_where
-from nsight_prof.orchestrator.run.prepare import RunOptions, prepare, start_manifest
+from nsight_prof.orchestrator.run.prepare import RunOptions, RunOutcome, prepare, start_manifest
 from nsight_prof.orchestrator.run.replay import check_same_program
 from nsight_prof.orchestrator.run.roofs_of_run import attach, keep
 from nsight_prof.orchestrator.run.steps import perform
 from nsight_prof.orchestrator.run.work import Work
 from nsight_prof.orchestrator.system.run_lock import clear, locked, new_folder, no_empty_folder
 from nsight_prof.orchestrator.system.secrets import choose_environment
-from nsight_prof.orchestrator.system.stopping import stoppable
+from nsight_prof.orchestrator.system.stopping import STOPS, stoppable
 from nsight_prof.parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.run.directory import (
     VARIANTS,
@@ -41,26 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["RunOptions", "RunOutcome", "run_recipe"]
 # As much of a command as is shown while it runs; command.json has all of it.
 LONGEST_WORDS = 1000
-# Batch systems announce the end of a job by SIGUSR1 or SIGXCPU, terminals by SIGHUP or SIGQUIT.
-STOPS = (
-    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-    *(signal.SIGALRM, signal.SIGXCPU),
-)
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """What a run left: `errors` are failures after which the report was still made.
-
-    `exit_code` is 0, or the exit code of the first error: 3 where this machine refuses hardware
-    counters and the report holds the trace only.
-    """
-
-    run_dir: Path
-    findings: tuple[str, ...]
-    report_path: Path | None
-    exit_code: int
-    errors: tuple[ProfError, ...] = ()
 
 
 def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:

@@ -7,6 +7,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+# Batch systems announce the end of a job by SIGUSR1 or SIGXCPU, terminals by SIGHUP or SIGQUIT.
+STOPS = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGALRM, signal.SIGXCPU),
+)
+
 
 @contextmanager
 def stoppable(numbers: Iterable[int] = (signal.SIGTERM, signal.SIGHUP)) -> Iterator[None]:

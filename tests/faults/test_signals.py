@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator.run.runner import STOPS
+from nsight_prof.orchestrator.system.stopping import STOPS
 from tests.processes import wait_for_end, writes_pid, written_pid
 
 Start = Callable[..., subprocess.Popen[str]]

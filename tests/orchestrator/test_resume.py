@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.orchestrator.run import journal, runner, steps
+from nsight_prof.orchestrator.system.stopping import STOPS
 from nsight_prof.parsers.errors import Interrupted, ProfError, StepFailed, UsageError
 from nsight_prof.parsers.run.directory import RunDir, StepState, read_manifest, write_manifest
 
@@ -152,7 +153,7 @@ def test_ctrl_c_between_two_steps_is_told_with_the_way_on(lab: Any) -> None:
     assert len(lab.calls("nsys")) == 1
 
 
-@pytest.mark.parametrize("number", runner.STOPS)
+@pytest.mark.parametrize("number", STOPS)
 def test_a_signal_ends_a_run_as_ctrl_c_does(lab: Any, watcher: Any, number: signal.Signals) -> None:
     class Sends(watcher):  # type: ignore[misc]
         def waits(self, step: Any, seconds: Any) -> None:
