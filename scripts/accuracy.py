@@ -29,7 +29,8 @@ import pandas as pd
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main as prof
-from nsight_prof.orchestrator.predict.predicting import errors, held_out, opened
+from nsight_prof.orchestrator.predict.predicting import errors, held_out
+from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import read_model
 from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.corrections import (

@@ -23,7 +23,7 @@ from nsight_prof.parsers.cells import Row
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run from anywhere
 
-from nsight_prof.orchestrator.predict.predicting import opened  # noqa: E402
+from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
 from scripts.accuracy import BATCHES, SERVERS, copy_captures  # noqa: E402
 from scripts.pages.accuracy_peer import ANSWERS  # noqa: E402
 

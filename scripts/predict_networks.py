@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nsight_prof.orchestrator.predict.networks import Measured  # noqa: E402
-from nsight_prof.orchestrator.predict.predicting import opened  # noqa: E402
+from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
 from nsight_prof.parsers.operations.networks import bundled_networks, read_network  # noqa: E402
 from scripts.accuracy import copy_captures  # noqa: E402
 

@@ -281,7 +281,7 @@ def _needs(run: RunDir) -> tuple[str, ...]:
     return tuple(map(Writer().text, sentences(load_run(run.path))))
 
 
-def _refuse_ignored(used: tuple[str, ...], why: str) -> None:
+def _refuse_ignored(used: tuple[str, ...], reason: str) -> None:
     """Refuse options beside those that are `used`, and those that all predictions have."""
     always = ("model", "runs", "out", "quiet", "as_json")
     context = click.get_current_context()
@@ -292,7 +292,7 @@ def _refuse_ignored(used: tuple[str, ...], why: str) -> None:
         and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
     if ignored:
-        raise UsageError(why, f"leave out {', '.join(ignored)}")
+        raise UsageError(reason, f"leave out {', '.join(ignored)}")
 
 
 def _validate(

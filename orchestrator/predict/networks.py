@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsight_prof.orchestrator.predict.predicting import opened, write_tables
+from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.parsers import tables
@@ -98,7 +98,7 @@ class Measured:
 
     def _compiles(self, network: Network) -> bool:
         """Tell whether merged operations of its type were measured, and it has any."""
-        merged = [one for one in network.compiled().operations if one.op == FUSED]
+        merged = [operation for operation in network.compiled().operations if operation.op == FUSED]
         return bool(merged) and all(map(self.kernels.knows, merged))
 
 
@@ -171,7 +171,7 @@ def _point(case: str, batch: int, time: NetworkTime, gpu: Gpu) -> Row:
         "gpu_s": time.gpu.seconds,
         "host_s": time.host_s,
         "bound_by": time.bound,
-        "operations": sum(one.operation.calls for one in time.operations),
+        "operations": sum(timed.operation.calls for timed in time.operations),
         "flops": time.network.flops,
         "weight_bytes": time.network.weight_bytes,
         "tier": tier,
@@ -181,17 +181,17 @@ def _point(case: str, batch: int, time: NetworkTime, gpu: Gpu) -> Row:
 def _operations(time: NetworkTime, gpu: Gpu) -> Iterator[Row]:
     """Yield the operations of a network, those of one kind and size together."""
     together: dict[tuple[Key, Any, int], list[Any]] = {}
-    for one in time.operations:
+    for timed in time.operations:
         together.setdefault(
-            (one.operation.key, one.operation.sizes, one.operation.rows), []
-        ).append(one)
+            (timed.operation.key, timed.operation.sizes, timed.operation.rows), []
+        ).append(timed)
     for same in together.values():
         operation = same[0].operation
-        calls = sum(one.operation.calls for one in same)
+        calls = sum(timed.operation.calls for timed in same)
         computing = calls * operation.flops / gpu.flop_per_s
         moved = calls * (operation.activation_bytes + operation.weight_bytes)
         moving = moved / gpu.bytes_per_s
-        seconds = sum(one.gpu.seconds for one in same)
+        seconds = sum(timed.gpu.seconds for timed in same)
         sizes = (("rows", operation.rows), *operation.sizes)
         words = " ".join(f"{name} {value}" for name, value in sizes)
         yield {
@@ -203,12 +203,12 @@ def _operations(time: NetworkTime, gpu: Gpu) -> Iterator[Row]:
             "flops": calls * operation.flops,
             "bytes": moved,
             "seconds": seconds,
-            "seconds_low": sum(one.gpu.low for one in same),
-            "seconds_high": _finite(sum(one.gpu.high for one in same)),
+            "seconds_low": sum(timed.gpu.low for timed in same),
+            "seconds_high": _finite(sum(timed.gpu.high for timed in same)),
             "share": seconds / time.gpu.seconds,
             "roofline_s": max(computing, moving),
             "bound_by": "tensor" if computing > moving else "dram",
-            "tier": min(one.gpu.tier for one in same),
+            "tier": min(timed.gpu.tier for timed in same),
         }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,9 @@ import pandas as pd
 from nsight_prof.orchestrator.predict.changes import changes_frame
 from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import Plan, Settings
+from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.orchestrator.report.reporting import make_report
-from nsight_prof.orchestrator.report.run_tables import ensure_tables
-from nsight_prof.orchestrator.system.run_lock import new_folder
-from nsight_prof.orchestrator.system.version import prof_version
-from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.operators import check_known
@@ -34,18 +30,10 @@ from nsight_prof.parsers.predict.validation import (
     point_errors,
     step_errors,
 )
-from nsight_prof.parsers.run.artifacts import describe
 from nsight_prof.parsers.run.directory import (
-    STEPS,
-    Manifest,
     RunDir,
-    StepRecord,
-    StepState,
-    write_manifest,
 )
 from nsight_prof.parsers.serving.model_shape import ModelShape
-
-STEP = "predict"
 
 
 def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
@@ -67,12 +55,6 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
     check_known(shape)
     notes = _unusual(config, shape, settings.workloads)
     return Plan(name, shape, tuple(map(opened, runs)), settings, notes)
-
-
-def opened(path: Path) -> Source:
-    """Return the run in `path`, whose tables are made where they are not there."""
-    ensure_tables(path)
-    return Source(path)
 
 
 def _unusual(
@@ -227,40 +209,3 @@ def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], k
         },
     }
     return write_tables(planned.name, out, found, kind, recipe, planned.notes)
-
-
-def write_tables(
-    name: str,
-    out: Path | None,
-    found: Mapping[str, pd.DataFrame],
-    kind: str,
-    recipe: dict[str, Any],
-    notes: Sequence[str],
-) -> RunDir:
-    """Write a run directory whose only step left tables.
-
-    Args:
-        name: of what was predicted.
-        out: a new or an empty folder; None: named after `kind` and `name`.
-        found: the tables.
-        kind: "predict" or "validate".
-        recipe: what was asked for, as a recipe has it.
-        notes: what was assumed.
-
-    Raises:
-        UsageError: `out` is not empty.
-    """
-    if out is not None and (out / "manifest.json").exists():
-        raise UsageError(f"{out} is a run already", "give a folder that is new or empty")
-    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
-    run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
-    for table, frame in found.items():
-        tables.write(frame, table, run.step(record), csv=False)
-    record.files = describe(run.step(record))
-    manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
-                        recipe=recipe, steps=[record],
-                        assumptions=list(dict.fromkeys(notes)))  # fmt: skip
-    write_manifest(run, manifest)
-    return run

@@ -47,7 +47,7 @@ class Key(NamedTuple):
     layout: str
 
     def __str__(self) -> str:
-        return " ".join(part for part in self if part)
+        return " ".join(word for word in self if word)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Operation:
         return self.size.get("steps", 1) * self.size.get("layers", 1)
 
     @cached_property
-    def place(self) -> tuple[float, ...]:
+    def coordinates(self) -> tuple[float, ...]:
         """Where it lies among the sizes of its operation: logarithms to base 2.
 
         Sizes that are no multiple of 8 (16 bytes of a 16-bit type) take other kernels, and so do
@@ -178,7 +178,7 @@ class KernelModel:
     @classmethod
     def fitted(cls, gpu: Gpu, cases: Mapping[Operation, float], l2_bytes: float) -> KernelModel:
         """Return the model with its residuals: each shape left out in turn, and inner rows."""
-        whole = cls._once(gpu, cases, l2_bytes)
+        model = cls._once(gpu, cases, l2_bytes)
         by_shape: dict[Any, dict[Operation, float]] = defaultdict(dict)
         for operation, seconds in cases.items():
             by_shape[operation.sizes][operation] = seconds
@@ -188,12 +188,12 @@ class KernelModel:
             if len(rest) >= FEWEST and len(by_shape) > 1:
                 without = cls._once(gpu, rest, l2_bytes)
                 held_out += [HeldOut(o, s, without.near(o), False) for o, s in same.items()]
-            held_out += whole._between(same)
+            held_out += model._between(same)
         shapes, rows = (
             Residuals.of(h.measured / h.predicted for h in held_out if h.known_shape is known)
             for known in (False, True)
         )
-        return replace(whole, shapes=shapes, rows=rows, held_out=tuple(held_out))
+        return replace(model, shapes=shapes, rows=rows, held_out=tuple(held_out))
 
     @classmethod
     def _once(cls, gpu: Gpu, cases: Mapping[Operation, float], l2_bytes: float) -> KernelModel:
@@ -233,13 +233,15 @@ class KernelModel:
 
     def near(self, operation: Operation) -> float:
         """Return the seconds of an operation by the fit and what near sizes differ from it."""
-        known = np.array([one.place for one in self.operations])
-        shift = near_shift(known, np.array([operation.place]), self.logs, np.ones(len(known)))
+        known = np.array([measured.coordinates for measured in self.operations])
+        shift = near_shift(known, np.array([operation.coordinates]), self.logs, np.ones(len(known)))
         return float(self._roofline((operation,))[0] * np.exp(shift[0]))
 
     def of(self, operation: Operation) -> Estimate:
         """Return the estimate: along the rows between measured ones of this shape, else `near`."""
-        same = [i for i, one in enumerate(self.operations) if one.sizes == operation.sizes]
+        same = [
+            i for i, measured in enumerate(self.operations) if measured.sizes == operation.sizes
+        ]
         rows = np.array([self.operations[i].rows for i in same], dtype=float)
         if not len(rows) or not min(rows) <= operation.rows <= max(rows):
             # Of an operation without other sizes there is but one shape.
@@ -256,7 +258,9 @@ def _bounded(seconds: float, residuals: Residuals, tier: str) -> Estimate:
 
 def _missed(operations: Sequence[Operation], l2_bytes: float) -> Array:
     """Return the part of the bytes that DRAM serves: half where they are as many as L2 holds."""
-    moved = np.array([one.activation_bytes + one.weight_bytes for one in operations])
+    moved = np.array(
+        [operation.activation_bytes + operation.weight_bytes for operation in operations]
+    )
     return np.asarray(1 / (1 + (l2_bytes / moved) ** 4))
 
 
@@ -270,13 +274,15 @@ def _smooth(gpu: Gpu, operations: Sequence[Operation], parameters: Array, l2_byt
     """Return the smooth roofline, whose fixed time each serial step takes."""
     fixed, *rest, cached = parameters
     multiplied = operations[0].op in MULTIPLIED
-    computing = np.array([one.flops * multiplied for one in operations]) / gpu.flop_per_s
-    moving = np.array([one.moved for one in operations]) / gpu.bytes_per_s
+    computing = (
+        np.array([operation.flops * multiplied for operation in operations]) / gpu.flop_per_s
+    )
+    moving = np.array([operation.moved for operation in operations]) / gpu.bytes_per_s
     if l2_bytes:
         missed = _missed(operations, l2_bytes)
         moving = moving * (missed + (1 - missed) / cached)
-    outputs = np.array([one.outputs for one in operations])
-    serial = np.array([float(one.serial) for one in operations])
+    outputs = np.array([operation.outputs for operation in operations])
+    serial = np.array([float(operation.serial) for operation in operations])
     at_work = smooth_roofline(computing, moving, outputs, np.array([0.0, *rest]))
     return np.asarray(serial * fixed + at_work)
 

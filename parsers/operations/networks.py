@@ -38,17 +38,17 @@ class Network:
 
     def at(self, batch: int) -> Network:
         """Return the network for so many images or sequences."""
-        return Network(self.name, tuple(one.at(batch) for one in self.operations))
+        return Network(self.name, tuple(operation.at(batch) for operation in self.operations))
 
     @property
     def weight_bytes(self) -> float:
         """Bytes of all weights that a pass reads."""
-        return sum(one.calls * one.weight_bytes for one in self.operations)
+        return sum(operation.calls * operation.weight_bytes for operation in self.operations)
 
     @property
     def flops(self) -> float:
         """FLOPs of a pass."""
-        return sum(one.calls * one.flops for one in self.operations)
+        return sum(operation.calls * operation.flops for operation in self.operations)
 
     def compiled(self) -> Network:
         """Return it with one kernel for each chain of operations between products.
@@ -57,24 +57,24 @@ class Network:
         before, and writes once.
         """
         found: list[Operation] = []
-        for one in self.operations:
+        for operation in self.operations:
             before = found[-1] if found else None
-            if before is None or not {before.op, one.op} <= {*MERGED} or one.calls > 1:
-                found.append(one)
+            if before is None or not {before.op, operation.op} <= {*MERGED} or operation.calls > 1:
+                found.append(operation)
                 continue
             # Two of the tensors that each moves are the one between them, as large as the other's
             # output is: of a reduction along rows, too.
-            between = 2 * _output_bytes(one)
+            between = 2 * _output_bytes(operation)
             found[-1] = replace(
-                before, op=FUSED, sizes=(), layout="", flops=before.flops + one.flops,
-                activation_bytes=before.activation_bytes + one.activation_bytes - between,
-                weight_bytes=before.weight_bytes + one.weight_bytes,
+                before, op=FUSED, sizes=(), layout="", flops=before.flops + operation.flops,
+                activation_bytes=before.activation_bytes + operation.activation_bytes - between,
+                weight_bytes=before.weight_bytes + operation.weight_bytes,
             )  # fmt: skip
         return Network(self.name, tuple(found))
 
 
-def _output_bytes(one: Operation) -> float:
-    return one.activation_bytes / (3 if one.op in ("add", "mul") else 2)
+def _output_bytes(operation: Operation) -> float:
+    return operation.activation_bytes / (3 if operation.op in ("add", "mul") else 2)
 
 
 def bundled_networks() -> list[str]:
@@ -132,12 +132,12 @@ class NetworkTime:
     @property
     def gpu(self) -> Estimate:
         """Sum of the operations; an end of the interval has all of them at that end."""
-        found = [one.gpu for one in self.operations]
+        found = [timed.gpu for timed in self.operations]
         return Estimate(
-            sum(one.seconds for one in found),
-            sum(one.low for one in found),
-            sum(one.high for one in found),
-            min(one.tier for one in found),
+            sum(timed.seconds for timed in found),
+            sum(timed.low for timed in found),
+            sum(timed.high for timed in found),
+            min(timed.tier for timed in found),
         )
 
     @property
@@ -145,7 +145,7 @@ class NetworkTime:
         """What the host needs to launch all operations; NaN in a CUDA graph."""
         if self.launch != EAGER:
             return math.nan
-        return sum(one.host_s for one in self.operations)
+        return sum(timed.host_s for timed in self.operations)
 
     @property
     def seconds(self) -> Estimate:
@@ -175,18 +175,24 @@ def network_time(
     Raises:
         UsageError: an operation was not measured.
     """
-    largest = max(one.activation_bytes for one in network.operations)
+    largest = max(operation.activation_bytes for operation in network.operations)
     cold = network.weight_bytes + largest > l2_bytes
     listed = network.compiled() if launch == COMPILED else network
-    unknown = {str(one.key) for one in listed.operations if not kernels.knows(one)}
+    unknown = {
+        str(operation.key) for operation in listed.operations if not kernels.knows(operation)
+    }
     if unknown:
         raise UsageError(
             f"no run has measured these operations of {network.name}: {', '.join(sorted(unknown))}",
             "prof run network-kernels measures those that it knows; others cannot be predicted",
         )
     times = tuple(
-        OperationTime(one, _of_calls(kernels, one, cold), one.calls * kernels.host(one))
-        for one in listed.operations
+        OperationTime(
+            operation,
+            _of_calls(kernels, operation, cold),
+            operation.calls * kernels.host(operation),
+        )
+        for operation in listed.operations
     )
     return NetworkTime(network, launch, times)
 

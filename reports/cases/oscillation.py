@@ -53,14 +53,14 @@ def findings(sweeps: Sequence[Sweep]) -> tuple[Finding, ...]:
     """State the strongest oscillation that is real, or that none is; nothing without sweeps."""
     if not sweeps:
         return ()
-    real = [one for one in sweeps if one.factor.is_real]
+    real = [sweep for sweep in sweeps if sweep.factor.is_real]
     if not real:
         verdict = Text(
             "No oscillation of the time over sizes can be told from noise and from what a smooth "
             "roofline misses anyway."
         )
     else:
-        best = max(real, key=lambda one: one.factor.amplitude)
+        best = max(real, key=lambda sweep: sweep.factor.amplitude)
         verdict = Text(
             "Time oscillates over sizes: that of {name} by {amplitude} around a smooth roofline, "
             "with a period of {period}.",
@@ -76,15 +76,15 @@ def findings(sweeps: Sequence[Sweep]) -> tuple[Finding, ...]:
                 Evidence(
                     Text(
                         "{name}: error of sizes left out {without} without it, with it",
-                        name=one.name,
-                        without=Number(one.factor.without, "fraction"),
+                        name=sweep.name,
+                        without=Number(sweep.factor.without, "fraction"),
                     ),
-                    Number(one.factor.with_it, "fraction"),
+                    Number(sweep.factor.with_it, "fraction"),
                 )
-                for one in sweeps
+                for sweep in sweeps
             ),
             action=Text("Choose sizes at the ends of periods: just before a new wave begins.")
-            if any(one.expected for one in real)
+            if any(sweep.expected for sweep in real)
             else None,
             disproof=Text(
                 "One cosine for each sweep; waves of tiles are steps, which the tile model follows "
@@ -131,17 +131,17 @@ def numbers(sweeps: Sequence[Sweep]) -> list[Json]:
     """Return them for metrics.json."""
     return [
         {
-            "name": one.name,
-            "period": one.factor.period,
-            "period_of_waves": one.expected,
-            "amplitude": one.factor.amplitude,
-            "amplitude_error": one.factor.error,
-            "fades": one.factor.fades,
-            "chance": one.factor.chance,
-            "noise": one.factor.noise,
-            "left_out_error_smooth": one.factor.without,
-            "left_out_error": one.factor.with_it,
-            "real": one.factor.is_real,
+            "name": sweep.name,
+            "period": sweep.factor.period,
+            "period_of_waves": sweep.expected,
+            "amplitude": sweep.factor.amplitude,
+            "amplitude_error": sweep.factor.error,
+            "fades": sweep.factor.fades,
+            "chance": sweep.factor.chance,
+            "noise": sweep.factor.noise,
+            "left_out_error_smooth": sweep.factor.without,
+            "left_out_error": sweep.factor.with_it,
+            "real": sweep.factor.is_real,
         }
-        for one in sweeps
+        for sweep in sweeps
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.orchestrator.predict.networks import measured_networks
-from nsight_prof.orchestrator.predict.predicting import opened
+from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run

@@ -14,7 +14,8 @@ import pytest
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.predict.plan import Settings
-from nsight_prof.orchestrator.predict.predicting import held_out, opened, plan
+from nsight_prof.orchestrator.predict.predicting import held_out, plan
+from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.predict.needs import measurements

@@ -71,7 +71,7 @@ def section(run: Run) -> Section | None:
     sweeps = curves(points)
     fitted = [found for curve in sweeps if (found := staircase(curve, sms, bandwidth))]
     measured = Measured(sweeps, fitted, batches(points), odd_sizes(points, refused), sms)
-    delays = [one for curve in sweeps if (one := delay(curve, fitted, sms)) is not None]
+    delays = [delayed for curve in sweeps if (delayed := delay(curve, fitted, sms)) is not None]
     tables = (
         *size_tables(sweeps, fitted, sms),
         step_table(sweeps, fitted),

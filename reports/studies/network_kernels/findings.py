@@ -156,19 +156,19 @@ def recurrence(found: Sequence[Point]) -> Finding | None:
         return None
     line = max(lines, key=lambda c: c.last.batch / c.points[0].batch * c.points[0].seconds
                / c.last.seconds)  # fmt: skip
-    one, many = line.points[0], line.last
-    steps = int(one.param("steps")) * int(one.param("layers"))
+    single, many = line.points[0], line.last
+    steps = int(single.param("steps")) * int(single.param("layers"))
     return Finding(
         "lstm_steps",
         Text(
             "Steps of an LSTM wait for each other: {shape} takes {small} with a batch of {one} and "
             "{large} with {many}, {step} for each step and layer.",
             shape=line.shape,
-            small=one.time,
-            one=one.batch,
+            small=single.time,
+            one=single.batch,
             large=many.time,
             many=many.batch,
-            step=Number(one.seconds / steps, "s", (one.ref,)),
+            step=Number(single.seconds / steps, "s", (single.ref,)),
         ),
         (Evidence(Text("share of the roof with the largest batch"), many.fraction),),
         action=Text("Run many sequences at once: they cost next to nothing until the roof."),
@@ -210,14 +210,14 @@ def between_sizes(models: Sequence[tuple[str, KernelModel]]) -> Finding | None:
     groups = [[abs(c.error) for c in held_out if c.known_shape is known] for known in (True, False)]
     if not all(groups):
         return None
-    known, other = (Number(statistics.fmean(group), "fraction") for group in groups)
+    known, unknown = (Number(statistics.fmean(group), "fraction") for group in groups)
     return Finding(
         "between_sizes",
         Text(
             "Between measured sizes a smooth roofline with what near sizes differ from it is off "
             "by {known} on average at other batches of a known shape, by {other} at other shapes.",
             known=known,
-            other=other,
+            other=unknown,
         ),
         tuple(
             Text(

@@ -112,8 +112,8 @@ class Curve:
     @property
     def name(self) -> str:
         """Operation, sizes, type and layout."""
-        parts = (self.last.op, self.shape, self.last.dtype, self.last.layout)
-        return ", ".join(part for part in parts if part)
+        words = (self.last.op, self.shape, self.last.dtype, self.last.layout)
+        return ", ".join(word for word in words if word)
 
     def at(self, batch: int) -> Point | None:
         """Return the point at a batch; None where there is none."""
@@ -136,7 +136,9 @@ def curves(found: Sequence[Point], *, hot: bool = False) -> list[Curve]:
     return [Curve(tuple(sorted(group, key=lambda point: point.batch))) for group in groups.values()]
 
 
-def pairs(found: Sequence[Point], name: str, one: str, other: str) -> Iterator[tuple[Point, Point]]:
+def pairs(
+    found: Sequence[Point], name: str, first: str, second: str
+) -> Iterator[tuple[Point, Point]]:
     """Give the cold cases that differ in one thing alone: `name` is "layout", "dtype" or "mode"."""
 
     def identity(point: Point) -> str:
@@ -150,7 +152,7 @@ def pairs(found: Sequence[Point], name: str, one: str, other: str) -> Iterator[t
     chosen = [p for p in found if p.family != NETWORK and p.variant == GRAPH]
     if name != "mode":
         chosen = [point for point in chosen if not point.is_hot]
-    others = {identity(point): point for point in chosen if of(point) == other}
+    others = {identity(point): point for point in chosen if of(point) == second}
     for point in chosen:
-        if of(point) == one and identity(point) in others:
+        if of(point) == first and identity(point) in others:
             yield point, others[identity(point)]

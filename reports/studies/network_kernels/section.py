@@ -51,7 +51,7 @@ def section(run: Run) -> Section | None:
         return None
     models, wholes = whole.kernel_models(run), whole.wholes(run, found)
     pairs, cold = side_by_side.pairs_of(run, found), curves(found)
-    delays = [one for line in cold if (one := _delay(line)) is not None]
+    delays = [fitted for line in cold if (fitted := _delay(line)) is not None]
     conclusions = (
         whole.host_bound(wholes),
         findings.saturation(found),
@@ -111,14 +111,14 @@ def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:
     chosen = [line for line in lines if line.last.family == family and len(line.points) > 1]
     if not chosen:
         return None
-    shown = _spread(chosen)
+    drawn = _spread(chosen)
     axis = {"linear": "Tokens", "elementwise": "Elements", "norm": "Images or rows"}
-    has_roof = any(line.last.fraction.value is not None for line in shown)
+    has_roof = any(line.last.fraction.value is not None for line in drawn)
     panels = [
-        Panel("time (us)", tuple(_series(line, 1e6, "seconds") for line in shown), y_log=True)
+        Panel("time (us)", tuple(_series(line, 1e6, "seconds") for line in drawn), y_log=True)
     ]
     if has_roof:
-        share = tuple(_series(line, 100.0, "fraction") for line in shown)
+        share = tuple(_series(line, 100.0, "fraction") for line in drawn)
         panels.append(Panel("share of the roof (%)", share))
     return LineFigure(
         f"network-{family}",
@@ -127,7 +127,7 @@ def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:
         axis.get(family, "Batch"),
         panels=tuple(panels),
         x_log=True,
-        subtitle=f"On buffers that the cache has not seen. {len(shown)} of {len(chosen)} sizes.",
+        subtitle=f"On buffers that the cache has not seen. {len(drawn)} of {len(chosen)} sizes.",
     )
 
 

@@ -61,8 +61,8 @@ BOUNDS = {
 def pairs_of(run: Run, found: Sequence[Point]) -> list[Pair]:
     """Return the pairs whose kernels were measured alone, in turn and together."""
     of_family = [point for point in found if point.family == FAMILY]
-    alone = {_part(p, 1): p for p in of_family if p.op == ALONE}
-    in_turn = {(_part(p, 1), _part(p, 2)): p for p in of_family if p.op == IN_TURN}
+    alone = {_kernel(p, 1): p for p in of_family if p.op == ALONE}
+    in_turn = {(_kernel(p, 1), _kernel(p, 2)): p for p in of_family if p.op == IN_TURN}
     gpus = run.gpus[["compute_capability", "sm_count"]].dropna()
     threads = THREADS_OF_SM.get(str(gpus.iloc[0, 0])) if len(gpus) else None
     if not alone or threads is None:
@@ -74,29 +74,29 @@ def pairs_of(run: Run, found: Sequence[Point]) -> list[Pair]:
     slots = threads * number(gpus["sm_count"].iloc[0])
     pairs = []
     for point in of_family:
-        key = _part(point, 1), _part(point, 2)
-        if point.op == TOGETHER and key in in_turn and all(part in alone for part in key):
-            parts = alone[key[0]], alone[key[1]]
-            seconds, bound = _expected(parts, rates, slots)
-            pairs.append(Pair(parts, in_turn[key], point, seconds, bound))
+        key = _kernel(point, 1), _kernel(point, 2)
+        if point.op == TOGETHER and key in in_turn and all(kernel in alone for kernel in key):
+            kernels = alone[key[0]], alone[key[1]]
+            seconds, bound = _expected(kernels, rates, slots)
+            pairs.append(Pair(kernels, in_turn[key], point, seconds, bound))
     return pairs
 
 
-def _part(point: Point, which: int) -> tuple[str, int]:
+def _kernel(point: Point, which: int) -> tuple[str, int]:
     return str(point.param(f"kernel{which}")), int(point.param(f"grid{which}") or 0)
 
 
 def _expected(
-    parts: tuple[Point, Point], rates: Mapping[str, float], slots: float
+    kernels: tuple[Point, Point], rates: Mapping[str, float], slots: float
 ) -> tuple[float, str]:
     """Return the predicted time of two kernels at the same time, and what bounds it."""
-    bounds = {"longer": max(point.seconds for point in parts)}
+    bounds = {"longer": max(point.seconds for point in kernels)}
     for what, rate in rates.items():
-        bounds[what] = sum(number(point.row[what]) for point in parts) / rate if rate else 0.0
-    taken = [p.param("grid1") * p.param("threads1") / slots for p in parts]
+        bounds[what] = sum(number(point.row[what]) for point in kernels) / rate if rate else 0.0
+    taken = [p.param("grid1") * p.param("threads1") / slots for p in kernels]
     if sum(taken) > 1:
         bounds["slots"] = sum(
-            share * point.seconds for share, point in zip(taken, parts, strict=True)
+            share * point.seconds for share, point in zip(taken, kernels, strict=True)
         )
     bound = max(bounds, key=lambda name: bounds[name])
     return bounds[bound], bound

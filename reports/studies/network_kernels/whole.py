@@ -182,7 +182,7 @@ def table(found: Sequence[Whole]) -> Table[Whole] | None:
 def chart(found: Sequence[Whole]) -> LineFigure | None:
     """Return measured and added-up times over the batch, in CUDA graphs."""
     series = []
-    for name in dict.fromkeys(whole.point.op for whole in found):
+    for name in dict.fromkeys(network.point.op for network in found):
         rows = [w for w in found if w.point.op == name and w.point.variant == GRAPH]
         if len(rows) < 2:
             continue

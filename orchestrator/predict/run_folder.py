@@ -1,0 +1,71 @@
+"""Run directories that predictions read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nsight_prof.orchestrator.predict.sources import Source
+from nsight_prof.orchestrator.report.run_tables import ensure_tables
+from nsight_prof.orchestrator.system.run_lock import new_folder
+from nsight_prof.orchestrator.system.version import prof_version
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run.artifacts import describe
+from nsight_prof.parsers.run.directory import (
+    STEPS,
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+
+STEP = "predict"
+
+
+def opened(path: Path) -> Source:
+    """Return the run in `path`, whose tables are made where they are not there."""
+    ensure_tables(path)
+    return Source(path)
+
+
+def write_tables(
+    name: str,
+    out: Path | None,
+    found: Mapping[str, pd.DataFrame],
+    kind: str,
+    recipe: dict[str, Any],
+    notes: Sequence[str],
+) -> RunDir:
+    """Write a run directory whose only step left tables.
+
+    Args:
+        name: of what was predicted.
+        out: a new or an empty folder; None: named after `kind` and `name`.
+        found: the tables.
+        kind: "predict" or "validate".
+        recipe: what was asked for, as a recipe has it.
+        notes: what was assumed.
+
+    Raises:
+        UsageError: `out` is not empty.
+    """
+    if out is not None and (out / "manifest.json").exists():
+        raise UsageError(f"{out} is a run already", "give a folder that is new or empty")
+    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
+    run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
+    for table, frame in found.items():
+        tables.write(frame, table, run.step(record), csv=False)
+    record.files = describe(run.step(record))
+    manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
+                        recipe=recipe, steps=[record],
+                        assumptions=list(dict.fromkeys(notes)))  # fmt: skip
+    write_manifest(run, manifest)
+    return run
