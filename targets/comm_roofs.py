@@ -172,7 +172,7 @@ class Member:
             raise ArithmeticError(f"rank {self.rank} got other values than were sent")
 
     def run(self, calls: int, samples: int) -> list[float]:
-        """Return seconds a call of `samples` samples of `calls` calls each."""
+        """Return seconds per call of `samples` samples of `calls` calls each."""
         return [self._sample(calls) for _ in range(samples)]
 
     def _sample(self, calls: int) -> float:
@@ -235,7 +235,7 @@ class Job:
         self._processes: list[BaseProcess] = []
 
     def measure(self, message: Message) -> list[float]:
-        """Return seconds a call of samples, of each the shortest of all ranks.
+        """Return seconds per call of samples, of each the shortest of all ranks.
 
         Raises:
             ArithmeticError: a rank got wrong values.

@@ -117,7 +117,7 @@ def _figure(points: Sequence[Row]) -> Figure | None:
         "Time of a pass over the batch",
         "Lines with bands: predicted time of a pass over the batch, by how it is launched",
         "Batch",
-        "ms a pass",
+        "ms per pass",
         tuple(line for line in lines if line.x),
         x_log=True,
         y_log=True,

@@ -195,6 +195,6 @@ def elementwise(op: str, elements: int, inputs: int, element: int, layout: str =
 
 
 def embedding(tokens: int, width: int, element: int) -> Operation:
-    """Return the gather of one row a token."""
+    """Return the gather of one row per token."""
     work = formulas.embedding(tokens, width, element)
     return _of("embedding", tokens, {"columns": width}, work, 0.0)

@@ -7,7 +7,7 @@
 FLOPs and bytes are closed formulas (operations.py). Each operation is measured in a CUDA graph,
 on buffers that the L2 cache has not seen lately (cold) and on the same ones again (hot), which is
 what an operation finds behind the one that made its input; the smallest size also as the host
-launches it. The three networks are those of networks.py. One JSON line a case.
+launches it. The three networks are those of networks.py. One JSON line per case.
 """
 
 from __future__ import annotations

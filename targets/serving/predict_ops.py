@@ -5,7 +5,7 @@
 
 Products at the sizes of CUDA graphs and of prompts, attention of vLLM's back end over batch,
 context and chunks, small operators, and with as many GPUs as ranks what these exchange. Each is
-timed once behind another kernel (op_chains.py), not among its like. One JSON line a case. Runs by
+timed once behind another kernel (op_chains.py), not among its like. One JSON line per case. Runs by
 itself in any Python that has vLLM 0.20 or newer.
 """
 

@@ -155,7 +155,7 @@ NARROW_ACCESSES = Rule(
     advice=Text("let it move more data with each access"),
     estimate="Nothing of the wait for memory is left, but what DRAM and L2 need for the bytes; of "
     "the accesses those that 16 bytes each leave.",
-    disproof=Text("The same kernel with 16 bytes a thread takes as long."),
+    disproof=Text("The same kernel with 16 bytes per thread takes as long."),
     source=Text("prof; CUDA C++ Best Practices Guide: vectorised accesses use bandwidth better"),
     confidence="medium",
     unloads={

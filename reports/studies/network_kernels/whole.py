@@ -198,7 +198,7 @@ def chart(found: Sequence[Whole]) -> LineFigure | None:
         "Networks as a whole, and the sum of their operations",
         "Lines: time of a pass over the batch, measured, and added up from measured operations",
         "Batch",
-        "ms a pass",
+        "ms per pass",
         tuple(series),
         x_log=True,
         y_log=True,
