@@ -442,7 +442,7 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
     from nsight_prof.parsers.nsys.trace import open_trace
 
     with open_trace(folder / ARTIFACTS[Kind.SQLITE]) as trace:
-        trace.kernels(with_stages=False)
+        trace.kernels()  # refuses here what a report could not read
         manifest.tools["nsys"] = trace.product_version
         manifest.created = trace.recorded
         manifest.gpus = [_facts(row) for row in trace.gpus().to_dict("records")]

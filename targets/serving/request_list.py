@@ -50,7 +50,7 @@ BLOCK = 512
 MESSAGES, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 KNOWN = (
     "a line needs a prompt (prompt, text, messages) or lengths (input_length, output_length); "
-    "formats: docs/vllm.md, Data sets and arrival traces"
+    "formats: docs/vllm.md of prof, Data sets and arrival traces"
 )
 
 

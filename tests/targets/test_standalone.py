@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 NEEDS = {
+    "comm_roofs.py": "torch",
     "data_parallel.py": "torch",
     "gemm.py": "torch",
     "gemm_staircase.py": "torch",
     "llm_block.py": "torch",
     "llm_kernels/run.py": "torch",
     "memory_patterns.py": "torch",
+    "network_kernels/run.py": "torch",
     "roofline/compute.py": "torch",
     "roofline/host.py": "torch",
     "roofline/latency.py": "torch",
@@ -28,10 +30,16 @@ NEEDS = {
     "serving/baseline.py": "vllm",
     "serving/layer_slice.py": "vllm",
     "serving/offline.py": "vllm",
+    "serving/predict_ops.py": "torch",
     "serving/server.py": "vllm",
 }
-NOT_FOR_USERS = {"serving/worker.py", "tiny_kernel.py", "under_torch_profiler.py"}
-"""What baseline.py starts, what needs no module, and what takes a script (tested below)."""
+NOT_FOR_USERS = {
+    "serving/sglang_launch.py",
+    "serving/worker.py",
+    "tiny_kernel.py",
+    "under_torch_profiler.py",
+}
+"""What server.py and baseline.py start, what needs no module, what takes a script (see below)."""
 
 
 def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from nsight_prof.targets.serving.models import bundled, find_model, vocabulary
 
 # Parameters as published with the weights: huggingface.co/Qwen, meta-llama, mistralai.
 PARAMETERS = {
+    "gemma-3-12b": 11_766_034_176,  # its decoder alone
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-7b": 7_615_616_512,
     "qwen3-4b": 4_022_468_096,
@@ -32,17 +33,19 @@ def folder(path: Path, config: object, *files: str) -> Path:
 
 
 def parameters(c: dict[str, Any]) -> int:
-    """Count the weights of a Llama, Qwen2 or Qwen3 decoder, tensor by tensor."""
+    """Count the weights of a Llama, Qwen2, Qwen3 or Gemma 3 decoder, tensor by tensor."""
+    gemma = c["model_type"].startswith("gemma3")
     width, vocabulary = c["hidden_size"], c["vocab_size"]
     head = c.get("head_dim", width // c["num_attention_heads"])
     wide, kv = c["num_attention_heads"] * head, c["num_key_value_heads"] * head
     biases = wide + 2 * kv if c["model_type"] == "qwen2" else 0
-    norms = 2 * width + (2 * head if c["model_type"].startswith("qwen3") else 0)
+    norms = 4 * width if gemma else 2 * width
+    norms += 2 * head if gemma or c["model_type"].startswith("qwen3") else 0
     mlp = 3 * width * c["intermediate_size"]
     if experts := c.get("num_experts"):
         mlp = experts * (3 * width * c["moe_intermediate_size"] + width)
     layer = 2 * width * wide + 2 * width * kv + biases + mlp + norms
-    tables = 1 if c.get("tie_word_embeddings") else 2
+    tables = 1 if c.get("tie_word_embeddings", gemma) else 2
     total: int = c["num_hidden_layers"] * layer + tables * vocabulary * width + width
     return total
 
@@ -98,7 +101,7 @@ def test_hub_names_are_left_to_vllm() -> None:
 def test_what_is_no_folder_and_no_hub_name_is_refused(name: str) -> None:
     with pytest.raises(EngineFailure) as caught:
         find_model(name)
-    assert "bundled: llama-3.1-70b, llama-3.1-8b" in caught.value.hint
+    assert "bundled: gemma-3-12b, llama-3.1-70b, llama-3.1-8b" in caught.value.hint
 
 
 @pytest.mark.parametrize(
