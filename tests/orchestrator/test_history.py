@@ -33,7 +33,7 @@ def test_the_gate_names_the_stage_that_became_slower(
     assert "stage:decode:gpu_time (bench): 1.9% slower" in printed
     assert "from commit b on (run run-12)" in printed
     assert "wall_time" not in printed
-    for passes in (["--since", "b"], ["--least", "5"], ["--series", "wall_time"]):
+    for passes in (["--since", "b"], ["--threshold", "5"], ["--series", "wall_time"]):
         assert main(["history", "check", "--store", str(store), *passes]) == 0
     assert main(["history", "check", "--store", str(store), "--since", "a"]) == 1
 

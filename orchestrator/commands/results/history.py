@@ -27,8 +27,7 @@ store = click.option(
     help="Folder of the results: one file for each run that was added.",
 )
 threshold = click.option(
-    "--least",
-    "threshold",
+    "--threshold",
     type=click.FloatRange(min=0.0, max=100.0),
     default=0.5,
     show_default=True,
@@ -130,7 +129,7 @@ def check(context: click.Context, store: Path, threshold: float, since: str, ser
     \b
     Examples:
       prof history check
-      prof history check --since "$(git rev-parse HEAD~20)" --least 1
+      prof history check --since "$(git rev-parse HEAD~20)" --threshold 1
     """
     every = _read(store, series)
     known = _known(every, since)
