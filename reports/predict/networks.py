@@ -36,6 +36,10 @@ METHOD = (
         "Intervals: the 5th and 95th percentile of what held-out cases differed by, all operations "
         "at the same end at once."
     ),
+    Text(
+        "The interval of a pass that waits for the host has no error of the host, which was not "
+        "estimated; recorded passes took longer."
+    ),
 )
 
 
@@ -57,7 +61,8 @@ def answer(run: Run) -> list[Text]:
     if waiting:
         texts.append(
             Text(
-                "Launched by the host, batches up to {batch} wait for it: it needs {time} a pass.",
+                "Launched by the host, batches up to {batch} wait for it: it needs {time} per "
+                "pass.",
                 batch=max(int(row["batch"]) for row in waiting),
                 time=_number(waiting[-1], "host_s"),
             )
