@@ -203,9 +203,8 @@ def command(
     (prof run vllm-kernels, vllm-baseline); the more of them, the narrower the interval. With
     --gpu alone they are the roofline of a datasheet. Every number says its tier: T0 datasheet, T1
     kernels of other shapes measured on such a GPU, T2 the very products of this model, T3 a
-    recorded engine that served
-    it. What was never measured is refused: weights other than of 16 bits or in fp8, experts that
-    no imported table has, MLA.
+    recorded engine that served it. What was never measured is refused: weights other than of 16
+    bits or in fp8, experts that no imported table has, MLA.
 
     \b
     Examples:
@@ -309,8 +308,8 @@ def _validate(
         ("truth", "rules"), "--validate predicts what its run recorded, at the same points"
     )
     limits = [Rule.parsed(text) for text in rules]
-    hold = validate_networks if has_networks(truth) else validate
-    run, headline, errors = hold(truth, runs, out)
+    validated = validate_networks if has_networks(truth) else validate
+    run, headline, errors = validated(truth, runs, out)
     return run, headline, [sentence for limit in limits if (sentence := limit.broken(errors))]
 
 
