@@ -49,7 +49,10 @@ def section(run: Run) -> Section | None:
     found = points(run)
     if not found:
         return None
-    models, wholes = whole.kernel_models(run), whole.wholes(run, found)
+    kernels = whole.kernels(run)
+    by_key = sorted(kernels.models.items()) if kernels else ()
+    models = [(f"{key}, {mode}", model) for (key, mode), model in by_key]
+    wholes = whole.wholes(run, found, kernels)
     pairs, cold = side_by_side.pairs_of(run, found), curves(found)
     delays = [fitted for line in cold if (fitted := _delay(line)) is not None]
     conclusions = (

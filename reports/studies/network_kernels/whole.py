@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.operations.models import KernelModel, network_kernels
+from nsight_prof.parsers.operations.models import NetworkKernels, network_kernels
 from nsight_prof.parsers.operations.networks import bundled_networks, network_time, read_network
 from nsight_prof.parsers.predict.costs import datasheet
 from nsight_prof.parsers.run.run import Run
@@ -55,38 +55,32 @@ class Whole:
         return Number(self.point.batch / self.point.seconds, "1/s", (self.point.ref,))
 
 
-def wholes(run: Run, found: Sequence[Point]) -> list[Whole]:
-    """Return the networks that were measured whole, in their order."""
-    networks = [point for point in found if point.family == NETWORK]
-    if not networks:
-        return []
+def kernels(run: Run) -> NetworkKernels | None:
+    """Return the models of the operations of a run; None on a GPU that is not known."""
     try:
         gpu = datasheet(str(run.gpus["name"].iloc[0]))
-        l2 = known(run.gpus["l2_bytes"].iloc[0]) or 0.0
-        kernels = network_kernels(run.bench, gpu, l2)
-    except (UsageError, IndexError):  # A GPU that is not known: nothing can be added up.
-        return [Whole(point, None) for point in networks]
+        return network_kernels(run.bench, gpu, _l2_bytes(run))
+    except (UsageError, IndexError):
+        return None
+
+
+def _l2_bytes(run: Run) -> float:
+    return known(run.gpus["l2_bytes"].iloc[0]) or 0.0
+
+
+def wholes(run: Run, found: Sequence[Point], models: NetworkKernels | None) -> list[Whole]:
+    """Return the networks that were measured whole, in their order."""
 
     def added(point: Point) -> float | None:
-        if point.op not in bundled_networks():
+        if models is None or point.op not in bundled_networks():
             return None
         try:
             network = read_network(point.op).at(point.batch)
-            return network_time(kernels, network, point.variant, l2).seconds.seconds
+            return network_time(models, network, point.variant, _l2_bytes(run)).seconds.seconds
         except UsageError:
             return None
 
-    return [Whole(point, added(point)) for point in networks]
-
-
-def kernel_models(run: Run) -> list[tuple[str, KernelModel]]:
-    """Return the models of the operations of a run, by name; none on a GPU that is not known."""
-    try:
-        l2 = known(run.gpus["l2_bytes"].iloc[0]) or 0.0
-        found = network_kernels(run.bench, datasheet(str(run.gpus["name"].iloc[0])), l2)
-    except (UsageError, IndexError):
-        return []
-    return [(f"{key}, {mode}", model) for (key, mode), model in sorted(found.models.items())]
+    return [Whole(point, added(point)) for point in found if point.family == NETWORK]
 
 
 def host_bound(found: Sequence[Whole]) -> Finding | None:
