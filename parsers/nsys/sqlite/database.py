@@ -194,11 +194,18 @@ class Database:
 
     def _plain_tables(self, path: Path) -> frozenset[str]:
         """Names of the tables that are data and nothing else, after a walk over all pages."""
-        with closing(Pages(path, self.path)) as pages:
-            pages.walk(1)
-            found = self.rows("SELECT type, name, rootpage FROM sqlite_master WHERE rootpage > 0")
-            for _, _, root in found:
-                pages.walk(root)
+        try:
+            with closing(Pages(path)) as pages:
+                pages.walk(1)
+                of_roots = "SELECT type, name, rootpage FROM sqlite_master WHERE rootpage > 0"
+                found = self.rows(of_roots)
+                for _, _, root in found:
+                    pages.walk(root)
+        except ValueError as error:
+            raise ArtifactUnreadable(
+                f"{self.path} is damaged: {error}",
+                "copy the file again, or export the report again: nsys export --type sqlite",
+            ) from error
         return frozenset(str(name) for kind, name, _ in found if kind == "table")
 
     def _ends(self, table: str) -> tuple[int, int]:

@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nsight_prof.parsers.errors import ArtifactUnreadable
-
 _INDEX, _TABLE = 2, 5  # kinds of pages that have children
 _HEAD = 100  # bytes of the file's head, on the first page
 _PLACES = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)  # numbers of pages: 4 bytes, big endian
@@ -24,14 +22,13 @@ _PLACES = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)  # numbers of pages:
 class Pages:
     """The pages of one file, and which of them stand in a tree that was walked already."""
 
-    def __init__(self, path: Path, label: Path) -> None:
-        self._shown = label
+    def __init__(self, path: Path) -> None:
         with path.open("rb") as stream:
             self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         size = int.from_bytes(self._data[16:18], "big")
         self._size = 65536 if size == 1 else size
         if self._size < 512 or self._size & (self._size - 1):
-            raise self._damaged(f"its pages have {self._size} bytes")
+            raise ValueError(f"its pages have {self._size} bytes")
         self._bytes = np.frombuffer(self._data, np.uint8)
         self._seen = np.zeros(len(self._data) // self._size + 1, bool)
 
@@ -39,17 +36,17 @@ class Pages:
         """Walk the tree of pages below `root`, each once.
 
         Raises:
-            ArtifactUnreadable: a page stands in two places, or is none of the file.
+            ValueError: a page stands in two places, or is none of the file.
         """
         level = np.array([root], np.int64)
         while len(level):
             unknown = level[(level < 1) | (level >= len(self._seen))]
             if len(unknown):
-                raise self._damaged(f"it has no page {unknown[0]}")
+                raise ValueError(f"it has no page {unknown[0]}")
             numbers, counts = np.unique(level, return_counts=True)
             twice = numbers[(counts > 1) | self._seen[numbers]]
             if len(twice):
-                raise self._damaged(f"page {twice[0]} stands in two places")
+                raise ValueError(f"page {twice[0]} stands in two places")
             self._seen[numbers] = True
             # Nearly all pages are leaves, of which one byte is read.
             kinds = self._bytes[(numbers - 1) * self._size + np.where(numbers == 1, _HEAD, 0)]
@@ -67,20 +64,14 @@ class Pages:
         head = begin + (_HEAD if number == 1 else 0)
         cells = int.from_bytes(data[head + 3 : head + 5], "big")
         if head + 12 + 2 * cells > begin + self._size:
-            raise self._damaged(f"page {number} has {cells} cells")
+            raise ValueError(f"page {number} has {cells} cells")
         offsets = np.frombuffer(data, ">u2", cells, head + 12).astype(np.int64)
         at = np.append(offsets, head + 8 - begin)  # the last child stands in the head of the page
         if begin + int(at.max()) + 4 > len(data):
-            raise self._damaged(f"page {number} is cut off")
+            raise ValueError(f"page {number} is cut off")
         return self._bytes[(begin + at)[:, None] + np.arange(4)].astype(np.int64) @ _PLACES
 
     def close(self) -> None:
         """Close the file."""
         del self._bytes  # a map that is looked into cannot be closed
         self._data.close()
-
-    def _damaged(self, reason: str) -> ArtifactUnreadable:
-        return ArtifactUnreadable(
-            f"{self._shown} is damaged: {reason}",
-            "copy the file again, or export the report again: nsys export --type sqlite",
-        )

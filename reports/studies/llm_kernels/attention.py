@@ -9,7 +9,6 @@ from nsight_prof.parsers.cells import number
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
-from nsight_prof.reports.studies.llm_kernels.linear import DRAM, TENSOR, of_roof, roof_levels
 from nsight_prof.reports.studies.llm_kernels.points import (
     BACKENDS,
     Point,
@@ -21,6 +20,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown,
     title,
 )
+from nsight_prof.reports.studies.llm_kernels.roofs import DRAM, TENSOR, of_roof, roof_levels
 
 STAGES = {
     "prefill": (

@@ -9,7 +9,6 @@ from typing import Any
 from nsight_prof.parsers.cells import known, names, number
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text, Value
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
-from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
 from nsight_prof.reports.studies.llm_kernels.points import (
     Layer,
@@ -21,6 +20,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     select,
     title,
 )
+from nsight_prof.reports.studies.llm_kernels.roofs import DRAM, TENSOR, of_roof, roof_levels
 
 FEW = 16
 """Tokens of the batch that is compared with a single token."""
@@ -30,16 +30,6 @@ SAME = 0.005
 """Part by which a time is longer that is no news."""
 CLEAR = 1.05
 """Ratio of the rates of two models from which their difference is worth a finding."""
-TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)
-
-
-def of_roof(point: Point | Layer) -> Text | str:
-    """Return " (87 % of the DRAM roof)" behind a rate; empty where no roof is known."""
-    if point.fraction.value is None:
-        return ""
-    if not point.roof:
-        return Text(" ({share} of the roofs)", share=point.fraction)
-    return Text(" ({share} of the {roof} roof)", share=point.fraction, roof=point.roof)
 
 
 def batching(found: Sequence[Point], model: str) -> Finding | None:
@@ -349,16 +339,3 @@ def chart(found: Sequence[Point]) -> LineFigure | None:
             ),
         ),
     )
-
-
-def roof_levels(
-    found: Sequence[Point], roofs: Sequence[str], scale: float
-) -> tuple[tuple[float, str], ...]:
-    """Return the measured roofs that limit some of the points, divided by `scale`."""
-    levels = {}
-    for point in found:
-        value = known(point.row["roof_value"])
-        if value is not None:
-            label = f"{point.roof} roof {quantity(value, str(point.row['roof_unit']), 3)}"
-            levels[str(point.row["roof_used"])] = (value / scale, label)
-    return tuple(levels[name] for name in roofs if name in levels)
