@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
@@ -32,7 +33,8 @@ def plot_overview(figure: Overview) -> Figure:
     """Return the strip of the run over the bar of its parts, one colour per kind of work."""
     with style():
         keys = _keys(figure)
-        strip = SPAN * bool(figure.spans) + (LANE + GAP) * _lanes(figure) + AXIS
+        stages = SPAN * (bool(figure.spans) + bool(_narrow(figure)))
+        strip = stages + (LANE + GAP) * _lanes(figure) + AXIS
         height = (
             2 * MARGIN
             + keys_height(keys)
@@ -69,18 +71,14 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
         for index, name in enumerate(dict.fromkeys(span.name for span in figure.spans))
     }
     if figure.spans:
+        _name_narrow(sheet, _narrow(figure), right)
         sheet.top -= SPAN
         scale = width / figure.span_ns
         for span in figure.spans:
             _span(sheet, span, scale, shades[span.name])
-        for name, alike in groupby(figure.spans, key=lambda span: span.name):
-            first, *rest = alike
-            last = rest[-1] if rest else first
-            room = (last.end_ns - first.begin_ns) * scale - 8
-            if room >= min(text_width(name), 60):
-                middle = LEFT + (first.begin_ns + last.end_ns) / 2 * scale
-                words = fit(name, room)
-                sheet.text(middle, sheet.top + SPAN / 2, words, Ink(ha="center", halo=bool(rest)))
+        for name, middle, room, is_interrupted in _named(figure):
+            ink = Ink(ha="center", halo=is_interrupted)
+            sheet.text(middle, sheet.top + SPAN / 2, fit(name, room), ink)
     for lane in figure.lanes:
         sheet.top -= LANE + GAP
         sheet.text(MARGIN, sheet.top + LANE / 2, lane.name)
@@ -92,6 +90,56 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
     axes = sheet.axes(LEFT, sheet.top, width, 1.0)
     _time_axis(axes, sheet, figure.span_ns, width)
     sheet.top -= AXIS
+
+
+def _named(figure: Overview) -> list[tuple[str, float, float, bool]]:
+    """Runs of spans with room for their name: it, their middle, the room, whether with gaps."""
+    scale = (WIDTH - MARGIN - LEFT) / figure.span_ns
+    found = []
+    for name, alike in groupby(figure.spans, key=lambda span: span.name):
+        first, *rest = alike
+        last = rest[-1] if rest else first
+        room = (last.end_ns - first.begin_ns) * scale - 8
+        if room >= min(text_width(name), 60):
+            middle = LEFT + (first.begin_ns + last.end_ns) / 2 * scale
+            found.append((name, middle, room, bool(rest)))
+    return found
+
+
+def _narrow(figure: Overview) -> list[tuple[float, str]]:
+    """Stages that have room for their name nowhere: the middle of the longest span, and it."""
+    scale = (WIDTH - MARGIN - LEFT) / figure.span_ns if figure.spans else 0.0
+    longest: dict[str, Span] = {}
+    for span in sorted(figure.spans, key=lambda span: span.end_ns - span.begin_ns):
+        longest[span.name] = span
+    wide = {name for name, *_ in _named(figure)} if figure.spans else set()
+    return sorted(
+        (LEFT + (span.begin_ns + span.end_ns) / 2 * scale, name)
+        for name, span in longest.items()
+        if name not in wide
+    )
+
+
+def _name_narrow(sheet: Sheet, stages: Sequence[tuple[float, str]], right: float) -> None:
+    """Write names above their spans, each beside the one before, with a line to its span."""
+    if not stages:
+        return
+    sheet.top -= SPAN
+    names = [fit(name, 120) for _, name in stages]
+    lefts: list[float] = []
+    for (middle, _), name in zip(stages, names, strict=True):
+        free = lefts[-1] + text_width(names[len(lefts) - 1]) + 10 if lefts else LEFT
+        lefts.append(max(middle - text_width(name) / 2, free))
+    limit = right
+    for index in reversed(range(len(names))):
+        limit = lefts[index] = min(lefts[index], limit - text_width(names[index]))
+        limit -= 10
+    if limit + 10 < MARGIN:  # more names than a line has room for: they stay with their spans
+        return
+    for (middle, _), name, left in zip(stages, names, lefts, strict=True):
+        sheet.text(left, sheet.top + SPAN / 2 + 3, name)
+        at = min(max(middle, left), left + text_width(name))
+        sheet.line([at, middle], [sheet.top + 5, sheet.top - 2], color=QUIET, linewidth=0.8)
 
 
 def _span(sheet: Sheet, span: Span, scale: float, shade: str) -> None:

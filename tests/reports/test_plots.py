@@ -19,12 +19,15 @@ from matplotlib.text import Text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.charts import IcicleFigure, Slice, Stack, StackFigure
 from nsight_prof.reports.page.figure_models import (
+    Lane,
     OccupancyBar,
+    Overview,
     Ridge,
     Roof,
     RooflineKernel,
     RooflinePanel,
     RooflinePoint,
+    Span,
     StallBar,
     StallFigure,
     ThroughputBar,
@@ -34,6 +37,7 @@ from nsight_prof.reports.page.formats import briefer
 from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.plots.bars import plot_occupancy, plot_time
 from nsight_prof.reports.plots.icicle import plot_icicle
+from nsight_prof.reports.plots.overview import plot_overview
 from nsight_prof.reports.plots.palette import LEVEL_COLOURS, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
 from nsight_prof.reports.plots.roofline.axes import ORIGINS
@@ -118,6 +122,15 @@ PANELS: dict[str, Callable[[], RooflinePanel]] = {
 }  # fmt: skip
 
 
+STRIP = tuple(
+    Span(begin, end, name)
+    for begin, end, name in (
+        (0, 1, "preprocess"), (1, 3, "vision_encoder"), (3, 4, "projector"), (4, 6, "prefill"),
+        (6, 96, "decode"), (96, 98, "postprocess"), (98, 100, "answer"),
+    )
+)  # fmt: skip
+
+
 @cache
 def bars(count: int = 20) -> dict[str, Figure]:
     chance = random.Random(5)
@@ -147,13 +160,15 @@ def bars(count: int = 20) -> dict[str, Figure]:
         "sweep": plot_stacks(
             StackFigure("sweep", "GPU time", "Bars", "GPU time", (*names[:7], "other kernels"),
                         stacks)),
+        "strip": plot_overview(Overview(
+            100.0, STRIP, (Lane("GPU 0", {"matrix products": np.ones(9)}),), (), "run")),
         "icicle": plot_icicle(IcicleFigure("icicle", "GPU time", "Icicle", tuple(
             Slice(depth, at * 4.0**-depth, 4.0**-depth, NASTY, f"{NASTY} > {at}", f"stage {at % 9}")
             for depth in range(5) for at in range(4**depth)), "of each stage")),
     }  # fmt: skip
 
 
-BARS = ("time", "occupancy", "throughput", "stalls", "sweep", "icicle")
+BARS = ("time", "occupancy", "throughput", "stalls", "sweep", "strip", "icicle")
 FIGURES: dict[str, Callable[[], Figure]] = {
     **{name: lambda make=make: plot_roofline(make()) for name, make in PANELS.items()},  # type: ignore[misc]
     **{name: lambda name=name: bars()[name] for name in BARS},  # type: ignore[misc]
@@ -286,6 +301,11 @@ def test_many_small_kernels_have_markers_but_no_numbers() -> None:
     assert {str(n) for n in range(1, 15)} <= shown
     assert not {str(n) for n in range(15, 31)} & shown
     assert any(text.startswith("16 smaller kernels") for text in shown)
+
+
+def test_every_stage_of_the_strip_is_named_whatever_its_width() -> None:
+    texts = {text.get_text() for text in drawn("strip").texts}
+    assert {span.name for span in STRIP} <= texts
 
 
 def test_hatches_differ() -> None:
