@@ -7,7 +7,7 @@ what to do about it. A section has its parts in the order in which they are read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -231,6 +231,17 @@ class Section:
     def figures(self) -> tuple[Figure, ...]:
         """All figures, those of children included."""
         return tuple(block for block in self.all_blocks() if isinstance(block, Figure))
+
+
+def leading_figure(sections: Sequence[Section]) -> tuple[Figure | None, tuple[Section, ...]]:
+    """Return the first figure, and the sections without it: a page shows it under its verdict."""
+    for index, section in enumerate(sections):
+        for block in section.blocks:
+            if isinstance(block, Figure):
+                kept = tuple(other for other in section.blocks if other is not block)
+                rest = replace(section, blocks=kept)
+                return block, (*sections[:index], rest, *sections[index + 1 :])
+    return None, tuple(sections)
 
 
 def arranged(

@@ -28,7 +28,7 @@ from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
-from nsight_prof.reports.page.section import slug
+from nsight_prof.reports.page.section import leading_figure, slug
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict.imported import operators_view
 from nsight_prof.reports.predict.view import PredictionView, prediction_view
@@ -203,11 +203,13 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     view = bench_report(run)
     drawings = bench_pictures(view.sections)
     drawn = draw(drawings, style)
-    sections = (*view.sections, view.trust)
+    lead, studies = leading_figure(view.sections)
+    sections = (*studies, view.trust)
 
     def content(written: Sequence[str]) -> dict[str, Any]:
         *studies, trust = written
-        return {"view": view, "pictures": drawings, "sections": studies, "trust": trust}
+        parts = {"lead": lead, "sections": studies, "trust": trust}
+        return {"view": view, "pictures": drawings, **parts}
 
     summary = bench_summary(view)
     markdown, texts = _section_pages("bench.md.j2", sections, content, style)
@@ -235,11 +237,12 @@ def _render_prediction(
 ) -> ReportPaths:
     """Render a prediction, or what predictions are made from; `files` are further ones."""
     drawn = draw(bench_pictures(view.sections), style)
+    lead, sections = leading_figure(view.sections)
     markdown, texts = _section_pages(
-        template, view.sections, lambda written: {"view": view, "sections": written}, style
+        template, sections, lambda written: {"view": view, "lead": lead, "sections": written}, style
     )
     first = [Writer().text(sentence) for sentence in view.answer]
-    html = _Html(texts, sections=view.sections)
+    html = _Html(texts, sections=sections)
     return _write(run.directory.report, {**markdown, **files}, drawn, first, style, html)
 
 
