@@ -40,6 +40,9 @@ class Page:
     names: Mapping[str, type | str]
 
 
+LEAD = "the first figure (its `file` without .svg, its `alt`), or None; no section repeats it"
+SECTIONS = "list of text: the sections of the view, as markdown"
+OTHERS = "list of (language, file): the same page in other languages"
 PICTURES = "list of Picture"
 SOURCES = "Provenance by kernel id"
 OF_A_RUN: Mapping[str, type | str] = {
@@ -55,7 +58,7 @@ OF_A_RUN: Mapping[str, type | str] = {
     "trace": "list of TracePart",
     "sections": "list of the sections of the view, each with its markdown `head` and `tables`",
     "leads": "list of (sentence, id of what it rests on): what stands below the first screen",
-    "others": "list of (language, file): the same page in other languages",
+    "others": OTHERS,
 }
 PAGES = (
     Page("report.md.j2", "report.md of a profile run", OF_A_RUN),
@@ -75,20 +78,21 @@ PAGES = (
     Page("stakeholder_summary.md.j2", "stakeholder_summary*.md of a profile run",
          {"view": SummaryView}),
     Page("bench.md.j2", "report.md of a benchmark or a serving run",
-         {"view": BenchReport, "pictures": PICTURES,
-          "sections": "list of text: the sections of the view, as markdown",
+         {"view": BenchReport, "pictures": PICTURES, "lead": LEAD,
+          "sections": SECTIONS,
           "trust": "text: its section `trust`, as markdown",
-          "others": "list of (language, file): the same page in other languages"}),
+          "others": OTHERS}),
     Page("bench_summary.md.j2", "stakeholder_summary*.md of a benchmark or a serving run",
          {"view": BenchSummary}),
     Page("counters.md.j2", "all counters of a kernel", {"kernel": KernelRow, "source": Provenance}),
     Page("prediction.md.j2", "report.md of a prediction",
-         {"view": PredictionView, "pictures": PICTURES}),
-    Page("operators.md.j2", "report.md of imported operators", {"view": PredictionView}),
+         {"view": PredictionView, "lead": LEAD, "sections": SECTIONS, "others": OTHERS}),
+    Page("operators.md.j2", "report.md of imported operators",
+         {"view": PredictionView, "lead": LEAD, "sections": SECTIONS, "others": OTHERS}),
     Page("sweep.md.j2", "report.md of a sweep",
          {"view": SweepView, "section": "text: the section of the sweep, as markdown",
           "title": "text", "reports": "text: what stands before the links to the variants",
-          "others": "list of (language, file): the same page in other languages"}),
+          "others": OTHERS}),
     Page("ranks.md.j2", "report.md of a job of several ranks",
          {"view": JobView, "section": "text: the section of the job, as markdown"}),
     Page("report.html.j2", "the HTML file of each of these",
