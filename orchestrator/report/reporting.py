@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from nsight_prof.orchestrator.system.workers import mapped
 from nsight_prof.parsers.errors import ProfError, StepFailed
-from nsight_prof.parsers.run.artifacts import check_artifacts
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.substeps import substep
 
@@ -35,7 +34,6 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     _check_address_space()
     with drawing_beside() as draw:
         substep("checking the captures")
-        check_artifacts(run)
         refresh_tables(run)
         paths = render_report(load_run(run.path), style, draw)
     return paths.headline, paths.report
@@ -108,7 +106,6 @@ def _rank_tables(folder: Path) -> str:
     from nsight_prof.parsers.build.refresh import refresh_tables
 
     try:
-        check_artifacts(RunDir(folder))
         refresh_tables(RunDir(folder))
     except ProfError as error:
         return error.message

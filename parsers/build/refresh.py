@@ -13,6 +13,7 @@ from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.ncu import can_read_rep
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
+from nsight_prof.parsers.run.artifacts import check_artifacts
 from nsight_prof.parsers.run.directory import STEPS, RunDir
 from nsight_prof.parsers.whole_file import write_atomic
 
@@ -24,12 +25,14 @@ PARSERS = Path(__file__).resolve().parents[1]
 def refresh_tables(run: RunDir) -> None:
     """Make the tables unless they are there, made by this program from the files there are now.
 
-    Files are told apart by size and time, as make does. Raises as `build_tables`.
+    Files are told apart by size and time, as make does: captures from which tables were made
+    already are not hashed again. Raises as `check_artifacts` and `build_tables`.
     """
     stamp = run.tables / MADE_FROM
     with suppress(OSError, UnicodeDecodeError):
         if stamp.read_text(encoding="ascii") == _state(run):
             return
+    check_artifacts(run)
     build_tables(run)
     with suppress(OSError):  # without the stamp they are made again, no more
         write_atomic(stamp, _state(run))
