@@ -1,7 +1,7 @@
 """Writes a small nsys export: 3 kernels, 6 launches, as nsys 2025.3.1 lays its tables out."""
 
 import sqlite3
-from pathlib import Path
+from os import PathLike
 
 SCHEMA = """
 CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
@@ -40,7 +40,7 @@ NAMES = ["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "_Z4axpyfPfS_i", "_Z6
 PID = 7 << 24
 
 
-def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
+def make_trace(path: str | PathLike[str], mode: str, environment: dict[str, str]) -> None:
     """Write the export; `mode` as FAKE_NSYS. FAKE_TRACE=vllm adds the ranges of engine steps."""
     # nsys stores bytes that are no UTF-8 as they are; sqlite3 takes no such text.
     environment = {n: v.encode(errors="replace").decode() for n, v in environment.items()}

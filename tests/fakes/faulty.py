@@ -1,7 +1,6 @@
 """How the fake tools answer a question badly: FAKE_NSYS or FAKE_NCU is one of MODES."""
 
 import os
-import signal
 import sys
 import time
 
@@ -11,7 +10,7 @@ MODES = ("hangs", "crashes", "floods", "mute", "no-library")
 def answer(mode: str) -> int:
     """Answer `--version` as a tool does that is broken in the way of `mode`."""
     if mode == "crashes":
-        os.kill(os.getpid(), signal.SIGSEGV)
+        os.kill(os.getpid(), 11)  # SIGSEGV
     if mode == "no-library":
         print("error while loading shared libraries: libfoo.so.1: not found", file=sys.stderr)
         return 127

@@ -1,6 +1,6 @@
 """A machine of fakes: fake nsys and ncu on PATH, one H200, a target that a test chooses."""
 
-import json
+import ast
 import os
 import sys
 from pathlib import Path
@@ -58,7 +58,7 @@ class Lab:
 
     def __init__(self, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
-        self.log = folder / "calls.jsonl"
+        self.log = folder / "calls.txt"
         self.out = folder / "out"
 
     def fake(self, **variables: Any) -> None:
@@ -69,7 +69,7 @@ class Lab:
     def calls(self, tool: Any = None, without: Any = "--version") -> Any:
         """Return the argvs of the fakes that did work: no questions, no probe."""
         lines = self.log.read_text().splitlines() if self.log.is_file() else []
-        found = [json.loads(line) for line in lines]
+        found = [ast.literal_eval(line) for line in lines]
         quiet = ("--version", "--help", "--import", "export")
         return [
             argv
@@ -116,7 +116,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         if name.startswith("FAKE_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", path)
-    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "calls.jsonl"))
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "calls.txt"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(machine, "has_gpu", lambda: True)
     monkeypatch.setattr(machine, "read_gpus", lambda: Gpus([H200], "580.95", "13.0"))
