@@ -26,8 +26,8 @@ def _as_cells(frame: pd.DataFrame) -> pd.DataFrame:
     for name in frame.columns:
         if frame[name].dtype.kind in "iufbM":
             continue
-        text = frame[name].astype("string")
         # Few values of a column differ: nearly all are names.
-        if any(_FORMULA.match(value) for value in text.dropna().unique()):
+        if any(_FORMULA.match(str(value)) for value in frame[name].unique()):
+            text = frame[name].astype("string")
             changed[name] = text.mask(text.str.match(_FORMULA).fillna(False), "'" + text)
     return frame.assign(**changed) if changed else frame

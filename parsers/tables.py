@@ -6,6 +6,7 @@ end with `check`; an empty result is an empty frame that has all columns.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from nsight_prof.parsers.csv_cells import write_csv
@@ -98,9 +100,24 @@ def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) ->
     """Write `table` to `folder` as Parquet and CSV (full precision)."""
     folder.mkdir(parents=True, exist_ok=True)
     checked = check(frame, table)
+    if checked.empty:  # as most tables of a run are
+        as_parquet, as_csv = _empty_files(table)
+        (folder / f"{table}.parquet").write_bytes(as_parquet)
+        if csv:
+            (folder / f"{table}.csv").write_text(as_csv, encoding="utf-8")
+        return
     checked.to_parquet(folder / f"{table}.parquet", index=False)
     if csv:
         write_csv(checked, folder / f"{table}.csv")
+
+
+@cache
+def _empty_files(table: str) -> tuple[bytes, str]:
+    """Return what Parquet and CSV of an empty table hold."""
+    as_parquet, as_csv = io.BytesIO(), io.StringIO(newline="")
+    _empty(table).to_parquet(as_parquet, index=False)
+    write_csv(_empty(table), as_csv)
+    return as_parquet.getvalue(), as_csv.getvalue()
 
 
 def read(folder: Path, table: str) -> pd.DataFrame:
@@ -113,9 +130,16 @@ def read(folder: Path, table: str) -> pd.DataFrame:
     if not path.is_file():
         return empty(table)
     with parquet_file(path) as file, reading(path, *WHAT):
+        if not file.metadata.num_rows and file.schema_arrow.equals(_empty_schema(table)):
+            return empty(table)
         frame = file.read().to_pandas()
         lacking = [name for name in ADDED.get(table, ()) if name not in frame.columns]
         return check(frame.assign(**dict.fromkeys(lacking, "")), table)
+
+
+@cache
+def _empty_schema(table: str) -> pa.Schema:
+    return pa.Schema.from_pandas(_empty(table), preserve_index=False)
 
 
 def batches(path: Path, rows: int, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
