@@ -68,6 +68,18 @@ def no_wait_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def programs_start_without_a_copy_of_this_process() -> Iterator[None]:
+    """Nobody kills this process, with which its programs would have to end.
+
+    With a function to call in the child, Python copies the page tables of hundreds of megabytes for
+    each of thousands of programs. `prof` as a program does so.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "end_with_parent", None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def no_second_process_draws() -> Iterator[None]:
     """All cores have tests already; a fork of this process would cost more than it draws.
 
