@@ -340,9 +340,8 @@ def _tidy(text: str) -> str:
     lines: list[str] = []
     fence = ""
     for line in text.rstrip().splitlines():
-        start = line[: len(line) - len(line.lstrip("`"))]
-        if len(start) >= 3 and (not fence or line == fence):
-            fence = "" if fence else start
+        if line.startswith("```") and (not fence or line == fence):
+            fence = "" if fence else line[: len(line) - len(line.lstrip("`"))]
         if fence or line.strip() or (lines and lines[-1]):
             lines.append(line if fence else line.rstrip())
     return "\n".join(lines) + "\n"

@@ -84,14 +84,16 @@ def render(
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+    def getattr(self, obj: Any, attribute: str) -> Any:
         """Ask less of models, whose fields a report reads by the hundred thousand.
 
         They are none of the types of Python that lead out of the sandbox, nor lists or mappings.
         """
-        if hasattr(type(obj), "__dataclass_fields__"):
-            return not attr.startswith("_")
-        return super().is_safe_attribute(obj, attr, value)
+        if hasattr(type(obj), "__dataclass_fields__") and not attribute.startswith("_"):
+            value = getattr(obj, attribute, jinja2.utils.missing)
+            if value is not jinja2.utils.missing:
+                return value
+        return super().getattr(obj, attribute)
 
 
 class _Compiled(jinja2.BytecodeCache):
@@ -141,7 +143,7 @@ def _environment(
 
     @jinja2.pass_context  # or constants would be written when the template is compiled
     def write_at_runtime(_context: jinja2.runtime.Context, value: Any) -> Any:
-        return written(value)
+        return value if isinstance(value, formats.Markdown) else written(value)
 
     environment = _Sandbox(
         loader=jinja2.ChoiceLoader(loaders),
