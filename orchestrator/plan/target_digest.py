@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 # Sources in other languages, and data, that lie beside the modules which load them.
@@ -54,13 +55,18 @@ def _used(path: Path, root: Path) -> set[Path]:
 
 
 def _imported(file: Path, root: Path) -> list[Path]:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
-        return []  # the run itself will tell
-    package = file.relative_to(root).parent.parts
-    names = {name for node in ast.walk(tree) for name in _names(node, package)}
+    names = _modules(file.read_bytes(), file.relative_to(root).parent.parts)
     return [path for name in names for path in _places(name, root)]
+
+
+@lru_cache(1000)  # a sweep asks of the same files for each of its runs
+def _modules(source: bytes, package: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """Return the modules that a file of `package` may import, as parts of dotted names."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return frozenset()  # the run itself will tell
+    return frozenset(name for node in ast.walk(tree) for name in _names(node, package))
 
 
 def _names(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
