@@ -68,6 +68,8 @@ ONE_CALL = """
 """
 PLAIN = re.compile(r"^plain_ms ([\d.]+)$", re.MULTILINE)
 LIBRARIES = ("-lcublas", "-lcublasLt")
+VARIANTS = ("slow", "repaired")
+"""What `versions` of a program are, in its order."""
 Program = Mapping[str, Any]
 
 
@@ -107,8 +109,8 @@ def recipe(program: Program, binary: Path, version: int) -> dict[str, Any]:
     }
 
 
-def run(program: Program, llmc: Path, out: Path, limit: float) -> str:
-    """Compile, time and profile both versions of a program; return how it ended."""
+def times(program: Program, llmc: Path, out: Path, limit: float) -> str:
+    """Compile a program and time both versions without a profiler; return how it ended."""
     folder = out / program["name"]
     file = prepare(program, llmc, folder / "source")
     binary = folder / program["name"]
@@ -129,13 +131,19 @@ def run(program: Program, llmc: Path, out: Path, limit: float) -> str:
                      "ms": float(found[1])})  # fmt: skip
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (folder / "times.jsonl").write_text(text, encoding="utf-8")
-    for step, version in zip(("slow", "repaired"), program["versions"], strict=True):
-        to = folder / f"{step}.yaml"
-        to.write_text(yaml.safe_dump(recipe(program, binary, version)), encoding="utf-8")
-        prof = [sys.executable, "-m", "nsight_prof", "run", str(to), "--out", str(folder / step)]
-        if failed := call(prof, folder, step, limit):
-            return failed
     return "done"
+
+
+def profile(program: Program, variant: str, out: Path, limit: float) -> str:
+    """Profile a variant (`slow` or `repaired`) of a compiled program with prof."""
+    folder = out / program["name"]
+    binary, to = folder / program["name"], folder / f"{variant}.yaml"
+    if not binary.is_file():
+        return "was not compiled"
+    version = program["versions"][VARIANTS.index(variant)]
+    to.write_text(yaml.safe_dump(recipe(program, binary, version)), encoding="utf-8")
+    prof = [sys.executable, "-m", "nsight_prof", "run", str(to), "--out", str(folder / variant)]
+    return call(prof, folder, variant, limit) or "done"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,17 +162,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [one for one in listed if not asked.names or one["name"] in asked.names]
     out, started = asked.out.resolve(), time.monotonic()
 
-    def one(program: Program) -> bool:
+    def one(program: Program, step: str) -> bool:
         left = asked.within - (time.monotonic() - started)
         said = "no time left"
         if left > 0:
             limit = min(asked.timeout, left)
-            said = run(program, asked.llmc.resolve(), out, limit)
-        print(f"{time.monotonic() - started:5.0f} s  {program['name']}: {said}", flush=True)
+            if step == "times":
+                said = times(program, asked.llmc.resolve(), out, limit)
+            else:
+                said = profile(program, step, out, limit)
+        print(f"{time.monotonic() - started:5.0f} s  {program['name']} {step}: {said}", flush=True)
         return said == "done"
 
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        return 0 if all(list(pool.map(one, chosen))) else 1
+    done: list[bool] = []
+    for step in ("times", *VARIANTS):  # all of one before the next: a run cut off judges the most
+        with ThreadPoolExecutor(asked.jobs) as pool:
+            done += pool.map(lambda program, step=step: one(program, step), chosen)
+    return 0 if all(done) else 1
 
 
 if __name__ == "__main__":
