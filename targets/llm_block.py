@@ -10,6 +10,7 @@ Runs by itself, in any Python that has torch:
     python llm_block.py --batch 8 --prompt-len 1024 --decode-steps 16
     python llm_block.py --device cpu --preset tiny
     python llm_block.py --count-work    # FLOPs and bytes of prefill and decode, for MFU and MBU
+    python llm_block.py --graphs        # decode steps are replayed as CUDA graphs
 
 NVTX ranges: `warmup`, then `prefill` once and `decode` once round all its steps; inside of them
 `step`, `embedding`, `layer`, `attention`, `mlp` and `head`. The CUDA profiler API brackets prefill
@@ -89,6 +90,7 @@ class Config:
     seed: int
     warmup: int
     count_work: bool = False
+    graphs: bool = False
 
     @property
     def head_dim(self) -> int:
@@ -290,6 +292,20 @@ def count_work(model: Model, prompt: torch.Tensor) -> dict[str, object]:
     return counter.result({"model": "llm_block", "device": c.device})
 
 
+def graphed(model: Model, config: Config) -> tuple[torch.Tensor, list[torch.cuda.CUDAGraph]]:
+    """Return the tokens that decoding starts from, and its steps as CUDA graphs.
+
+    A graph holds for one length of the KV cache, so there is one for each step.
+    """
+    first = tokens = torch.zeros(config.batch, 1, dtype=torch.long, device=config.device)
+    graphs: list[torch.cuda.CUDAGraph] = []
+    for step in range(config.decode_steps):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], pool=graphs[0].pool()):
+            tokens = model(tokens, config.prompt_len + step)
+    return first, graphs
+
+
 @torch.inference_mode()
 def run(config: Config) -> dict[str, object]:
     """Warm up, prefill, decode; return what was measured and under which conditions.
@@ -308,12 +324,19 @@ def run(config: Config) -> dict[str, object]:
     for _ in range(config.warmup):
         with phase("warmup"):
             decode(model(prompt, 0), min(2, config.decode_steps))
+    first, graphs = graphed(model, config) if config.graphs else (None, [])
     prefill_timer, decode_timer = Timer(config.device), Timer(config.device)
     with profiler_range(config.device):
         with phase("prefill"), prefill_timer:
             tokens = model(prompt, 0)
         with phase("decode"), decode_timer:
-            decode(tokens, config.decode_steps)
+            if first is None:
+                decode(tokens, config.decode_steps)
+            else:
+                first.copy_(tokens)
+                for graph in graphs:
+                    with phase("step"):
+                        graph.replay()
     if config.count_work:
         write_beside_records(count_work(model, prompt))
     prefill_ms, decode_ms = prefill_timer.milliseconds, decode_timer.milliseconds
@@ -352,6 +375,7 @@ def parse_arguments(argv: list[str] | None = None) -> Config:
     parser.add_argument(
         "--count-work", action="store_true", help="count the FLOPs and bytes of both phases, behind"
     )
+    parser.add_argument("--graphs", action="store_true", help="decode steps are CUDA graphs")
     given = vars(parser.parse_args(argv))
     preset = PRESETS[given.pop("preset")]
     config = Config(**{**given, **{k: given[k] or preset[k] for k in preset}})
@@ -359,6 +383,8 @@ def parse_arguments(argv: list[str] | None = None) -> Config:
         parser.error("hidden must divide by heads, heads by kv-heads, and a head's width by 2")
     if min(config.batch, config.prompt_len, config.decode_steps, config.layers) < 1:
         parser.error("batch, prompt-len, decode-steps and layers must be at least 1")
+    if config.graphs and config.device == "cpu":
+        parser.error("--graphs needs a GPU")
     return config
 
 

@@ -56,6 +56,12 @@ def test_the_work_of_both_phases_is_that_of_the_listed_gemms_and_of_attention(
     assert stages["prefill"]["kv_bytes"] == 0
 
 
+def test_cuda_graphs_need_a_gpu(root: Path) -> None:
+    done = run(root, *TINY, "--graphs")
+    assert done.returncode == 2
+    assert "--graphs needs a GPU" in done.stderr
+
+
 def test_decoding_with_the_cache_agrees_with_a_prefill_of_the_whole_text(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
