@@ -82,6 +82,8 @@ TABLES = {
     "thread_lines": "One row per line of a Python thread that makes no CUDA call, from samples.",
     "launch_lines": "One row per kernel and line of Python that launched it "
     "(`trace.launch_lines`).",
+    "fused_lines": "One row per kernel and line of the program that torch.compile fused into it "
+    "(`operators.enabled`).",
     "collectives": "One row per call of NCCL on a rank, from the payloads of its NVTX ranges.",
     "modules": "One row per module of the model in a stage, from layer-wise NVTX ranges.",
     "module_kernels": "One row per kernel in a module of the model, in a stage.",

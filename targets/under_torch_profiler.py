@@ -9,6 +9,9 @@ profiler-api` between cudaProfilerStart and cudaProfilerStop, as torch.cuda.prof
 torch.cuda.cudart() calls them. NVTX ranges (torch.cuda.nvtx, package nvtx) become ranges of the
 trace, so that stages and steps have the names that they have in a trace of Nsight Systems.
 
+Where torch.compile fused operators into kernels, fused_kernels.json beside the trace has the stacks
+of what each of them is made of, as Inductor tells them (its provenance tracking).
+
 The trace is written also when the script fails or exits early, and the script's exit code stays.
 Processes that the script starts are not recorded. Runs in any Python that has torch.
 """
@@ -19,6 +22,7 @@ import argparse
 import contextlib
 import gzip
 import json
+import logging
 import os
 import re
 import signal
@@ -40,9 +44,11 @@ PRIVATE = re.compile(rb'("(?:host_name|traceName)": )"[^"]*"')
 class Recorder:
     """Starts and stops the profiler; each start..stop is a part of the one trace `out`."""
 
-    def __init__(self, torch: Any, out: Path, detailed: bool = False) -> None:
+    def __init__(
+        self, torch: Any, out: Path, detailed: bool = False, fused: FusedKernels | None = None
+    ) -> None:
         """Record nothing yet; `detailed`: with Python functions around operators, and memory."""
-        self._detailed = detailed
+        self._detailed, self._fused = detailed, fused
         self.out = out.absolute()  # the script may change the folder
         self.parts = 0
         self._torch = torch
@@ -79,6 +85,8 @@ class Recorder:
             if self.parts:
                 append(self.out, part)
             os.replace(part, self.out)
+            if self._fused is not None:
+                self._fused.write(self.out.parent)
         finally:
             part.unlink(missing_ok=True)
             Path(f"{raw}.json").unlink(missing_ok=True)
@@ -117,6 +125,43 @@ def _highest(event: dict[str, Any]) -> int:
 
 def _linked(numbers: dict[str, Any], key: str) -> bool:
     return isinstance(numbers.get(key), int) and numbers[key] > 0
+
+
+class FusedKernels(logging.Handler):
+    """Keeps the stacks of what Inductor fused into each kernel, from torch's structured log.
+
+    Seen in torch 2.13, also for what comes from its cache: an artifact of JSON for each graph, with
+    the stacks of each kernel in the form of a traceback.
+    """
+
+    ARTIFACT = "inductor_provenance_tracking_kernel_stack_traces"
+    FRAME = re.compile(r'^  File "(.*)", line (\d+), in (.*)\n    (.*)$', re.MULTILINE)
+
+    def __init__(self) -> None:
+        """Listen to what Inductor compiles from now on; torch must not be imported yet."""
+        super().__init__()
+        self.stacks: dict[str, list[list[tuple[str, str, str, str]]]] = {}
+        os.environ.setdefault("INDUCTOR_PROVENANCE", "1")
+        logging.getLogger("torch.__trace").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the stacks of kernels; what has another form is left out."""
+        artifact = getattr(record, "metadata", {}).get("artifact")
+        if not isinstance(artifact, dict) or artifact.get("name") != self.ARTIFACT:
+            return
+        with contextlib.suppress(ValueError, AttributeError, TypeError):
+            for kernel, stacks in json.loads(record.payload).items():  # type: ignore[attr-defined]
+                found = self.stacks.setdefault(kernel.partition(":")[0], [])
+                frames = [self.FRAME.findall(stack) for stack in stacks]
+                found += [stack for stack in frames if stack and stack not in found]
+
+    def write(self, folder: Path) -> None:
+        """Write fused_kernels.json: frames [file, line, function, source], outermost first, of each
+        stack of each kernel; nothing where nothing was compiled.
+        """
+        if self.stacks:
+            text = json.dumps(self.stacks, indent=1)
+            (folder / "fused_kernels.json").write_text(text + "\n", encoding="utf-8")
 
 
 class Ranges:
@@ -326,12 +371,13 @@ def main(argv: list[str] | None = None) -> int:
     if not options.script.is_file():
         return fail(f"there is no script {options.script}", "give the path of a Python file", 2)
     sys.path[0] = str(options.script.resolve().parent)  # nothing here shadows a module of its
+    fused = FusedKernels()
     try:
         import torch
     except ImportError as error:
         message = f"{sys.executable} cannot import torch: {error}"
         return fail(message, "name an interpreter that has it: python: /path/to/venv/bin/python", 3)
-    recorder = Recorder(torch, options.out, options.detailed)
+    recorder = Recorder(torch, options.out, options.detailed, fused)
     ranges = Ranges(torch.profiler.record_function)
     bridge_torch_nvtx(torch, ranges)
     bridge_nvtx_package(ranges)

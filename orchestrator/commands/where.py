@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,8 @@ def command(run: Path, kernel: int | None, nvtx_range: str | None, as_json: bool
     On the host: lines of Python by stage, with what the host did there and whether the GPU had
     work meanwhile, from samples of the stacks (trace.python_sampling). In kernels: lines with their
     share of the samples of warps, from ncu (counters.source); of kernels without lines, the lines
-    of Python that launched them. Each share has its 95 % interval. Needs no GPU.
+    of Python that launched them; of kernels of torch.compile the lines that it fused
+    (operators.enabled). Each share has its 95 % interval. Needs no GPU.
 
     \b
     Examples:
@@ -131,12 +133,13 @@ def _host_line(line: HostLine) -> dict[str, Any]:
 
 
 def _kernels(run: Run, rows: Iterable[KernelRow]) -> list[dict[str, Any]]:
-    from nsight_prof.reports.analysis.lines import callers, kernel_lines
+    from nsight_prof.reports.analysis.lines import callers, fused_lines, kernel_lines
 
     found = []
     for row in rows:
         lines, launched_by = kernel_lines(run, row.kernel_id), callers(run, row.kernel_id)
-        if lines or launched_by:
+        fused_from = fused_lines(run, row.kernel_id)
+        if lines or launched_by or fused_from:
             found.append(
                 {
                     "number": row.number,
@@ -144,6 +147,7 @@ def _kernels(run: Run, rows: Iterable[KernelRow]) -> list[dict[str, Any]]:
                     "name": row.short_name,
                     "lines": [_kernel_line(line) for line in lines],
                     "launched_by": [_host_line(line) for line in launched_by],
+                    "fused_from": [asdict(line) for line in fused_from],
                 }
             )
     return found
@@ -187,9 +191,12 @@ def as_text(data: dict[str, Any]) -> str:
     for kernel in data["kernels"]:
         lines += ["", f"kernel {kernel['number']}, {kernel['name']}:"]
         lines += [_kernel_text(row) for row in kernel["lines"][:SHOWN]]
-        if not kernel["lines"]:
+        if not kernel["lines"] and kernel["launched_by"]:
             lines.append("  launched by:")
             lines += [text for row in kernel["launched_by"][:SHOWN] for text in _host_text(row)]
+        if kernel["fused_from"]:
+            lines.append("  fused by torch.compile from:")
+            lines += [_fused_text(row) for row in kernel["fused_from"][:SHOWN]]
     return "\n".join(lines)
 
 
@@ -214,6 +221,14 @@ def _kernel_text(row: dict[str, Any]) -> str:
     )
     source = f"\n{'':26}{row['source'].strip()}" if row["source"].strip() else ""
     return f"  {_percent(row)}  {location(row['file'], row['line'])}{stall}{wide}{source}"
+
+
+def _fused_text(row: dict[str, Any]) -> str:
+    from nsight_prof.reports.analysis.lines import location
+
+    return (
+        f"    {location(row['file'], row['line'])} in {row['function']}  {row['source']}".rstrip()
+    )
 
 
 def _percent(row: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from nsight_prof.parsers.join.gemms import join_gemms, product_ids
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
 from nsight_prof.parsers.serving.model_shape import Linear
 from nsight_prof.parsers.serving.stored_weights import stored_shape
+from nsight_prof.parsers.torch.fused_kernels import FUSED_KERNELS, FUSED_LINES, read_fused_lines
 from nsight_prof.parsers.torch.trace import open_torch_trace
 
 OPERATORS = ("operators.json.gz", "operators.json")
@@ -74,10 +75,23 @@ def operator_frames(
         gaps.add("gemms", warning)
     gemms = with_roofs(with_modules(joined.gemms, frames), frames, gaps)
     by_table = {"operators": trace.operators(), "gemms": gemms}
+    by_table[FUSED_LINES] = _fused_lines(run, kernels, gaps)
     by_table["stage_memory"] = trace.stage_memory()
     if frames.get("modules", tables.empty("modules")).empty:
         by_table["modules"] = trace.modules()
     return by_table
+
+
+def _fused_lines(run: RunDir, kernels: pd.DataFrame, gaps: Gaps) -> pd.DataFrame:
+    """Return table `fused_lines`; empty for a program that compiled nothing."""
+    path = run.artifact("operators", FUSED_KERNELS)
+    if path is None:
+        return tables.empty(FUSED_LINES)
+    try:
+        return read_fused_lines(path, kernels)
+    except ArtifactUnreadable as error:
+        gaps.add(FUSED_LINES, f"{path.name} gave nothing: {error.message}")
+        return tables.empty(FUSED_LINES)
 
 
 def _launches(folder: Path, kernels: pd.DataFrame) -> pd.DataFrame:

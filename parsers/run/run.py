@@ -121,6 +121,11 @@ class Run:
         return self._read("thread_lines")
 
     @cached_property
+    def fused_lines(self) -> pd.DataFrame:
+        """Table `fused_lines`: lines that torch.compile fused into each kernel."""
+        return self._read("fused_lines")
+
+    @cached_property
     def launch_lines(self) -> pd.DataFrame:
         """Table `launch_lines`: lines of Python that launched each kernel."""
         return self._read("launch_lines")

@@ -118,7 +118,7 @@ _MEMORY, _CUDA = "[memory]", 1
 # Kineto names a function by file, line of its definition and name; files below a folder of
 # packages lose that folder. Those of torch and of the standard library explain nothing.
 _FUNCTION = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<name>.+)")
-_NOT_OURS = re.compile(r"(?:.*/)?(?:torch|site-packages|dist-packages|lib/python3[.\d]*)/|<frozen")
+NOT_OURS = re.compile(r"(?:.*/)?(?:torch|site-packages|dist-packages|lib/python3[.\d]*)/|<frozen")
 _GRAPH_LAUNCH = ("cudaGraphLaunch", "cuGraphLaunch")
 
 
@@ -201,7 +201,7 @@ def function_of(name: str) -> str | None:
     found = _FUNCTION.fullmatch(name)
     if (
         found is None
-        or _NOT_OURS.match(found["file"])
+        or NOT_OURS.match(found["file"])
         or "/" not in found["file"]
         and (found["file"].removesuffix(".py") in sys.stdlib_module_names)
     ):

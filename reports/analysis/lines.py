@@ -74,6 +74,21 @@ class KernelLine:
         return location(self.file, self.line)
 
 
+@dataclass(frozen=True)
+class FusedLine:
+    """A line of the program with an operator that torch.compile fused into a kernel."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+
+    @property
+    def location(self) -> str:
+        """File and line, without the folder."""
+        return location(self.file, self.line)
+
+
 def location(file: str, line: int | None) -> str:
     """Return `train.py:41`, without the folder and, where it is not known, the line."""
     name = PurePath(file.replace("\\", "/")).name or "?"
@@ -176,6 +191,19 @@ def callers(run: Run, *kernel_ids: str) -> list[HostLine]:
         frame = run.host_lines
         return host_lines(frame[frame["kernel_id"].isin(kernel_ids)])
     return host_lines(frame.assign(idle_samples=0, activity="launching", nvtx_range=""))
+
+
+def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:
+    """Return the lines that torch.compile fused into kernels, in order; none where unknown."""
+    frame = run.fused_lines
+    rows = records(frame[frame["kernel_id"].isin(kernel_ids)])
+    found = {
+        FusedLine(
+            text(row["file"]), int(number(row["line"])), text(row["function"]), text(row["source"])
+        )
+        for row in rows
+    }
+    return sorted(found, key=lambda line: (line.file, line.line))
 
 
 def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:

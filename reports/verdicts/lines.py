@@ -14,6 +14,7 @@ from nsight_prof.reports.analysis.lines import (
     KernelLine,
     asking_lines,
     callers,
+    fused_lines,
     host_lines,
     host_rows,
     kernel_lines,
@@ -25,8 +26,8 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, host_work, idle_rules
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
-NAMED = 2
-"""Lines that a sentence names."""
+NAMED, FUSED = 2, 4
+"""Lines that a sentence names, and those of a kernel that is fused of them."""
 LEAST = 0.1
 """Share of the samples below which a line is not named."""
 MOST = 0.5
@@ -57,7 +58,7 @@ def located(run: Run, finding: Finding) -> Finding:
         return _with_thread_lines(run, finding)
     if not (finding.rule and finding.kernel_ids):
         return finding
-    ways = [_with_launch_lines]
+    ways = [_with_launch_lines, _with_fused_lines]
     if finding.key == "kernel":
         ways.insert(finding.rule in OF_LAUNCH, _with_kernel_lines)
     placed = (way(run, finding) for way in ways)
@@ -199,6 +200,24 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         n=sum(line.samples for line in lines),
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _with_fused_lines(run: Run, finding: Finding) -> Finding:
+    lines = fused_lines(run, *finding.kernel_ids)
+    if not lines:
+        return finding
+    verdict = Text(
+        "{verdict} torch.compile fused it from {n} line of the program: {places}.",
+        "{verdict} torch.compile fused it from {n} lines of the program: {places}.",
+        verdict=finding.verdict,
+        n=len(lines),
+        places=[
+            Text("{place} in {function}", place=Verbatim(line.location),
+                 function=Verbatim(line.function))
+            for line in lines[:FUSED]
+        ],
+    )  # fmt: skip
+    return replace(finding, verdict=verdict)
 
 
 def _with_kernel_lines(run: Run, finding: Finding) -> Finding:

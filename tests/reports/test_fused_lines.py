@@ -1,0 +1,88 @@
+"""From what Inductor tells of its kernels to the lines that were fused into them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nsight_prof.orchestrator.commands.where import as_data, as_text
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.torch.fused_kernels import read_fused_lines
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.verdicts.ranking import findings
+from nsight_prof.targets.under_torch_profiler import FusedKernels
+
+FUSED = "cpp_fused__softmax_add_gelu_mul_sum_0"
+# As torch 2.13 logged it of a function compiled for a CPU, and the frame of a module of torch.
+PAYLOAD = {
+    "extern_kernels.mm:1": [
+        '  File "model.py", line 3, in block\n    y = torch.nn.functional.gelu(x @ w)\n'
+        "                                 ^^^^^^\n"
+    ],
+    f"{FUSED}:2": [
+        '  File "model.py", line 5, in block\n    return z.softmax(-1).sum(-1)\n'
+        "           ^^^^^^^^^^^^^^^^^^^^^\n",
+        '  File "model.py", line 4, in block\n    z = y * 2 + 1\n        ^^^^^^^^^\n',
+        '  File "model.py", line 3, in block\n    y = self.norm(x @ w)\n'
+        '  File "/x/site-packages/torch/nn/modules/normalization.py", line 9, in forward\n'
+        "    return F.rms_norm(input, self.normalized_shape)\n",
+    ],
+}
+
+
+def log(handler: FusedKernels, payload: object, name: str = FusedKernels.ARTIFACT) -> None:
+    record = logging.LogRecord("torch.__trace", logging.DEBUG, "", 0, "", None, None)
+    record.metadata, record.payload = {"artifact": {"name": name}}, json.dumps(payload)
+    handler.handle(record)
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    handler = FusedKernels()
+    logging.getLogger("torch.__trace").removeHandler(handler)
+    log(handler, {"another": ["artifact"]}, "inductor_post_grad_graph")
+    log(handler, ["not", "a", "mapping"])
+    for _ in range(2):  # the same graph, compiled again
+        log(handler, PAYLOAD)
+    handler.write(tmp_path)
+    return tmp_path / "fused_kernels.json"
+
+
+def test_a_fused_kernel_leads_to_the_programs_own_lines(written: Path) -> None:
+    kernels = pd.DataFrame({"kernel_id": ["k1", "k2"], "name": [FUSED, "triton_poi_fused_add_0"]})
+    frame = read_fused_lines(written, kernels)
+    assert list(frame["kernel_id"]) == ["k1"] * 3
+    assert list(frame["line"]) == [5, 4, 3]
+    assert set(frame["file"]) == {"model.py"}
+    assert list(frame["source"])[1:] == ["z = y * 2 + 1", "y = self.norm(x @ w)"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[", "[1]", '{"k": [[]]}', '{"k": [[["f", "x", "g", "s"]]]}', '{"k": 1}']
+)
+def test_damage_is_told(written: Path, text: str) -> None:
+    written.write_text(text)
+    with pytest.raises(ArtifactUnreadable, match="does not tell what was fused"):
+        read_fused_lines(written, pd.DataFrame({"kernel_id": ["k"], "name": ["k"]}))
+
+
+def test_findings_and_where_name_them(make_run: Callable[..., Path]) -> None:
+    path = make_run()
+    told = next(f for f in findings(load_run(path)) if f.kernel_ids and f.rule)
+    line = {"kernel_id": told.kernel_ids[0], "file": "/x/model.py", "function": "block"}
+    rows = [{**line, "line": number, "source": "z = y"} for number in (4, 5)]
+    tables.write(tables.check(pd.DataFrame(rows), "fused_lines"), "fused_lines", path / "tables")
+    run = load_run(path)
+    verdicts = [Writer().text(finding.verdict) for finding in findings(run)]
+    named = "2 lines of the program: model.py:4 in block and model.py:5 in block"
+    assert any(named in verdict for verdict in verdicts), verdicts
+    assert "fused by torch.compile from:\n    model.py:4 in block  z = y" in as_text(as_data(run))
