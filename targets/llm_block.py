@@ -299,9 +299,10 @@ def graphed(model: Model, config: Config) -> tuple[torch.Tensor, list[torch.cuda
     """
     first = tokens = torch.zeros(config.batch, 1, dtype=torch.long, device=config.device)
     graphs: list[torch.cuda.CUDAGraph] = []
+    pool = torch.cuda.graph_pool_handle()
     for step in range(config.decode_steps):
         graphs.append(torch.cuda.CUDAGraph())
-        with torch.cuda.graph(graphs[-1], pool=graphs[0].pool()):
+        with torch.cuda.graph(graphs[-1], pool=pool):
             tokens = model(tokens, config.prompt_len + step)
     return first, graphs
 
