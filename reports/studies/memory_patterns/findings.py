@@ -57,7 +57,7 @@ def mix_finding(points: Sequence[Point]) -> tuple[Finding, ...]:
             (Text("Bandwidths of the 1:1 mixes of all granularities, bytes read and written."),),
             disproof=Text(
                 "Written values are made up, not copied: no store waits for a load, as it does in "
-                "a copy."
+                "a copy. The loss that the recipe roofline states is that of a copy."
             ),
         ),
     )

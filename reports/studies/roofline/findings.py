@@ -263,8 +263,8 @@ def _mixing(measured: Measured) -> Finding | None:
     return Finding(
         "copy_bandwidth",
         Text(
-            "Reading and writing at once costs DRAM {loss} of its bandwidth: a copy moves {copy}, "
-            "reads alone {read}.",
+            "Reading and writing at once, as a copy does, costs DRAM {loss} of its bandwidth: a copy "
+            "moves {copy}, reads alone {read}.",
             loss=loss,
             copy=copy.number,
             read=read.number,
@@ -274,10 +274,12 @@ def _mixing(measured: Measured) -> Finding | None:
             for roof in (copy, *similar)
             if roof is not None
         ),
-        action=Text("Hold copy-like kernels (elementwise, transpose) against the copy roof."),
-        lay_verdict=Text(
-            "Programs that read and write at once get {part} less from its memory.", part=loss
+        action=Text(
+            "Hold copy-like kernels (elementwise, transpose) against the copy roof. Other mixes "
+            "cost less or more, by how long each direction lasts: the recipe memory-patterns "
+            "measures them."
         ),
+        lay_verdict=Text("Programs that copy data get {part} less from its memory.", part=loss),
     )
 
 
