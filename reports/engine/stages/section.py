@@ -32,6 +32,8 @@ from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.serving.engine import ENCODER_LEFT_OUT
 
 NO_WORK = Text("work or roofs are not known")
+LONGER = 8
+"""Times the decode steps of a trace for which it is said what part of the time they would have."""
 METHOD = (
     Text(
         "A step is one call of the engine's worker, by its NVTX range execute_context_…: prefill "
@@ -130,8 +132,26 @@ def _times(stages: Stages) -> Table[Kind]:
         stages.kinds,
         note=Text(
             "Means over the steps. Behind the idle part stands what the host did for most of it."
+            "{longer}",
+            longer=_longer(stages),
         ),
         refs=lambda k: k.number(0, "").refs,
+    )
+
+
+def _longer(stages: Stages) -> Value:
+    """Say how the shares of prefill and decode move with the tokens that are generated."""
+    prefill, decode = stages.kind("prefill"), stages.kind("decode")
+    if prefill is None or decode is None or stages.kind("mixed") is not None:
+        return ""
+    time = decode.time_ns * LONGER
+    return Text(
+        " Shares of the time are those of {n} decode steps to {m} of prefill: with {times} times "
+        "as many, as long as these, decode would have {share}.",
+        n=decode.steps,
+        m=prefill.steps,
+        times=LONGER,
+        share=Number(time / (time + prefill.time_ns), "fraction"),
     )
 
 

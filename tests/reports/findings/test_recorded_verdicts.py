@@ -17,10 +17,14 @@ from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.timeline import runs, timeline
+from nsight_prof.reports.engine.stages.section import section as stages_section
 from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import casts_and_copies
 from nsight_prof.reports.page import Number
+from nsight_prof.reports.plots.roofline.axes import at_clock
+from nsight_prof.reports.profile.figure_views import rooflines
+from nsight_prof.reports.profile.kernel_rows import kernel_rows
 from nsight_prof.reports.verdicts.ranking import findings
 from scripts.pages.stage_run import stage_runs
 from tests.reports.programs import amount, english, of_cause
@@ -178,3 +182,35 @@ def test_what_a_launch_costs_without_nsys_is_an_interval(recorded_run_of: Record
     assert isinstance(row.value, Number)
     assert row.value.low == pytest.approx(1e9 * roofs["low"])
     assert "by process" in english(row.threshold)
+
+
+def test_roofs_are_drawn_at_the_clock_of_the_kernels_on_them(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-top-kernels")
+    panels, _ = rooflines(run, kernel_rows(run))
+    clocks = {panel.title: number(panel.clock_hz) for panel in panels}
+    assert len(clocks) == 2
+    tensor, vector = clocks.values()
+    assert tensor < 1.75e9 < vector  # the Tensor Cores are held down by the power limit
+    for panel in panels:
+        drawn = at_clock(panel, panel.clock_hz)
+        (own,) = [roof for roof in panel.memory_roofs if roof.key == "l1"]
+        (moved,) = [roof for roof in drawn.memory_roofs if roof.key == "l1"]
+        assert moved.value / own.value == pytest.approx(
+            clocks[panel.title] / number(own.clock_hz), rel=1e-6
+        )
+
+
+def test_norms_whose_data_l2_merges_do_not_scatter(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-vllm-kernels")
+    norms = set(run.kernels.loc[run.kernels["name"].str.contains("rsqrt"), "kernel_id"])
+    told = [f for f in findings(run) if norms & set(f.kernel_ids)]
+    assert norms
+    assert not [f for f in told if f.rule.startswith("uncoalesced")]
+
+
+def test_shares_of_prefill_and_decode_say_how_they_move(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-vllm-kernels")
+    section = stages_section(run)
+    assert section is not None
+    (times,) = [part for part in section.blocks if getattr(part, "key", "") == "stages-times"]
+    assert "those of 31 decode steps to 1 of prefill" in english(times.note)
