@@ -21,7 +21,7 @@ from nsight_prof.reports.engine.stages.section import section as stages_section
 from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import casts_and_copies
-from nsight_prof.reports.page import Number
+from nsight_prof.reports.page import Number, Table
 from nsight_prof.reports.plots.roofline.axes import at_clock
 from nsight_prof.reports.profile.figure_views import rooflines
 from nsight_prof.reports.profile.kernel_rows import kernel_rows
@@ -212,5 +212,7 @@ def test_shares_of_prefill_and_decode_say_how_they_move(recorded_run_of: Recorde
     run = recorded_run_of("h200-vllm-kernels")
     section = stages_section(run)
     assert section is not None
-    (times,) = [part for part in section.blocks if getattr(part, "key", "") == "stages-times"]
-    assert "those of 31 decode steps to 1 of prefill" in english(times.note)
+    tables = [part for part in section.blocks if isinstance(part, Table)]
+    (note,) = [table.note for table in tables if table.key == "stages-times"]
+    assert note is not None
+    assert "those of 31 decode steps to 1 of prefill" in english(note)
