@@ -11,7 +11,8 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from nsight_prof.parsers.run.run import Run  # noqa: E402
+from nsight_prof.parsers.cells import number  # noqa: E402
 from nsight_prof.reports.analysis.profiled import kernel_time  # noqa: E402
+from nsight_prof.reports.analysis.run_time import run_time  # noqa: E402
 from nsight_prof.reports.findings.model import Finding  # noqa: E402
 from nsight_prof.reports.page.formats import NA, escape, seconds, share  # noqa: E402
 from nsight_prof.reports.page.writer import Writer  # noqa: E402
@@ -35,9 +37,10 @@ HEAD = """<!-- Written by scripts/stories.py from recorded runs; do not edit. --
 
 # Stories: public programs
 
-Programs that nobody of this project wrote, as they are published: what prof says of them, what was
-done, and what that gained without a profiler. The runs lie in `captures/stories`; `prof report`
-makes their whole reports. Gains that are predicted are parts of the GPU time."""
+Programs as they are published, none of them written for this purpose: what prof says of them, what
+was done, and what that gained without a profiler. The runs lie in `captures/stories`; `prof report`
+makes their whole reports. [All of them](#predicted-and-measured) in one table."""
+FACTORS = (1.3, 1.5)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args(arguments)
     listed = yaml.safe_load((CAPTURES / "stories.yaml").read_text(encoding="utf-8"))["stories"]
-    text = "\n\n".join([HEAD, *(part for story in listed for part in _story(story))]) + "\n"
+    told = [_story(story) for story in listed]
+    text = "\n\n".join([HEAD, *(story.text for story in told), _summary(told)]) + "\n"
     if not asked.check:
         PAGE.write_text(text, encoding="utf-8")
     elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
@@ -55,65 +59,104 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _story(story: Mapping[str, Any]) -> Iterator[str]:
-    name = story["name"]
+@dataclass(frozen=True)
+class Told:
+    """A story as markdown, with the predicted and the measured gain, as parts of the time."""
+
+    title: str
+    text: str
+    predicted: float
+    measured: float | None
+
+
+def _story(story: Mapping[str, Any]) -> Told:
     with tempfile.TemporaryDirectory() as folder:
-        run = with_tables(f"stories/{name}", Path(folder) / "run")
-        told = [finding for finding in findings(run) if finding.rank is not None]
+        run = with_tables(f"stories/{story['name']}", Path(folder) / "run")
+        found = [finding for finding in findings(run) if finding.rank is not None]
         gpu = str(run.gpus["name"].iloc[0])
-        yield f"## {story['title']}"
-        yield (
-            f"[{story['title']}]({story['source']}) at commit `{story['commit'][:10]}`, on one "
-            f"{gpu}: {story['about']}.\n\n```bash\n{story['command']}\n```"
+        whole = number(run_time(run).whole_ns) if story.get("of_wall") else kernel_time(run)
+        about = [finding for finding in found if finding.rule in story["findings"]]
+        predicted = sum(finding.gain_ns for finding in about) / whole
+        before, after = (_ms(story, when) for when in ("before", "after"))
+        measured = None if before is None or after is None else 1 - after / before
+        parts = (
+            f"## {story['title']}",
+            f"[{story['title']}]({story['source']}){_version(story)}, on one {gpu}: "
+            f"{story['about']}.\n\n```bash\n{story['command']}\n```",
+            "What is said first:",
+            "\n".join(_said(finding, whole) for finding in found[:FIRST]),
+            _gained(story, predicted, before, after, measured),
         )
-        yield "What is said first:"
-        yield "\n".join(_said(run, finding) for finding in told[:FIRST])
-        yield _gained(story, run, told)
+        return Told(story["title"], "\n\n".join(parts), predicted, measured)
 
 
-def _said(run: Run, finding: Finding) -> str:
+def _version(story: Mapping[str, Any]) -> str:
+    return f" at commit `{story['commit'][:10]}`" if "commit" in story else ""
+
+
+def _said(finding: Finding, whole: float) -> str:
     write = Writer()
     action = write.text(finding.action) if finding.action else ""
     return (
-        f"{finding.rank}. **{escape(write.text(finding.title))}** ({_part(run, [finding])}). "
+        f"{finding.rank}. **{escape(write.text(finding.title))}** "
+        f"({share(finding.gain_ns / whole)}). "
         f"{escape(write.text(finding.verdict))} {escape(action)}"
     )
 
 
-def _part(run: Run, found: list[Finding]) -> str:
-    return share(sum(finding.gain_ns for finding in found) / kernel_time(run))
-
-
-def _gained(story: Mapping[str, Any], run: Run, told: list[Finding]) -> str:
-    about = [finding for finding in told if finding.rule in story["findings"]]
-    times = {when: _ms(story, when) for when in ("before", "after")}
-    before, after = times["before"], times["after"]
+def _gained(
+    story: Mapping[str, Any],
+    predicted: float,
+    before: float | None,
+    after: float | None,
+    measured: float | None,
+) -> str:
     cells = (
-        _part(run, about),
+        share(predicted),
         NA if before is None else seconds(before / 1e3),
         NA if after is None else seconds(after / 1e3),
-        NA if before is None or after is None else share(1 - after / before),
+        NA if measured is None else share(measured),
     )
     missing = (
         "" if after is not None else " What it gains was not measured: no GPU was left for it."
     )
+    of_time = "wall time" if story.get("of_wall") else "GPU time"
     return (
         f"Done: {story['done']}.{missing}\n\n"
-        f"| predicted gain | {story['of']} before | after | measured gain |\n"
+        f"| predicted gain, of the {of_time} | {story['of']} before | after | measured gain |\n"
         "| ---: | ---: | ---: | ---: |\n"
         f"| {' | '.join(cells)} |"
     )
 
 
+def _summary(told: Sequence[Told]) -> str:
+    """Return the table of predicted and measured gains, and how many are within the factors."""
+    known = [(story, story.predicted / story.measured) for story in told if story.measured]
+    rows = [
+        f"| {story.title} | {share(story.predicted)} | {share(story.measured)} | {ratio:.2f} |"
+        for story, ratio in known
+    ]
+    within = " and ".join(
+        f"{sum(1 / factor <= ratio <= factor for _, ratio in known)} of {len(known)} within a "
+        f"factor of {factor}"
+        for factor in FACTORS
+    )
+    return (
+        "## Predicted and measured\n\nThe gain that prof predicts of what was done, beside the "
+        f"measured one: {within}.\n\n| program | predicted | measured | ratio |\n"
+        "| --- | ---: | ---: | ---: |\n" + "\n".join(rows)
+    )
+
+
 def _ms(story: Mapping[str, Any], when: str) -> float | None:
-    """Return the time that the program printed of itself; None where it was not run so."""
+    """Return the time in ms that the program printed of itself; None where it was not run so."""
     path = CAPTURES / story["name"] / f"{when}.txt"
     if not path.is_file():
         return None
     found = re.search(story["time"], path.read_text(encoding="utf-8"))
     if found is None:
         raise SystemExit(f"error: {path} holds no time\n\nhint: {story['time']} is sought")
-    return float(found[1])
+    return float(found[1]) * (1e3 if story.get("unit") == "s" else 1)
 
 
 if __name__ == "__main__":
