@@ -165,7 +165,10 @@ def report(folder: Path, limit: float) -> str:
 
 def call(command: Sequence[str], folder: Path, name: str, limit: float) -> str:
     """Run a command with its output in `folder`; return why it failed, empty if it did not."""
+    temporary = folder / "tmp"  # of its own: ncu takes a lock there before the program has its turn
+    temporary.mkdir(exist_ok=True)
     environment = os.environ | {"PROGRAMS_LOCK": str(folder.parent / "gpu.lock")}
+    environment["TMPDIR"] = str(temporary)
     with (folder / f"{name}.out").open("w") as out, (folder / f"{name}.err").open("w") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         try:
