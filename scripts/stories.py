@@ -8,6 +8,8 @@ scripts/stories.py --check    fails where the page is not what it would be
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import re
 import sys
 import tempfile
@@ -41,6 +43,18 @@ Programs as they are published, none of them written for this purpose: what prof
 was done, and what that gained without a profiler. The runs lie in `captures/stories`; `prof report`
 makes their whole reports. [All of them](#predicted-and-measured) in one table."""
 FACTORS = (1.3, 1.5)
+RECORDED = ("before.txt", "steps/1-trace/stdout.log", "steps/1-trace/lines/stdout.log")
+"""What a program printed of its time: alone, under nsys, and in the run of launch_lines."""
+COSTS = """## What recording costs
+
+The time of a step as the program itself prints it: alone, under nsys in the run that times are
+taken from, with samples of Python stacks at 1 kHz (`trace.python_sampling`) where they were asked
+for, and in the further run of `trace.launch_lines`, in which each launch of a Python program waits
+for its kernel: no time is taken from that one.
+
+| program | alone | samples of stacks | under nsys | in the run of `launch_lines` |
+| --- | ---: | --- | ---: | ---: |
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,7 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     listed = yaml.safe_load((CAPTURES / "stories.yaml").read_text(encoding="utf-8"))["stories"]
     told = [_story(story) for story in listed]
-    text = "\n\n".join([HEAD, *(story.text for story in told), _summary(told)]) + "\n"
+    parts = [HEAD, *(story.text for story in told), _summary(told), _costs(listed)]
+    text = "\n\n".join(parts) + "\n"
     if not asked.check:
         PAGE.write_text(text, encoding="utf-8")
     elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
@@ -77,7 +92,7 @@ def _story(story: Mapping[str, Any]) -> Told:
         whole = number(run_time(run).whole_ns) if story.get("of_wall") else kernel_time(run)
         about = [finding for finding in found if finding.rule in story["findings"]]
         predicted = sum(finding.gain_ns for finding in about) / whole
-        before, after = (_ms(story, when) for when in ("before", "after"))
+        before, after = (_ms(story, f"{when}.txt") for when in ("before", "after"))
         measured = None if before is None or after is None else 1 - after / before
         parts = (
             f"## {story['title']}",
@@ -148,9 +163,25 @@ def _summary(told: Sequence[Told]) -> str:
     )
 
 
-def _ms(story: Mapping[str, Any], when: str) -> float | None:
+def _costs(listed: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of what the programs say of their own time while they are recorded."""
+    rows = []
+    for story in listed:
+        manifest = json.loads((CAPTURES / story["name"] / "manifest.json").read_text("utf-8"))
+        sampled = "yes" if manifest["recipe"]["trace"].get("python_sampling") else "no"
+        times = [_ms(story, name) for name in RECORDED]
+        first, *others = [math.nan if time is None else time for time in times]
+        cells = [f"{seconds(time / 1e3)} ({share(time / first - 1)})" if time > 0 else NA
+                 for time in others]  # fmt: skip
+        if first > 0 and cells != [NA, NA]:
+            rows.append(f"| {story['title']} | {seconds(first / 1e3)} | {sampled} "
+                        f"| {' | '.join(cells)} |")  # fmt: skip
+    return COSTS + "\n".join(rows)
+
+
+def _ms(story: Mapping[str, Any], name: str) -> float | None:
     """Return the time in ms that the program printed of itself; None where it was not run so."""
-    path = CAPTURES / story["name"] / f"{when}.txt"
+    path = CAPTURES / story["name"] / name
     if not path.is_file():
         return None
     found = re.search(story["time"], path.read_text(encoding="utf-8"))
