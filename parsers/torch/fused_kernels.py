@@ -44,6 +44,6 @@ def read_fused_lines(path: Path, kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _line(stack: Any) -> tuple[str, int, str, str]:
-    own = [frame for frame in stack if not NOT_OURS.match(str(frame[0]))]
-    file, line, function, source = (own or stack)[-1]
+    of_program = [frame for frame in stack if not NOT_OURS.match(str(frame[0]))]
+    file, line, function, source = (of_program or stack)[-1]
     return str(file), int(line), str(function), str(source).strip()

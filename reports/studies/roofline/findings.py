@@ -263,8 +263,8 @@ def _mixing(measured: Measured) -> Finding | None:
     return Finding(
         "copy_bandwidth",
         Text(
-            "Reading and writing at once, as a copy does, costs DRAM {loss} of its bandwidth: a copy "
-            "moves {copy}, reads alone {read}.",
+            "Reading and writing at once, as a copy does, costs DRAM {loss} of its bandwidth: a "
+            "copy moves {copy}, reads alone {read}.",
             loss=loss,
             copy=copy.number,
             read=read.number,
