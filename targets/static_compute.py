@@ -50,6 +50,8 @@ ATTENTION = (
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_cudnn_attention",
 )
+VLLM_ATTENTION = ("flash_attn_maxseqlen_wrapper", "triton_attn_wrapper", "torch_sdpa_wrapper")
+"""Of vision encoders (vLLM 0.20.2); the attention of its language models is not counted."""
 
 
 def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
@@ -66,10 +68,33 @@ def _grouped_flops(left: Any, right: Any, *_: Any, **__: Any) -> int:
     return 2 * left[0] * left[1] * right[-1] if len(left) == 2 else 0
 
 
+def _packed_attention_flops(query: Any, key: Any, value: Any, *more: Any, **_: Any) -> int:
+    """Count sequences that lie one behind the other, of (sequences, tokens, heads, width).
+
+    Their bounds are the one vector among the arguments, which stands elsewhere in each operator.
+    """
+    batch, tokens, heads, width = query.shape
+    bounds = next((v for v in more if isinstance(v, torch.Tensor) and v.ndim == 1), None)
+    lengths = [tokens] * batch if bounds is None else bounds.diff().tolist()
+    return int(2 * heads * sum(n * n for n in lengths) * (width + value.shape[-1]))
+
+
+_packed_attention_flops._get_raw = True  # type: ignore[attr-defined]  # values, not shapes alone
+
+
 def _formulas() -> dict[Any, Any]:
-    """Return formulas of operators that torch has none for, where this version has them."""
-    known = dict.fromkeys(ATTENTION, _attention_flops) | {"_grouped_mm": _grouped_flops}
-    return {getattr(torch.ops.aten, n): f for n, f in known.items() if hasattr(torch.ops.aten, n)}
+    """Return formulas of operators that torch has none for, where they are registered."""
+    known: dict[str, dict[str, Any]] = {
+        "aten": dict.fromkeys(ATTENTION, _attention_flops) | {"_grouped_mm": _grouped_flops},
+        "vllm": dict.fromkeys(VLLM_ATTENTION, _packed_attention_flops),
+    }
+    return {
+        getattr(operators, name): formula
+        for space, formulas in known.items()
+        if (operators := getattr(torch.ops, space))
+        for name, formula in formulas.items()
+        if hasattr(operators, name)
+    }
 
 
 QUANTIZED_LINEAR = "quantized linear"
@@ -89,7 +114,7 @@ class Count:
     """Counts what runs inside of it, as a context.
 
     `enter` says which stage it belongs to from then on; weights are counted once between two calls
-    of it.
+    of it. It may be entered again: counts of stages add up, those of modules are of the last time.
     """
 
     def __init__(self, module: Any, stored: Stored | None = None) -> None:
@@ -126,6 +151,7 @@ class Count:
         self._flops.__exit__(*error)
         for hook in self._hooks:
             hook.remove()
+        self._before, self._hooks = {}, []
 
     def enter(self, stage: str) -> None:
         """Count to `stage` from now on; "" counts nowhere."""

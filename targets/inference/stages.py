@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -94,17 +95,12 @@ class Stages:
         Returns:
             The names of the modules that were hooked -> their stages.
         """
-        own = None if encoder is None else model.get_encoder()
-        hooked: dict[str, str] = {}
-        for name, module in model.named_modules():
-            stage = next((s for s, of in modules.items() if re.fullmatch(of, name)), None)
-            if module is own:
-                stage = encoder
-            outer = (of for at, of in hooked.items() if name.startswith(f"{at}."))
-            if name and stage is not None and stage not in outer:
-                hooked[name] = stage
-                module.register_forward_pre_hook(self._beginner(stage))
-                module.register_forward_hook(self._end, always_call=True)
+        known = {} if encoder is None else {model.get_encoder(): encoder}
+        hooked = stage_modules(model, modules, known)
+        for name, stage in hooked.items():
+            module = model.get_submodule(name)
+            module.register_forward_pre_hook(self._beginner(stage))
+            module.register_forward_hook(self._end, always_call=True)
         model.register_forward_pre_hook(self._call)
         model.register_forward_hook(self._called, always_call=True, with_kwargs=True)
         return hooked
@@ -155,6 +151,27 @@ class Stages:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+
+def stage_modules(
+    model: Any, modules: Mapping[str, str], known: Mapping[Any, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Return the names of the modules that are stages of their own -> their stages.
+
+    Args:
+        model: a torch module.
+        modules: stage -> regular expression of the whole names of its modules; the first that
+            fits counts.
+        known: modules whose stage is known, whatever their names.
+    """
+    found: dict[str, str] = {}
+    for name, module in model.named_modules():
+        by_name = (s for s, of in modules.items() if re.fullmatch(of, name))
+        stage = known.get(module) or next(by_name, None)
+        outer = (of for at, of in found.items() if name.startswith(f"{at}."))
+        if name and stage is not None and stage not in outer:
+            found[name] = stage
+    return found
 
 
 def _ranges(stack: list[str]) -> list[str]:

@@ -59,6 +59,7 @@ class Engine:
         self._names = (f"batch{number}" for number in itertools.count())
         self._facts: dict[str, Any] = {}
         self._made_up: tempfile.TemporaryDirectory[str] | None = None
+        self._encoder: Any = None
 
     def start(self) -> None:
         """Import vLLM, check its hooks and start the engine; see `make_engine`."""
@@ -72,6 +73,8 @@ class Engine:
             self._llm = self._vllm.LLM(**arguments)
             self._engine = hooks.stepping_engine(self._llm, version)
             config = self.model.config or hf_config(self._llm)
+            if options.images and not options.has_processes:
+                self._encoder = hooks.watch_encoder(self._llm)
         for name in missing:
             print(f"note: vLLM {version} has no {name}", file=sys.stderr)
         self._vocabulary = vocabulary(config or {})
@@ -157,6 +160,18 @@ class Engine:
             return hooks.token_prompt(text)
         tokens = image_prompt(self._facts["model_config"] or {}, len(images), text)
         return hooks.image_prompt(self._llm, self._facts["version"], tokens, images)
+
+    def encoder_work(self, run: Callable[[], object]) -> dict[str, Any]:
+        """Return the work of the vision encoder while `run` generates; {} where it has none here.
+
+        Raises:
+            EngineFailure: vLLM failed meanwhile.
+        """
+        if self._encoder is None:
+            return {}
+        with self._explained("counting the work of the vision encoder"):
+            counted: dict[str, Any] = self._encoder.work(run, self.model.name)
+        return counted
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of the `engine` record."""

@@ -205,6 +205,18 @@ def image_prompt(llm: Any, version: str, token_ids: list[int], images: list[Any]
     return rendered
 
 
+def watch_encoder(llm: Any) -> Any:
+    """Return what puts ranges round the vision encoder and counts its work; None without the hook.
+
+    Of an engine in this process alone: a model elsewhere cannot be wrapped from here.
+    """
+    apply_model = getattr(llm, "apply_model", None)
+    if apply_model is None:
+        return None
+    (encoder,) = apply_model(import_module("nsight_prof.targets.serving.encoder").Encoder)
+    return encoder
+
+
 def _no_hook(version: str, hook: str) -> EngineFailure:
     return EngineFailure(
         f"vLLM {version} has no {hook}",

@@ -138,6 +138,18 @@ class Run:
             self.warm_up(point)
             self.untraced(point)
 
+    def count_encoder(self, point: Point) -> None:
+        """Count the work of the vision encoder in the batch's prefill, beside the records."""
+        try:
+            counted = self._engine.encoder_work(lambda: self._generate(point, 1))
+        except EngineFailure as failure:
+            print(f"note: {failure.message}", file=sys.stderr)
+            return
+        if counted:
+            from nsight_prof.targets.static_compute import write_beside_records  # torch
+
+            write_beside_records(counted)
+
     def fits(self, point: Point) -> bool:
         """Tell whether the engine has room for the batch; one that has not gets its record."""
         blocks, size = self._facts.get("kv_blocks"), self._facts.get("block_size")
@@ -336,6 +348,7 @@ def run(args: Namespace, records: Records) -> int:
                 except EngineFailure as failure:
                     if failure.dead:  # the rest could not be timed either
                         break
+        timed.count_encoder(point)
     finally:
         begin = records.now()
         close(engine)
