@@ -36,6 +36,7 @@ PARAMS = {
     "output_tokens": int,
     "requests_of": str,
     "arrivals": str,
+    "too_long": int,
 }
 """Parameters of a point that are columns, and what they must be."""
 

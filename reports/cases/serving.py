@@ -141,7 +141,14 @@ def _requests(run: Run) -> list[Fact]:
 def _data(points: pd.DataFrame) -> Text:
     files = [name for name in points["requests_of"].dropna().unique().tolist() if name]
     if files:
-        return Text("requests of {files}", files=[Verbatim(name) for name in files])
+        left_out = int(points.groupby("requests_of")["too_long"].max().sum())
+        return Text(
+            "requests of {files}{left_out}",
+            files=[Verbatim(name) for name in files],
+            left_out=Text("; {n} more are longer than the server takes", n=left_out)
+            if left_out
+            else "",
+        )
     return Text("prompts of random token ids")
 
 

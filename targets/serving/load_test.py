@@ -115,7 +115,7 @@ class LoadTest:
         async with Client(self._url, self._given.request_timeout) as client:
             self._facts = await self._engine(client, start_s)
             self._records.engine(self._facts)
-            given, listed = self._given, self._listed
+            given, listed = self._given, self._fitting()
             closed = self._chosen(closed_points(given, listed))
             opened = self._chosen(open_points(given, None, listed))
             await self._warm_up(client, [*closed, *opened])
@@ -127,6 +127,20 @@ class LoadTest:
                     opened = self._chosen(open_points(given, highest, listed))
                 for point in opened:
                     await self._point(client, point)
+
+    def _fitting(self) -> RequestList | None:
+        """Leave out the requests of a file that are longer than the server takes, and say it."""
+        given, most = self._given, self._facts["max_model_len"]
+        if self._listed is not None and most is not None:
+            self._listed = self._listed.within(most, given.prompt_tokens, given.output_tokens)
+            if left_out := self._listed.too_long:
+                print(
+                    f"note: {left_out} of {left_out + len(self._listed.requests)} requests of "
+                    f"{self._listed.name} are left out: they are longer than the {most} tokens "
+                    "that the server takes",
+                    file=sys.stderr,
+                )
+        return self._listed
 
     @contextlib.asynccontextmanager
     async def _profiled(self, client: Client) -> AsyncIterator[None]:
@@ -292,6 +306,7 @@ class LoadTest:
             tensor_parallel=None if self._served else self._options.tensor_parallel,
             slo_ttft_s=self._given.slo_ttft,
             slo_tpot_s=self._given.slo_tpot,
+            too_long=self._listed.too_long if self._listed and point.listed else None,
         )
         self._records.case(
             point.name,

@@ -71,10 +71,17 @@ class Listed:
 
 @dataclass(frozen=True)
 class RequestList:
-    """The requests of a file in their order, `name` is the file's; a trace has times for all."""
+    """The requests of a file in their order; a trace has times for all.
+
+    Attributes:
+        name: of the file.
+        requests: those that are sent.
+        too_long: how many are not, since they are longer than the server takes.
+    """
 
     name: str
     requests: tuple[Listed, ...]
+    too_long: int = 0
 
     @property
     def is_trace(self) -> bool:
@@ -89,6 +96,31 @@ class RequestList:
         """Return the mean of a length over the requests; `otherwise` for those without."""
         known = [getattr(request, name) for request in self.requests]
         return round(sum(otherwise if n is None else n for n in known) / len(known))
+
+    def within(self, longest: int, prompt: int, output: int) -> RequestList:
+        """Return those that fit a sequence of `longest` tokens; a text of unknown length stays.
+
+        Args:
+            longest: most tokens of prompt and output together.
+            prompt: tokens where a request has neither a text nor a length.
+            output: tokens where it does not say how many it asks for.
+
+        Raises:
+            EngineFailure: none fits.
+        """
+
+        def fits(request: Listed) -> bool:
+            known = request.prompt_tokens or (0 if request.content else prompt)
+            return known + (request.output_tokens or output) <= longest
+
+        kept = tuple(filter(fits, self.requests))
+        if not kept:
+            raise EngineFailure(
+                f"each request of {self.name} is longer than the {longest} tokens that the "
+                "server takes",
+                "a server with a longer --max-model-len, or another file",
+            )
+        return replace(self, requests=kept, too_long=len(self.requests) - len(kept))
 
     def longest(self, prompt: int, output: int) -> int:
         """Return an upper bound of the tokens of a sequence, with these where a length is unknown.

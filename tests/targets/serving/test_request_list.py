@@ -172,6 +172,21 @@ def test_a_trace_is_one_open_loop(tmp_path: Path) -> None:
     assert point.request_rate == pytest.approx(3 / 0.274, rel=1e-3)  # four digits
 
 
+def test_requests_longer_than_the_server_takes_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(
+        '{"input_length": 4000, "output_length": 97}\n{"input_length": 4000, "output_length": 96}\n'
+        '{"prompt": "its tokens are not known", "output_tokens_count": 4097}\n'
+        '{"prompt": "they are here", "prompt_tokens_count": 4090, "output_tokens_count": 9}\n'
+        '{"prompt": "they are not, and fit perhaps"}\n'
+    )
+    found = parsed("--filelist", str(tmp_path / "t.jsonl"))
+    kept = found.within(4096, prompt=512, output=128)
+    assert [one.prompt_tokens for one in kept.requests] == [4000, None]
+    assert kept.too_long == 3
+    with pytest.raises(EngineFailure, match=r"each request of t\.jsonl is longer than the 99"):
+        found.within(99, prompt=512, output=128)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [

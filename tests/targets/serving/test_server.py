@@ -115,14 +115,20 @@ def test_requests_of_a_file_and_of_a_trace(start: Start, tmp_path: Path) -> None
     sizes = [(one["prompt_tokens"], one["output_tokens"]) for one in found["request"]]
     assert sizes == [(3, 5), (2, 3)] * 3
     trace = tmp_path / "trace.jsonl"
-    rows = [{"timestamp": 300 * n, "input_length": 16, "output_length": 2} for n in range(4)]
+    lengths = (16, 16, 4096, 16, 16)  # of five requests one is longer than --max-model-len
+    rows = [
+        {"timestamp": 300 * (n - (n > 2)), "input_length": length, "output_length": 2}
+        for n, length in enumerate(lengths)
+    ]
     trace.write_text("\n".join(map(json.dumps, rows)))
-    process = start("--filelist", str(trace), "--time-scale", "0.5")
+    process = start("--filelist", str(trace), "--time-scale", "0.5", "--max-model-len", "2048")
     _, log = process.communicate()
     assert process.returncode == 0, log
     found = records(tmp_path / "out.jsonl")
     (case,) = found["case"]
     assert (case["case"], case["params"]["arrivals"]) == ("open/trace/trace.jsonl", "trace")
+    assert case["params"]["too_long"] == 1
+    assert "1 of 5 requests of trace.jsonl are left out" in log
     came = [one["arrival_s"] for one in found["request"]]
     gaps = [later - earlier for earlier, later in itertools.pairwise(came)]
     assert gaps == pytest.approx([0.15] * 3)
