@@ -27,6 +27,8 @@ DECODERS = {
     "qwen3_vl_moe": "qwen3_moe",
 }
 """model_type of models that see -> the family of their language model."""
+OPTIONS = ("--quantization", "-q")
+"""Of vLLM's and SGLang's servers: how weights are quantized while they are loaded."""
 IGNORED = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
 SCALE_BITS = {"awq": 16, "gptq": 16, "fp8": 32, "float4": 8}
 """Of the scale of a group: halves of AWQ and GPTQ, floats of blocks in fp8, fp8 of fp4."""
@@ -66,6 +68,21 @@ def stored_shape(
         bits = cache.get("num_bits") if isinstance(cache, Mapping) else 8
         shape = dataclasses.replace(shape, kv_bytes=bits / 8 if bits else BYTES["fp8"])
     return shape
+
+
+def told_to_quantize(config: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration with what vLLM was told to quantize while it loads 16-bit weights.
+
+    Args:
+        config: the content of config.json; a checkpoint that is quantized already stays as it is.
+        args: `args` of the engine's record: arguments of vllm.LLM, or `server_args` of a server.
+    """
+    words = re.split(r"[\s=]+", str(args.get("server_args") or ""))
+    options = (words[at + 1] for at, word in enumerate(words[:-1]) if word in OPTIONS)
+    method = args.get("quantization") or next(options, None)
+    if not method or any(config.get(key) for key in KEYS):
+        return config
+    return {**config, KEYS[0]: {"quant_method": method, "activation_scheme": "dynamic"}}
 
 
 def sees(config: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import ModelShape
-from nsight_prof.parsers.serving.stored_weights import sees, stored_shape
+from nsight_prof.parsers.serving.stored_weights import sees, stored_shape, told_to_quantize
 from nsight_prof.reports.page import Text
 
 PRODUCTS = {"vllm": "vLLM", "sglang": "SGLang"}
@@ -110,7 +110,8 @@ def _engine(row: Row) -> Engine:
     shape = shard = None
     reason, has_encoder = "", False
     try:
-        config = json.loads(text(row["model_config"]) or "{}")
+        asked = json.loads(text(row["args"]) or "{}")
+        config = told_to_quantize(json.loads(text(row["model_config"]) or "{}"), asked)
         has_encoder = sees(config)
         dtype = text(row["dtype"]).removeprefix("torch.")
         shape = stored_shape(config, dtype, text(row["kv_cache_dtype"]) or "auto")

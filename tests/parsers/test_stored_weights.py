@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.serving.stored_weights import stored_shape
+from nsight_prof.parsers.serving.stored_weights import stored_shape, told_to_quantize
 
 W4A16 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True}
 COMPRESSED = {
@@ -53,6 +53,32 @@ def test_the_bytes_of_the_layers_follow_from_the_scheme(
     )
     assert found.parameters() == plain.parameters()
     assert found.kv_bytes == (1 if "kv_cache_quant_algo" in given else 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "dtype"),
+    [
+        ({"quantization": "fp8"}, "fp8"),
+        ({"server_args": "--max-num-seqs 8 --quantization=fp8"}, "fp8"),
+        ({"server_args": "-q fp8 --seed 1"}, "fp8"),
+        ({"server_args": "--seed 1"}, None),
+        ({}, None),
+    ],
+)
+def test_an_engine_may_quantize_what_it_loads(
+    config: dict[str, Any], args: dict[str, str], dtype: str | None
+) -> None:
+    found = stored_shape(told_to_quantize(config, args)).quantized
+    assert (found.dtype if found else None) == dtype
+
+
+def test_what_a_checkpoint_says_counts_before_what_an_engine_is_told(
+    config: dict[str, Any],
+) -> None:
+    checkpoint = {**config, "quantization_config": AWQ}
+    assert told_to_quantize(checkpoint, {"quantization": "awq_marlin"}) == checkpoint
+    with pytest.raises(ArtifactUnreadable, match="bitsandbytes are not known"):
+        stored_shape(told_to_quantize(config, {"quantization": "bitsandbytes"}))
 
 
 @pytest.mark.parametrize(
