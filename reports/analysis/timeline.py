@@ -6,7 +6,7 @@ and the category of its kernel. Times are in ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,36 @@ def timeline(run: Run) -> pd.DataFrame | None:
     kernels = run.kernels[["kernel_id", *OF_KERNEL]].astype(object).fillna("")
     frame = frame.merge(kernels, on="kernel_id", how="left")
     return frame.sort_values(["queue", "start_ns"], kind="stable").reset_index(drop=True)
+
+
+def range_times(run: Run, names: Sequence[str]) -> pd.DataFrame:
+    """Return the GPU's time in NVTX ranges that lie inside of stages; empty without launches.
+
+    A launch belongs to the innermost of `names` that was open on its thread. Columns: stage, name,
+    wall_ns (rows of its launches, each from the first one's start to the last one's end), busy_ns.
+    """
+    frame = timeline(run)
+    if frame is None:
+        return pd.DataFrame(columns=["stage", "name", "wall_ns", "busy_ns"])
+    paths, found = frame["nvtx_path"], []
+    for name in names:
+        inside = {path for path in paths.unique() if _innermost(path, names) == name}
+        rows = _runs(paths.isin(inside).to_numpy(dtype=np.bool_), _breaks(frame))
+        found += [
+            (
+                str(frame["stage"].iloc[first]),
+                name,
+                int(frame["end_ns"].iloc[last - 1] - frame["start_ns"].iloc[first]),
+                int(frame["duration_ns"].iloc[first:last].sum()),
+            )
+            for first, last in rows.itertuples(index=False)
+        ]
+    times = pd.DataFrame(found, columns=["stage", "name", "wall_ns", "busy_ns"])
+    return times.groupby(["stage", "name"], as_index=False).sum()
+
+
+def _innermost(path: str, names: Sequence[str]) -> str:
+    return next((one for one in reversed(path.split("/")) if one in names), "")
 
 
 def startup_ns(frame: pd.DataFrame) -> float:

@@ -8,6 +8,7 @@ from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import stage_rows
+from nsight_prof.reports.analysis.timeline import range_times
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -29,6 +30,8 @@ STEPS = ("trace", "counters", "operators", "untraced")
 MOST = 1.05
 """Share of a roof beyond which the roof or the count must be wrong."""
 BEYOND = "more than its roof allows, so that roof or count are wrong"
+RANGE_COLUMNS = {"wall_ns": "wall_ns", "gpu_busy_ns": "busy_ns"}
+"""Column of a stage -> that of a range inside of one."""
 METHOD = (
     Text(
         "FLOPs: matrix products, convolutions and attention, counted by torch while the model ran "
@@ -99,14 +102,19 @@ def section(run: Run) -> Section | None:
     source = next((step for step in STEPS if any(row["source"] == step for row in rows)), None)
     if source is None:
         return None
+    of_source = [row for row in rows if row["source"] == source]
     in_trace = {text(row["stage"]): row for row in stage_rows(run)}
+    inside = [name for row in of_source if (name := text(row["stage"])) not in in_trace]
+    ranges = range_times(run, inside).groupby("name")[["wall_ns", "busy_ns"]].sum()
 
     def traced(name: str, column: str) -> Number:
+        if name in ranges.index:  # of a stage of the engine, which has no ranges of its own there
+            time_ns = int(ranges[RANGE_COLUMNS[column]][name])
+            return Number(time_ns, "ns", (Ref("launches", name),))
         return Number(
             known(in_trace.get(name, {}).get(column)), "ns", (Ref("stages", name, column),)
         )
 
-    of_source = [row for row in rows if row["source"] == source]
     roofs = peaks(run, DTYPES.get(text(of_source[0]["dtype"]), ""))
     stages = [
         Stage(row, traced(name, "wall_ns"), traced(name, "gpu_busy_ns"), roofs)

@@ -54,9 +54,16 @@ class Engine:
         return DTYPES.get(self.shape.dtype, "") if self.shape else ""
 
 
+ENCODER = ("vision_encoder", "projector")
+"""Ranges of the target round what a model that sees has before its language model."""
 ENCODER_LEFT_OUT = Text(
     " The work is that of the language model alone: its vision encoder runs in the prefill, whose "
     "MFU is too low by that, and whose floor is too short."
+)
+ENCODER_APART = Text(
+    " Work, MFU and floor are those of the language model: the vision encoder and the projector, "
+    "which run in the prefill, are left out of its time and stand in the section “Work of the "
+    "stages”."
 )
 
 

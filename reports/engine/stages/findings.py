@@ -92,11 +92,12 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
     return Finding(
         "compute_bound_step",
         Text(
-            "A {kind} step of {tokens} tokens takes {time}, {ratio} its floor of {floor}: it "
-            "computes {flops} at {mfu} of the {roof}{idle}.",
+            "A {kind} step of {tokens} tokens takes {time}{encoder}, {ratio} its floor of {floor}: "
+            "it computes {flops} at {mfu} of the {roof}{idle}.",
             kind=KIND_NAMES[kind.kind],
             tokens=tokens,
             time=time,
+            encoder=_besides(kind),
             ratio=kind.over_floor,
             floor=minimum,
             flops=kind.number(work.flops.total / kind.steps, "FLOP"),
@@ -119,16 +120,26 @@ def _divided(kind: Kind, floor: Floor) -> tuple[Number, ...]:
 
     Where steps are shorter than their floor the last is negative.
     """
-    time, idle = kind.per_step("time_ns"), kind.per_step("idle_ns")
+    time, idle = kind.per_step("model_ns"), kind.per_step("model_idle_ns")
     minimum = kind.number(floor.seconds * 1e9, "ns")
     return tuple(n.at_digits(3) for n in (time, minimum, idle, time - minimum - idle))
 
 
 def _idle(kind: Kind) -> Text | str:
     """Return how long the GPU is idle where that is much of a step."""
-    if kind.idle_ns < LARGE_IDLE * kind.time_ns:
+    if kind.model_idle_ns < LARGE_IDLE * kind.model_ns:
         return ""
-    return Text("; the GPU is idle for {idle} of it", idle=kind.per_step("idle_ns"))
+    return Text("; the GPU is idle for {idle} of it", idle=kind.per_step("model_idle_ns"))
+
+
+def _besides(kind: Kind) -> Text | str:
+    """Return how long a step takes for what comes before the language model."""
+    if not kind.encoder_ns:
+        return ""
+    return Text(
+        " besides {time} of its vision encoder and projector",
+        time=kind.per_step("encoder_ns").at_digits(3),
+    )
 
 
 def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Text]:

@@ -12,10 +12,11 @@ from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import ModelShape
+from nsight_prof.reports.analysis.timeline import range_times
 from nsight_prof.reports.engine.stages.names import KIND_NAMES
 from nsight_prof.reports.engine.stages.works import Counts, works
 from nsight_prof.reports.page import Number, Ref, Text, Value, Verbatim
-from nsight_prof.reports.serving.engine import Engine, engine_of, traced_requests
+from nsight_prof.reports.serving.engine import ENCODER, Engine, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import Flops, Traffic, Work, total_flops, total_traffic
 
 NO_WORK = Text(
@@ -57,8 +58,9 @@ class Kind:
     """All steps of one kind on one GPU; times in ns are sums over the steps.
 
     `time_ns` is from the start of each step's GPU work to that of the next step (to its own end for
-    the last step of the trace), so that busy and idle time add up to it. `step_ns` is the median of
-    one step. `gaps` are (what the host did meanwhile, idle ns), the largest first.
+    the last step of the trace), so that busy and idle time add up to it; `encoder_ns` of it are
+    the vision encoder and the projector, where they have ranges. `step_ns` is the median of one
+    step. `gaps` are (what the host did meanwhile, idle ns), the largest first.
     """
 
     kind: str
@@ -67,6 +69,8 @@ class Kind:
     tokens: int
     generated: int
     time_ns: float
+    encoder_ns: float
+    encoder_idle_ns: float
     step_ns: float
     share: float
     kernel_ns: float
@@ -90,20 +94,30 @@ class Kind:
         return self.time_ns / self.steps
 
     @property
+    def model_ns(self) -> float:
+        """Time of the language model, whose work is known: without the encoder."""
+        return self.time_ns - self.encoder_ns
+
+    @property
+    def model_idle_ns(self) -> float:
+        """Part of it in which nothing ran on the GPU."""
+        return self.idle_ns - self.encoder_idle_ns
+
+    @property
     def flop_rate(self) -> float:
         """Needed FLOP/s; NaN where the work is not known."""
-        return self.work.flops.total / self.time_ns * 1e9 if self.work else math.nan
+        return self.work.flops.total / self.model_ns * 1e9 if self.work else math.nan
 
     @property
     def read_rate(self) -> float:
         """Needed B/s of reading; NaN where the work is not known."""
-        return self.work.traffic.read / self.time_ns * 1e9 if self.work else math.nan
+        return self.work.traffic.read / self.model_ns * 1e9 if self.work else math.nan
 
     @property
     def over_floor(self) -> Number:
-        """Time of a step over its floor."""
+        """Time of the language model in a step over its floor."""
         floor = self.floor.seconds * 1e9 if self.floor else None
-        return self.per_step("time_ns").times(Number(floor, "ns"))
+        return self.per_step("model_ns").times(Number(floor, "ns"))
 
     def per_step(self, field: str) -> Number:
         """Return one of its times as that of a step."""
@@ -168,6 +182,7 @@ def stages_of(run: Run) -> Stages | None:
     gaps["activity"] = gaps["activity"].replace("", pd.NA).fillna(gaps["cause"])
     idle = gaps.groupby(["kind", "activity"])["idle_ns"].sum().sort_values(ascending=False)
     span = float(steps["time_ns"].sum())
+    encoder = range_times(run, ENCODER).groupby("stage")[["wall_ns", "busy_ns"]].sum()
     kinds = []
     for name in KIND_NAMES:
         rows = steps[steps["kind"] == name]
@@ -175,7 +190,7 @@ def stages_of(run: Run) -> Stages | None:
             work = _model_work([found.get(int(step)) for step in rows["step"]], engine)
             by_activity = idle.loc[[name]].droplevel(0) if name in idle.index else idle.iloc[:0]
             causes = tuple((str(key), float(ns)) for key, ns in by_activity.items())
-            kinds.append(_kind(name, rows, span, causes, work, roofs))
+            kinds.append(_kind(name, rows, span, encoder, causes, work, roofs))
     return Stages(tuple(kinds), engine, roofs, every["device"].nunique(), span, len(steps), reason)
 
 
@@ -211,28 +226,32 @@ def _kind(
     name: str,
     rows: pd.DataFrame,
     span: float,
+    encoder: pd.DataFrame,
     gaps: tuple[tuple[str, float], ...],
     work: ModelWork | None,
     roofs: Peaks,
 ) -> Kind:
     sums = {field: float(rows[column].fillna(0).sum()) for field, column in SUMS.items()}
     generated = int(rows["decode_tokens"].sum())
+    wall, busy = (float(encoder[column].get(name, 0.0)) for column in ("wall_ns", "busy_ns"))
     return Kind(
         kind=name,
         steps=len(rows),
         requests=float((rows["prefill_requests"] + rows["decode_requests"]).median()),
         tokens=int(rows["prefill_tokens"].sum()) + generated,
         generated=generated,
+        encoder_ns=wall,
+        encoder_idle_ns=wall - busy,
         step_ns=float(rows["time_ns"].median()),
         share=sums["time_ns"] / span if span > 0 else math.nan,
         gaps=gaps,
         work=work,
-        floor=_floor(work, len(rows), sums["time_ns"], roofs),
+        floor=_floor(work, len(rows), roofs),
         **sums,
     )
 
 
-def _floor(work: ModelWork | None, steps: int, time_ns: float, roofs: Peaks) -> Floor | None:
+def _floor(work: ModelWork | None, steps: int, roofs: Peaks) -> Floor | None:
     if work is None:
         return None
     # A floor is what cannot be beaten: no power limit is in it, which has a finding of its own.

@@ -29,7 +29,7 @@ from nsight_prof.reports.page import (
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.serving.engine import ENCODER_LEFT_OUT
+from nsight_prof.reports.serving.engine import ENCODER_APART, ENCODER_LEFT_OUT
 
 NO_WORK = Text("work or roofs are not known")
 LONGER = 8
@@ -87,7 +87,6 @@ def _intro(stages: Stages) -> Text:
             " MFU, MBU and floors lack a roof of this GPU: measure it with `prof run "
             "recipes/roofline.yaml`."
         )
-    engine = stages.engine
     return Text(
         "Engine steps in the trace: {n}, in {time} of GPU time, busy and idle.{ranks}{missing}"
         "{encoder}",
@@ -97,8 +96,16 @@ def _intro(stages: Stages) -> Text:
         if stages.gpus > 1
         else "",
         missing=missing,
-        encoder=ENCODER_LEFT_OUT if engine is not None and engine.sees and engine.shape else "",
+        encoder=_encoder(stages),
     )
+
+
+def _encoder(stages: Stages) -> Value:
+    """Say what of a model that sees the work of a step leaves out."""
+    if stages.engine is None or stages.engine.shape is None or not stages.engine.sees:
+        return ""
+    apart = any(kind.encoder_ns for kind in stages.kinds)
+    return ENCODER_APART if apart else ENCODER_LEFT_OUT
 
 
 def _name(kind: Kind) -> Text:
@@ -206,7 +213,7 @@ def _floors(stages: Stages) -> Table[Kind]:
             Column(Text("KV cache read"), lambda k: work(k, lambda w: w.traffic.kv_read, "B")),
             Column(Text("Limited by"), limit),
             Column(Text("Floor"), lambda k: Number(k.floor.seconds if k.floor else None, "s")),
-            Column(Text("Time"), lambda k: k.per_step("time_ns")),
+            Column(Text("Time"), lambda k: k.per_step("model_ns")),
             Column(Text("Time over floor"), lambda k: k.over_floor),
         ],
         stages.kinds,
@@ -337,7 +344,8 @@ def _chart(stages: Stages) -> BarFigure:
         Bar(f"{kind.kind}: {name}", ns / kind.floor.seconds / 1e7, group=name,
             text=quantity(ns, "ns", 3))
         for kind in stages.kinds if kind.floor
-        for name, ns in (("GPU busy", kind.busy_ns / kind.steps), ("step", kind.mean_ns))
+        for name, ns in (("GPU busy", (kind.model_ns - kind.model_idle_ns) / kind.steps),
+                         ("step", kind.model_ns / kind.steps))
     ]  # fmt: skip
     return BarFigure(
         "steps-and-floors",
