@@ -123,6 +123,7 @@ def command(
 
     unprofiled = UNPROFILED if options.pop("no_profile") else ()
     asked = Asked(**options)  # type: ignore[arg-type]
+    as_it_stands = not overrides
     overrides = (*overrides, *shared_options.overrides(templates, languages), *unprofiled)
     loaded = load_recipe(recipe, overrides)
     if asked.repeat is not None:
@@ -153,9 +154,22 @@ def command(
         render = render_dry_run if loaded.ranks is None else render_job_dry_run
         say(known.redact(render(loaded, folder)), nl=False)
         return
+    if asked.replay is not None and as_it_stands:
+        loaded = _of_record(loaded, asked.replay)
     outcome = _run(loaded, asked, quiet)
     _show(outcome, as_json, quiet)
     click.get_current_context().exit(outcome.exit_code)
+
+
+def _of_record(recipe: Recipe, replay: Path) -> Recipe:
+    """Take the arguments and the steps that a record of this recipe has, and say so."""
+    from nsight_prof.orchestrator.run.replay import like_recorded
+    from nsight_prof.parsers.run.directory import RunDir, read_manifest
+
+    recipe, differences = like_recorded(recipe, read_manifest(RunDir(replay)))
+    if differences:
+        say(f"note: as the recorded run {replay} was measured: {differences}", err=True)
+    return recipe
 
 
 def _run(recipe: Recipe, asked: Asked, quiet: bool) -> RunOutcome:

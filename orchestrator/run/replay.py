@@ -48,6 +48,33 @@ def check_same_program(recipe: Recipe, recorded: Manifest, name: str) -> None:
         )
 
 
+def like_recorded(recipe: Recipe, recorded: Manifest) -> tuple[Recipe, str]:
+    """Return a recipe with the arguments and steps that a record of it has, and what that changed.
+
+    A recipe goes on changing after it was recorded, or was recorded with fewer cases. Of a record
+    of another recipe nothing is taken, and nothing is changed ("") where the two agree.
+    """
+    if recipe.sweep or recorded.variants or recorded.recipe.get("name") != recipe.name:
+        return recipe, ""
+    before = recorded.recipe
+    left_out = [
+        step
+        for step in PROFILED
+        if getattr(recipe, step).enabled and not (before.get(step) or {}).get("enabled", True)
+    ]
+    told = _differences(recipe, recorded) + [f"{step}.enabled is false there" for step in left_out]
+    if not told:
+        return recipe, ""
+    places = {"target": "args", "bench": "count_args", **dict.fromkeys(PROFILED, "args")}
+    sections = {}
+    for name, key in places.items():
+        if (section := getattr(recipe, name)) is not None:
+            update = {key: (before.get(name) or {}).get(key) or {}}
+            update |= {"enabled": False} if name in left_out else {}
+            sections[name] = section.model_copy(update=update)
+    return recipe.model_copy(update=sections), "; ".join(told)
+
+
 def as_measured(recipe: dict[str, Any], recorded: Manifest) -> dict[str, Any]:
     """Return the resolved recipe with the processes and repeats that the record really holds."""
     given, recorded_bench = recipe.get("bench"), recorded.recipe.get("bench")

@@ -1,5 +1,6 @@
 """`prof run` from the command line, against fake nsys and ncu."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from nsight_prof.orchestrator import cli
 from nsight_prof.orchestrator.commands import run as command
 from nsight_prof.orchestrator.run import runner
 from nsight_prof.parsers.errors import PermissionRefused
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
 
 @pytest.fixture
@@ -97,6 +99,20 @@ def test_a_recorded_run_is_replayed_without_the_tools(lab: Any, recipe: str) -> 
     before = len(lab.calls())
     assert cli.main(["run", recipe, "--out", "y", "--replay", "x"]) == 0
     assert len(lab.calls()) == before
+
+
+def test_a_record_with_other_arguments_is_replayed_as_it_was_measured(
+    lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", recipe, "--out", "x", "--set", "target.args.batch=4"]) == 0
+    capsys.readouterr()
+    assert cli.main(["run", recipe, "--out", "y", "--replay", "x"]) == 0
+    assert 'target.args is {} here and {"batch": 4} there' in capsys.readouterr().err
+    assert read_manifest(RunDir(Path("y"))).recipe["target"]["args"] == {"batch": 4}
+    # What is asked for is never replaced.
+    words = ["run", recipe, "--out", "z", "--replay", "x", "--set", "target.args.batch=5"]
+    assert cli.main(words) == 2
+    assert "profiled something else" in capsys.readouterr().err
 
 
 def test_a_failing_target_gives_error_hint_and_exit_code_1(
