@@ -79,7 +79,7 @@ def sections(run: Run) -> tuple[Section, ...]:
     points = records(run.predicted_networks)
     passes = Table(
         "predicted-networks",
-        Text("Passes"),
+        Text("Passes of the network"),
         [
             Column(Text("Batch"), lambda row: int(row["batch"])),
             Column(Text("How"), lambda row: LAUNCHES[text(row["launch"])]),
