@@ -360,9 +360,7 @@ def main(argv: list[str] | None = None) -> int:
             return cases(args, jobs[0])
 
         try:
-            return run_target(
-                "comm_roofs", make_cases, argv, description=(__doc__ or "").split("\n\n")[0]
-            )
+            return run_target("comm_roofs", make_cases, argv, description=__doc__)
         finally:
             for job in jobs:
                 job.close()

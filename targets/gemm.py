@@ -70,8 +70,7 @@ def cases(args: Namespace) -> Iterator[Case]:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the products of the command line."""
-    description = (__doc__ or "").split("\n\n")[0]
-    return run_target("gemm", cases, argv, description=description, add_arguments=add_arguments)
+    return run_target("gemm", cases, argv, description=__doc__, add_arguments=add_arguments)
 
 
 if __name__ == "__main__":

@@ -279,7 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "gemm_staircase",
         cases,
         ["--case-time", str(CASE_TIME), *words],
-        description=(__doc__ or "").split("\n\n")[0],
+        description=__doc__,
         add_arguments=add_arguments,
     )
 

@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         "memory_patterns",
         cases,
         argv,
-        description=(__doc__ or "").split("\n\n")[0],
+        description=__doc__,
         add_arguments=add_arguments,
     )
 

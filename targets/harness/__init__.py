@@ -12,7 +12,7 @@ from nsight_prof.targets.harness.api import (
 )
 from nsight_prof.targets.harness.cuda import CFloat, CInt32, CudaModule, Kernel
 from nsight_prof.targets.harness.device import is_cuda, l2_bytes, sm_count
-from nsight_prof.targets.harness.options import positive
+from nsight_prof.targets.harness.options import add_words, positive
 from nsight_prof.targets.harness.run import run_target
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Setup",
     "Unsupported",
     "Work",
+    "add_words",
     "case_id",
     "is_cuda",
     "l2_bytes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from nsight_prof.targets.standalone import complain
@@ -41,6 +41,13 @@ def make_parser(description: str, add_arguments: AddArguments | None) -> Argumen
     add("--process", type=positive, default=1, help="number of this process (1)")
     add("--repeat", type=positive, default=1, help="number of this repeat (1)")
     return parser
+
+
+def add_words(
+    parser: ArgumentParser, option: str, known: Iterable[str], usual: str = "all"
+) -> None:
+    """Add an option of one or more known words; `usual` says which are taken without it."""
+    parser.add_argument(f"--{option}", nargs="+", choices=tuple(known), help=f"({usual})")
 
 
 def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:

@@ -30,7 +30,7 @@ def run_target(
     cases: Cases,
     argv: Sequence[str] | None = None,
     *,
-    description: str,
+    description: str | None,
     add_arguments: AddArguments | None = None,
 ) -> int:
     """Measure the cases of a target and write a record of each.
@@ -39,7 +39,7 @@ def run_target(
         target: its name in the records.
         cases: returns the cases for the parsed arguments; may look at the device.
         argv: command line without the program; sys.argv's where None.
-        description: of the target, for --help.
+        description: of the target; --help has its first paragraph.
         add_arguments: adds the target's own options.
 
     Returns:
@@ -51,7 +51,7 @@ def run_target(
         SystemExit: with code 2 for a wrong command line, 3 without torch, 0 for --help.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    args = parse(make_parser(description, add_arguments), words)
+    args = parse(make_parser((description or "").split("\n\n")[0], add_arguments), words)
     need("torch")
     try:
         problem = _no_device(args)

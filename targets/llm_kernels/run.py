@@ -19,7 +19,7 @@ from pathlib import Path
 if not __package__:  # run as a file
     runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 
-from nsight_prof.targets.harness import Case, positive, run_target
+from nsight_prof.targets.harness import Case, add_words, positive, run_target
 from nsight_prof.targets.llm_kernels.models import DEFAULT_MODELS, MODELS
 from nsight_prof.targets.llm_kernels.plan import FAMILIES, TOKENS, VARIANTS, make_plan
 
@@ -48,12 +48,9 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose cases; each takes one or more words."""
-    for option, known, usual in (
-        ("models", MODELS, ", ".join(DEFAULT_MODELS)),
-        ("families", FAMILIES, "all"),
-        ("variants", VARIANTS, "all"),
-    ):
-        parser.add_argument(f"--{option}", nargs="+", choices=tuple(known), help=f"({usual})")
+    add_words(parser, "models", MODELS, ", ".join(DEFAULT_MODELS))
+    add_words(parser, "families", FAMILIES)
+    add_words(parser, "variants", VARIANTS)
     parser.add_argument(
         "--tokens",
         nargs="+",
@@ -64,13 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return the exit code of the harness."""
-    return run_target(
-        "llm_kernels",
-        cases,
-        argv,
-        description=(__doc__ or "").split("\n\n")[0],
-        add_arguments=add_arguments,
-    )
+    return run_target("llm_kernels", cases, argv, description=__doc__, add_arguments=add_arguments)
 
 
 if __name__ == "__main__":

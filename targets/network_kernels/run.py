@@ -21,7 +21,7 @@ from pathlib import Path
 if not __package__:  # run as a file
     runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 
-from nsight_prof.targets.harness import Case, positive, run_target
+from nsight_prof.targets.harness import Case, add_words, positive, run_target
 from nsight_prof.targets.network_kernels.plan import BATCHES, FAMILIES, VARIANTS, make_plan
 
 
@@ -41,8 +41,8 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose cases; each takes one or more words."""
-    for option, known in (("families", FAMILIES), ("variants", VARIANTS)):
-        parser.add_argument(f"--{option}", nargs="+", choices=known, help="(all)")
+    add_words(parser, "families", FAMILIES)
+    add_words(parser, "variants", VARIANTS)
     parser.add_argument(
         "--batches",
         nargs="+",
@@ -54,11 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return the exit code of the harness."""
     return run_target(
-        "network_kernels",
-        cases,
-        argv,
-        description=(__doc__ or "").split("\n\n")[0],
-        add_arguments=add_arguments,
+        "network_kernels", cases, argv, description=__doc__, add_arguments=add_arguments
     )
 
 

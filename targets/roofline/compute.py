@@ -200,7 +200,7 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the pipes."""
-    return run_target("roofline", cases, argv, description=(__doc__ or "").split("\n\n")[0])
+    return run_target("roofline", cases, argv, description=__doc__)
 
 
 if __name__ == "__main__":

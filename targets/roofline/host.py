@@ -252,7 +252,7 @@ def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the roofs of the host alone."""
-    return run_target("roofline", cases, argv, description=(__doc__ or "").split("\n\n")[0])
+    return run_target("roofline", cases, argv, description=__doc__)
 
 
 if __name__ == "__main__":

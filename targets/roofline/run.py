@@ -50,8 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the roofs."""
-    description = (__doc__ or "").split("\n\n")[0]
-    return run_target("roofline", cases, argv, description=description, add_arguments=add_arguments)
+    return run_target("roofline", cases, argv, description=__doc__, add_arguments=add_arguments)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the Tensor Cores."""
-    return run_target("roofline", cases, argv, description=(__doc__ or "").split("\n\n")[0])
+    return run_target("roofline", cases, argv, description=__doc__)
 
 
 if __name__ == "__main__":

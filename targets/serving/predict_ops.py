@@ -203,7 +203,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; return the exit code of the harness."""
     return run_target(
-        "predict_ops", cases, argv, description=(__doc__ or "").split("\n\n")[0],
+        "predict_ops", cases, argv, description=__doc__,
         add_arguments=add_arguments,
     )  # fmt: skip
 
