@@ -80,7 +80,7 @@ def find_recipe(name: str, start: Path | None = None, exclude: Path | None = Non
 
     Args:
         name: a path or a name.
-        start: folder of the recipe that extends it, where it is sought first.
+        start: folder of the recipe that extends it, where a path is sought first and a name last.
         exclude: that recipe's file, which is not meant where its own name stands for a bundled one.
 
     Raises:
@@ -95,6 +95,7 @@ def find_recipe(name: str, start: Path | None = None, exclude: Path | None = Non
         places += [
             path for path in candidates if exclude is None or path.resolve() != exclude.resolve()
         ]
+        places += [start / file] if start else []
     for candidate in places:
         if os.path.isfile(candidate):  # also for what no file can be called: too long, a NUL in it
             return candidate
@@ -140,14 +141,11 @@ def _read_with_parents(path: Path, below: tuple[Path, ...], layers: dict[Path, L
 
 def _parent(layer: Layer, name: str, path: Path) -> Path:
     """Return the file of a recipe that `layer`, the file `path`, extends."""
-    folder = path.parent
     try:
-        return find_recipe(name, folder, path)
+        return find_recipe(name, path.parent, path)
     except RecipeError as error:
-        file = folder / f"{name}.yaml"
-        hint = f"did you mean {file.name}? " if os.path.isfile(file) else ""
         raise RecipeError(
-            f"{layer.where(('extends',))}: extends: {error.message}", hint + error.hint
+            f"{layer.where(('extends',))}: extends: {error.message}", error.hint
         ) from error
 
 

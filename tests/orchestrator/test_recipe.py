@@ -342,9 +342,13 @@ def test_the_json_schema_refuses_what_prof_refuses() -> None:
         jsonschema.validate({"target": {}, "selct": {}}, recipe_schema())
 
 
-def test_a_missing_recipe_to_extend_is_told_with_the_line_and_the_file_beside(write: Write) -> None:
+def test_recipes_beside_are_extended_by_name(write: Write) -> None:
     write(APP, "base.yaml")
+    write("select: {top_k: 3}\ntrace: {timeout: 7}\n", "few.yaml")
+    recipe = load_recipe(write("extends: [base, few]\ntrace: {timeout: 8}\n"))
+    assert (recipe.select.top_k, recipe.trace.timeout) == (3, 8)
+
+
+def test_a_missing_recipe_to_extend_is_told_with_the_line(write: Write) -> None:
     path = write("extends: base\n")
-    error = refusal(path)
-    assert error.message == f"{path}:1: extends: there is no recipe base"
-    assert error.hint.startswith("did you mean base.yaml? ")
+    assert refusal(path).message == f"{path}:1: extends: there is no recipe base"
