@@ -13,6 +13,7 @@ import yaml
 TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 RANGE = re.compile(r"""(?:range_push|push_range|annotate|nvtx\.range)\(\s*["']([^"'{}\n]+)["']""")
 PROFILER = re.compile(r"cudaProfilerStart|profiler\.start\(\)|cudart\(\)")
+INTERPRETER = re.compile(r"python[\d.]*")
 LONGEST = 1 << 20  # characters of a source that are looked at
 
 CALLED = """\
@@ -26,17 +27,25 @@ capture: all
 """
 
 
+def program_of(command: Sequence[str]) -> Path:
+    """Return the file of a command that is its program: behind an interpreter the script."""
+    words = [word for word in command[1:] if not word.startswith("-")]
+    interpreted = INTERPRETER.fullmatch(Path(command[0]).name) and words
+    return Path(words[0] if interpreted else command[0])
+
+
 def first_recipe(command: Sequence[str]) -> str:
     """Return a recipe for a program as commented YAML.
 
     Args:
-        command: the program and its arguments: `train.py --batch 8` or `./app 4096`. Of a Python
-            file the source says whether it uses torch, calls the CUDA profiler API and which NVTX
-            ranges it has.
+        command: the program and its arguments: `train.py --batch 8`, `python train.py` or
+            `./app 4096`. Of a Python file the source says whether it uses torch, calls the CUDA
+            profiler API and which NVTX ranges it has.
     """
-    path = Path(command[0])
+    path = program_of(command)
     is_python = path.suffix == ".py"
     source = path.read_text("utf-8", errors="replace")[:LONGEST] if is_python else ""
+    words = ["python", *command] if Path(command[0]).suffix == ".py" else list(command)
     command_line = shlex.join(command)
     lines = [
         f"# {path.stem}: which kernels of {' '.join(command_line.split())} take the GPU time?",
@@ -47,7 +56,7 @@ def first_recipe(command: Sequence[str]) -> str:
         "question: Which kernels take the GPU time of the program, and what bounds each?",
         "",
         "target:",
-        f"  command: {_flow(['python', *command] if is_python else list(command))}",
+        f"  command: {_flow(words)}",
         "  # python: /path/to/venv/bin/python    # the interpreter that has the program's packages",
         "",
     ]

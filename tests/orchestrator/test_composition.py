@@ -103,6 +103,9 @@ def test_the_first_recipe_of_a_program_fits_its_source(write: Write, tmp_path: P
     assert (recipe.capture, recipe.operators.enabled) == ("profiler-api", True)
     assert r"^load\ data$" in recipe.stages
     assert "^step$" in recipe.stages
+    words = ["/usr/bin/python3.12", str(program), "--batch", "8"]
+    named = load_recipe(write(first_recipe(words)))
+    assert (named.target.command, named.capture) == (tuple(words), "profiler-api")
     plain = load_recipe(write(first_recipe(["./app", "4096"])))
     assert (plain.capture, plain.stages, plain.operators.enabled) == ("all", (), False)
 
@@ -117,3 +120,5 @@ def test_init_writes_a_recipe_and_replaces_none(
     assert command is not None
     assert command[-2:] == ("--size", "3")
     assert main(["init", str(program)]) == 2
+    assert main(["init", "-o", "x.yaml", str(program)]) == 2  # no option of ours, and no program
+    assert not Path("-o.yaml").exists()

@@ -88,7 +88,9 @@ def assets(recipe: Recipe) -> Iterator[Asset]:
             wanted = [folder / os.path.expanduser(name) for folder in places]
             packed = [Path(f"{path}{ending}") for path in wanted for ending in ARCHIVES]
             path = next((path for path in (*wanted, *packed) if path.exists()), None)
-            yield Asset(f"dataset.{key}", name, str(path or ""), tuple(map(str, places)))
+            yield Asset(
+                f"dataset.{key}", name, str(path or ""), tuple(dict.fromkeys(map(str, places)))
+            )
 
 
 def _model(name: str) -> Asset:
@@ -129,6 +131,7 @@ def _placed(asset: Asset, into: Path) -> Asset:
             target.mkdir()
             # Members that lead out of the folder are refused (PEP 706); zipfile removes "..".
             shutil.unpack_archive(source, target, filter=None if suffix == ".zip" else "data")
+            _lift(target)
     except FileExistsError as error:
         raise UsageError(
             f"{target} is there already", "remove it, or give another --into"
@@ -136,3 +139,13 @@ def _placed(asset: Asset, into: Path) -> Asset:
     except (OSError, ValueError, EOFError, shutil.ReadError) as error:
         raise UsageError(f"{source} cannot be unpacked: {error}", "get it again") from error
     return Asset(asset.kind, asset.name, str(target), asset.sought)
+
+
+def _lift(folder: Path) -> None:
+    """Leave out the folder of its own name that an archive may begin with."""
+    inner = folder / folder.name
+    if list(folder.iterdir()) == [inner] and inner.is_dir():
+        aside = folder.with_name(f"{folder.name}.partial")
+        inner.rename(aside)
+        folder.rmdir()
+        aside.rename(folder)

@@ -30,11 +30,13 @@ def command(program: tuple[str, ...], out: Path | None, force: bool) -> None:
       prof init --out mine.yaml ./my_app 4096
     """
     from nsight_prof.orchestrator.recipe.read import load_recipe
-    from nsight_prof.orchestrator.recipe.starting import first_recipe
+    from nsight_prof.orchestrator.recipe.starting import first_recipe, program_of
     from nsight_prof.parsers.errors import UsageError
     from nsight_prof.parsers.whole_file import write_atomic
 
-    first = Path(program[0])
+    if program[0].startswith("-"):
+        raise UsageError(f"{program[0]} is no program", "prof init --out FILE PROGRAM [ARGUMENTS]")
+    first = program_of(program)
     if first.suffix == ".py" and not first.is_file():
         raise UsageError(f"there is no file {first}", "give the path of the program")
     path = out or Path(f"{first.stem}.yaml")

@@ -32,8 +32,9 @@ def test_what_is_missing_is_told_with_the_places(
     assert str(tmp_path / "hf") in done.output
 
 
+@pytest.mark.parametrize("inside", ["page.png", "scans/page.png"])
 def test_models_are_linked_and_archives_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
 ) -> None:
     model = tmp_path / "snapshots" / "acme" / "ocr"
     model.mkdir(parents=True)
@@ -41,7 +42,7 @@ def test_models_are_linked_and_archives_unpacked(
     page = tmp_path / "page.png"
     page.touch()
     with tarfile.open(tmp_path / "scans.tar.gz", "w:gz") as packed:
-        packed.add(page, "page.png")
+        packed.add(page, inside)
     monkeypatch.setenv("HF_SNAPSHOTS_ROOT", str(tmp_path / "snapshots"))
     monkeypatch.setenv("DATASETS_ROOT", str(tmp_path))
     words = ("--set", "target.args.model=acme/ocr", "--set", "dataset.root=scans")
