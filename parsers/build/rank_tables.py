@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -26,6 +26,8 @@ from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS = "ranks", "rank_kernels"
 RANK_TIMES, RANK_COLLECTIVES, RANK_STEPS = "rank_times", "rank_collectives", "rank_steps"
+READ_ONCE = ("kernels", "gpu_stages", "devices")
+"""Tables of a rank that several tables of the job are made of."""
 TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")
 
 
@@ -46,10 +48,12 @@ def build_rank_tables(job: RunDir) -> None:
         if record.reason:
             rows.append(_row(record, problem=record.reason))
             continue
+        run = job.rank(record.rank)
         try:
-            rows += _rank_rows(job.rank(record.rank), record)
-            sums.add(record.rank, tables.read(job.rank(record.rank).tables, "kernels"))
-            times.add(record.rank, job.rank(record.rank))
+            read = {name: records(tables.read(run.tables, name)) for name in READ_ONCE}
+            rows += _rank_rows(record, read)
+            sums.add(record.rank, read["kernels"])
+            times.add(record.rank, run, read)
         except ProfError as error:
             rows.append(_row(record, problem=error.message))
     partial = job.tables.with_name(f"{job.tables.name}.partial")
@@ -70,12 +74,12 @@ def build_rank_tables(job: RunDir) -> None:
         ) from error
 
 
-def _rank_rows(run: RunDir, record: RankRecord) -> Iterator[dict[str, Any]]:
+def _rank_rows(record: RankRecord, read: Mapping[str, list[Row]]) -> Iterator[dict[str, Any]]:
     """Yield a row for each GPU that the rank gave work to."""
-    devices = records(tables.read(run.tables, "devices"))
-    stages = tables.read(run.tables, "gpu_stages")
-    for time in records(stages[stages["stage"] == ALL]):
-        uses = [row for row in devices if row["gpu"] == time["gpu"]]
+    for time in read["gpu_stages"]:
+        if time["stage"] != ALL:
+            continue
+        uses = [row for row in read["devices"] if row["gpu"] == time["gpu"]]
         first = uses[0] if uses else {}
         pids = sorted({pid for row in uses if (pid := count(row["pid"])) is not None})
         yield _row(
@@ -113,9 +117,9 @@ class _Kernels:
     def __init__(self) -> None:
         self._found: dict[str, _Kernel] = {}
 
-    def add(self, rank: int, kernels: pd.DataFrame) -> None:
-        """Add table `kernels` of a rank."""
-        for row in records(kernels):
+    def add(self, rank: int, kernels: list[Row]) -> None:
+        """Add the rows of table `kernels` of a rank."""
+        for row in kernels:
             total = count(row["total_ns"])
             if total is not None:
                 kernel = self._found.setdefault(text(row["kernel_id"]), _Kernel(row))

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.cells import count, records, text
+from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.nsys.stages.nccl import POINT_TO_POINT, WHOLE, bus_factor
 from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.ranks.clocks import Array
@@ -67,19 +67,22 @@ class RankTimes:
     """By kind of collective: its kernel's id and, where the payload says more, that."""
     names: dict[str, str] = field(default_factory=dict)
 
-    def add(self, rank: int, run: RunDir) -> None:
-        """Read the tables of a rank; raises as `tables.read`."""
-        kernels = tables.read(run.tables, "kernels")
-        stages = tables.read(run.tables, "gpu_stages")
-        devices = {count(r["gpu"]): r for r in records(tables.read(run.tables, "devices"))}
+    def add(self, rank: int, run: RunDir, read: Mapping[str, list[Row]]) -> None:
+        """Read the tables of a rank but those that are `read`; raises as `tables.read`.
+
+        These are kernels, gpu_stages and devices.
+        """
+        devices = {count(row["gpu"]): row for row in read["devices"]}
         gaps = tables.read(run.tables, "gpu_idle_gaps")
         instances = tables.read(run.tables, "stage_instances")
-        by_id = {row["kernel_id"]: row for row in records(kernels)}
+        by_id = {row["kernel_id"]: row for row in read["kernels"]}
         category = np.array([text(row["category"]) for row in by_id.values()])
         launches = _launches(run, list(by_id))
         self.names |= {str(key): text(row["short_name"]) for key, row in by_id.items()}
         messages = _messages(run)
-        for stage in records(stages[stages["stage"] == ALL]):
+        for stage in read["gpu_stages"]:
+            if stage["stage"] != ALL:
+                continue
             device = count((devices.get(count(stage["gpu"])) or {}).get("device"))
             if device is None:
                 continue
@@ -143,7 +146,8 @@ class RankTimes:
                 for gpu, of_gpu in self.calls.items()
             }
         )
-        rows = [self._row(gpu, waits[gpu]) for gpu in sorted(self.rows)]
+        gpus = sorted(self.rows)
+        rows = [self._row(gpu, gpus[0], waits[gpu]) for gpu in gpus]
         times = pd.DataFrame(rows, columns=[c.name for c in tables.tables()["rank_times"]])
         collectives = pd.DataFrame(
             [self._kind_row(kind, roofs) for kind in kinds],
@@ -211,7 +215,7 @@ class RankTimes:
             }
         )
 
-    def _row(self, gpu: RankGpu, waits: Waits) -> dict[str, Any]:
+    def _row(self, gpu: RankGpu, reference: RankGpu, waits: Waits) -> dict[str, Any]:
         facts = self.rows[gpu]
         exposed, known = facts["exposed"], waits.matched > 0
         total = sum(int(calls.duration.sum()) for calls in self.calls[gpu].values())
@@ -219,7 +223,7 @@ class RankTimes:
         waited_ns = None if share is None else round(exposed * share)
         causes = facts["idle_causes"]
         longest = max(causes, key=lambda cause: (causes[cause], cause), default="")
-        clock = waits.clock if gpu != min(self.rows) else None
+        clock = waits.clock if gpu != reference else None
         return {
             **{k: facts[k] for k in ("wall_ns", "compute_ns", "copies_ns", "idle_ns", "launches")},
             "matrix_ns": facts["matrix_ns"],
@@ -274,9 +278,10 @@ def _steps(
 ) -> dict[str, _Steps]:
     """Return the stages of one GPU that may be the steps of its program."""
     found = {}
-    for stage, rows in instances.groupby("stage", observed=True):
-        if not FEWEST_STEPS <= len(rows) <= MOST_STEPS:
-            continue
+    # Most programs have many ranges that ran once: a group of rows is made of the others alone.
+    often = instances["stage"].value_counts().between(FEWEST_STEPS, MOST_STEPS)
+    chosen = instances[instances["stage"].isin(often.index[often])]
+    for stage, rows in chosen.groupby("stage", observed=True):
         bounds = np.append(rows["gpu_start_ns"].to_numpy(np.int64), rows["gpu_end_ns"].max())
         bounds = np.maximum.accumulate(bounds)
         compute, kernels = map(np.diff, covered(bounds))

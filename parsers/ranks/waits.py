@@ -119,7 +119,7 @@ def _align(
     clocks: dict[RankGpu, Clock | None] = dict.fromkeys(gpus)
     if not shared:
         return clocks
-    of_gpu = {gpu: {key for key in shared if gpu in shared[key]} for gpu in gpus}
+    of_gpu = _keys_of(shared, gpus)
     first = gpus[0]
     pairs = sum(len(calls[first][key].start) for key in of_gpu[first])
     clocks[first] = Clock(pairs=pairs)
@@ -128,9 +128,9 @@ def _align(
         known = ready.pop(0)
         clock = clocks[known]
         assert clock is not None  # only aligned GPUs are ready
-        for gpu in gpus:
-            keys = _by_length(of_gpu[known] & of_gpu[gpu], calls[known], calls[gpu])
-            if clocks[gpu] is not None or not keys:
+        for gpu in [gpu for gpu in gpus if clocks[gpu] is None]:
+            keys = _by_length(of_gpu[known].keys() & of_gpu[gpu], calls[known], calls[gpu])
+            if not keys:
                 continue
             ends = {key: clock.on_reference(_ends(calls[known][key])) for key in keys}
             found = fit_clock([(ends[key], _ends(calls[gpu][key])) for key in keys])
@@ -138,6 +138,17 @@ def _align(
                 clocks[gpu] = found.through(clock)
                 ready.append(gpu)
     return clocks
+
+
+def _keys_of(
+    members: Mapping[str, Sequence[RankGpu]], gpus: Iterable[RankGpu]
+) -> dict[RankGpu, dict[str, int]]:
+    """Return the kinds that each GPU has, with its place among the GPUs of the kind."""
+    found: dict[RankGpu, dict[str, int]] = {gpu: {} for gpu in gpus}
+    for key, of_key in members.items():
+        for number, gpu in enumerate(of_key):
+            found[gpu][key] = number
+    return found
 
 
 def _by_length(
@@ -196,8 +207,7 @@ def _waits(
     aligned = sorted({gpu for of_key in members.values() for gpu in of_key})
     score = NormalDist().inv_cdf(1 - 0.025 / len(aligned)) if aligned else 0.0
     found = {}
-    for gpu in aligned:
-        keys = [key for key, of_key in members.items() if gpu in of_key]
+    for gpu, keys in _keys_of(members, aligned).items():
         # In the order of their start, for parts of the trace.
         starts = np.concatenate([calls[gpu][key].start for key in keys])
         order = np.argsort(starts, kind="stable")
@@ -215,7 +225,7 @@ def _waits(
             late_ns=float(ordered.sum()),
             low_ns=low,
             high_ns=high,
-            last=int(sum((last[key] == members[key].index(gpu)).sum() for key in keys)),
+            last=int(sum((last[key] == number).sum() for key, number in keys.items())),
             clock=clocks[gpu],
             starts=starts[order],
             waited=waited,
