@@ -44,6 +44,13 @@ from nsight_prof.parsers.errors import UsageError
     metavar="N",
     help="Import N ranks of a job at a time, each in a process of its own.",
 )
+@shared_options.on_cluster
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with an import of several traces that was cut off: ranks that it left whole, of "
+    "traces of the same content, are not read again.",
+)
 @shared_options.quiet("only the run directory; what is left out of a folder goes to stderr")
 @shared_options.as_json
 def command(
@@ -55,6 +62,8 @@ def command(
     framework: str | None,
     version: str | None,
     workers: int,
+    cluster: str | None,
+    resume: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -83,12 +92,14 @@ def command(
       prof import 'ncu/*.ncu-rep' --out runs/counters
       prof import rank0.sqlite rank1.sqlite --out runs/job
       prof import 'traces/rank*.nsys-rep' --workers 8 --out runs/job
+      prof import '/local/traces/rank*.nsys-rep' --on ray --out /shared/runs/job
       prof import kern_sum.csv --out runs/summary
       prof import --aiconfigurator aiconfigurator/ --system h200_sxm --out runs/h200-operators
       prof report "$(prof import trace.sqlite --out runs/mine --quiet)"
     """
     from nsight_prof.orchestrator.imports.importing import import_files
     from nsight_prof.orchestrator.imports.operators import import_operators
+    from nsight_prof.orchestrator.workers.mapping import executor_of
     from nsight_prof.parsers.run.directory import read_manifest
 
     if aiconfigurator is not None:
@@ -108,7 +119,9 @@ def command(
     elif not files:
         raise UsageError("no file was given", "name one: prof import trace.sqlite --out RUN")
     else:
-        run = import_files(files, out, stages, partial(say, err=as_json or quiet), workers)
+        with executor_of(workers, cluster) as executor:
+            tell = partial(say, err=as_json or quiet)
+            run = import_files(files, out, stages, tell, executor, resume=resume)
     if as_json:
         manifest = read_manifest(run)
         result = {

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Of a job, make the tables of N ranks at a time, each in a process of its own.",
 )
+@shared_options.on_cluster
 @shared_options.style
 @shared_options.quiet("only the path of the report; warnings and errors go to stderr")
 @shared_options.as_json
@@ -80,6 +81,7 @@ def command(
     roofs: Path | None,
     rank: int | None,
     workers: int,
+    cluster: str | None,
     templates: Path | None,
     languages: tuple[str, ...],
     as_json: bool,
@@ -119,7 +121,7 @@ def command(
     with writing(run), _watched(run, quiet) as display:
         if roofs is not None:
             _attach(RunDir(run), roofs)
-        findings, report = _render(RunDir(run), style, display, workers)
+        findings, report = _render(RunDir(run), style, display, (workers, cluster))
     if as_json:
         shared_options.say_json(as_data(run, findings, report))
     elif quiet:
@@ -182,11 +184,12 @@ def _attach(run: RunDir, roofs: Path) -> None:
 
 
 def _render(
-    run: RunDir, style: Style | None, display: Display, workers: int
+    run: RunDir, style: Style | None, display: Display, workers: tuple[int, str | None]
 ) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, of every variant of a sweep, or of the ranks of a job."""
     from nsight_prof.orchestrator.ranks.folder import gather
     from nsight_prof.orchestrator.report.reporting import compare_variants, make_report, report_job
+    from nsight_prof.orchestrator.workers.mapping import executor_of
 
     # What a run was asked for stands in its recipe; only what is asked for now is handed on.
     given = () if style is None else (style,)
@@ -198,7 +201,8 @@ def _render(
             f"asked for: --templates {manifest.recipe['templates']}"
         )
     if manifest.ranks or manifest.job:
-        return report_job(run, style, display.warning, workers)
+        with executor_of(*workers) as executor:
+            return report_job(run, style, display.warning, executor)
     variants = manifest.variants
     if not variants:
         return make_report(run, *given)

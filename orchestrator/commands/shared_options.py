@@ -32,6 +32,15 @@ def say_json(data: Any, *, err: bool = False) -> None:
     say(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False), err=err)
 
 
+on_cluster = click.option(
+    "--on",
+    "cluster",
+    metavar="ray[:ADDRESS]",
+    help="Of a job, let the nodes of a Ray cluster that runs do this, each the ranks whose files "
+    "it has, and do again what a lost node did: nsight-prof[ray].",
+)
+
+
 def style(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options --templates and --language."""
     languages = click.option(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import lzma
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.orchestrator.imports.inputs import Given, Inputs, find_inputs, skipped
+from nsight_prof.orchestrator.imports.nodes import find_inputs_on
 from nsight_prof.orchestrator.imports.ranks import Member, import_ranks
 from nsight_prof.orchestrator.imports.recognize import Kind
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu
@@ -22,8 +27,9 @@ from nsight_prof.orchestrator.system.export import export_csv, export_sqlite
 from nsight_prof.orchestrator.system.recorded_environment import drop_environments
 from nsight_prof.orchestrator.system.stopping import stoppable
 from nsight_prof.orchestrator.system.version import prof_version
-from nsight_prof.orchestrator.system.workers import mapped
-from nsight_prof.parsers.errors import NoKernels, ProfError, ToolMissing, UsageError
+from nsight_prof.orchestrator.workers.mapping import mapped
+from nsight_prof.orchestrator.workers.on_ray import RayExecutor
+from nsight_prof.parsers.errors import NoKernels, ProfError, StepFailed, ToolMissing, UsageError
 from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files, listed
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT
@@ -33,6 +39,7 @@ from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.artifacts import describe
 from nsight_prof.parsers.run.directory import (
     MANIFEST,
+    RANKS,
     STEPS,
     Manifest,
     RunDir,
@@ -40,6 +47,7 @@ from nsight_prof.parsers.run.directory import (
     StepState,
     counters_stem,
     decompress,
+    read_manifest,
     write_manifest,
 )
 
@@ -69,12 +77,12 @@ Say = Callable[[str], None]
 class _Import:
     """What one import keeps in mind: `copies` of the user's files, and `notes` for the reader.
 
-    `workers` is how many ranks are imported at a time.
+    `executor` imports the ranks of a job, None for this process.
     """
 
     recipe: dict[str, Any]
     say: Say
-    workers: int = 1
+    executor: Executor | None = None
     copies: list[tuple[Path, Given]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -102,34 +110,42 @@ def import_files(
     out: Path,
     stages: Sequence[str] = (),
     say: Say = lambda _: None,
-    workers: int = 1,
+    executor: Executor | None = None,
+    *,
+    resume: bool = False,
 ) -> RunDir:
     """Make the run directory `out` from files, folders and patterns (see `find_inputs`).
 
     One trace, counters in any number of files, or both become one run; several traces become a job
     with a run for each rank. `stages` are regexes of NVTX range names, as in a recipe. `say` gets
-    what each file adds and what is left out. `workers` ranks are imported at a time, each in a
-    process of its own.
+    what each file adds and what is left out. `executor` imports the ranks of a job; those of a
+    cluster also find the files, which may lie on its nodes alone, and make the tables there.
+    `resume`: an import into `out` was cut off, and the ranks that it left whole are taken over
+    where they are of the same content.
 
     The originals stay as they are. In the copy of an SQLite export the environments that nsys
     recorded are deleted; of an .nsys-rep, which holds them too, only the export is kept. The
     manifest keeps the files' names, with folders only where two are alike.
 
     Raises:
-        UsageError: `out` is there already, or the files do not belong together.
+        UsageError: `out` is there already, or the files do not belong together; or nothing is there
+            to resume.
         ArtifactUnreadable: a file that prof cannot read, or that holds no kernel.
         ToolMissing: an .nsys-rep, and no nsys to export it.
     """
     for stage in stages:
         _check_regex(stage)
-    inputs = find_inputs(files)
+    if isinstance(executor, RayExecutor):
+        inputs = find_inputs_on(executor, files)
+    else:
+        inputs = find_inputs(files)
     _check_together(inputs)
     if out.is_symlink() and not out.exists():
         raise UsageError(f"{out} is a link to nothing", "give a folder that is new or empty")
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - LEFT):
         raise UsageError(f"{out} is there already", "give a folder that is new or empty")
-    work = _Import({**RECIPE, "name": out.name, "stages": list(stages)}, say, workers)
-    with stoppable(), _in_place_when_whole(out) as partial:
+    work = _Import({**RECIPE, "name": out.name, "stages": list(stages)}, say, executor)
+    with stoppable(), _in_place_when_whole(out, resume, several=len(inputs.traces) > 1) as partial:
         try:
             _fill_all(RunDir(partial), inputs, work)
         except ProfError as error:
@@ -148,16 +164,25 @@ def import_report(report: Path, out: Path, recipe: dict[str, Any]) -> Manifest:
 
 
 @contextmanager
-def _in_place_when_whole(out: Path) -> Iterator[Path]:
+def _in_place_when_whole(out: Path, resume: bool, several: bool) -> Iterator[Path]:
     """Give a folder to fill; what it holds at the end, and without an error, is then in `out`.
 
     A folder that is there stays the same folder: it may be a mount point, or what a link names.
+    With `resume` the folder is the newest that was left by an import that was killed, or by one of
+    `several` traces which a lost worker ended.
     """
     existed = out.is_dir()
     folder = out if existed else out.parent
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{out.name}.{secrets.token_hex(4)}"
-    partial.mkdir()
+    unfinished = [path for path in folder.glob(f".{glob.escape(out.name)}.*") if path.is_dir()]
+    if resume and not unfinished:
+        raise UsageError(f"no import into {out} was cut off", "leave out --resume")
+    if resume:
+        partial = max(unfinished, key=lambda path: path.stat().st_mtime_ns)
+    else:
+        partial = folder / f".{out.name}.{secrets.token_hex(4)}"
+        partial.mkdir()
+    keep = False
     try:
         yield partial
         if existed:
@@ -166,8 +191,12 @@ def _in_place_when_whole(out: Path) -> Iterator[Path]:
                 os.replace(path, out / path.name)
         else:
             os.replace(partial, out)
+    except StepFailed:
+        keep = several
+        raise
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _check_regex(stage: str) -> None:
@@ -217,32 +246,77 @@ class _Filled:
     copies: list[tuple[Path, Given]]
 
 
-def _fill_rank(recipe: dict[str, Any], member: Member) -> _Filled:
-    """Make the run directory of one rank; may run in a process of its own."""
+def _fill_rank(recipe: dict[str, Any], with_tables: bool, member: Member) -> _Filled:
+    """Make the run directory of one rank, if it is not there; may run on another machine.
+
+    It gets its name when it is whole: whoever does it again does not meet what is left of it.
+    """
     run, trace, rank = member
-    run.path.mkdir(parents=True)
+    if _is_there(run, trace):
+        return _Filled(read_manifest(run), [], [])
+    if not run.path.parent.is_dir():
+        raise StepFailed(
+            f"{run.path.parent} is not there on {socket.gethostname()}",
+            "give --out in a folder that all nodes share",
+        )
+    partial = RunDir(run.path.with_name(f"{run.path.name}.{secrets.token_hex(4)}"))
+    partial.path.mkdir()
     sentences: list[str] = []
     work = _Import({**recipe, "name": f"{recipe['name']}, rank {rank}"}, sentences.append)
     try:
-        manifest = _fill(run, trace, (), work)
+        manifest = _fill(partial, trace, (), work)
         if manifest.step("trace") is None:
             raise NoKernels(f"{trace.name} holds no kernel", "give the traces of ranks with a GPU")
+        if with_tables:
+            from nsight_prof.parsers.build.refresh import refresh_tables
+
+            refresh_tables(partial)
+        shutil.rmtree(run.path, ignore_errors=True)
+        os.replace(partial.path, run.path)
     except ProfError as error:
         return _Filled(error, sentences, work.copies)
+    finally:
+        shutil.rmtree(partial.path, ignore_errors=True)
     return _Filled(manifest, sentences, work.copies)
+
+
+def _is_there(run: RunDir, trace: Given) -> bool:
+    """Tell whether an import that was cut off has made this rank, of a trace of this content."""
+    if not run.manifest_path.is_file():
+        return False
+    with suppress(ProfError, OSError):
+        unpacked = lzma.open if trace.path.suffix == ".xz" else open
+        with unpacked(trace.path, "rb") as stream:
+            return read_manifest(run).steps[0].inputs["sha256"] == _digest(stream)
+    return False
+
+
+def _filled(work: _Import, members: Sequence[Member]) -> Iterator[Manifest | ProfError]:
+    """Yield what becomes of each rank; a cluster reads a trace where it lies."""
+    cluster = work.executor if isinstance(work.executor, RayExecutor) else None
+
+    def submit(fill: Callable[[Member], _Filled], member: Member) -> Future[_Filled]:
+        assert cluster is not None  # only a cluster is asked for a node
+        return cluster.submit_to(member[1].node, fill, member)
+
+    fill = partial(_fill_rank, work.recipe, cluster is not None)
+    for done in mapped(fill, members, work.executor, submit if cluster else None):
+        work.copies += done.copies
+        for sentence in done.sentences:
+            work.say(sentence)
+        yield done.manifest
+    for node in cluster.lost() if cluster else ():
+        work.note(f"The node {node} was lost; its ranks were imported on others.")
 
 
 def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:
     """Make a run directory of each trace below that of the job."""
-
-    def fill(members: Sequence[Member]) -> Iterator[Manifest | ProfError]:
-        for done in mapped(partial(_fill_rank, work.recipe), members, work.workers):
-            work.copies += done.copies
-            for sentence in done.sentences:
-                work.say(sentence)
-            yield done.manifest
-
-    ranks = import_ranks(job, traces, fill, work.skip)
+    folder = job.path / RANKS
+    folder.mkdir(exist_ok=True)
+    ranks = import_ranks(job, traces, partial(_filled, work), work.skip)
+    known = {job.rank(record.rank).path for record in ranks.records}
+    for path in {*folder.iterdir()} - known:  # what workers that were killed have left
+        shutil.rmtree(path)
     for sentence in ranks.notes:
         work.note(sentence)
     manifest = _manifest(work, [record.file for record in ranks.records])
@@ -414,7 +488,7 @@ def _take(
 def _record(step: str, directory: str, file: Path, given: Given) -> StepRecord:
     """Return the record of a step that holds `file`, the copy of what was given."""
     with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = _digest(stream)
     return StepRecord(
         name=step,
         id=digest[:16],
@@ -423,6 +497,10 @@ def _record(step: str, directory: str, file: Path, given: Given) -> StepRecord:
         inputs={"file": given.name, "sha256": digest},
         finished=_now(),
     )
+
+
+def _digest(stream: Any) -> str:
+    return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:

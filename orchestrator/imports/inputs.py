@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsight_prof.orchestrator.imports.recognize import COUNTERS, TRACES, Kind, recognize
+from nsight_prof.orchestrator.workers.on_ray import Node
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.join.ncu_files import listed
 from nsight_prof.parsers.run.directory import MANIFEST, RANKS, STEPS, VARIANTS
@@ -27,12 +28,14 @@ class Given:
 
     `name` is the file's name, with as many of its folders as tell it from the others.
     `in_folder`: it was found in a folder, so that prof may skip it where it cannot be read.
+    `node` is the node of a cluster that alone has it, None where all have.
     """
 
     path: Path
     kind: Kind
     name: str
     in_folder: bool = False
+    node: Node | None = None
 
 
 @dataclass(frozen=True)

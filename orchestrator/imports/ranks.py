@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -50,7 +49,6 @@ def import_ranks(job: RunDir, traces: Sequence[Given], fill: Fill, skip: Skip) -
         if isinstance(member, ProfError):
             skip(given, member)
             refused = member
-            shutil.rmtree(run.path)
             continue
         identity = identity_of(run)
         found.records.append(rank_record(rank, given.name, member, identity))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsight_prof.orchestrator.system.workers import mapped
+from nsight_prof.orchestrator.workers.mapping import mapped
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.substeps import substep
@@ -68,9 +69,9 @@ def report_job(
     job: RunDir,
     style: Style | None = None,
     warn: Callable[[str], None] = lambda _: None,
-    workers: int = 1,
+    executor: Executor | None = None,
 ) -> tuple[tuple[str, ...], Path]:
-    """Write the tables of all ranks, in `workers` processes, and tables/ and report/ of their job.
+    """Write the tables of all ranks, in `executor`, and tables/ and report/ of their job.
 
     `warn` gets the ranks whose tables cannot be made; the report names them, too.
     """
@@ -79,14 +80,18 @@ def report_job(
     from nsight_prof.reports.render.style import style_of
 
     _check_address_space()
-    job_tables(job, warn, workers)
+    job_tables(job, warn, executor)
     style = style_of(read_manifest(job).recipe, style)
     paths = render_job(job_view(job.path), job.report, style)
     return paths.headline, paths.report
 
 
-def job_tables(job: RunDir, warn: Callable[[str], None] = lambda _: None, workers: int = 1) -> None:
-    """Write the tables of all ranks, in `workers` processes, and of their job.
+def job_tables(
+    job: RunDir,
+    warn: Callable[[str], None] = lambda _: None,
+    executor: Executor | None = None,
+) -> None:
+    """Write the tables of all ranks, in `executor` or else this process, and of their job.
 
     Tables that are there already, of these captures and this prof, are kept. `warn` gets the ranks
     whose tables cannot be made.
@@ -95,7 +100,7 @@ def job_tables(job: RunDir, warn: Callable[[str], None] = lambda _: None, worker
 
     ranks = [record.rank for record in read_manifest(job).ranks if not record.reason]
     folders = [job.rank(rank).path for rank in ranks]
-    for rank, problem in zip(ranks, mapped(_rank_tables, folders, workers), strict=True):
+    for rank, problem in zip(ranks, mapped(_rank_tables, folders, executor), strict=True):
         substep(f"rank {rank}")
         if problem:
             warn(f"rank {rank}: {problem}")

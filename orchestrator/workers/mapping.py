@@ -1,0 +1,80 @@
+"""Does the same work for each of many ranks, in whatever `concurrent.futures.Executor` there is."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from nsight_prof.parsers.errors import StepFailed, UsageError
+
+RAY = "ray"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def executor_of(workers: int, on: str | None = None) -> Iterator[Executor | None]:
+    """Give what does the work: processes of this machine, or with `on` a cluster.
+
+    None: one worker, this process. `on` is `ray` (the cluster that RAY_ADDRESS or this machine
+    names), `ray:ADDRESS` or `ray://ADDRESS`.
+
+    Raises:
+        UsageError: `on` is none of these, or there is a number of workers, too.
+        ToolMissing: Ray is not installed, or there is no cluster.
+    """
+    if on is None:
+        if workers == 1:
+            yield None
+            return
+        with ProcessPoolExecutor(
+            workers, mp_context=multiprocessing.get_context("spawn")
+        ) as executor:
+            yield executor
+        return
+    engine, _, address = on.partition(":")
+    if engine != RAY:
+        raise UsageError(f"--on {on} names no engine", "take --on ray or --on ray:ADDRESS")
+    if workers != 1:
+        raise UsageError(
+            "--on and --workers were given", "leave out --workers: Ray has a worker for each CPU"
+        )
+    from nsight_prof.orchestrator.workers.on_ray import ray_executor
+
+    with ray_executor(on if address.startswith("//") else address) as cluster:
+        yield cluster
+
+
+def mapped(
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    executor: Executor | None,
+    submit: Callable[..., Future[Result]] | None = None,
+) -> Iterator[Result]:
+    """Yield `work` of each item in their order; `submit` chooses where, else the executor does.
+
+    Without an executor each is done when it is asked for, in this process.
+
+    Raises:
+        StepFailed: what worked on an item was killed.
+    """
+    if executor is None:
+        yield from map(work, items)
+        return
+    futures = [(submit or executor.submit)(work, item) for item in items]
+    try:
+        for number, future in enumerate(futures):
+            yield future.result()
+            futures[number] = Future()  # what was yielded is not kept
+    except BrokenExecutor as error:
+        raise StepFailed(
+            "a process that worked on a rank was killed",
+            "if the memory was full, take fewer --workers; tables that are made are kept",
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()
