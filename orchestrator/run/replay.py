@@ -62,8 +62,10 @@ def like_recorded(recipe: Recipe, recorded: Manifest) -> tuple[Recipe, str]:
         for step in PROFILED
         if getattr(recipe, step).enabled and not (before.get(step) or {}).get("enabled", True)
     ]
-    told = _differences(recipe, recorded) + [f"{step}.enabled is false there" for step in left_out]
-    if not told:
+    differences = _differences(recipe, recorded) + [
+        f"{step}.enabled is false there" for step in left_out
+    ]
+    if not differences:
         return recipe, ""
     places = {"target": "args", "bench": "count_args", **dict.fromkeys(PROFILED, "args")}
     sections = {}
@@ -72,7 +74,7 @@ def like_recorded(recipe: Recipe, recorded: Manifest) -> tuple[Recipe, str]:
             update = {key: (before.get(name) or {}).get(key) or {}}
             update |= {"enabled": False} if name in left_out else {}
             sections[name] = section.model_copy(update=update)
-    return recipe.model_copy(update=sections), "; ".join(told)
+    return recipe.model_copy(update=sections), "; ".join(differences)
 
 
 def as_measured(recipe: dict[str, Any], recorded: Manifest) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def range_times(run: Run, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _innermost(path: str, names: Sequence[str]) -> str:
-    return next((one for one in reversed(path.split("/")) if one in names), "")
+    return next((name for name in reversed(path.split("/")) if name in names), "")
 
 
 def startup_ns(frame: pd.DataFrame) -> float:

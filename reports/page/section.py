@@ -238,9 +238,9 @@ def leading_figure(sections: Sequence[Section]) -> tuple[Figure | None, tuple[Se
     for index, section in enumerate(sections):
         for block in section.blocks:
             if isinstance(block, Figure):
-                kept = tuple(other for other in section.blocks if other is not block)
-                rest = replace(section, blocks=kept)
-                return block, (*sections[:index], rest, *sections[index + 1 :])
+                blocks = tuple(item for item in section.blocks if item is not block)
+                without = replace(section, blocks=blocks)
+                return block, (*sections[:index], without, *sections[index + 1 :])
     return None, tuple(sections)
 
 

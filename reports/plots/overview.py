@@ -76,7 +76,7 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
         scale = width / figure.span_ns
         for span in figure.spans:
             _span(sheet, span, scale, shades[span.name])
-        for name, middle, room, is_interrupted in _named(figure):
+        for name, middle, room, is_interrupted in _with_room(figure):
             ink = Ink(ha="center", halo=is_interrupted)
             sheet.text(middle, sheet.top + SPAN / 2, fit(name, room), ink)
     for lane in figure.lanes:
@@ -92,7 +92,7 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
     sheet.top -= AXIS
 
 
-def _named(figure: Overview) -> list[tuple[str, float, float, bool]]:
+def _with_room(figure: Overview) -> list[tuple[str, float, float, bool]]:
     """Runs of spans with room for their name: it, their middle, the room, whether with gaps."""
     scale = (WIDTH - MARGIN - LEFT) / figure.span_ns
     found = []
@@ -112,7 +112,7 @@ def _narrow(figure: Overview) -> list[tuple[float, str]]:
     longest: dict[str, Span] = {}
     for span in sorted(figure.spans, key=lambda span: span.end_ns - span.begin_ns):
         longest[span.name] = span
-    wide = {name for name, *_ in _named(figure)} if figure.spans else set()
+    wide = {name for name, *_ in _with_room(figure)} if figure.spans else set()
     return sorted(
         (LEFT + (span.begin_ns + span.end_ns) / 2 * scale, name)
         for name, span in longest.items()
@@ -136,9 +136,9 @@ def _name_narrow(sheet: Sheet, stages: Sequence[tuple[float, str]], right: float
         limit -= 10
     if limit + 10 < MARGIN:  # more names than a line has room for: they stay with their spans
         return
-    for (middle, _), name, left in zip(stages, names, lefts, strict=True):
-        sheet.text(left, sheet.top + SPAN / 2 + 3, name)
-        at = min(max(middle, left), left + text_width(name))
+    for (middle, _), name, begin in zip(stages, names, lefts, strict=True):
+        sheet.text(begin, sheet.top + SPAN / 2 + 3, name)
+        at = min(max(middle, begin), begin + text_width(name))
         sheet.line([at, middle], [sheet.top + 5, sheet.top - 2], color=QUIET, linewidth=0.8)
 
 

@@ -208,8 +208,8 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
 
     def content(written: Sequence[str]) -> dict[str, Any]:
         *studies, trust = written
-        parts = {"lead": lead, "sections": studies, "trust": trust}
-        return {"view": view, "pictures": drawings, **parts}
+        text = {"sections": studies, "trust": trust}
+        return {"view": view, "pictures": drawings, "lead": lead, **text}
 
     summary = bench_summary(view)
     markdown, texts = _section_pages("bench.md.j2", sections, content, style)

@@ -104,8 +104,8 @@ def _encoder(stages: Stages) -> Value:
     """Say what of a model that sees the work of a step leaves out."""
     if stages.engine is None or stages.engine.shape is None or not stages.engine.sees:
         return ""
-    apart = any(kind.encoder_ns for kind in stages.kinds)
-    return ENCODER_APART if apart else ENCODER_LEFT_OUT
+    has_encoder = any(kind.encoder_ns for kind in stages.kinds)
+    return ENCODER_APART if has_encoder else ENCODER_LEFT_OUT
 
 
 def _name(kind: Kind) -> Text:
