@@ -61,6 +61,7 @@ def counters_request(
     """
     selection, metrics = chosen[0] or Selection(), chosen[1]
     capture, ranges = _capture(recipe)
+    occurrence = recipe.capture.occurrence if isinstance(recipe.capture, NvtxCapture) else None
     return CountersRequest(
         program=ncu,
         output=folder / "counters",
@@ -72,6 +73,7 @@ def counters_request(
         count=selection.count,
         capture=capture,
         nvtx_ranges=ranges,
+        occurrence=occurrence,
         clock_control=recipe.counters.clock_control,
         cache_control=recipe.counters.cache_control,
         rules=recipe.counters.rules,

@@ -35,6 +35,7 @@ RULE_SECTIONS = (
     "SourceCounters",
 )
 SOURCE_SECTIONS = ("SourceCounters",)
+RANGE_FILTER = "--range-filter"
 NVTX_SPECIAL = re.compile(r"([\\@,/\[\]*+])")
 PERMISSION_REMEDY = (
     "as administrator: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > "
@@ -57,7 +58,8 @@ class CountersRequest:
     `kernels`, all launches of all kernels are.
     With `rules` the sections that carry ncu's rules are collected too, and the rules applied; with
     `source` what each instruction did, and the source is taken into the report.
-    `capture` is "all", "profiler-api", or "nvtx" with the ranges' names in `nvtx_ranges`.
+    `capture` is "all", "profiler-api", or "nvtx" with the ranges' names in `nvtx_ranges`; of each
+    name range number `occurrence` from 1 alone where that is given.
     """
 
     program: str
@@ -70,6 +72,7 @@ class CountersRequest:
     count: int = 1
     capture: str = "all"
     nvtx_ranges: tuple[str, ...] = ()
+    occurrence: int | None = None
     clock_control: str = "none"
     cache_control: str = "none"
     rules: bool = False
@@ -113,7 +116,7 @@ def counters_argv(request: CountersRequest, features: frozenset[str]) -> list[st
         str(request.output),
         "--log-file",
         str(request.log),
-        *_capture(request),
+        *_capture(request, features),
         *_which(request, features),
         "--metrics",
         _bounded(",".join(request.metrics), "metrics", "counters.sets"),
@@ -171,13 +174,21 @@ def explain_tool(log: str) -> ProfError | None:
     return first_known(CAUSES, log)
 
 
-def _capture(request: CountersRequest) -> list[str]:
+def counts_ranges(features: frozenset[str]) -> bool:
+    """Return whether this version profiles one occurrence of an NVTX range alone."""
+    return RANGE_FILTER in features
+
+
+def _capture(request: CountersRequest, features: frozenset[str]) -> list[str]:
     if request.capture == "profiler-api":
         return ["--profile-from-start", "off", "--nvtx"]
     if request.capture == "nvtx":
         # Given more than once, a launch inside any of them is profiled (ncu's documentation).
         escaped = [NVTX_SPECIAL.sub(r"\\\1", name) for name in request.nvtx_ranges]
-        return ["--nvtx", *(word for name in escaped for word in ("--nvtx-include", f"{name}/"))]
+        include = [word for name in escaped for word in ("--nvtx-include", f"{name}/")]
+        is_counted = request.occurrence is not None and counts_ranges(features)
+        which = [RANGE_FILTER, f"::{request.occurrence}"] if is_counted else []
+        return ["--nvtx", *include, *which]
     # NVTX state of each launch is recorded too: the join says in which stage it ran.
     return ["--nvtx"]
 

@@ -102,6 +102,13 @@ def test_one_nvtx_range_bounds_the_capture_whatever_its_name() -> None:
     assert given == ["a/", "b/"]
 
 
+def test_one_occurrence_of_a_range_is_profiled_where_ncu_counts_them() -> None:
+    request = replace(REQUEST, capture="nvtx", nvtx_ranges=("a", "b"), occurrence=3)
+    assert value(ncu.counters_argv(request, FEATURES), "--range-filter") == "::3"
+    older = FEATURES - {"--range-filter"}
+    assert "--range-filter" not in ncu.counters_argv(request, older)
+
+
 def test_names_are_matched_literally_and_whole() -> None:
     names = ("void f<int>(T*)", "k.1$", "a|b")
     regex = ncu.kernel_regex(names)
