@@ -10,6 +10,7 @@ FLOPs are those of torch's FlopCounterMode: matrix products, convolutions and at
 multiplication and an addition; attention counts all pairs of query and key, causal or not. Weights
 are the bytes of the parameters that a call reads: of an embedding the rows, of a mixture of experts
 those that tokens were sent to; each once, as for all modules that run within one stage in a row.
+Activations are the bytes of the tensors that a module returns, over all of its calls.
 
 A quantized layer (fp8, AWQ, GPTQ, bitsandbytes) multiplies in a kernel of its own, which torch does
 not count: its FLOPs are those of its sizes, its weights all that it holds, scales too. Of a model
@@ -25,7 +26,7 @@ import os
 import runpy
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,12 @@ class Count:
         self._weights: dict[int, float] = {}
         self._by_stage: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self._operators: dict[tuple[str, str], int] = defaultdict(int)
+        self._activations: dict[int, int] = defaultdict(int)  # bytes that a module returned
         self._hooks: list[Any] = []
 
     def __enter__(self) -> Count:
         for module in self._module.modules():
+            self._hooks.append(module.register_forward_hook(self._returned))
             if is_packed(module):
                 self._hooks += [
                     module.register_forward_pre_hook(self._begin_packed),
@@ -208,7 +211,8 @@ class Count:
             "modules": [
                 {"module": name, "kind": type(module).__name__,
                  "parameters": _parameters(module),
-                 "flops": sum(counts.get(f"{root}.{name}" if name else root, {}).values())}
+                 "flops": sum(counts.get(f"{root}.{name}" if name else root, {}).values()),
+                 "activation_bytes": self._activations[id(module)]}
                 for name, module in self._module.named_modules()
             ],
         }  # fmt: skip
@@ -233,6 +237,9 @@ class Count:
             flops = 2 * output.numel() * module.in_features
             self._by_stage[self._stage]["flops"] += flops
             self._operators[self._stage, QUANTIZED_LINEAR] += flops
+
+    def _returned(self, module: Any, args: Any, output: Any) -> None:
+        self._activations[id(module)] += sum(map(_bytes, _tensors(output)))
 
     def _read(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         if isinstance(module, torch.nn.Embedding):
@@ -323,6 +330,15 @@ def _parameters(module: Any) -> int:
     plain = [p for p in module.parameters() if id(p) not in of_packed]
     matrices = sum(inner.in_features * inner.out_features for inner in packed)
     return int(matrices + sum(p.numel() for p in (*plain, *biases)))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Give the tensors in a tuple, list, mapping or output of a model; not those of a cache."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(inner)
 
 
 def _bytes(tensor: Any) -> int:
