@@ -73,6 +73,8 @@ TABLES = {
     "engines": "One row per start of the serving engine, with how it was configured.",
     "predictions": "One row per request: what the model answered, and where the whole of it is.",
     "stage_work": "One row per stage: FLOPs and bytes, as the target counted them.",
+    "module_work": "One row per module of a model: parameters, FLOPs and activations, as counted.",
+    "operator_work": "One row per stage and operator: FLOPs, as the target counted them.",
     "vllm_totals": "One row per repeat: what vLLM's own counters say of it.",
     "engine_steps": "One row per step of the serving engine in the trace, for each GPU.",
     "engine_gaps": "One row per cause of idle time of the GPU in a step.",

@@ -283,11 +283,11 @@ def _counters(
         explainers = (ncu.explain_tool, *of_target, ncu.explain, *_nothing(finished))
         raise failure(finished, what, explainers, ends_of(folder / NCU_LOG))
     capture = work.recipe.capture
-    occurrence = capture.occurrence if isinstance(capture, NvtxCapture) else None
-    if occurrence is not None and not ncu.counts_ranges(tool.features):
+    is_one = isinstance(capture, NvtxCapture) and capture.occurrence is not None
+    if is_one and not ncu.counts_ranges(tool.features):
         result.warnings.append(
-            f"the trace holds occurrence {occurrence} of {', '.join(capture.names)} alone; "
-            f"ncu {tool.version} cannot tell them apart: counters are of launches in any of them"
+            f"the trace holds one occurrence alone, and ncu {tool.version} cannot tell them apart: "
+            "counters are of launches in any of them"
         )
     _mask(folder / COUNTERS, work, result)
     _print_csv(tool, folder, work, result)

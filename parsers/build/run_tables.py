@@ -31,7 +31,7 @@ from nsight_prof.parsers.build.predicted_tables import predicted_frames
 from nsight_prof.parsers.build.serving_tables import (
     prediction_frames,
     serving_frames,
-    stage_work_frames,
+    static_compute_frames,
 )
 from nsight_prof.parsers.build.source_tables import source_frames
 from nsight_prof.parsers.build.telemetry_tables import telemetry_frame
@@ -116,7 +116,7 @@ def _write(run: RunDir, folder: Path) -> tuple[RoofsFile | None, CommRoofs | Non
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
     frames["comm_roofs"] = comm_roofs_frame(run, benched, gaps)
-    frames |= serving_frames(run, gaps) | stage_work_frames(run, gaps)
+    frames |= serving_frames(run, gaps) | static_compute_frames(run, gaps)
     frames |= prediction_frames(run, gaps)
     of_target = frames.get("telemetry", tables.empty("telemetry"))
     frames["telemetry"] = telemetry_frame(run, of_target, gaps)

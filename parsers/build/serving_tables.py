@@ -9,6 +9,7 @@ import pandas as pd
 
 from nsight_prof.parsers.bench.bench import bench_files
 from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.points import build_points
@@ -58,18 +59,22 @@ def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
     return records.frames() | {"serving_points": build_points(records)}
 
 
-def stage_work_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
-    """Return table `stage_work`; none where no target counted its work."""
-    rows = []
+def static_compute_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
+    """Return `stage_work`, `module_work` and `operator_work`; none where no target counted."""
+    rows: dict[str, list[Row]] = {"stage_work": [], "module_work": [], "operator_work": []}
     for step in STEPS:
         path = run.artifact(step, FILE)
         if path is None:
             continue
         try:
-            rows += read_static_compute(path, step)
+            found = read_static_compute(path, step)
         except ProfError as error:
             gaps.add("stage_work", error.message)
-    return {"stage_work": check(pd.DataFrame(rows), "stage_work")} if rows else {}
+            continue
+        rows["stage_work"] += found.stages
+        rows["module_work"] += found.modules
+        rows["operator_work"] += found.operators
+    return {name: check(pd.DataFrame(of), name) for name, of in rows.items() if of}
 
 
 def prediction_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:

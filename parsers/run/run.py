@@ -266,6 +266,16 @@ class Run:
         return self._read("stage_work")
 
     @cached_property
+    def module_work(self) -> pd.DataFrame:
+        """Table `module_work`: parameters, FLOPs and activations of modules, as counted."""
+        return self._read("module_work")
+
+    @cached_property
+    def operator_work(self) -> pd.DataFrame:
+        """Table `operator_work`: FLOPs of each operator in a stage, as counted."""
+        return self._read("operator_work")
+
+    @cached_property
     def vllm_totals(self) -> pd.DataFrame:
         """Table `vllm_totals`: growth of vLLM's own counters."""
         return self._read("vllm_totals")

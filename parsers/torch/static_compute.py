@@ -1,4 +1,4 @@
-"""Reads static_compute.json: FLOPs and bytes of each stage, as a target counted them."""
+"""Reads static_compute.json: FLOPs and bytes of stages, modules and operators, as counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,29 @@ FILE = "static_compute.json"
 COUNTS = ("calls", "flops", "weight_bytes", "kv_bytes")
 
 
-def read_static_compute(path: Path, source: str) -> list[Row]:
-    """Return the rows of table `stage_work` that a step has counted.
+@dataclass(frozen=True)
+class StaticCompute:
+    """Rows of the tables `stage_work`, `module_work` and `operator_work` of a step."""
+
+    stages: list[Row]
+    modules: list[Row]
+    operators: list[Row]
+
+
+def read_static_compute(path: Path, source: str) -> StaticCompute:
+    """Return what a step has counted.
 
     Raises:
         ArtifactUnreadable: the file cannot be read or holds something else.
     """
     try:
         with plain_file(path) as readable:
-            return list(_rows(json.loads(readable.read_text(encoding="utf-8")), source))
+            found = json.loads(readable.read_text(encoding="utf-8"))
+        return StaticCompute(
+            list(_stages(found, source)),
+            [{"source": source, **_module(row)} for row in found.get("modules") or ()],
+            [{"source": source, **_operator(row)} for row in found.get("operators") or ()],
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactUnreadable(
             f"{path} cannot be read: {type(error).__name__}: {error}",
@@ -33,7 +48,7 @@ def read_static_compute(path: Path, source: str) -> list[Row]:
         ) from error
 
 
-def _rows(found: Mapping[str, Any], source: str) -> Iterator[Row]:
+def _stages(found: Mapping[str, Any], source: str) -> Iterator[Row]:
     runs = found.get("stages_s") or []
     for stage in found["stages"]:
         name = str(stage["stage"])
@@ -46,9 +61,31 @@ def _rows(found: Mapping[str, Any], source: str) -> Iterator[Row]:
             "model": str(found.get("model", "")),
             "dtype": str(found.get("dtype", "")),
             "quantization": str(found.get("quantization", "")),
-            "stored_bytes": _count(stage["stored_bytes"]) if "stored_bytes" in stage else None,
+            "stored_bytes": _count_if_given(stage, "stored_bytes"),
             "parameters": _count(found["parameters"]),
         }
+
+
+def _module(row: Mapping[str, Any]) -> Row:
+    return {
+        "module": str(row["module"]),
+        "kind": str(row["kind"]),
+        "parameters": _count(row["parameters"]),
+        "flops": _count(row["flops"]),
+        "activation_bytes": _count_if_given(row, "activation_bytes"),
+    }
+
+
+def _operator(row: Mapping[str, Any]) -> Row:
+    return {
+        "stage": str(row["stage"]),
+        "operator": str(row["operator"]),
+        "flops": _count(row["flops"]),
+    }
+
+
+def _count_if_given(row: Mapping[str, Any], key: str) -> int | None:
+    return _count(row[key]) if key in row else None
 
 
 def _count(value: Any) -> int:

@@ -9,6 +9,7 @@ from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import stage_rows
 from nsight_prof.reports.analysis.timeline import range_times
+from nsight_prof.reports.engine import work_parts
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -129,6 +130,7 @@ def section(run: Run) -> Section | None:
             *_quantized(of_source),
             *([_used(stages)] if any(s.mfu.value or s.mbu.value for s in stages) else ()),
             _table(run, stages, roofs),
+            *work_parts.tables(run, source),
             Bullets(Text("How it was counted"), METHOD),
         ),
         numbers={"stages": [_numbers(stage) for stage in stages]},
@@ -137,12 +139,11 @@ def section(run: Run) -> Section | None:
 
 def _intro(row: Row, source: str) -> Text:
     return Text(
-        "The model {model} has {parameters} parameters in {dtype}. Operators and modules are in "
-        "static_compute.json of the step {step}.",
+        "The model {model} has {parameters} parameters in {dtype}; what was counted is in {file}.",
         model=Verbatim(text(row["model"])),
         parameters=Number(known(row["parameters"]), "count", digits=3),
         dtype=Verbatim(text(row["dtype"])),
-        step=Verbatim(source),
+        file=Verbatim(f"static_compute.json ({source})"),
     )
 
 

@@ -49,6 +49,7 @@ def test_each_stage_has_its_flops_and_the_weights_that_it_reads() -> None:
     assert found["parameters"] == 100 * 8 + 8 * 32
     linear = next(row for row in found["modules"] if row["module"] == "up")
     assert linear["flops"] == 2 * 8 * 32 * (10 + 3 * 2)
+    assert linear["activation_bytes"] == 32 * 4 * (10 + 3 * 2)
 
 
 def test_any_module_is_counted_on_the_meta_device(

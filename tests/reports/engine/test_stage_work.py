@@ -12,6 +12,18 @@ from nsight_prof.reports.engine.stage_work import section
 from nsight_prof.reports.page.markdown import section_markdown
 
 
+LINEAR = {"kind": "Linear", "parameters": 2, "activation_bytes": 32}
+MODULES = [
+    {"module": "", "kind": "Toy", "parameters": 5, "flops": 1000, "activation_bytes": 8},
+    *({"module": f"layers.{n}.up", "flops": 250 * n, **LINEAR} for n in (1, 2)),
+    {"module": "norm2", "flops": 0, **LINEAR},
+]
+OPERATORS = [
+    {"stage": "prefill", "operator": "aten.mm", "flops": 750},
+    {"stage": "prefill", "operator": "aten.bmm", "flops": 250},
+]
+
+
 def work(**changes: Any) -> dict[str, Any]:
     """What a target writes: a prefill that computes, and a decode that reads."""
     prefill = {"stage": "prefill", "calls": 1, "flops": 10**12, "weight_bytes": 0, "kv_bytes": 0}
@@ -38,7 +50,7 @@ def run(root: Path, tmp_path: Path) -> Any:
 
 
 def test_mfu_and_mbu_are_work_over_time_and_the_measured_roofs(run: Any) -> None:
-    found = run(work())
+    found = run(work() | {"modules": MODULES, "operators": OPERATORS})
     shown = section(found)
     assert shown is not None
     prefill, decode = shown.numbers["stages"]
@@ -51,6 +63,10 @@ def test_mfu_and_mbu_are_work_over_time_and_the_measured_roofs(run: Any) -> None
     assert decode["mbu"] == pytest.approx(1.1e9 / (wall["decode"] * 1e-9) / read)
     (row,) = found.stage_work[found.stage_work["stage"] == "prefill"].to_dict("records")
     assert row["seconds"] == 2.0
+    written = section_markdown(shown)  # the modules of all layers are one row with their sum
+    assert r"| layers.\*.up | Linear | 2 | 4 | 750 FLOP | 75.0 % | 64 B |" in written
+    assert "norm2" not in written
+    assert "| prefill | aten.mm | 750 FLOP | 75.0 % |" in written
 
 
 def test_more_than_a_roof_allows_is_no_share(run: Any) -> None:
