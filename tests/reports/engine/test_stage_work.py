@@ -11,7 +11,6 @@ from nsight_prof.parsers.build.load import load_run
 from nsight_prof.reports.engine.stage_work import section
 from nsight_prof.reports.page.markdown import section_markdown
 
-
 LINEAR = {"kind": "Linear", "parameters": 2, "activation_bytes": 32}
 MODULES = [
     {"module": "", "kind": "Toy", "parameters": 5, "flops": 1000, "activation_bytes": 8},
