@@ -90,7 +90,12 @@ def _is_root(pid: int, pids: list[int], names: Mapping[int, str], command: str) 
     Of several processes only the first can be that; one of another name than the command is not.
     """
     name = names.get(pid)
-    return pid == min(pids) and name in (None, PurePath(command).name[:NAME_LENGTH])
+    return pid == min(pids) and (name is None or _short(name) == _short(command))
+
+
+def _short(name: str) -> str:
+    """Return a program as Linux names its process; nsys knows some by their path."""
+    return PurePath(name).name[:NAME_LENGTH]
 
 
 def warnings(time: CountingTime) -> list[str]:

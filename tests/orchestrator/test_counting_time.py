@@ -35,6 +35,7 @@ def test_a_program_that_nsys_starts_itself_does_not_wait() -> None:
     [
         ([7], {7: "my_app"}, "bash", 2000),  # launches of both shapes of the kernel
         ([7], {}, "python3", 0),  # a slimmed trace names no process
+        ([7], {7: "/opt/venv/bin/python3"}, "/opt/venv/bin/python3", 0),  # as nsys 2025.3 names it
         ([7], {7: "a_name_of_more_"}, "/opt/a_name_of_more_than_15", 0),
         ([7, 8, 9], {7: "python3", 8: "python3", 9: "python3"}, "python3", 4000),
         ([7, 8, 9], {7: "my_app", 8: "my_app", 9: "my_app"}, "sh", 6000),
