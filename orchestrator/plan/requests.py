@@ -54,14 +54,18 @@ def counters_request(
     ncu: str,
     folder: Path,
     chosen: tuple[Selection | None, tuple[str, ...]],
+    range_numbers: tuple[int, ...] = (),
 ) -> CountersRequest:
     """Return the request of the counters step; `chosen` is the selection and the metric names.
 
-    Without a selection all kernels of the capture are profiled.
+    Without a selection all kernels of the capture are profiled. `range_numbers` are those of the
+    occurrence of several NVTX ranges; that of one is known without.
     """
     selection, metrics = chosen[0] or Selection(), chosen[1]
     capture, ranges = _capture(recipe)
-    occurrence = recipe.capture.occurrence if isinstance(recipe.capture, NvtxCapture) else None
+    which = recipe.capture.occurrence if isinstance(recipe.capture, NvtxCapture) else None
+    if which is not None and len(ranges) == 1:
+        range_numbers = (which,)
     return CountersRequest(
         program=ncu,
         output=folder / "counters",
@@ -73,7 +77,7 @@ def counters_request(
         count=selection.count,
         capture=capture,
         nvtx_ranges=ranges,
-        occurrence=occurrence,
+        range_numbers=range_numbers,
         clock_control=recipe.counters.clock_control,
         cache_control=recipe.counters.cache_control,
         rules=recipe.counters.rules,

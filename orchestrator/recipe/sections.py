@@ -129,7 +129,7 @@ class NvtxCapture(Model):
         default=None,
         ge=1,
         description="Which of the ranges of each name is kept, from 1: the whole program is traced "
-        "and cut to it. ncu cannot tell occurrences apart: counters are of launches in any.",
+        "and cut to it, and ncu profiles launches in it alone (where it has --range-filter).",
     )
 
     @property

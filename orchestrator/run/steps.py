@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -56,6 +57,8 @@ from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
+OCCURRENCE = "occurrence.json"
+"""Beside a trace that was cut to one occurrence: its numbers among all ranges of these names."""
 REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
 DETAILS_CSV, SOURCE_CSV = "details.csv", "source.csv"
@@ -182,7 +185,9 @@ def _cut(sqlite: Path, recipe: Recipe) -> None:
         return
     cut_trace = sqlite.with_name(f"part-{sqlite.name}")
     with open_cutter(sqlite) as cutter:
-        cutter.cut(recipe.capture.names, cut_trace, recipe.capture.occurrence)
+        numbers = cutter.cut(recipe.capture.names, cut_trace, recipe.capture.occurrence)
+    if recipe.capture.occurrence is not None:
+        sqlite.with_name(OCCURRENCE).write_text(json.dumps(numbers), "utf-8")
     cut_trace.replace(sqlite)
     check_trace(sqlite)
 
@@ -284,7 +289,7 @@ def _counters(
         raise failure(finished, what, explainers, ends_of(folder / NCU_LOG))
     capture = work.recipe.capture
     is_one = isinstance(capture, NvtxCapture) and capture.occurrence is not None
-    if is_one and not ncu.counts_ranges(tool.features):
+    if is_one and ncu.RANGE_FILTER not in what.argv:
         result.warnings.append(
             f"the trace holds one occurrence alone, and ncu {tool.version} cannot tell them apart: "
             "counters are of launches in any of them"
@@ -303,8 +308,8 @@ def _profile(
     step: Step, folder: Path, work: Work, selection: Selection | None, metrics: tuple[str, ...]
 ) -> tuple[Finished, Call]:
     tool = work.machine.tools["ncu"]
-    chosen = (selection, metrics)
-    request = counters_request(work.recipe, work.program, tool.program, folder, chosen)
+    chosen, numbers = (selection, metrics), _range_numbers(work)
+    request = counters_request(work.recipe, work.program, tool.program, folder, chosen, numbers)
     argv = ncu.counters_argv(request, tool.features)
     environment = dict(ncu.ENVIRONMENT)
     if work.recipe.bench is None:  # a benchmark gets the file as its argument
@@ -314,6 +319,12 @@ def _profile(
     finished = call(work, what)
     mask_file(log, work.machine.environment.secrets, forms=True)
     return finished, what
+
+
+def _range_numbers(work: Work) -> tuple[int, ...]:
+    """Return which of the ranges that the recipe names the trace was cut to; empty for all."""
+    path = work.run.artifact("trace", OCCURRENCE)
+    return () if path is None else tuple(json.loads(path.read_text("utf-8")))
 
 
 def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:

@@ -58,8 +58,8 @@ class CountersRequest:
     `kernels`, all launches of all kernels are.
     With `rules` the sections that carry ncu's rules are collected too, and the rules applied; with
     `source` what each instruction did, and the source is taken into the report.
-    `capture` is "all", "profiler-api", or "nvtx" with the ranges' names in `nvtx_ranges`; of each
-    name range number `occurrence` from 1 alone where that is given.
+    `capture` is "all", "profiler-api", or "nvtx" with the ranges' names in `nvtx_ranges`;
+    `range_numbers` are those that count of all ranges of these names, from 1; empty for all.
     """
 
     program: str
@@ -72,7 +72,7 @@ class CountersRequest:
     count: int = 1
     capture: str = "all"
     nvtx_ranges: tuple[str, ...] = ()
-    occurrence: int | None = None
+    range_numbers: tuple[int, ...] = ()
     clock_control: str = "none"
     cache_control: str = "none"
     rules: bool = False
@@ -186,8 +186,8 @@ def _capture(request: CountersRequest, features: frozenset[str]) -> list[str]:
         # Given more than once, a launch inside any of them is profiled (ncu's documentation).
         escaped = [NVTX_SPECIAL.sub(r"\\\1", name) for name in request.nvtx_ranges]
         include = [word for name in escaped for word in ("--nvtx-include", f"{name}/")]
-        is_counted = request.occurrence is not None and counts_ranges(features)
-        which = [RANGE_FILTER, f"::{request.occurrence}"] if is_counted else []
+        numbers = "|".join(map(str, request.range_numbers)) if counts_ranges(features) else ""
+        which = [RANGE_FILTER, f"::{numbers}"] if numbers else []
         return ["--nvtx", *include, *which]
     # NVTX state of each launch is recorded too: the join says in which stage it ran.
     return ["--nvtx"]

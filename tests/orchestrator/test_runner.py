@@ -243,3 +243,13 @@ def test_progress_tells_each_step_and_what_it_waits_for(lab: Any, watcher: Any) 
     watching = watcher()
     run_recipe(lab.recipe(), RunOptions(out=lab.out, progress=watching))
     assert watching.states == [(s, "done") for s in ("trace", "select", "counters", "report")]
+
+
+def test_ncu_gets_the_numbers_of_the_ranges_that_the_trace_was_cut_to(lab: Any) -> None:
+    lab.fake(FAKE_TRACE="vllm")
+    prefill, decode = (
+        f"execute_context_{a}_generation_{b}" for a, b in (("2(32)", "0(0)"), ("0(0)", "2(2)"))
+    )
+    lab.run(lab.recipe(capture={"nvtx": [decode, prefill], "occurrence": 1}))
+    (argv,) = lab.calls("ncu")
+    assert argv[argv.index("--range-filter") + 1] == "::1|2"

@@ -103,8 +103,8 @@ def test_one_nvtx_range_bounds_the_capture_whatever_its_name() -> None:
 
 
 def test_one_occurrence_of_a_range_is_profiled_where_ncu_counts_them() -> None:
-    request = replace(REQUEST, capture="nvtx", nvtx_ranges=("a", "b"), occurrence=3)
-    assert value(ncu.counters_argv(request, FEATURES), "--range-filter") == "::3"
+    request = replace(REQUEST, capture="nvtx", nvtx_ranges=("a", "b"), range_numbers=(3, 6))
+    assert value(ncu.counters_argv(request, FEATURES), "--range-filter") == "::3|6"
     older = FEATURES - {"--range-filter"}
     assert "--range-filter" not in ncu.counters_argv(request, older)
 

@@ -42,8 +42,10 @@ class Cutter:
         finally:
             db.close()
 
-    def cut(self, names: Sequence[str], target: Path, occurrence: int | None = None) -> None:
+    def cut(self, names: Sequence[str], target: Path, occurrence: int | None = None) -> list[int]:
         """Write the calls in all ranges called one of `names`, and the GPU work that they issued.
+
+        Returns the numbers of the ranges that are kept, from 1, among all of these names by start.
 
         Args:
             names: texts of NVTX push/pop or start/end ranges that were closed.
@@ -60,6 +62,7 @@ class Cutter:
                 connection.execute("ATTACH ? AS source", (source,))
                 self._write(connection, names, occurrence)
                 connection.commit()
+                return self._numbers(connection, names)
         except sqlite3.Error as error:
             raise ArtifactUnreadable(
                 f"{self._shown} is damaged: {error}",
@@ -93,18 +96,32 @@ class Cutter:
 
     def _find(self, connection: sqlite3.Connection, name: str, occurrence: int | None) -> None:
         """Add the ranges of this name to the table `part`."""
-        before, nvtx, text = connection.total_changes, self._tables.get(NVTX), "text"
-        if self._has_text_id:
-            text = f'coalesce(text, (SELECT value FROM source."{STRINGS}" WHERE id = textId))'
+        before, nvtx = connection.total_changes, self._tables.get(NVTX)
         limit = "" if occurrence is None else f"LIMIT 1 OFFSET {occurrence - 1}"
         if nvtx:
             connection.execute(
                 f'INSERT INTO part SELECT start, end, globalTid FROM source."{nvtx}" '
-                f"WHERE {RANGES} AND end IS NOT NULL AND {text} = ? ORDER BY start {limit}",
+                f"WHERE {RANGES} AND end IS NOT NULL AND {self._text()} = ? ORDER BY start {limit}",
                 (name,),
             )
         if connection.total_changes == before:
             raise self._absent(name, occurrence)
+
+    def _text(self) -> str:
+        """Return the expression of a range's name."""
+        if not self._has_text_id:
+            return "text"
+        return f'coalesce(text, (SELECT value FROM source."{STRINGS}" WHERE id = textId))'
+
+    def _numbers(self, connection: sqlite3.Connection, names: Sequence[str]) -> list[int]:
+        any_name = ", ".join("?" * len(names))
+        rows = connection.execute(
+            "SELECT (start, globalTid) IN (SELECT first, thread FROM part) "
+            f'FROM source."{self._tables[NVTX]}" WHERE {RANGES} AND end IS NOT NULL '
+            f"AND {self._text()} IN ({any_name}) ORDER BY start",
+            tuple(names),
+        )
+        return [number for number, (is_kept,) in enumerate(rows, start=1) if is_kept]
 
     def _absent(self, name: str, occurrence: int | None) -> ArtifactUnreadable:
         which = "" if occurrence is None else f" number {occurrence}"

@@ -87,8 +87,10 @@ def test_several_names_and_one_occurrence_are_cut(
     with open_trace(tmp_path / "both.sqlite") as both:
         assert len(both.launches()) == len(launches)
     steps = []
+    # One prefill, one decode, and in it 16 steps: as ncu counts ranges of several names.
+    assert cutter.cut(["decode", "step"], tmp_path / "one.sqlite", 1) == [1, 2]
     for occurrence in (1, 16):
-        cutter.cut(["step"], tmp_path / "one.sqlite", occurrence)
+        assert cutter.cut(["step"], tmp_path / "one.sqlite", occurrence) == [occurrence]
         with open_trace(tmp_path / "one.sqlite", ("step",)) as one:
             steps.append(one.launches())
     inside = launches[launches["nvtx_path"].astype(str).str.contains("step")]
