@@ -135,7 +135,8 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
             text = f"{_text(counted[0])} here and {_text(counted[1])} there"
             differences.append(f"bench.count_args is {text}")
     if not ours_bench and not theirs_bench and not differences:
-        for step in PROFILED:
+        both = [name for name in PROFILED if given[name]["enabled"] and recorded.step(name)]
+        for step in both:
             if _arguments(given, step) != _arguments(before, step):
                 pair = [recipe.get(step, {}).get("args") for recipe in (given, before)]
                 text = f"{_text(pair[0])} here and {_text(pair[1])} there"
