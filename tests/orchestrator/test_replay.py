@@ -85,6 +85,7 @@ def test_the_launch_window_is_that_of_the_recorded_counters(lab: Any, recorded: 
     ("changes", "told"),
     [
         ({"target__args": {"batch": 16}}, r'target\.args is \{"batch": 16\} here and \{\} there'),
+        ({"trace__args": {"steps": 2}}, r"trace\.args is"),
         ({"capture": "profiler-api"}, 'capture is "profiler-api" here and "all" there'),
         ({"target__file": None, "target__command": ["./app"]}, r"target\.file is null here"),
     ],
@@ -186,6 +187,11 @@ def test_a_benchmark_is_replayed_with_all_that_was_measured(lab: Any, benchmark:
     assert (lab.out / "steps/2-counters/result.jsonl").is_file()
     bench = lab.manifest.recipe["bench"]
     assert (bench["processes"], bench["repeat"]) == (2, 3)
+
+
+def test_arguments_of_a_step_that_is_left_out_are_not_compared(lab: Any, recorded: Any) -> None:
+    recipe = lab.recipe(untraced__args={"steps": 2}, operators__args={"steps": 2})
+    assert lab.run(recipe, replay=recorded).exit_code == 0
 
 
 @pytest.mark.parametrize(
