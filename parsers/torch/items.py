@@ -116,9 +116,13 @@ _CALLS = ("cuda_runtime", "cuda_driver")
 _HOST = {kind.value: kind for kind in (Kind.OPERATOR, Kind.RANGE, Kind.FRAME)}
 _MEMORY, _CUDA = "[memory]", 1
 # Kineto names a function by file, line of its definition and name; files below a folder of
-# packages lose that folder. Those of torch and of the standard library explain nothing.
+# packages lose that folder. Those of torch, of the standard library and of prof's recorder explain
+# nothing.
 _FUNCTION = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<name>.+)")
-NOT_OURS = re.compile(r"(?:.*/)?(?:torch|site-packages|dist-packages|lib/python3[.\d]*)/|<frozen")
+NOT_OURS = re.compile(
+    r"(?:.*/)?(?:(?:torch|site-packages|dist-packages|lib/python3[.\d]*)/|under_torch_profiler\.py)"
+    r"|<frozen"
+)
 _GRAPH_LAUNCH = ("cudaGraphLaunch", "cuGraphLaunch")
 
 
@@ -212,16 +216,16 @@ def function_of(name: str) -> str | None:
 def _nest(items: list[Item], stage_of: StageOf, found: Items) -> bool:
     """Give the items of a thread their operators and stages; tell whether it has any range."""
     items.sort(key=lambda item: (item.start, -item.end))
-    stack: list[Item] = []
+    stack: list[Item] = []  # operators and functions
+    ranges: list[Item] = []  # may end inside of a function that began within them
     followed: Instance | None = None  # engine step whose work goes on behind its range
     has_range = False
     for item in items:
-        while stack and stack[-1].end <= item.start:
-            stack.pop()
-        around = stack[-1] if stack else None
+        around, outer = _innermost(stack, item.start), _innermost(ranges, item.start)
         if around is not None:
-            item.parent, item.stage, item.module = around.operator, around.stage, around.module
-            item.path = around.path
+            item.parent, item.path = around.operator, around.path
+        if outer is not None:
+            item.stage, item.module = outer.stage, outer.module
         if item.kind is Kind.OPERATOR:
             _count(item)
         elif item.kind is Kind.FRAME:
@@ -231,12 +235,20 @@ def _nest(items: list[Item], stage_of: StageOf, found: Items) -> bool:
             found.ranges.add(item.name)
             _begin(item, stage_of, found)
             if ENGINE_STEP.fullmatch(item.name):
-                followed = item.stage if around is None or around.stage is None else None
+                followed = item.stage if outer is None or outer.stage is None else None
+            ranges.append(item)
         if item.stage is None and item.kind is not Kind.RANGE:  # a range may hold the next step
             item.stage = followed
-        if item.kind not in (Kind.CALL, Kind.MEMORY):
+        if item.kind in (Kind.OPERATOR, Kind.FRAME):
             stack.append(item)
     return has_range
+
+
+def _innermost(opened: list[Item], start: int) -> Item | None:
+    """Take off what has ended; return what is open at a time."""
+    while opened and opened[-1].end <= start:
+        opened.pop()
+    return opened[-1] if opened else None
 
 
 def _enter(item: Item) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 
 from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.parsers.run.run import Run
@@ -24,6 +25,10 @@ INTRO = Text(
     "What torch's allocator gave out while the torch profiler recorded, and the Python functions "
     "around the operators; the host is slower under it."
 )
+PATHS = Text(
+    "Outermost function first; file and line are those of its definition. Functions that all "
+    "operators of a stage were called from are left out: table operators has them."
+)
 SHOWN = 15
 """Functions of the table."""
 
@@ -33,7 +38,8 @@ def section(run: Run) -> Section | None:
     memory, functions = records(run.stage_memory), _functions(run)
     if not memory and not functions:
         return None
-    found = ([memory_table(memory)] if memory else []) + ([_calls(functions)] if functions else [])
+    calls = [_calls(functions, outer_functions(run))] if functions else []
+    found = ([memory_table(memory)] if memory else []) + calls
     return Section(KEY, TITLE, (INTRO, *found), numbers={"stage_memory": _numbers(memory)})
 
 
@@ -43,6 +49,29 @@ def _functions(run: Run) -> list[Row]:
     with_path = run.operators[run.operators["call_path"].fillna("") != ""]
     sums = with_path.groupby(["stage", "call_path"], as_index=False)[columns].sum()
     return records(sums.sort_values("gpu_ns", ascending=False, kind="stable"))
+
+
+Outer = Mapping[str, Sequence[str]]
+
+
+def outer_functions(run: Run) -> Outer:
+    """Return of each stage the functions that all of its operators were called from."""
+    with_path = run.operators[run.operators["call_path"].fillna("") != ""]
+    return {
+        str(stage): os.path.commonprefix([split_path(path) for path in of["call_path"].unique()])
+        for stage, of in with_path.groupby("stage")
+    }
+
+
+def split_path(path: str) -> list[str]:
+    """Return the functions of a call path, outermost first."""
+    return [function for function in path.split(" > ") if function]
+
+
+def inner_path(row: Row, outer: Outer) -> str:
+    """Return the call path of a row without the functions that all of its stage have in common."""
+    shared = outer.get(text(row["stage"]), ())
+    return " > ".join(split_path(text(row["call_path"]))[len(shared) :])
 
 
 def stage_name(row: Row) -> Value:
@@ -73,20 +102,20 @@ def memory_table(rows: Sequence[Row]) -> Table[Row]:
     )
 
 
-def _calls(rows: Sequence[Row]) -> Table[Row]:
+def _calls(rows: Sequence[Row], outer: Outer) -> Table[Row]:
     return Table(
         "call-paths",
         Text("Functions that call the operators"),
         [
             Column(Text("Stage"), stage_name),
-            Column(Text("Functions"), lambda row: Verbatim(text(row["call_path"]))),
+            Column(Text("Functions"), lambda row: Verbatim(inner_path(row, outer))),
             Column(Text("GPU time"), lambda row: Number(known(row["gpu_ns"]), "ns")),
             Column(Text("Host time"), lambda row: Number(known(row["self_cpu_ns"]), "ns")),
             Column(Text("Calls"), lambda row: Number(known(row["calls"]), "count")),
             Column(Text("Allocated"), lambda row: Number(known(row["allocated_bytes"]), "B")),
         ],
         rows,
-        note=Text("Outermost function first; file and line are those of its definition."),
+        note=PATHS,
         preview=SHOWN,
     )
 

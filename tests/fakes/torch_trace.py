@@ -40,6 +40,11 @@ class TraceBuilder:
             yield event
 
     @contextmanager
+    def function(self, name: str) -> Iterator[Event]:
+        with self._span("python_function", name, {}) as event:
+            yield event
+
+    @contextmanager
     def _span(self, kind: str, name: str, args: Event) -> Iterator[Event]:
         event = self._event(kind, name, args)
         self.now += 1.0

@@ -156,6 +156,26 @@ def test_stages_are_named_by_ranges_and_hold_what_follows_an_engine_step(tmp_pat
         assert ours["instances"].to_dict() == {"prefill": 1, "decode": 2}
 
 
+def test_a_function_that_goes_on_to_the_next_stage_ends_the_one_it_began_in(
+    tmp_path: Path,
+) -> None:
+    b = Builder()
+    first, second = b.range("first"), b.range("second")
+    with b.function("mine.py(1): main"):
+        first.__enter__()
+        with b.operator("aten::add", [[1]]):
+            pass
+        with b.function("mine.py(9): next_stage"):  # within `first`, and around its end
+            first.__exit__(None, None, None)
+            second.__enter__()
+        with b.function("mine.py(5): step"), b.operator("aten::mul", [[1]]):
+            pass
+        second.__exit__(None, None, None)
+    frame = operators(b, tmp_path, ["first", "second"]).set_index("operator")
+    assert frame["stage"].to_dict() == {"aten::add": "first", "aten::mul": "second"}
+    assert frame.loc["aten::mul", "call_path"] == "mine.py:1 main > mine.py:5 step"
+
+
 def test_without_patterns_the_outermost_ranges_are_stages(tmp_path: Path) -> None:
     b = Builder()
     with b.range("forward"), b.range("layer"), b.operator("aten::add", [[1]]):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.engine.stage_memory import inner_path, outer_functions, split_path
 from nsight_prof.reports.page.charts import IcicleFigure, Slice
 
 LEAST = 0.004
@@ -37,10 +38,10 @@ def icicle(run: Run) -> IcicleFigure | None:
     """
     rows = records(run.operators)
     on_gpu = any(known(row["gpu_ns"]) for row in rows)
-    root = Node()
+    root, outer = Node(), outer_functions(run)
     for row in rows:
         value = known(row["gpu_ns" if on_gpu else "self_cpu_ns"])
-        functions = [name for name in text(row["call_path"]).split(" > ") if name]
+        functions = split_path(inner_path(row, outer))
         if value:
             path = [text(row["stage"]) or OUTSIDE, *functions[: DEEPEST - 2]]
             root.add([*path, text(row["operator"])], value)
