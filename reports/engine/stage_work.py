@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
@@ -13,6 +14,7 @@ from nsight_prof.reports.engine import work_parts
 from nsight_prof.reports.page import (
     Bullets,
     Column,
+    Fact,
     Json,
     Number,
     Ref,
@@ -134,7 +136,22 @@ def section(run: Run) -> Section | None:
             Bullets(Text("How it was counted"), METHOD),
         ),
         numbers={"stages": [_numbers(stage) for stage in stages]},
+        facts=tuple(_facts({name: traced(name, "wall_ns") for name in in_trace}, stages)),
     )
+
+
+def _facts(times: Mapping[str, Number], stages: list[Stage]) -> list[Fact]:
+    """Return how long each stage takes, the longest first, and how much of the GPU it uses."""
+    whole = Number(sum(time.value or 0.0 for time in times.values()), "ns")
+    used = {stage.name: stage.mfu for stage in stages if stage.mfu.value}
+    found = []
+    for name, time in sorted(times.items(), key=lambda item: -(item[1].value or 0.0)):
+        given: dict[str, Value] = {"time": time, "part": time.share_of(whole)}
+        value = Text("{time} ({part})", **given)
+        if name in used:
+            value = Text("{time} ({part}), at {mfu} of the GPU's peak", **given, mfu=used[name])
+        found.append(Fact(Text("Time in {stage}", stage=Verbatim(name)), value))
+    return found
 
 
 def _intro(row: Row, source: str) -> Text:

@@ -9,6 +9,7 @@ import pytest
 
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.reports.engine.stage_work import section
+from nsight_prof.reports.page import Verbatim
 from nsight_prof.reports.page.markdown import section_markdown
 
 LINEAR = {"kind": "Linear", "parameters": 2, "activation_bytes": 32}
@@ -62,6 +63,11 @@ def test_mfu_and_mbu_are_work_over_time_and_the_measured_roofs(run: Any) -> None
     assert decode["mbu"] == pytest.approx(1.1e9 / (wall["decode"] * 1e-9) / read)
     (row,) = found.stage_work[found.stage_work["stage"] == "prefill"].to_dict("records")
     assert row["seconds"] == 2.0
+    told: list[Any] = list(shown.facts)
+    (fact,) = [f for f in told if f.label.values["stage"] == Verbatim("decode")]
+    assert fact.value.values["part"].value == pytest.approx(
+        wall["decode"] / wall.drop("(all)").sum()
+    )
     written = section_markdown(shown)  # the modules of all layers are one row with their sum
     assert r"| layers.\*.up | Linear | 2 | 4 | 750 FLOP | 75.0 % | 64 B |" in written
     assert "norm2" not in written
