@@ -18,6 +18,8 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
+from nsight_prof import load_run
+from nsight_prof.reports.serving.timeline import step_timeline
 from tests.recorded import REPLAYED, whole_report
 
 # One worker for all of them: each recorded run is then replayed once.
@@ -79,6 +81,18 @@ def test_answers_of_a_model_are_replayed_with_the_pages_that_it_drew(replay: Rep
     told = table(run, "predictions")
     for name in ("file", "picture"):
         assert all((run / path).is_file() for path in told[name]), name
+
+
+def test_samples_beside_the_trace_are_drawn_with_the_time_that_was_profiled(replay: Replay) -> None:
+    run = load_run(replay("ocr-pages"))
+    figure = step_timeline(run, "trace")
+    assert figure is not None
+    wall = run.stages.set_index("stage").loc["(all)", "wall_ns"]
+    (profiled,) = figure.spans  # nothing held the clocks down
+    assert (profiled.end - profiled.begin) * 1e9 == pytest.approx(wall, rel=0.01)
+    (memory,) = next(p for p in figure.panels if p.y_label == "Memory in use, GB").series
+    samples = run.telemetry[run.telemetry["source"] == "trace"]
+    assert max(memory.y) == pytest.approx(samples["memory_used_bytes"].max() * 1e-9)
 
 
 @pytest.mark.parametrize("recorded", REPLAYED)

@@ -11,6 +11,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.engine import held_by
 from nsight_prof.reports.page import (
     Column,
+    Figure,
     Json,
     Number,
     Ref,
@@ -20,6 +21,7 @@ from nsight_prof.reports.page import (
     Value,
     Verbatim,
 )
+from nsight_prof.reports.serving.timeline import step_timeline
 
 KEY, TITLE = "telemetry", Text("Power, clock and temperature of the GPU")
 INTRO = Text(
@@ -60,7 +62,16 @@ def section(run: Run) -> Section | None:
     units = [group for group in groups if group[2]["sm_active_pct"].notna().any()]
     if units:
         numbers["units"] = _numbers(units, _UNITS)
-    blocks = (INTRO, _table(groups), *([_units_table(units)] if units else ()), *_reasons(groups))
+    steps = [group[0] for group in groups]
+    figure = step_timeline(run, "trace" if "trace" in steps else steps[0])
+    drawn = () if figure is None else (Figure(figure),)
+    blocks = (
+        INTRO,
+        *drawn,
+        _table(groups),
+        *([_units_table(units)] if units else ()),
+        *_reasons(groups),
+    )
     return Section(KEY, TITLE, blocks, numbers=numbers)
 
 

@@ -1,4 +1,4 @@
-"""Figure of a serving run over time: NVML's samples and the engine's gauges beside its phases."""
+"""Figures over time: NVML's samples beside a step, or beside an engine, its gauges and phases."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.serving.engine import held_by
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
 from nsight_prof.reports.page.units import significant
 
@@ -29,6 +30,8 @@ EXPERIMENTS = {
     "open": "open loop",
 }
 MEASURED = "measure"
+LEAST_SAMPLES = 10
+"""Samples beside a step that are worth a picture."""
 
 
 def timeline(run: Run, name: str = "serving-timeline") -> Iterator[TimelineFigure]:
@@ -60,11 +63,70 @@ def timeline(run: Run, name: str = "serving-timeline") -> Iterator[TimelineFigur
     )
 
 
-def _panels(run: Run, samples: pd.DataFrame, gauges: pd.DataFrame) -> Iterable[Panel]:
+def step_timeline(run: Run, step: str) -> TimelineFigure | None:
+    """Return the figure of the samples beside a step of a profile; None without two of them."""
+    samples = run.telemetry[run.telemetry["source"] == step]
+    working = run.launches["device"].unique()
+    if len(working):
+        samples = samples[samples["device"].isin(working)]
+    if samples["t_s"].nunique() < LEAST_SAMPLES:
+        return None
+    return TimelineFigure(
+        name="telemetry",
+        title=f"The GPU beside the step {step}",
+        alt="Power, clock, memory, temperature, traffic and busy units of the GPU over time",
+        x_label="seconds since the start of the program",
+        panels=tuple(panel for panel in _gpu_panels(run, samples) if panel.series),
+        spans=(*_profiled(run, samples), *_held(samples)),
+        subtitle="Shaded: what was profiled, and what held the clocks down.",
+    )
+
+
+def _gpu_panels(run: Run, samples: pd.DataFrame) -> Iterable[Panel]:
+    limit, top = limits_of(run)
+    yield Panel("GPU utilization, %", _devices(samples, "gpu_util_pct"))
+    yield Panel("Power, W", _devices(samples, "power_w"), levels=limit)
+    yield Panel("SM clock, GHz", _devices(samples, "sm_clock_hz", 1e9), y_zero=False, levels=top)
+    yield Panel("Memory in use, GB", _devices(samples, "memory_used_bytes", 1e9))
+    yield Panel("Temperature, °C", _devices(samples, "temperature_c"), y_zero=False)
+    yield Panel("SMs active, %", _devices(samples, "sm_active_pct"))
+    yield Panel("DRAM active, %", _devices(samples, "dram_active_pct"))
+    yield Panel("PCIe received, GB/s", _devices(samples, "pcie_rx_bytes_per_s", 1e9))
+
+
+def _profiled(run: Run, samples: pd.DataFrame) -> Iterator[Span]:
+    """Give the time of the capture; the trace's clock is known of some samples."""
+    known_times = samples.dropna(subset=["trace_ns"])
+    if known_times.empty or run.launches.empty:
+        return
+    first = known_times.iloc[0]
+    zero = float(first["t_s"]) - float(first["trace_ns"]) * 1e-9
+    begin, launches = run.launches["start_ns"].min(), run.launches
+    end = (launches["start_ns"] + launches["duration_ns"]).max()
+    yield Span(zero + begin * 1e-9, zero + end * 1e-9, "profiled")
+
+
+def _held(samples: pd.DataFrame) -> Iterator[Span]:
+    """Give when and what held the clocks of the first GPU down, from one sample to the next."""
+    of_gpu = samples[samples["device"] == samples["device"].min()].sort_values("t_s")
+    times = of_gpu["t_s"].tolist()
+    for begin, end, throttle in zip(times, times[1:], of_gpu["throttle"], strict=False):
+        reasons = held_by(text(throttle))
+        if reasons:
+            yield Span(begin, end, ", ".join(reason.replace("_", " ") for reason in reasons))
+
+
+def limits_of(run: Run) -> tuple[tuple[tuple[float, str], ...], ...]:
+    """Return the power limit and the highest SM clock of the GPU, as levels of a panel."""
     facts = dict(run.manifest.gpus[0]) if run.manifest.gpus else {}
-    limit, top = known(facts.get("power_limit_w")), known(facts.get("max_sm_clock_hz"))
+    limit, top = known(facts.get("power_limit_w")), known(facts.get("sm_clock_max_hz"))
     limits = ((limit, f"power limit {significant(limit, 3)} W"),) if limit else ()
     tops = ((top / 1e9, f"maximum {significant(top / 1e9, 3)} GHz"),) if top else ()
+    return limits, tops
+
+
+def _panels(run: Run, samples: pd.DataFrame, gauges: pd.DataFrame) -> Iterable[Panel]:
+    limits, tops = limits_of(run)
     yield Panel("GPU utilization, %", _devices(samples, "gpu_util_pct"))
     yield Panel("Power, W", _devices(samples, "power_w"), levels=limits)
     yield Panel("SM clock, GHz", _devices(samples, "sm_clock_hz", 1e9), y_zero=False, levels=tops)

@@ -247,8 +247,11 @@ def test_samples_of_a_trace_stand_in_tables_report_and_timeline(root: Path, tmp_
     assert curves == {
         "Power, W": 512.3,
         "SM clock, MHz": 1845.0,
+        "Memory in use, GB": pytest.approx(row["memory_used_bytes"] * 1e-9),
         "Temperature, degrees C": 63.0,
         "SMs active, %": 40.0,
         "Tensor Cores active, %": 40.0,
         "DRAM active, %": 40.0,
     }
+    (held,) = [event for event in events if event.get("cat") == "throttle"]
+    assert held["name"] == "sw thermal slowdown"
