@@ -142,11 +142,11 @@ def section(run: Run) -> Section | None:
 
 def _facts(times: Mapping[str, Number], stages: list[Stage]) -> list[Fact]:
     """Return how long each stage takes, the longest first, and how much of the GPU it uses."""
-    whole = Number(sum(time.value or 0.0 for time in times.values()), "ns")
+    total = Number(sum(time.value or 0.0 for time in times.values()), "ns")
     used = {stage.name: stage.mfu for stage in stages if stage.mfu.value}
     found = []
     for name, time in sorted(times.items(), key=lambda item: -(item[1].value or 0.0)):
-        given: dict[str, Value] = {"time": time, "part": time.share_of(whole)}
+        given: dict[str, Value] = {"time": time, "part": time.share_of(total)}
         value = Text("{time} ({part})", **given)
         if name in used:
             value = Text("{time} ({part}), at {mfu} of the GPU's peak", **given, mfu=used[name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, known, records, text
@@ -45,13 +44,18 @@ def _modules(rows: list[Row]) -> list[Modules]:
     """Return the modules that multiply, most FLOPs first; outer ones before those inside."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(re.sub(r"(?<![^.])\d+(?![^.])", "*", text(row["module"])), []).append(row)
+        groups.setdefault(_of_any_layer(text(row["module"])), []).append(row)
     busy = [Modules(n, tuple(of)) for n, of in groups.items() if any(row["flops"] for row in of)]
     return sorted(busy, key=lambda m: m.sum("flops", "FLOP").value or 0, reverse=True)
 
 
+def _of_any_layer(name: str) -> str:
+    """Return the name of a module with * for the number of its layer."""
+    return ".".join("*" if word.isdecimal() else word for word in name.split("."))
+
+
 def _module_table(modules: list[Modules]) -> Table[Modules]:
-    whole = modules[0].sum("flops", "FLOP")
+    total = modules[0].sum("flops", "FLOP")
     return Table(
         "module-work",
         Text("Modules"),
@@ -61,7 +65,7 @@ def _module_table(modules: list[Modules]) -> Table[Modules]:
             Column(Text("Modules"), lambda m: Number(len(m.rows), "count")),
             Column(Text("Parameters"), lambda m: m.sum("parameters", "count")),
             Column(Text("FLOPs"), lambda m: m.sum("flops", "FLOP")),
-            Column(Text("Share"), lambda m: m.sum("flops", "FLOP").share_of(whole)),
+            Column(Text("Share"), lambda m: m.sum("flops", "FLOP").share_of(total)),
             Column(Text("Activations"), lambda m: m.sum("activation_bytes", "B")),
         ],
         modules,

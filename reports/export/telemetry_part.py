@@ -34,13 +34,13 @@ def telemetry_events(
         for column, (name, factor) in CURVES.items():
             for time, value in rows[["trace_ns", column]].dropna().itertuples(index=False):
                 yield counter(int(time) - origin, Track(pid, pid), name, float(value) * factor)
-        held = list(_held(rows, end))
-        track = str(tracks.thread(pid, "clocks held down by")) if held else ""
-        for start, duration, reasons in held:
+        slices = list(_throttled(rows, end))
+        track = str(tracks.thread(pid, "clocks held down by")) if slices else ""
+        for start, duration, reasons in slices:
             yield complete(start - origin, duration, track, label("throttle", reasons))
 
 
-def _held(rows: pd.DataFrame, end: int) -> Iterator[tuple[int, int, str]]:
+def _throttled(rows: pd.DataFrame, end: int) -> Iterator[tuple[int, int, str]]:
     """Give when and what held the clocks down, from each sample that says so to the next one."""
     times = [*(int(time) for time in rows["trace_ns"]), end]
     for begin, after, throttle in zip(times, times[1:], rows["throttle"], strict=False):

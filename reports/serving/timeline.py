@@ -77,7 +77,7 @@ def step_timeline(run: Run, step: str) -> TimelineFigure | None:
         alt="Power, clock, memory, temperature, traffic and busy units of the GPU over time",
         x_label="seconds since the start of the program",
         panels=tuple(panel for panel in _gpu_panels(run, samples) if panel.series),
-        spans=(*_profiled(run, samples), *_held(samples)),
+        spans=(*_profiled(run, samples), *_throttled(samples)),
         subtitle="Shaded: what was profiled, and what held the clocks down.",
     )
 
@@ -106,7 +106,7 @@ def _profiled(run: Run, samples: pd.DataFrame) -> Iterator[Span]:
     yield Span(zero + begin * 1e-9, zero + end * 1e-9, "profiled")
 
 
-def _held(samples: pd.DataFrame) -> Iterator[Span]:
+def _throttled(samples: pd.DataFrame) -> Iterator[Span]:
     """Give when and what held the clocks of the first GPU down, from one sample to the next."""
     of_gpu = samples[samples["device"] == samples["device"].min()].sort_values("t_s")
     times = of_gpu["t_s"].tolist()

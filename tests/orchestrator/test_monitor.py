@@ -253,5 +253,5 @@ def test_samples_of_a_trace_stand_in_tables_report_and_timeline(root: Path, tmp_
         "Tensor Cores active, %": 40.0,
         "DRAM active, %": 40.0,
     }
-    (held,) = [event for event in events if event.get("cat") == "throttle"]
-    assert held["name"] == "sw thermal slowdown"
+    (slice_,) = [event for event in events if event.get("cat") == "throttle"]
+    assert slice_["name"] == "sw power cap, sw thermal slowdown"
