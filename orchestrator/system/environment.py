@@ -118,17 +118,23 @@ def read_software(interpreter: Mapping[str, str], cwd: Path) -> dict[str, str]:
 def cuda_toolkit() -> str:
     """Return the version of the CUDA toolkit that programs here are built with; "" without one.
 
-    It is that of CUDA_HOME, else of the nvcc on PATH, else of /usr/local/cuda, by its version.json.
+    It is that of CUDA_HOME, else of the nvcc on PATH, else of /usr/local/cuda: by its version.json,
+    which images of containers lack, else by the name of its folder (cuda-13.0).
     """
     nvcc = shutil.which("nvcc")
     of_nvcc = str(Path(nvcc).resolve().parents[1]) if nvcc else ""
-    for home in filter(None, (os.environ.get("CUDA_HOME"), of_nvcc, "/usr/local/cuda")):
-        try:
-            found = json.loads((Path(home) / "version.json").read_text(encoding="utf-8"))
-            return str(found["cuda"]["version"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return ""
+    homes = (os.environ.get("CUDA_HOME"), of_nvcc, "/usr/local/cuda")
+    return next(filter(None, (_toolkit_at(Path(home)) for home in homes if home)), "")
+
+
+def _toolkit_at(home: Path) -> str:
+    try:
+        found = json.loads((home / "version.json").read_text(encoding="utf-8"))
+        return str(found["cuda"]["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        folder = home.resolve()
+        named = re.fullmatch(r"cuda-(\d+\.\d+)", folder.name)
+        return named[1] if named and folder.is_dir() else ""
 
 
 def read_git(cwd: Path) -> dict[str, str]:

@@ -175,6 +175,10 @@ def test_the_toolkit_is_that_of_cuda_home_or_of_nvcc(
     assert environment.cuda_toolkit() == "13.0.48"
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
     assert environment.read_software({}, tmp_path)["cuda_toolkit"] == "12.9.0"
+    (tmp_path / "cuda-12.8").mkdir()  # an image of a container: a folder and a link to it
+    (tmp_path / "cuda").symlink_to(tmp_path / "cuda-12.8")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    assert environment.cuda_toolkit() == "12.8"
 
 
 @pytest.mark.parametrize(
