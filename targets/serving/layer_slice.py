@@ -49,6 +49,8 @@ STEP_TOKENS = 8192
 """Most tokens of a step, where vLLM is not told otherwise."""
 DIVIDED = ("num_attention_heads", "intermediate_size")
 """Keys that the ranks share: they must divide them."""
+DENSE_LAYERS = ("first_k_dense_replace", "mlp_only_layers")
+"""Keys that name layers without experts beside such with them."""
 FIXED_HEADS = ("qwen2", "qwen2_moe")
 """Model types of which vLLM 0.20 does not read head_dim."""
 
@@ -60,7 +62,8 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
     heads down to one, and the vocabulary is rounded up.
 
     Raises:
-        EngineFailure: there are fewer layers, or the ranks do not divide the model.
+        EngineFailure: there are fewer layers, they are of several kinds whose share would differ,
+            or the ranks do not divide the model.
     """
     whole_model = {key: config.get(key) for key in ("num_hidden_layers", *DIVIDED, "vocab_size")}
     lacking = [key for key, value in whole_model.items() if not isinstance(value, int)]
@@ -98,6 +101,18 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
             f"each {period}th layer attends to all tokens, others to a window: {layers} layers "
             "have another share of them",
             f"--layers {-(-layers // period) * period}",
+            "unsupported",
+        )
+    if any(config.get(key) for key in DENSE_LAYERS):
+        raise EngineFailure(
+            "some layers have experts and others have none: a few have another share of them",
+            "measure it whole: prof run vllm-kernels --set target.args.model=MODEL",
+            "unsupported",
+        )
+    if ranks > 1 and config.get("moe_intermediate_size"):
+        raise EngineFailure(
+            f"how {ranks} ranks divide experts is not known here",
+            "leave --ranks out",
             "unsupported",
         )
     found = dict(config) | {

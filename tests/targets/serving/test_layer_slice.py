@@ -42,6 +42,24 @@ def test_what_cannot_be_cut_is_refused(name: str, layers: int, ranks: int, said:
         cut(config, layers, ranks)
 
 
+@pytest.mark.parametrize(
+    ("more", "ranks", "said"),
+    [
+        ({"first_k_dense_replace": 1}, 1, "others have none"),  # DeepSeek-V2
+        ({"mlp_only_layers": [0]}, 1, "others have none"),
+        ({}, 2, "divide experts"),
+    ],
+)
+def test_layers_with_experts_are_cut_where_all_are_alike(
+    more: dict[str, object], ranks: int, said: str
+) -> None:
+    config = find_model("qwen3-30b-a3b").config
+    assert config is not None
+    assert cut(config, 4, 1)["num_hidden_layers"] == 4
+    with pytest.raises(EngineFailure, match=said):
+        cut(config | more, 4, ranks)
+
+
 def test_all_batches_are_timed_and_then_traced_together(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "result.jsonl"
     target = root / "targets/serving/layer_slice.py"
