@@ -100,6 +100,14 @@ class Question:
     text: str = ""
 
 
+EXCHANGED = "prediction/h100-collectives-x2"
+H100_SLICE = f"{SLICES}llama-3.1-8b-h100"
+H100_PAIRS: tuple[Pair, ...] = (
+    ((H100_SLICE,), (f"{WHOLE}llama-3.1-8b-h100",)),
+    ((f"{SLICES}qwen3-14b-tp2", EXCHANGED), (f"{WHOLE}qwen3-14b-tp2",)),
+    ((f"{SLICES}llama-3.1-8b-tp2", EXCHANGED), (f"{WHOLE}llama-3.1-8b-tp2",)),
+)
+"""Engines on an H100 and over two, each from its slice."""
 QUESTIONS = (
     Question("Kernels of other models alone (T1)", ((KERNELS_RUNS, (TRACE, OFFLINE, *BOARDS)),)),
     Question(
@@ -173,6 +181,14 @@ residual has seen a mixture. Prompts of a few thousand tokens wait for the host,
 under the profiler.
 """,
     ),
+    Question(
+        "Engines on an H100 and over two, with the models of today (T2, T3)",
+        H100_PAIRS,
+        """
+The points of the predictions above, predicted again: what was changed since then was changed with
+these engines known.
+""",
+    ),
 )
 SLICED = (QUESTIONS[3], QUESTIONS[4])
 """Questions whose predictions rest on slices."""
@@ -185,8 +201,6 @@ ENGINE = f"prediction/whole-{WHOLE_MODEL}"
 BATCHES = {"qwen2.5-7b": (OFFLINE, *BOARDS)} | {model: (f"{WHOLE}{model}",) for model in BEFORE}
 SERVERS = {"qwen2.5-7b": (SERVER,)} | {model: (f"{SERVED}{model}",) for model in SERVED_MODELS}
 """Recorded engines and servers of each model."""
-EXCHANGED = "prediction/h100-collectives-x2"
-H100_SLICE = f"{SLICES}llama-3.1-8b-h100"
 OPERATORS_OF = {
     "from the slice of the same model on an H200 (T0)": (
         (*KERNELS_RUNS, f"{SLICES}llama-3.1-8b"), H100_SLICE,
@@ -201,15 +215,35 @@ REQUIRED = {
     "open, up to 80 % of the capacity: ttft": 0.12, "capacity": 0.05,
 }  # fmt: skip
 """Largest mean absolute error that this project asks of predictions from slices."""
+SPLIT_BEFORE = {
+    "qwen3-14b": Committed("qwen3-14b-tp2", "qwen3-14b-tp2"),
+    "llama-3.1-8b": Committed("llama-3.1-8b-tp2", "llama-3.1-8b-tp2"),
+}
+"""Models over two GPUs: what was predicted of them, and their engines."""
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (
-        {"llama-3.1-8b": Committed("llama-3.1-8b-h100", "llama-3.1-8b-h100")}, REQUIRED,
+        {
+            "llama-3.1-8b": Committed("llama-3.1-8b-h100", "llama-3.1-8b-h100"),
+        },
+        REQUIRED,
+    ),
+    "Over two H100, from a slice of one rank and measured collectives (T2)": (
+        SPLIT_BEFORE, REQUIRED | {"tpot": 0.05},
     ),
     "On an H100, from runs of an H200 (T0)": (
-        {"llama-3.1-8b": Committed("llama-3.1-8b-h100-from-h200", "llama-3.1-8b-h100")}, {},
+        {
+            "llama-3.1-8b": Committed("llama-3.1-8b-h100-from-h200", "llama-3.1-8b-h100"),
+        },
+        {},
     ),
 }  # fmt: skip
-"""Predictions for another GPU: title -> files by model, and the required errors."""
+"""Predictions for another GPU or several: title -> files by model, and the required errors."""
+PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {
+    "llama-3.1-8b-h100": ("llama-3.1-8b", {}),
+    "qwen3-14b-tp2": ("qwen3-14b", {"tp_size": 2}),
+    "llama-3.1-8b-tp2": ("llama-3.1-8b", {"tp_size": 2}),
+}
+"""Engines on H100 by name: the model, and what aiconfigurator is told beside its points."""
 OPERATORS = "operators-of-aiconfigurator"
 SYSTEM, VERSION = "h200_sxm", "0.24.0"
 IMPORTED_QUESTIONS = (
@@ -286,15 +320,34 @@ Errors are of medians; those of kernels are weighted by time. Intervals are mean
 Where starts of one engine differ by more than what is asked, a point more than they do is asked
 ("floor").
 """
+PAUSES = """
+### What TPOT over two H100 is missed by
+
+TPOT of a request is a mean over its tokens: single steps that take several times as long as others
+are in it, but not in the median gap between two tokens. What these steps waited for is not known:
+no engine over two was traced. The errors of the median gap are those of the models of steps.
+Batches whose prompts take more than one step are left out: there gaps have prompts of others in
+them.
+"""
+REACHED = """
+## What is asked, and what is reached
+
+Of all that was predicted before it was recorded: single engines and two GPUs from slices, servers
+from slices and with the event loop of another server. A model reaches a bound where the mean of its
+errors does; each model and load by itself stands further below.
+"""
 ELSEWHERE_INTRO = """
 Llama-3.1-8B on an H100 was predicted before it was recorded as well: from a slice of it that was
 recorded on such a GPU, where steps are moved and bounded by what served models took on an H200, and
 from runs of an H200 alone, when nothing had run on an H100 yet. Fewer points were recorded: batches
 of 1, 8, 32 and 128, prompts of 10, 200 and 1,000 tokens.
 
-Also written before any such engine was recorded, and held against none yet: Qwen3-14B and
-Llama-3.1-8B over two H100 (`qwen3-14b-tp2.csv`, `llama-3.1-8b-tp2.csv`; the engine over two had not
-started when the time was over), Qwen3-8B in fp8 and, from runs of an H200, Qwen2.5-7B and Qwen3-8B.
+Qwen3-14B and Llama-3.1-8B over two H100 were predicted from a slice of one rank, recorded on one
+GPU, and from collectives of two, hours before an engine ran over two. Its time was over when
+Llama-3.1-8B had generated its batches, so that single requests of other lengths are missing there.
+
+Also written before any such engine was recorded, and held against none yet: Qwen3-8B in fp8 and,
+from runs of an H200, Qwen2.5-7B, Qwen3-8B and Gemma 3 12B on an H100.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
@@ -335,11 +388,12 @@ PEER = """
 ## Beside aiconfigurator
 
 [aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) {aiconfigurator} on the same points,
-by its tables of vLLM {tables} on {system} (the recorded engines are vLLM 0.20, of which it has
+by its tables of vLLM {tables} on {systems} (the recorded engines are vLLM 0.20, of which it has
 none): mean absolute error of both, whose is smaller, the worst point, and the bias.
 `scripts/aiconfigurator_points.py` wrote its answers. It needs no measurement of the model; prof had
-a slice of each, recorded in two minutes. Llama-3.1-8B, Qwen3-4B, Qwen3-14B and Qwen3-32B are the
-predictions of before the recording. Qwen2.5-7B is held out, but the method was chosen on it, and
+a slice of each, recorded in two minutes. Llama-3.1-8B, Qwen3-4B, Qwen3-14B and Qwen3-32B, with
+-h100 on an H100 and with -tp2 over two, are the predictions of before the recording; so are their
+numbers of the tables above. Qwen2.5-7B is held out, but the method was chosen on it, and
 the model of servers on its server.
 
 It is asked for batches as "static", for closed loops as "agg", a steady state, while the recorded
@@ -404,6 +458,9 @@ The time to first token of short prompts waits for the host, which differs from 
 and from start to start; no kernel tells it. [What it adds](#what-the-host-adds) differs between the
 slice and the whole engine of a model, and from prompt to prompt of one engine.
 
+Over two H100 the models of steps are too fast by what their median gaps say, and pauses of single
+steps come on top. The time to first token of short prompts is predicted too long there, since the
+host took longer in the slices than in these engines.
 On H200 tensor parallelism was recorded once, so that nothing about it is held out but
 its kernels; collectives, which no other run has, are missing there.
 
@@ -544,10 +601,12 @@ def render(work: Path) -> str:
     """Return the page; copies of the captures and runs are made below `work`."""
     answers = _answers(work, QUESTIONS)
     models = {model: Committed(model, model) for model in BEFORE}
-    before = ["\n## Predicted before they were recorded\n", BEFORE_INTRO, _before(work, models)]
+    before = [REACHED, _reached(work), "\n## Predicted before they were recorded\n"]
+    before += [BEFORE_INTRO, _before(work, models)]
     before.append(ELSEWHERE_INTRO)
     for title, (written, bounds) in ELSEWHERE.items():
         before += [f"\n### {title}\n", _before(work, written, bounds)]
+    before += [PAUSES, _pauses(work)]
     before += [BEFORE_SERVER, _before_server(work), BEFORE_KERNELS, _before_kernels(work)]
     before += [_peer(work)]
     parts = [INTRO, *before, INTERVALS, _intervals(work), *answers, _known_server(work)]
@@ -562,7 +621,7 @@ def render(work: Path) -> str:
 def _host_adds(work: Path) -> str:
     """Return what the host adds to short prompts: in the slice of a model, and in its engine."""
     rows = []
-    for sources, truths in QUESTIONS[4].pairs:
+    for sources, truths in (*QUESTIONS[4].pairs, *H100_PAIRS):
         truth = opened(work / truths[0])
         others = tuple(opened(work / source) for source in sources)
         planned = held_out(truth, others, corrected=False)
@@ -573,9 +632,12 @@ def _host_adds(work: Path) -> str:
             if row["name"] == "ttft" and str(row["case"]).startswith("batch/b1/")
             and int(str(row["case"]).split("/")[2][1:]) < planned.engine.captured[-1]
         ]  # fmt: skip
+        if not found:
+            continue
         ends = (f"{1e3 * value:.1f}" for value in (min(found), max(found)))
-        rows.append((truth.model, f"{1e3 * host_s:.1f}", " to ".join(ends)))
-    heads = ("model", "slice of it, ms", "whole engine, ms, prompts of 10 to 200 tokens")
+        name = truths[0].removeprefix(WHOLE)
+        rows.append((name, f"{1e3 * host_s:.1f}", " to ".join(ends)))
+    heads = ("engine", "slice of it, ms", "whole engine, ms, prompts of 10 to 200 tokens")
     return _table(heads, rows)
 
 
@@ -660,10 +722,8 @@ def _prof(words: Sequence[str]) -> None:
         raise SystemExit(said.getvalue())
 
 
-def _before(
-    work: Path, written: Mapping[str, Committed], bounds: Mapping[str, float] = REQUIRED
-) -> str:
-    """Return the errors of committed predictions of models (label -> files), and of all of them."""
+def _batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
+    """Return the errors of committed predictions of batches: model, what, error, covered."""
     rows = []
     copy_captures(work, [f"{WHOLE}{files.truth}" for files in written.values()])
     for model, files in written.items():
@@ -680,7 +740,14 @@ def _before(
             names = long.map({True: "ttft, 1,000 tokens and more", False: "ttft, fewer tokens"})
             found = pd.DataFrame({"error": value / measured - 1, "covered": inside})
             rows += records(found.assign(model=model, what=names if what == "ttft" else what))
-    errors = pd.DataFrame(rows)
+    return pd.DataFrame(rows)
+
+
+def _before(
+    work: Path, written: Mapping[str, Committed], bounds: Mapping[str, float] = REQUIRED
+) -> str:
+    """Return the errors of committed predictions of models (label -> files), and of all of them."""
+    errors = _batch_errors(work, written)
     if len(written) > 1:
         errors = pd.concat([errors, errors.assign(model="all")])
     table = []
@@ -698,11 +765,63 @@ def _before(
     return _table(heads, sorted(table, key=lambda row: str(row[0])))
 
 
+def _pauses(work: Path) -> str:
+    """Return the errors of TPOT over two GPUs, and against the median gap between two tokens."""
+    rows = []
+    for model, files in SPLIT_BEFORE.items():
+        both = batches(work / f"{WHOLE}{files.truth}", files.predicted)
+        both = both[both["batch"].mul(both["prompt_tokens"]).le(accuracy_peer.STEP_TOKENS)]
+        for column, against in (("tpot_p50_s", "TPOT"), ("itl_p50_s", "median gap")):
+            off = both["tpot_p50_s_predicted"] / both[column] - 1
+            numbers = _percent(float(off.abs().mean())), _percent(float(off.abs().max()))
+            rows.append((model, against, str(len(off)), *numbers, f"{off.mean():+.1%}"))
+    return _table(("model", "held against", "n", "MAPE", "worst", "bias"), rows)
+
+
+def _reached(work: Path) -> str:
+    """Return what is asked of predictions, and how many models reach it."""
+    single, split, *_ = ELSEWHERE.values()
+    before = {model: Committed(model, model) for model in BEFORE}
+    found = [
+        ("one H200", _batch_errors(work, before), REQUIRED),
+        ("one H100", _batch_errors(work, single[0]), single[1]),
+        ("two H100", _batch_errors(work, split[0]), split[1]),
+    ]
+    loads = pd.DataFrame(_served(work))
+    found += [
+        (f"server on an H200, event loop {server}", of_server, REQUIRED)
+        for server, of_server in loads.groupby("server", sort=False)
+    ]
+    rows = []
+    for where, of_where, bounds in found:
+        for what, of_what in of_where.groupby("what", sort=False):
+            if what not in bounds:
+                continue
+            off = of_what["error"].abs()
+            means = off.groupby(of_what["model"]).mean()
+            asked = [_required(str(what), float(mean), bounds) for mean in means]
+            missed = sum("missed" in words for words in asked)
+            covered = float(of_what["covered"].mean())
+            rows.append((
+                what, where, len(off), _percent(float(off.mean())), asked[0].partition(",")[0],
+                f"{len(means) - missed} of {len(means)}",
+                "–" if math.isnan(covered) else f"{covered:.0%}",
+            ))  # fmt: skip
+    heads = ("what", "on", "n", "MAPE", "required", "models that reach it", "within interval")
+    order = list(REQUIRED)
+    return _table(heads, sorted(rows, key=lambda row: order.index(str(row[0]))))
+
+
+def _served(work: Path) -> list[Row]:
+    """Return the errors of each load of a server that was predicted before."""
+    copy_captures(work, [f"{SERVED}{model}" for model in SERVED_MODELS])
+    return [row | {"model": model} for model in SERVED_MODELS
+            for row in server_rows(work / f"{SERVED}{model}", model)]  # fmt: skip
+
+
 def _before_server(work: Path) -> str:
     """Return the errors of a server's loads that were predicted before."""
-    copy_captures(work, [f"{SERVED}{model}" for model in SERVED_MODELS])
-    rows = [row | {"model": model} for model in SERVED_MODELS
-            for row in server_rows(work / f"{SERVED}{model}", model)]  # fmt: skip
+    rows = _served(work)
     heads = ("load", "model", "event loop", "n", "MAPE", "required", "90th percentile", "bias",
              "within interval")  # fmt: skip
     table = []
@@ -721,9 +840,14 @@ def _peer(work: Path) -> str:
     )
     rows: list[Row] = []
     for model in BEFORE:
-        rows += accuracy_peer.batches_before(work / f"{WHOLE}{model}", model)
+        rows += accuracy_peer.batches_before(work / f"{WHOLE}{model}", model, model)
     for model in SERVED_MODELS:
         rows += accuracy_peer.loops_before(work / f"{SERVED}{model}", model)
+    for predicted, truth in (
+        files for written, bounds in ELSEWHERE.values() if bounds for files in written.values()
+    ):
+        copy_captures(work, [f"{WHOLE}{truth}"])
+        rows += accuracy_peer.batches_before(work / f"{WHOLE}{truth}", predicted, truth)
     chosen = ((SLICED[0].pairs[0], ""), (KNOWN.pairs[1], "that of llama-3.1-8b"))
     for (sources, truths), server in chosen:
         copy_captures(work, sources)
@@ -731,7 +855,7 @@ def _peer(work: Path) -> str:
         found = found[found["sample"].eq(HELD_OUT)]
         rows += accuracy_peer.held_out(found, "qwen2.5-7b", server)
     told = accuracy_peer.peer()
-    words = {"aiconfigurator": told["aiconfigurator"], "system": told["system"],
+    words = {"aiconfigurator": told["aiconfigurator"], "systems": " and ".join(told["systems"]),
              "tables": ", ".join(told["tables"])}  # fmt: skip
     heads = ("what", "model", "event loop", "n", "MAPE of prof", "of aiconfigurator", "nearer",
              "worst of prof", "of aiconfigurator", "bias of prof", "of aiconfigurator")  # fmt: skip

@@ -6,7 +6,7 @@
 Its answers go to captures/prediction/aiconfigurator.json, which docs/accuracy.md sets beside those
 of prof. Batches are asked for in its mode "static" (all requests start together), closed loops in
 its mode "agg" (continuous batching of as many requests); loads of random arrivals it does not have.
-Tables are the ones that it takes for vLLM on an H200 by itself.
+Tables are the ones that it takes for vLLM on an H200 by itself, and on an H100 for engines there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run from anywhere
 
 from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
-from scripts.accuracy import BATCHES, SERVERS, copy_captures  # noqa: E402
+from scripts.accuracy import (  # noqa: E402
+    BATCHES,
+    PEER_ELSEWHERE,
+    SERVERS,
+    WHOLE,
+    copy_captures,
+)
 from scripts.pages.accuracy_peer import ANSWERS  # noqa: E402
 
 CONFIGS = ROOT / "targets" / "serving" / "configs"
@@ -36,7 +42,7 @@ print("@" + json.dumps(version("aiconfigurator")))
 for line in sys.stdin:
     row = json.loads(line)
     try:
-        found = cli_estimate(row.pop("config"), "h200_sxm", backend_name="vllm", tp_size=1, **row)
+        found = cli_estimate(row.pop("config"), row.pop("system"), backend_name="vllm", **row)
     except ValueError as error:
         print("@" + json.dumps({"refused": str(error).split(". ")[0]}), flush=True)
         continue
@@ -47,18 +53,23 @@ for line in sys.stdin:
 
 
 def asked(work: Path) -> list[tuple[str, str, Row]]:
-    """Return model, case and arguments of cli_estimate of each recorded point, every one once."""
+    """Return engine, case and arguments of cli_estimate of each recorded point, every one once."""
     found: dict[tuple[str, str], Row] = {}
-    split = ("moe_tp_size", "moe_ep_size")
-    for model, names in [*BATCHES.items(), *SERVERS.items()]:
+    h200: Row = {"system": "h200_sxm", "tp_size": 1}
+    engines = [
+        (model, names, model, h200) for of in (BATCHES, SERVERS) for model, names in of.items()
+    ]
+    for engine, (model, told) in PEER_ELSEWHERE.items():
+        h100: Row = {"system": "h100_sxm", "tp_size": 1} | told
+        engines.append((engine, (f"{WHOLE}{engine}",), model, h100))
+    for engine, names, model, told in engines:
         copy_captures(work, names)
-        is_mixture = "num_experts" in json.loads((CONFIGS / model / "config.json").read_text())
         for load, _ in (point for name in names for point in opened(work / name).points()):
             if load.together and not load.rate:
-                found[model, load.name] = {
+                found[engine, load.name] = told | {
                     "config": str(CONFIGS / model), "mode": "static" if load.batch else "agg",
                     "isl": load.prompt, "osl": load.output, "batch_size": load.together,
-                } | dict.fromkeys(split if is_mixture else (), 1)  # fmt: skip
+                }  # fmt: skip
     return [(*key, arguments) for key, arguments in sorted(found.items())]
 
 
@@ -76,17 +87,18 @@ def main() -> int:
     lines = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("@")]
     answers: dict[str, dict[str, Row]] = {}
     refused: dict[str, str] = {}
-    for (model, case, _), found in zip(points, lines[1:], strict=True):
+    for (engine, case, _), found in zip(points, lines[1:], strict=True):
         if "refused" in found:
-            refused[model] = found["refused"]
+            refused[engine] = found["refused"]
             continue
-        answers.setdefault(model, {})[case] = {
+        answers.setdefault(engine, {})[case] = {
             "ttft_p50_s": round(found["ttft"] / 1e3, 7),
             "tpot_p50_s": round(found["tpot"] / 1e3, 8),
             "output_tokens_per_s": round(found["tokens/s"], 2),
         }  # fmt: skip
     tables = sorted({found["version"] for found in lines[1:] if "version" in found})
-    head = {"aiconfigurator": lines[0], "system": "h200_sxm", "framework": "vllm", "tables": tables}
+    systems = sorted({arguments["system"] for *_, arguments in points})
+    head = {"aiconfigurator": lines[0], "systems": systems, "framework": "vllm", "tables": tables}
     head |= {"refused": refused, "points": answers}
     ANSWERS.write_text(json.dumps(head, indent=1) + "\n", encoding="utf-8")
     print(ANSWERS.relative_to(ROOT))

@@ -31,12 +31,12 @@ def peer() -> dict[str, Any]:
     return found
 
 
-def batches_before(run: Path, model: str) -> Iterator[Row]:
+def batches_before(run: Path, predicted: str, engine: str) -> Iterator[Row]:
     """Yield the points of an engine whose batches were predicted before it was recorded."""
-    for row in records(batches(run, model)):
+    for row in records(batches(run, predicted)):
         for column, name in QUANTITIES.items():
             values = number(row[column]), number(row[f"{column}_predicted"])
-            yield from _point(model, str(row["case_predicted"]), name, "", *values)
+            yield from _point(engine, str(row["case_predicted"]), name, "", *values)
 
 
 def loops_before(run: Path, model: str) -> Iterator[Row]:
