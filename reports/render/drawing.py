@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import NamedTuple
@@ -41,6 +42,13 @@ class Drawing(NamedTuple):
 
 
 NO_PICTURES = Drawing((), iter(()))
+
+
+def together(*drawings: Drawing) -> Drawing:
+    """Return pictures that were asked for one after the other, in that order, as one."""
+    names = (name for drawing in drawings for name in drawing.names)
+    return Drawing(tuple(names), chain.from_iterable(drawing.drawn for drawing in drawings))
+
 
 Draw = Callable[[Sequence[Picture], Style], Drawing]
 """Draws pictures for the pages of a style."""

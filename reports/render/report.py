@@ -39,7 +39,7 @@ from nsight_prof.reports.profile.provenance import provenance
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
 from nsight_prof.reports.render.body import placeholder
-from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here
+from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
 from nsight_prof.reports.render.folds import Folds, counter_columns
 from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import bench_pictures, overview_pictures, pictures
@@ -129,10 +129,12 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     if run.is_imported_operators:
         return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style, draw)
     view = report_view(run)
+    of_view = pictures(view)
+    drawn = draw(of_view, style)  # now: a second process has the more to do
     events = read_trace(run)
     first = overview_pictures(overview(run, view, copies_of(run, events[0])))
-    drawings = [*first, *pictures(view)]
-    drawn = draw(drawings, style)
+    drawings = [*first, *of_view]
+    drawn = together(drawn, draw(first, style))
     sources = provenance(run)
     links = page_links(run, view, sources)
     summary = summarise(view)
