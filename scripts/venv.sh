@@ -1,5 +1,7 @@
 # Sourced by scripts/demo, scripts/test and .ci/run: puts a virtual environment with this checkout at
 # .venv, once, and again when pyproject.toml changed. Usage: make_venv GROUP... (dependency groups)
+# Where Python may keep no compiled modules, each of hundreds of processes compiles all of prof anew.
+unset PYTHONDONTWRITEBYTECODE
 make_venv() {
     local python="${PYTHON:-}" stamp=.venv/prof-"$*".stamp
     if [ -z "$python" ]; then
