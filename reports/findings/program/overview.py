@@ -11,9 +11,14 @@ from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
+from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import column, measured
-from nsight_prof.reports.page import Name, Number, Ref, Text, Value
+from nsight_prof.reports.page import Name, Number, Ref, Text, Value, Verbatim
+
+SPLIT, SPLIT_SHARE = (8, 64), 0.1
+"""Kernels that a range launches at a time, and their part of a stage without the largest of them,
+from which on it is told: more of them are a whole step."""
 
 
 def where_time_goes(run: Run) -> Finding:
@@ -29,11 +34,12 @@ def where_time_goes(run: Run) -> Finding:
     if len(kernels) <= FEW:
         headline = Text("{n} kernels {busy}", n=len(kernels), busy=busy)
     verdict = Text(
-        "Kernels {busy}: {shares}{largest}{stages}.",
+        "Kernels {busy}: {shares}{largest}{stages}.{ranges}",
         busy=busy,
         shares=[Text("{what} {share}", what=w, share=s) for w, s in shares[:MOST_PARTS]],
         largest=largest,
         stages=_stage_shares(run),
+        ranges=_split_ranges(run),
     )
     if len(kernels) == 1 and gpu_count(run) == 1:
         title = headline = Text("The GPU runs one kernel, for {time}", time=total)
@@ -52,6 +58,40 @@ def where_time_goes(run: Run) -> Finding:
         kernel_ids=tuple(text(k) for k in kernels.head(FEW)["kernel_id"]),
         share=number(share.value),
         evidence=(measured(Text("GPU time of all kernels"), total),),
+    )
+
+
+def _split_ranges(run: Run) -> Text | str:
+    """Name NVTX ranges that are many kernels at a time: one job, which findings see in pieces."""
+    frame = timeline(run)
+    if frame is None:
+        return ""
+    paths = frame["nvtx_path"]
+    names = paths.map({path: path.rpartition("/")[2] for path in paths.unique()})
+    launched = frame.assign(range=names, opened=(names != names.shift()).cumsum())
+    launched = launched[(names != "") & (names != frame["stage"])]
+    found: list[tuple[float, Text]] = []
+    for stage, rows in launched.groupby("stage"):
+        stage_ns = frame.loc[frame["stage"] == stage, "duration_ns"].sum()
+        for name, inside in rows.groupby("range"):
+            count = len(inside) / inside["opened"].nunique()
+            by_kernel = inside.groupby("kernel_id")["duration_ns"].sum()
+            rest = (by_kernel.sum() - by_kernel.max()) / stage_ns
+            if SPLIT[0] <= count <= SPLIT[1] and rest >= SPLIT_SHARE:
+                share = Number(rest, "fraction", column("launches", "duration_ns"))
+                found.append((rest * stage_ns, _split_range(str(name), str(stage), count, share)))
+    ranked = [words for _, words in sorted(found, key=lambda pair: -pair[0])[:MOST_PARTS]]
+    return Text(" By what the program does: {ranges}.", ranges=ranked) if ranked else ""
+
+
+def _split_range(name: str, stage: str, count: float, share: Number) -> Text:
+    return Text(
+        "NVTX range {range} in {stage} launches {n} kernels at a time, of which all but the "
+        "largest take {share} of the GPU time there",
+        range=Verbatim(name),
+        stage=Name(stage, Ref("stages", stage)),
+        n=Number(count, "count", column("launches", "nvtx_path"), digits=2),
+        share=share,
     )
 
 

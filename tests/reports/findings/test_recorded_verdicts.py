@@ -216,3 +216,12 @@ def test_shares_of_prefill_and_decode_say_how_they_move(recorded_run_of: Recorde
     (note,) = [table.note for table in tables if table.key == "stages-times"]
     assert note is not None
     assert "those of 31 decode steps to 1 of prefill" in english(note)
+
+
+def test_kernels_of_one_job_are_told_together(recorded_run_of: Recorded) -> None:
+    (overview,) = [f for f in findings(recorded_run_of("h200-top-kernels")) if f.key == "time"]
+    words = english(overview.verdict)
+    # 16 decode steps launch 288 kernels in their range head: the product and the sampling.
+    assert "NVTX range head in decode launches 18 kernels at a time" in words
+    assert "all but the largest take 16 % of the GPU time there" in words
+    assert "mlp" not in words  # seven at a time
