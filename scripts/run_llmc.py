@@ -2,6 +2,7 @@
 
     python scripts/run_llmc.py DIR LLMC                 LLMC: a checkout of llm.c
     python scripts/run_llmc.py DIR LLMC permute --within 200
+    python scripts/run_llmc.py DIR LLMC --steps repaired         of what was compiled before
     python scripts/score_programs.py DIR --set public.yaml
 
 Each file of dev/cuda checks its kernel against the CPU and times it for several block sizes. Here
@@ -70,6 +71,7 @@ PLAIN = re.compile(r"^plain_ms ([\d.]+)$", re.MULTILINE)
 LIBRARIES = ("-lcublas", "-lcublasLt")
 VARIANTS = ("slow", "repaired")
 """What `versions` of a program are, in its order."""
+STEPS = ("times", *VARIANTS)
 Program = Mapping[str, Any]
 
 
@@ -154,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("llmc", type=Path, metavar="LLMC")
     parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
     parser.add_argument("--jobs", type=int, default=6, help="processes side by side")
     parser.add_argument("--timeout", type=float, default=200, help="seconds for each process")
     parser.add_argument("--within", type=float, default=float("inf"), help="seconds for all")
@@ -175,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return said == "done"
 
     done: list[bool] = []
-    for step in ("times", *VARIANTS):  # all of one before the next: a run cut off judges the most
+    for step in asked.steps:  # all of one before the next: a run cut off judges the most
         with ThreadPoolExecutor(asked.jobs) as pool:
             done += pool.map(lambda program, step=step: one(program, step), chosen)
     return 0 if all(done) else 1
