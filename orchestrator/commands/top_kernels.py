@@ -62,13 +62,14 @@ class Trace:
 def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Rank the kernels of a trace and write a selection file.
 
-    TRACE is an nsys report (.nsys-rep), its .sqlite export, or the kernel summary of `nsys stats`
-    as CSV. Names, library, category and data type come from the kernel's name. The file that -o
+    TRACE is an nsys report (.nsys-rep), its .sqlite export, a run that has one, or the kernel
+    summary of `nsys stats` as CSV. Names, library, category and data type come from the kernel's name. The file that -o
     writes goes into a recipe as `select: {kernels: top-kernels.yaml}`.
 
     \b
     Examples:
       prof top-kernels trace.sqlite
+      prof top-kernels runs/mine -k 30
       prof top-kernels trace.nsys-rep -k 10 --coverage 0.95 -o top-kernels.yaml
       prof top-kernels trace.sqlite --json | jq '.kernels[] | {short_name, share}'
       prof top-kernels trace.sqlite --by-stage --exclude 'elementwise|copy'
@@ -102,14 +103,15 @@ def _read(path: Path) -> Trace:
     from nsight_prof.orchestrator.imports.recognize import Kind, recognize
     from nsight_prof.parsers.errors import ProfError, UsageError
     from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
-    from nsight_prof.parsers.run.directory import check_one_run
+    from nsight_prof.parsers.run.directory import RunDir, check_one_run, plain_file
 
     if path.is_dir():
         check_one_run(path)
-        raise UsageError(
-            f"{path} is a folder, and kernels are ranked by one trace",
-            f"name the trace; that of a run is {path}/steps/1-trace/trace.sqlite",
-        )
+        trace = RunDir(path).artifact("trace", "trace.sqlite")
+        if trace is None:
+            raise UsageError(f"the run {path} has no trace", "name a run with a trace, or a trace")
+        with plain_file(trace) as plain:
+            return _read_sqlite(plain)
     kind = recognize(path)
     if kind == Kind.SQLITE:
         return _read_sqlite(path)

@@ -134,3 +134,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("-k", "0"), ("--coverage", "0"), ("--coverage", "2")])
 def test_limits_that_make_no_sense_are_refused(words: tuple[str, str]) -> None:
     assert run("trace.sqlite", *words).exit_code == 2
+
+
+def test_the_trace_of_a_run_is_found(root: Path) -> None:
+    done = run(root / "captures/h200-vllm-pages", "-k", 1, "--quiet")
+    assert done.exit_code == 0, done.output
+    assert "cuBLAS GEMM, bf16, tile 192x208x64" in done.output
+    with pytest.raises(UsageError, match="h200-roofline has no trace"):
+        run(root / "captures/h200-roofline")
