@@ -63,8 +63,8 @@ def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **opti
     """Rank the kernels of a trace and write a selection file.
 
     TRACE is an nsys report (.nsys-rep), its .sqlite export, a run that has one, or the kernel
-    summary of `nsys stats` as CSV. Names, library, category and data type come from the kernel's name. The file that -o
-    writes goes into a recipe as `select: {kernels: top-kernels.yaml}`.
+    summary of `nsys stats` as CSV. Names, library, category and data type come from the kernel's
+    name. The file that -o writes goes into a recipe as `select: {kernels: top-kernels.yaml}`.
 
     \b
     Examples:

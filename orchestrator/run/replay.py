@@ -119,12 +119,12 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
     # As the record has it: without the values of secret variables.
     environment = choose_environment(os.environ, recipe.target.env, recipe.to_dict())
     given, before = environment.redact_all(recipe.to_dict()), recorded.recipe
-    differences = [
-        f"target.{key} is {_text(given['target'].get(key))} here and "
-        f"{_text(before.get('target', {}).get(key))} there"
-        for key in COMPARED
-        if _as_json(given["target"].get(key)) != _as_json(before.get("target", {}).get(key))
-    ]
+    differences = []
+    for key in COMPARED:
+        pair = [_as_json(target.get(key)) for target in (given["target"], before.get("target", {}))]
+        if pair[0] != pair[1]:
+            here, there = map(_text, _differing(*pair) if key == "args" else pair)
+            differences.append(f"target.{key} is {here} here and {there} there")
     ours_bench, theirs_bench = given["bench"], before.get("bench")
     if bool(ours_bench) != bool(theirs_bench):
         which = ("a benchmark", "none") if ours_bench else ("no benchmark", "one")
@@ -139,13 +139,20 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
         for step in both:
             if _arguments(given, step) != _arguments(before, step):
                 pair = [recipe.get(step, {}).get("args") for recipe in (given, before)]
-                text = f"{_text(pair[0])} here and {_text(pair[1])} there"
-                differences.append(f"{step}.args is {text}")
+                here, there = map(_text, _differing(*pair))
+                differences.append(f"{step}.args is {here} here and {there} there")
     if _as_json(given["capture"]) != _as_json(before.get("capture", "all")):
         differences.append(
             f"capture is {_text(given['capture'])} here and {_text(before.get('capture'))} there"
         )
     return differences
+
+
+def _differing(*pair: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return of two mappings of arguments what they do not share."""
+    here, there = (args or {} for args in pair)
+    same = {key for key in here if key in there and here[key] == there[key]}
+    return [{k: v for k, v in args.items() if k not in same} for args in (here, there)]
 
 
 def _arguments(recipe: dict[str, Any], step: str) -> dict[str, Any]:
