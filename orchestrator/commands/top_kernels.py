@@ -110,8 +110,8 @@ def _read(path: Path) -> Trace:
         trace = RunDir(path).artifact("trace", "trace.sqlite")
         if trace is None:
             raise UsageError(f"the run {path} has no trace", "name a run with a trace, or a trace")
-        with plain_file(trace) as plain:
-            return _read_sqlite(plain)
+        with plain_file(trace) as database:
+            return _read_sqlite(database)
     kind = recognize(path)
     if kind == Kind.SQLITE:
         return _read_sqlite(path)

@@ -133,8 +133,8 @@ def _toolkit_at(home: Path) -> str:
         return str(found["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
         folder = home.resolve()
-        named = re.fullmatch(r"cuda-(\d+\.\d+)", folder.name)
-        return named[1] if named and folder.is_dir() else ""
+        version = re.fullmatch(r"cuda-(\d+\.\d+)", folder.name)
+        return version[1] if version and folder.is_dir() else ""
 
 
 def read_git(cwd: Path) -> dict[str, str]:
