@@ -53,6 +53,7 @@ TABLES = {
     "ranks": "One row per GPU of a rank, in a job of several ranks.",
     "rank_kernels": "One row per kernel, over the ranks of a job.",
     "rank_times": "Where the time of each GPU of a job goes, and how late it is; one row per GPU.",
+    "rank_counters": "One row per kernel of a rank that ncu counted or nsys sampled.",
     "rank_steps": "Where the time of each step of a job goes; one row per step and GPU.",
     "rank_collectives": "One row per collective that ranks of a job share.",
     "joins": "One row per profiled launch: which kernel of the trace it is, or why none.",
@@ -86,6 +87,7 @@ TABLES = {
     "(`trace.launch_lines`).",
     "fused_lines": "One row per kernel and line of the program that torch.compile fused into it "
     "(`operators.enabled`).",
+    "gpu_samples": "Sampled use of a GPU: one row per metric of a kernel, and of a stage.",
     "collectives": "One row per call of NCCL on a rank, from the payloads of its NVTX ranges.",
     "modules": "One row per module of the model in a stage, from layer-wise NVTX ranges.",
     "module_kernels": "One row per kernel in a module of the model, in a stage.",

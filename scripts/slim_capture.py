@@ -211,7 +211,7 @@ def _trace_facts(path: Path) -> list[str]:
             trace.gpus(), trace.kernels(), trace.launches(), trace.stages(), trace.stage_kernels(),
             trace.memory_operations(), trace.api_calls(), trace.engine_steps(), trace.engine_gaps(),
             trace.devices(), trace.gpu_stages(), trace.gpu_idle_gaps(), trace.host_lines(),
-            trace.thread_lines(), trace.launch_lines(), *trace.modules(),
+            trace.gpu_samples(), trace.thread_lines(), trace.launch_lines(), *trace.modules(),
         ]  # fmt: skip
         return [_text(frame) for frame in frames] + [trace.product_version, trace.schema_version]
 

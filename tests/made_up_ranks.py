@@ -17,12 +17,14 @@ GAP_NS = 2_000
 
 @dataclass(frozen=True)
 class Planted:
-    """What is wrong with a rank: factors on durations, a sleep and further products a step."""
+    """What is wrong with a rank: factors on durations, a sleep and further products a step, and
+    how much larger its batch is, so that other kernels than products have another grid."""
 
     matrix: float = 1.0
     others: float = 1.0
     sleep_ns: int = 0
     more: int = 0
+    batch: float = 1.0
     offset_ns: int = 0
     drift_ppm: float = 0.0
 
@@ -54,7 +56,7 @@ def _steps(planted: Planted, steps: int, random: np.random.Generator) -> tuple[l
     """Return the kernels of a step, and their durations with the pause before them (steps x n)."""
     names = ["gemm"] * (KERNELS["gemm"][2] + planted.more) + ["norm"] * KERNELS["norm"][2]
     factor = [planted.matrix if name == "gemm" else planted.others for name in names]
-    mean = np.array([KERNELS[name][1] for name in names]) * factor
+    mean = np.array([KERNELS[name][1] for name in names]) * factor * planted.batch
     durations = mean * random.normal(1, 0.01, (steps, len(names))) + GAP_NS
     durations[:, 0] += planted.sleep_ns
     return names, durations.astype(np.int64)
@@ -72,17 +74,18 @@ def _write_rank(
     start = end - length
     shifted = start + planted.offset_ns + (start * planted.drift_ppm * 1e-6).astype(np.int64)
     wall, busy = int(end.max() - start.min()), int(length.sum())
-    ids = [*names, "nccl"] * steps
+    norm = "norm" if planted.batch == 1 else "larger norm"
+    ids = [norm if name == "norm" else name for name in [*names, "nccl"]] * steps
     launches = _frame("launches", {
         "kernel_id": ids, "start_ns": shifted.ravel(), "duration_ns": length.ravel(),
         "device": 0, "pid": 1, "index": 0,
     })  # fmt: skip
     sums = launches.groupby("kernel_id", observed=True)["duration_ns"].agg(["sum", "size"])
     kernels = _frame("kernels", {
-        "kernel_id": list(KERNELS), "name": list(KERNELS), "short_name": list(KERNELS),
+        "kernel_id": ["gemm", norm, "nccl"], "name": list(KERNELS), "short_name": list(KERNELS),
         "category": [KERNELS[name][0] for name in KERNELS],
-        "total_ns": [sums["sum"][name] for name in KERNELS],
-        "calls": [sums["size"][name] for name in KERNELS],
+        "total_ns": [sums["sum"][name] for name in ("gemm", norm, "nccl")],
+        "calls": [sums["size"][name] for name in ("gemm", norm, "nccl")],
     })  # fmt: skip
     stage = {"gpu": 0, "stage": "(all)", "wall_ns": wall, "gpu_busy_ns": busy,
              "idle_ns": wall - busy, "launches": len(launches), "kernel_ns": busy,

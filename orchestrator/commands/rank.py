@@ -7,7 +7,13 @@ from pathlib import Path
 
 import click
 
-from nsight_prof.orchestrator.ranks.launcher import parse_selection, read_launch, run_alone
+from nsight_prof.orchestrator.ranks.launcher import (
+    LIMIT_S,
+    MODES,
+    parse_selection,
+    read_launch,
+    run_alone,
+)
 from nsight_prof.orchestrator.terminal.say import say
 
 
@@ -45,6 +51,37 @@ from nsight_prof.orchestrator.terminal.say import say
     help="Option for nsys profile, as --nsys=--capture-range=cudaProfilerApi. May be given often.",
 )
 @click.option(
+    "--gpu-metrics",
+    "gpu_metrics_hz",
+    type=click.IntRange(10, 200_000),
+    metavar="HZ",
+    help="Let nsys sample the use of SMs, Tensor Cores, DRAM and links of the rank's GPU so often "
+    "a second: no kernel is held or run again, so that it works with collectives, too.",
+)
+@click.option(
+    "--counters",
+    type=click.Choice(MODES),
+    help="Count the kernels of ranks that were traced before, by ncu: one-rank (no collectives, "
+    "all sets), one-pass (all ranks, collectives too, few counters), application (the same with "
+    "all sets: the program is run again for each pass, in lockstep).",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=1),
+    default=LIMIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --counters: how long the program may take under ncu.",
+)
+@click.option(
+    "--ncu",
+    "ncu_options",
+    multiple=True,
+    metavar="OPTION",
+    help="With --counters: option for ncu, as --ncu=--profile-from-start=off. May be given often.",
+)
+@click.option(
     "--flush",
     "flush_s",
     type=click.FloatRange(min=1),
@@ -61,6 +98,10 @@ def command(
     scratch: Path | None,
     stages: tuple[str, ...],
     nsys_options: tuple[str, ...],
+    gpu_metrics_hz: int | None,
+    counters: str | None,
+    limit_s: float,
+    ncu_options: tuple[str, ...],
     flush_s: float,
 ) -> None:
     """Trace ranks of a job inside of torchrun, srun, mpirun or any launcher.
@@ -77,16 +118,24 @@ def command(
       torchrun --nproc-per-node 8 --no-python prof rank runs/job -- python train.py
       srun prof rank runs/job-$SLURM_JOB_ID --trace 0,8 -- python train.py
       mpirun -n 16 prof rank runs/job --trace every:4 -- ./app
+      mpirun -n 16 prof rank runs/job --counters one-pass -- ./app
       prof report runs/job
     """
     launch = read_launch(os.environ, rank_from)
     selection = parse_selection(trace, launch)
     if launch.restart:
         say(f"rank {launch.rank} is not traced: the launcher started the job again", err=True)
-    if launch.restart or not selection.has(launch):
+    if launch.restart or not (counters or selection.has(launch)):
         run_alone(program)
     from nsight_prof.orchestrator.ranks.capture import Rank, capture
     from nsight_prof.parsers.run.directory import RunDir
 
-    rank = Rank(launch, selection, program, scratch, nsys_options, stages, flush_s)
-    click.get_current_context().exit(capture(RunDir(run.absolute()), rank))
+    rank = Rank(
+        launch, selection, program, scratch, nsys_options, stages, flush_s, gpu_metrics_hz
+    )  # fmt: skip
+    job, exits = RunDir(run.absolute()), click.get_current_context().exit
+    if counters:
+        from nsight_prof.orchestrator.ranks.counting import Counting, count
+
+        exits(count(job, rank, Counting(counters, limit_s, ncu_options)))
+    exits(capture(job, rank))

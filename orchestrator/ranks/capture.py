@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from contextlib import suppress
@@ -30,7 +31,8 @@ class Rank:
     """What is traced: the program of one rank, and how.
 
     `scratch` is a folder on a disk of this node; `stages` are regular expressions of NVTX ranges;
-    `flush_s` is how long nsys may write after the program has ended.
+    `flush_s` is how long nsys may write after the program has ended; `gpu_metrics_hz` how often it
+    samples the use of the rank's GPU, None: not at all.
     """
 
     launch: Launch
@@ -40,6 +42,7 @@ class Rank:
     nsys_options: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     flush_s: float = 300.0
+    gpu_metrics_hz: int | None = None
 
 
 def capture(job: RunDir, rank: Rank) -> int:
@@ -52,9 +55,40 @@ def capture(job: RunDir, rank: Rank) -> int:
         ToolMissing: nsys is missing; the program was not started.
     """
     tool = find_nsys(os.environ)
-    partial = claim(job, rank.launch, rank.selection)
-    scratch = Path(tempfile.mkdtemp(prefix=f"prof-rank-{rank.launch.rank}-", dir=rank.scratch))
+    scratch = new_scratch(rank)
+    try:
+        partial = claim(job, rank.launch, rank.selection)
+    except BaseException:
+        scratch.rmdir()
+        raise
     return keep(lambda keeper: _captured(job, rank, tool, (partial, scratch), keeper))
+
+
+def new_scratch(rank: Rank) -> Path:
+    """Make the folder into which the tools of a rank write, on a disk of its node.
+
+    Raises:
+        StepFailed: there cannot be one.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"prof-rank-{rank.launch.rank}-", dir=rank.scratch))
+    except OSError as error:
+        raise StepFailed(
+            f"there is no folder for what is captured on {socket.gethostname()}: {error}",
+            "free some space there, or name a folder on a disk of the node: --scratch DIR",
+        ) from error
+
+
+def sampling_options(rank: Rank, features: frozenset[str]) -> tuple[str, ...]:
+    """Return the options by which nsys samples the GPU of this rank, and no other."""
+    if rank.gpu_metrics_hz is None:
+        return ()
+    visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+    local = rank.launch.local or 0
+    gpu = visible[local] if local < len(visible) else visible[0] if visible else str(local)
+    devices = "--gpu-metrics-devices"
+    name = devices if devices in features else "--gpu-metrics-device"  # until nsys 2023.4
+    return (f"{name}={gpu}", f"--gpu-metrics-frequency={rank.gpu_metrics_hz}")
 
 
 def _captured(
@@ -67,16 +101,18 @@ def _captured(
         output=scratch / REPORT,
         target=(sys.executable, "-IS", "-c", SHIM, str(scratch / "pid"), *rank.command),
         session=scratch.name if stoppable else "",
-        extra_args=rank.nsys_options,
+        extra_args=(*rank.nsys_options, *sampling_options(rank, tool.features)),
     )
     profiler = Profiler(
+        "nsys",
         nsys.profile_argv(request, tool.features),
         nsys.stop_argv(tool.program, request.session) if stoppable else [],
         scratch,
+        rank.flush_s,
     )
     code = 1
     try:
-        code = keeper.run(profiler, rank.flush_s)
+        code = keeper.run(profiler)
         _keep(job, rank, partial, scratch)
     except (ProfError, OSError) as error:
         _missing(rank, partial, scratch, error)
@@ -105,8 +141,6 @@ def _keep(job: RunDir, rank: Rank, partial: Path, scratch: Path) -> None:
 
 def _missing(rank: Rank, partial: Path, scratch: Path, error: ProfError | OSError) -> None:
     """Say why the job has no trace of this rank, and where it is if it is anywhere."""
-    import socket
-
     host = socket.gethostname()
     reason = error.message if isinstance(error, ProfError) else str(error)
     captured = [*scratch.glob(f"{REPORT}.*")]

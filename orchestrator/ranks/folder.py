@@ -74,7 +74,7 @@ def still_running(job: RunDir) -> list[int]:
     records = []
     for path in folders:
         with suppress(ProfError, OSError):  # it was renamed meanwhile
-            records.append(_read(path))
+            records.append(read_record(path))
     return sorted(record.rank for record in records if record.reason == RUNS_STILL)
 
 
@@ -83,7 +83,7 @@ def gather(job: RunDir) -> None:
     manifest = read_manifest(job)
     if manifest.job is None:
         return
-    records = [_read(path) for path in (job.path / RANKS).glob(f"[0-9]*/{RECORD}")]
+    records = [read_record(path) for path in (job.path / RANKS).glob(f"[0-9]*/{RECORD}")]
     manifest.ranks = sorted(records, key=lambda record: record.rank)
     for rank in manifest.ranks:
         if not rank.reason:
@@ -94,7 +94,8 @@ def gather(job: RunDir) -> None:
     write_manifest(job, manifest)
 
 
-def _read(path: Path) -> RankRecord:
+def read_record(path: Path) -> RankRecord:
+    """Read the record of a rank; raises ArtifactUnreadable where it is damaged."""
     with reading(path, "the record of a rank", "delete the folder of this rank"):
         found = _RECORDS.validate_json(path.read_bytes(), strict=True)
         if int(path.parent.name.removesuffix(PARTIAL)) != found.rank:
@@ -118,8 +119,12 @@ def _begin(job: RunDir, launch: Launch, selection: Selection) -> None:
         temporary.path.mkdir()
         try:
             write_manifest(temporary, manifest)
-            with suppress(FileExistsError):  # a link is made whole or not at all, on NFS as well
+            try:  # a link is made whole or not at all, on NFS as well
                 os.link(temporary.manifest_path, job.manifest_path)
+            except FileExistsError:
+                pass
+            except OSError:  # there are no hard links; all ranks of a job write the same
+                write_manifest(job, manifest)
         finally:
             temporary.manifest_path.unlink(missing_ok=True)
             temporary.path.rmdir()
@@ -134,6 +139,6 @@ def _begin(job: RunDir, launch: Launch, selection: Selection) -> None:
 
 def _whose(partial: Path) -> str:
     try:
-        return f", begun on {_read(partial / RECORD).host}"
+        return f", begun on {read_record(partial / RECORD).host}"
     except (ProfError, OSError):
         return ""

@@ -11,12 +11,13 @@ A program that a signal ends hands over none of CUPTI's records: of two such job
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsight_prof.orchestrator.system.process import POLL_SECONDS, run_attached, start_background
@@ -69,12 +70,17 @@ def keep(work: Callable[[Keeper], int]) -> int:
 class Profiler:
     """How to start a profiler, and how to end its collection; no `stop`: it cannot be ended.
 
-    The profiled program writes its process id into `folder / "pid"`.
+    The profiled program writes its process id into `folder / "pid"`. It is killed after `limit_s`;
+    the profiler has `flush_s` after its end to write what it has. `variables` are set for both.
     """
 
+    name: str
     argv: list[str]
     stop: list[str]
     folder: Path
+    flush_s: float
+    limit_s: float = math.inf
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Collection:
@@ -107,29 +113,37 @@ class Keeper:
         self._launched, self._program, self._ended = launched, 0, 0.0
         self._pending: list[int] = []
         self._orphaned = 0.0
+        self.overran = False
+        """The program did not end by itself within the profiler's limit."""
         for number in PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: self._pending.append(number))
 
-    def run(self, profiler: Profiler, flush_s: float) -> int:
+    def run(self, profiler: Profiler) -> int:
         """Run a program under its profiler, and return the exit code of the program.
 
         Raises:
-            StepFailed: the profiler still runs `flush_s` after its program; it is ended.
+            StepFailed: the profiler still runs its time after the program; it is ended.
         """
-        collection = _Collection(profiler)
+        collection, begun = _Collection(profiler), time.monotonic()
 
         def waits() -> None:
             self._find(profiler.folder / "pid")
             self._pass_on(collection)
-            if self._ended and time.monotonic() - self._ended > flush_s:
+            now = time.monotonic()
+            if not self.overran and not self._ended and now - begun > profiler.limit_s:
+                self.overran = True
+                self._kill_program(now)
+            if self._ended and now - self._ended > profiler.flush_s:
                 raise StepFailed(
-                    f"nsys did not end within {flush_s:.0f} s after the program",
-                    "give it more time: --flush SECONDS, or trace less: a capture range, --nsys",
+                    f"{profiler.name} did not end within {profiler.flush_s:.0f} s after the "
+                    "program",
+                    "give it more time: --flush SECONDS, or record less: a capture range, fewer "
+                    "kernels",
                 )
 
         with adopting():
-            code = run_attached(profiler.argv, waits)
+            code = run_attached(profiler.argv, waits, profiler.variables)
             code = code if not _runs(self._program) else self._outlived(waits)
             while not collection.written():
                 waits()
@@ -152,6 +166,14 @@ class Keeper:
                 self._program = int(pid_file.read_text())
         elif not self._ended and not _runs(self._program):
             self._ended = time.monotonic()
+
+    def _kill_program(self, now: float) -> None:
+        """Kill the program; of one that has not begun the profiler is ended after its time."""
+        if not self._program:
+            self._ended = now
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self._program, signal.SIGKILL)
 
     def _pass_on(self, collection: _Collection) -> None:
         now = time.monotonic()

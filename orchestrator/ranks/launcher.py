@@ -29,6 +29,9 @@ JOB = (
 )
 """Variables that are the same for all ranks of a job, and differ between jobs."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+MODES = ("one-rank", "one-pass", "application")
+LIMIT_S = 600.0
+"""Time after which a program that ncu holds is ended: a kernel may wait for one that never runs."""
 ALL_UP_TO = 8
 """Ranks of a job up to which all are traced where nothing else is asked for."""
 

@@ -119,7 +119,7 @@ class Recipe(Model):
     ranks: Ranks | None = Field(
         default=None,
         description="Only for programs of several ranks: prof starts them by their launcher and "
-        "traces each, and one report compares them. Without counters.",
+        "traces each, and one report compares them; ranks.counters says how they are counted.",
     )
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(
         default_factory=dict,
@@ -197,7 +197,7 @@ class Recipe(Model):
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_ranks(cls, data: Any) -> Any:
-        """Without a word about them, a job of ranks has no counters."""
+        """Without a word about them, a job of ranks has no counters: `ranks.counters` has it."""
         if not isinstance(data, dict) or data.get("ranks") is None:
             return data
         counters = data.get("counters", {})
@@ -209,9 +209,9 @@ class Recipe(Model):
     def _ranks_alone(self) -> Self:
         if self.ranks is None:
             return self
-        steps = ("counters", "operators", "untraced")
-        others = [step for step in steps if getattr(self, step).enabled]
+        others = [step for step in ("operators", "untraced") if getattr(self, step).enabled]
         others += [name for name in ("bench", "sweep") if getattr(self, name)]
+        self._check_counters_of_ranks(self.ranks)
         if others:
             raise ValueError(
                 f"the ranks of a job are only traced: leave `{others[0]}` out beside `ranks`"
@@ -225,6 +225,30 @@ class Recipe(Model):
         if isinstance(self.capture, NvtxCapture) and self.capture.is_cut:
             raise ValueError("beside `ranks`, a capture is all, profiler-api or one NVTX range")
         return self
+
+    def _check_counters_of_ranks(self, ranks: Ranks) -> None:
+        """Refuse what would wait forever, and what none of the ways to count ranks can do."""
+        counters = self.counters
+        if counters.enabled:
+            raise ValueError(
+                "say how ranks are counted, ranks.counters: one-rank, one-pass or application, "
+                "and leave counters.enabled out"
+            )
+        if ranks.counters == "one-pass" and "sets" in counters.model_fields_set:
+            raise ValueError(
+                "counters.sets take several passes, and a collective that one rank runs again "
+                "waits forever: leave counters.sets out, or ranks.counters: one-rank"
+            )
+        if ranks.counters == "one-rank" and self.select.collectives:
+            raise ValueError(
+                "a collective that one rank runs again waits forever: leave select.collectives "
+                "out, or ranks.counters: one-pass"
+            )
+        for key in ("rules", "source"):
+            if getattr(counters, key):
+                raise ValueError(f"leave counters.{key} out beside `ranks`")
+        if isinstance(self.select.kernels, str):
+            raise ValueError("beside `ranks`, select.kernels is a list of names")
 
     @model_validator(mode="after")
     def _bench_alone(self) -> Self:

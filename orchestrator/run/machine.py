@@ -30,7 +30,7 @@ from nsight_prof.parsers.errors import ProfError, RecipeError, ToolMissing
 LARGEST_PROGRAM = 64 << 20
 # Options of nsys that fill tables of the export that no reader of prof opens.
 UNREAD = re.compile(
-    r"--(?:gpu-metrics-devices?|gpuctxsw|cpuctxsw|sample|python-sampling|nic-metrics|os-events"
+    r"--(?:gpuctxsw|cpuctxsw|sample|python-sampling|nic-metrics|os-events"
     r"|cpu-core-events|ftrace)=(?!none$|false$)"
 )
 

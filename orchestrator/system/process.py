@@ -117,8 +117,12 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
     )
 
 
-def run_attached(argv: Sequence[str], waits: Callable[[], None]) -> int:
+def run_attached(
+    argv: Sequence[str], waits: Callable[[], None], variables: Mapping[str, str]
+) -> int:
     """Run a program on prof's own stdin, stdout and stderr; return its exit code, as a shell does.
+
+    Its environment is that of prof, with `variables`.
 
     `waits` is called a few times per second; what it raises ends the program. SIGPIPE is ignored in
     the program: whoever read its output may be gone.
@@ -132,7 +136,9 @@ def run_attached(argv: Sequence[str], waits: Callable[[], None]) -> int:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
     try:
-        process = subprocess.Popen(argv, restore_signals=False, preexec_fn=prepare)
+        process = subprocess.Popen(
+            argv, env={**os.environ, **variables}, restore_signals=False, preexec_fn=prepare
+        )
     except OSError as error:
         raise StepFailed(
             f"{argv[0]} cannot be started: {error.strerror or error}",

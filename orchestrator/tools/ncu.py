@@ -60,6 +60,7 @@ class CountersRequest:
     `source` what each instruction did, and the source is taken into the report.
     `capture` is "all", "profiler-api", or "nvtx" with the ranges' names in `nvtx_ranges`;
     `range_numbers` are those that count of all ranges of these names, from 1; empty for all.
+    `replay` is what is done again for each pass: the kernel, or the application.
     """
 
     program: str
@@ -77,6 +78,7 @@ class CountersRequest:
     cache_control: str = "none"
     rules: bool = False
     source: bool = False
+    replay: str = "kernel"
     extra_args: tuple[str, ...] = ()
 
 
@@ -101,7 +103,7 @@ def counters_argv(request: CountersRequest, features: frozenset[str]) -> list[st
     fixed = [
         ("--config-file", "off"),
         ("--target-processes", "all"),
-        ("--replay-mode", "kernel"),
+        ("--replay-mode", request.replay),
         ("--clock-control", request.clock_control),
         ("--cache-control", request.cache_control),
         ("--graph-profiling", "node"),
@@ -116,7 +118,7 @@ def counters_argv(request: CountersRequest, features: frozenset[str]) -> list[st
         str(request.output),
         "--log-file",
         str(request.log),
-        *_capture(request, features),
+        *capture_options(request, features),
         *_which(request, features),
         "--metrics",
         _bounded(",".join(request.metrics), "metrics", "counters.sets"),
@@ -179,7 +181,8 @@ def counts_ranges(features: frozenset[str]) -> bool:
     return RANGE_FILTER in features
 
 
-def _capture(request: CountersRequest, features: frozenset[str]) -> list[str]:
+def capture_options(request: CountersRequest, features: frozenset[str]) -> list[str]:
+    """Return the options that say what of the program is counted."""
     if request.capture == "profiler-api":
         return ["--profile-from-start", "off", "--nvtx"]
     if request.capture == "nvtx":

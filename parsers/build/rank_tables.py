@@ -24,10 +24,13 @@ from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, roofs_table
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
-RANKS, RANK_KERNELS = "ranks", "rank_kernels"
+RANKS, RANK_KERNELS, RANK_COUNTERS = "ranks", "rank_kernels", "rank_counters"
 RANK_TIMES, RANK_COLLECTIVES, RANK_STEPS = "rank_times", "rank_collectives", "rank_steps"
 READ_ONCE = ("kernels", "gpu_stages", "devices")
 """Tables of a rank that several tables of the job are made of."""
+SMS_ACTIVE, TENSOR = "SMs Active", "Tensor Active"
+DRAM = ("DRAM Read Bandwidth", "DRAM Write Bandwidth")
+"""Metrics as nsys 2025.3.2 calls them on a GH100."""
 TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")
 
 
@@ -43,6 +46,7 @@ def build_rank_tables(job: RunDir) -> None:
     """
     roofs = roofs_table(job.path / COMM_ROOFS_FILE)
     rows: list[dict[str, Any]] = []
+    counted: list[dict[str, Any]] = []
     sums, times = _Kernels(), RankTimes()
     for record in read_manifest(job).ranks:
         if record.reason:
@@ -54,6 +58,7 @@ def build_rank_tables(job: RunDir) -> None:
             rows += _rank_rows(record, read)
             sums.add(record.rank, read["kernels"])
             times.add(record.rank, run, read)
+            counted += _counted(record.rank, run, read["kernels"])
         except ProfError as error:
             rows.append(_row(record, problem=error.message))
     partial = job.tables.with_name(f"{job.tables.name}.partial")
@@ -61,6 +66,8 @@ def build_rank_tables(job: RunDir) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         tables.write(pd.DataFrame(rows, columns=_columns(RANKS)), RANKS, partial)
         tables.write(sums.frame(), RANK_KERNELS, partial)
+        counters = pd.DataFrame(counted, columns=_columns(RANK_COUNTERS))
+        tables.write(tables.check(counters, RANK_COUNTERS), RANK_COUNTERS, partial)
         for name, frame in times.frames(roofs).items():
             tables.write(frame, name, partial)
         tables.write(roofs, COMM_ROOFS, partial)
@@ -96,6 +103,40 @@ def _row(record: RankRecord, problem: str = "", **facts: Any) -> dict[str, Any]:
     empty = dict.fromkeys(_columns(RANKS))
     of_record = {"rank": record.rank, "host": record.host, "file": record.file, "problem": problem}
     return empty | of_record | facts
+
+
+def _counted(rank: int, run: RunDir, listed: list[Row]) -> Iterator[dict[str, Any]]:
+    """Yield those `listed` kernels of a rank that ncu counted, and those that nsys sampled."""
+    kernels = {row["kernel_id"]: row for row in listed}
+    step = read_manifest(run).step("counters")
+    mode = step.inputs.get("mode", "") if step is not None else ""
+    for row in records(tables.read(run.tables, "counters")):
+        wanted = ("passes", "duration_ns", "sm_active_pct", "tensor_pct", "dram_pct", "dram_bytes")
+        found = {name: row[name] for name in wanted}
+        yield _kernel_facts(rank, kernels, row["kernel_id"], source="counters", mode=mode, **found)
+    samples = tables.read(run.tables, "gpu_samples")
+    for kernel_id, rows in samples[samples["kernel_id"] != ""].groupby("kernel_id", observed=True):
+        mean = dict(zip(rows["metric"], rows["mean"], strict=True))
+        active = rows[rows["metric"] == SMS_ACTIVE]
+        dram = [mean[name] for name in DRAM if name in mean]
+        yield _kernel_facts(
+            rank, kernels, kernel_id,
+            source="samples",
+            samples=int(active["samples"].sum()),
+            duration_ns=kernels[kernel_id]["median_ns"],
+            sm_active_pct=mean.get(SMS_ACTIVE),
+            tensor_pct=mean.get(TENSOR),
+            dram_pct=sum(dram) if dram else None,
+        )  # fmt: skip
+
+
+def _kernel_facts(
+    rank: int, kernels: dict[Any, Row], kernel_id: Any, **facts: Any
+) -> dict[str, Any]:
+    names = ("kernel_id", "short_name", "grid", "category")
+    kernel = kernels.get(kernel_id)
+    names_of_kernel = {} if kernel is None else {name: text(kernel[name]) for name in names}
+    return {**dict.fromkeys(_columns(RANK_COUNTERS)), "rank": rank, **names_of_kernel, **facts}
 
 
 def _columns(table: str) -> list[str]:

@@ -197,6 +197,7 @@ def trace_frames(trace: NsysTrace) -> Frames:
         "host_lines": trace.host_lines(),
         "thread_lines": trace.thread_lines(),
         "gpu_idle_gaps": trace.gpu_idle_gaps(),
+        "gpu_samples": trace.gpu_samples(),
         "collectives": trace.collectives(),
     }
     frames["modules"], frames["module_kernels"] = trace.modules()

@@ -17,6 +17,7 @@ from nsight_prof.parsers.nsys.engine.engine import Engine, read_engine
 from nsight_prof.parsers.nsys.engine.modules import module_tables
 from nsight_prof.parsers.nsys.rows.calls import read_calls
 from nsight_prof.parsers.nsys.rows.devices import Devices, read_devices
+from nsight_prof.parsers.nsys.rows.gpu_metrics import gpu_samples
 from nsight_prof.parsers.nsys.rows.gpus import read_gpus
 from nsight_prof.parsers.nsys.rows.host_events import process_names
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows, read_kernels
@@ -214,6 +215,11 @@ class NsysTrace:
     def gpu_idle_gaps(self) -> pd.DataFrame:
         """What the host did while a GPU was idle, for each GPU (table `gpu_idle_gaps`)."""
         return self._idle_gaps[1]
+
+    @of_file
+    def gpu_samples(self) -> pd.DataFrame:
+        """Sampled use of each GPU by kernel and by stage (table `gpu_samples`)."""
+        return gpu_samples(self._db, self._kernel_rows, self._devices, self.stage_instances())
 
     @of_file
     def collectives(self) -> pd.DataFrame:

@@ -146,6 +146,11 @@ class Run:
         return self._read("gpu_idle_gaps")
 
     @cached_property
+    def gpu_samples(self) -> pd.DataFrame:
+        """Table `gpu_samples`: sampled use of each GPU by kernel and by stage."""
+        return self._read("gpu_samples")
+
+    @cached_property
     def collectives(self) -> pd.DataFrame:
         """Table `collectives`: calls of NCCL on each rank with bytes and bandwidth."""
         return self._read("collectives")
@@ -324,6 +329,11 @@ class Run:
     def rank_collectives(self) -> pd.DataFrame:
         """Table `rank_collectives` of a job: each collective over the ranks."""
         return self._read("rank_collectives")
+
+    @cached_property
+    def rank_counters(self) -> pd.DataFrame:
+        """Table `rank_counters` of a job: counters and samples of kernels by rank."""
+        return self._read("rank_counters")
 
     @cached_property
     def rank_steps(self) -> pd.DataFrame:

@@ -12,6 +12,8 @@ import pandas as pd
 from nsight_prof.reports.page.charts import HeatFigure, HeatRow
 
 MILLI = 1e-6
+TYPICAL, LONGEST = 90, 3.0
+"""Times are drawn up to LONGEST times this percentile of them."""
 MOST_CELLS, MOST_COLUMNS, MOST_ROWS = 4_000, 200, 64
 """Cells of the picture; the table has all steps of all ranks."""
 
@@ -83,6 +85,12 @@ def _chart(
 ) -> HeatFigure:
     """Draw times (ns) by step and number of the GPU."""
     gpus = gpus[:MOST_ROWS]
+    # A first step that compiles, 50 times as long as the others, leaves these white.
+    largest = LONGEST * float(np.nanpercentile(times.to_numpy(), TYPICAL))
+    cut = ""
+    if 0 < largest < float(np.nanmax(times.to_numpy())):
+        times = times.clip(upper=largest)
+        cut = f" What is over {largest * MILLI:.3g} ms is drawn as that."
     columns = max(1, min(MOST_COLUMNS, MOST_CELLS // len(gpus), len(times)))
     chosen = np.unique(np.linspace(0, len(times) - 1, columns).round().astype(int))
     several = len({rank for rank, _ in gpus}) < len(gpus)
@@ -102,5 +110,5 @@ def _chart(
             for code, (rank, device) in enumerate(gpus)
         ),
         "Time without waiting for other ranks and without transfer: where a row is darker, the "
-        f"others wait for it.{some}",
+        f"others wait for it.{some}{cut}",
     )

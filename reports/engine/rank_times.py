@@ -17,6 +17,11 @@ EXPLAINS = 0.5
 """Part of its lateness that a difference of times must reach to be named as its cause."""
 DIFFERS = 0.02
 """Difference from the median of the others from which on launches or times of kernels differ."""
+UNLIKE = 0.5
+"""Part of the time of other kernels than matrix products that must be in grids of its own for the
+input of a rank to be larger: a balanced job has none."""
+HOST = "host"
+"""Cause of idle time, as table `idle_gaps` has it."""
 MOST = 20
 
 
@@ -38,6 +43,7 @@ class TimesRow:
     launches: int | None
     matrix_ns: float | None
     other_ns: float | None
+    unlike_ns: float | None
     collectives: int | None
     last: int | None
     late_ns: float | None
@@ -111,8 +117,8 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
         yield Finding(
             "straggler",
             Text(
-                "Rank {rank} makes the others wait: it arrives at collectives {late} later than "
-                "they do, of {wall} in all. {cause}",
+                "Rank {rank} makes the others wait {late} longer than it waits itself, of {wall} "
+                "in all. {cause}",
                 rank=slow.rank,
                 late=slow.number("late_ns"),
                 wall=slow.number("wall_ns"),
@@ -179,6 +185,13 @@ def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
     if longest == kernels:
         return _kernel_cause(slow, others, kernels)
     if longest == excess("idle_ns"):
+        if slow.idle_cause == HOST:
+            return Text(
+                "Its host is late: its GPU is idle {time} longer, most of it while the program "
+                "does something else than launch, such as reading input, waiting, or code of its "
+                "own.",
+                time=Number(longest, "ns", digits=3),
+            )
         return Text(
             "Its host is late: its GPU is idle {time} longer, most of it in {cause}.",
             time=Number(longest, "ns", digits=3),
@@ -200,6 +213,13 @@ def _kernel_cause(slow: TimesRow, others: Sequence[TimesRow], excess_ns: float) 
         return Text(
             "It has more work: {more} more kernels, which take {time} longer.",
             more=Number(growth("launches"), "fraction", digits=2),
+            time=time,
+        )
+    if (slow.unlike_ns or 0.0) > UNLIKE * (slow.other_ns or 0.0):
+        return Text(
+            "Its input is larger: {share} of the time of its kernels other than matrix products is "
+            "in grids that no other rank launches, and its kernels take {time} longer.",
+            share=Number((slow.unlike_ns or 0.0) / (slow.other_ns or 1.0), "fraction", digits=2),
             time=time,
         )
     matrix, non_matrix = growth("matrix_ns"), growth("other_ns")
@@ -276,18 +296,24 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
             Column(Text("Collectives hidden"), lambda row: row.number("overlapped_ns")),
             Column(Text("Late by"), lambda row: row.number("late_ns")),
             Column(Text("Last in"), lambda row: row.last),
-            Column(Text("Clock within"), lambda row: row.number("clock_residual_ns")),
+            Column(Text("Clock within"), _clock),
         ],
         rows,
         lead=Text(
             "Compute: a kernel other than a collective runs. Waiting: what collectives take longer "
             "than on the GPU where they are shortest, which arrived last; transfer: the rest of "
-            "them. Late by: how much later than the mean of the others the GPU arrived, summed "
-            "over the collectives. Clock within: what 95 % of the ends of collectives differ by "
-            "at most after alignment of the clocks, the uncertainty of times across ranks."
+            "them. Late by: how much longer the others wait in collectives with nothing else to do "
+            "than the GPU itself, but for the first one; of the latest GPU also what the others' "
+            "kernels are slower beside waiting collectives. Clock within: what 95 % of the ends of "
+            "collectives differ by at most after alignment of the clocks, the uncertainty of times "
+            "across ranks."
         ),
         refs=lambda row: row.number("wall_ns").refs,
     )
+
+
+def _clock(row: TimesRow) -> Value:
+    return Text("reference") if row.clock == "reference" else row.number("clock_residual_ns")
 
 
 def collective_table(rows: Sequence[CollectiveRow]) -> Table[CollectiveRow]:

@@ -10,6 +10,7 @@ from typing import Any
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import (
     RANK_COLLECTIVES,
+    RANK_COUNTERS,
     RANK_KERNELS,
     RANK_STEPS,
     RANK_TIMES,
@@ -17,6 +18,11 @@ from nsight_prof.parsers.build.rank_tables import (
 )
 from nsight_prof.parsers.cells import Row, count, known, records, text
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
+from nsight_prof.reports.engine.rank_counters import (
+    RankCounterRow,
+    rank_counter_row,
+    rank_counter_tables,
+)
 from nsight_prof.reports.engine.rank_steps import StepsView, steps_view
 from nsight_prof.reports.engine.rank_times import (
     CollectiveRow,
@@ -135,6 +141,7 @@ class JobView:
     rest_kernels: int
     times: tuple[TimesRow, ...]
     collectives: tuple[CollectiveRow, ...]
+    counters: tuple[RankCounterRow, ...]
     steps: StepsView | None
     caveats: tuple[Text, ...]
 
@@ -166,8 +173,9 @@ def job_view(path: Path) -> JobView:
         rest_kernels=max(0, len(kernels) - MOST_KERNELS),
         times=times[:MOST_RANKS],
         collectives=tuple(map(collective_row, records(tables.read(folder, RANK_COLLECTIVES)))),
+        counters=tuple(map(rank_counter_row, records(tables.read(folder, RANK_COUNTERS)))),
         steps=steps_view(tables.read(folder, RANK_STEPS)),
-        caveats=tuple(_caveats(manifest, ranks, times)),
+        caveats=tuple(_caveats(RunDir(path), manifest, ranks, times)),
     )
 
 
@@ -208,7 +216,7 @@ def _kernel(row: Row) -> RankKernelRow:
 
 
 def _caveats(
-    manifest: Manifest, ranks: Sequence[RankRow], times: Sequence[TimesRow]
+    job: RunDir, manifest: Manifest, ranks: Sequence[RankRow], times: Sequence[TimesRow]
 ) -> Iterator[Text]:
     if not any(row.collectives for row in times):
         yield NO_CLOCK
@@ -235,7 +243,22 @@ def _caveats(
                 file=Text(" ({file})", file=Name(row.file)) if row.file else "",
                 problem=Verbatim(row.problem),
             )
+    yield from _not_counted(job, manifest)
     yield from (Text("{assumption}", assumption=Verbatim(a)) for a in manifest.assumptions)
+
+
+def _not_counted(job: RunDir, manifest: Manifest) -> Iterator[Text]:
+    """Say of which ranks counters were tried and are missing, or cut short, and why."""
+    for record in manifest.ranks:
+        if record.reason or not job.rank(record.rank).manifest_path.is_file():
+            continue
+        step = read_manifest(job.rank(record.rank)).step("counters")
+        if step is not None and step.error:
+            yield Text(
+                "Counters of rank {rank}: {problem}",
+                rank=record.rank,
+                problem=Verbatim(step.error),
+            )
 
 
 def _job_caveats(manifest: Manifest) -> Iterator[Text]:
@@ -272,6 +295,7 @@ def job_section(view: JobView) -> Section:
                 rank=view.ranks[0].rank if view.ranks else 0,
             ),
             *((_kernel_table(view),) if view.kernels else ()),
+            *rank_counter_tables(view.counters),
             _file_table(view),
             Bullets(Text("Caveats"), view.caveats),
         ),

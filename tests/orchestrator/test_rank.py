@@ -1,13 +1,11 @@
 """`prof rank` inside of launchers: what it keeps, and what becomes of the program."""
 
-import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +14,8 @@ from nsight_prof.orchestrator.ranks.launcher import Launch, parse_selection, rea
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.notebook import load_run
+from tests.rank_node import Node, wait_for
 
-FAKES = Path(__file__).resolve().parent.parent / "fakes"
 LAUNCHER = {"torchrun": ("RANK", "WORLD_SIZE"), "srun": ("SLURM_PROCID", "SLURM_NTASKS"),
             "mpirun": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")}  # fmt: skip
 STOPPED = """
@@ -28,54 +26,9 @@ time.sleep(60)
 """
 
 
-class Node:
-    """Starts `prof rank` as a launcher does, with the fake nsys on PATH."""
-
-    def __init__(self, folder: Path) -> None:
-        self.job, self.scratch = folder / "job", folder / "scratch"
-        self.scratch.mkdir()
-
-    def start(
-        self, rank: int, *command: str, options: tuple[str, ...] = (), **variables: str
-    ) -> subprocess.Popen[str]:
-        env = {
-            "PATH": f"{FAKES}:{os.defpath}",
-            "HOME": os.environ["HOME"],
-            "TMPDIR": str(self.scratch),
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            **variables,
-        }
-        words = [sys.executable, "-m", "nsight_prof", "rank", str(self.job), *options, "--"]
-        return subprocess.Popen(
-            [*words, *command],
-            env={name: value for name, value in env.items() if value},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def run(self, rank: int, *command: str, **more: str) -> tuple[int, str]:
-        process = self.start(rank, *command, options=(), **more)
-        out, err = process.communicate(timeout=120)
-        return process.returncode, out + err
-
-    def reason(self, rank: int) -> str:
-        text = (self.job / f"ranks/{rank:04d}.partial/rank.json").read_text()
-        return str(json.loads(text)["reason"])
-
-
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("launcher", LAUNCHER)
@@ -83,8 +36,8 @@ def test_each_launcher_names_the_rank_and_the_program_keeps_its_exit_code(
     node: Node, launcher: str
 ) -> None:
     rank, size = LAUNCHER[launcher]
-    unset = {"RANK": "", "WORLD_SIZE": ""}
-    code, said = node.run(0, "sh", "-c", "exit 5", **{**unset, rank: "1", size: "2"})
+    names: dict[str, Any] = {"RANK": "", "WORLD_SIZE": "", rank: "1", size: "2"}
+    code, said = node.run(0, "sh", "-c", "exit 5", **names)
     assert code == 5, said
     run = load_run(node.job / "ranks/0001")
     assert len(run.kernels) == 3
@@ -166,11 +119,7 @@ def test_a_shared_folder_that_is_full_keeps_the_capture_on_the_node(
         "from nsight_prof.orchestrator.start import main\n"
         "sys.exit(main())\n"
     )
-    env = {"PATH": f"{FAKES}:{os.defpath}", "RANK": "0", "TMPDIR": str(node.scratch)}
-    env["PYTHONPATH"] = os.pathsep.join(sys.path)
-    words = [sys.executable, str(full), "rank", str(node.job), "--", "true"]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0
+    assert node.run(0, "true", script=full)[0] == 0
     assert "No space left on device; what was captured is on" in node.reason(0)
     assert list(node.scratch.glob("prof-rank-0-*/trace.nsys-rep"))
     assert [path.name for path in (node.job / "ranks/0000.partial").iterdir()] == ["rank.json"]

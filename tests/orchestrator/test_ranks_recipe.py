@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.ranks.job import job_argv
+from nsight_prof.orchestrator.ranks.job import counters_argv, job_argv
 from nsight_prof.orchestrator.recipe.read import load_recipe
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -118,7 +118,8 @@ def test_the_command_of_torchrun_is_that_of_the_targets_python(
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ("counters: {enabled: true}", "leave `counters` out beside `ranks`"),
+        ("counters: {enabled: true}", "say how ranks are counted"),
+        ("counters: {rules: true}", "leave counters.rules out"),
         ("untraced: {enabled: true}", "leave `untraced` out beside `ranks`"),
         ("trace: {cublas_log: true}", "leave trace.cublas_log out"),
         ("stages: {step: ^step$}", "is a list of regexes"),
@@ -132,9 +133,39 @@ def test_what_a_job_cannot_have_is_refused(tmp_path: Path, keys: str, words: str
         load_recipe(str(path))
 
 
-@pytest.mark.parametrize("option", ["--resume", "--replay"])
-def test_a_job_is_neither_resumed_nor_replayed(
-    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("mode", "keys", "words"),
+    [
+        ("one-pass", "counters: {sets: [roofline]}", "leave counters.sets out, or"),
+        ("one-rank", "select: {collectives: true}", "leave select.collectives out, or"),
+    ],
+)
+def test_what_would_wait_forever_is_refused_with_a_way_out(
+    tmp_path: Path, mode: str, keys: str, words: str
 ) -> None:
-    assert main(["run", write(tmp_path), option, str(tmp_path)]) == 2
-    assert "neither resumed nor replayed" in capsys.readouterr().err
+    path = tmp_path / "job.yaml"
+    ranks = f"ranks: {{count: 2, counters: {mode}}}"
+    path.write_text(f"name: job\ntarget: {{command: [./app]}}\n{ranks}\n{keys}\n")
+    with pytest.raises(ProfError, match=words):
+        load_recipe(str(path))
+
+
+def test_the_counters_of_ranks_have_a_limit_and_the_range_of_the_capture(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: job\ntarget: {command: [./app]}\ncapture: profiler-api\n"
+        "ranks: {launcher: srun, count: 2, trace: '0', gpu_metrics: 20000, counters: one-rank}\n"
+    )
+    recipe = load_recipe(str(path))
+    assert recipe.ranks is not None
+    assert "--gpu-metrics=20000" in job_argv(recipe, recipe.ranks, Path("job"))
+    argv = counters_argv(recipe, recipe.ranks, Path("job"))
+    assert argv[argv.index("job") + 1 :] == [
+        "--trace=0", "--counters=one-rank", "--limit=600", "--ncu=--profile-from-start",
+        "--ncu=off", "--", "./app",
+    ]  # fmt: skip
+
+
+def test_a_job_is_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", write(tmp_path), "--replay", str(tmp_path)]) == 2
+    assert "is not replayed" in capsys.readouterr().err

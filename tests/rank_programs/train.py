@@ -7,8 +7,12 @@ collectives of known sizes in range `known`, each between CUDA events, on the wo
 and on a second one of the same ranks. The first rank writes what was sent, and all events' times,
 to --out. `--seconds` trains for so long instead, and says "training" once 20 steps are done.
 
-Plants of the last rank: `sleep` (5 ms on the host before each step), `input` (a batch longer by
-half), `kernels` (matrix products beside those of the model), `copies` (64 MiB of pageable memory).
+Plants of the last rank: `sleep` (5 ms on the host before each step), `loader` (a DataLoader that
+takes as long for its items), `input` (a batch longer by half), `kernels` (matrix products beside
+those of the model), `copies` (64 MiB of pageable memory). What each of them takes a step is written
+to --out as well: by the host's clock, by CUDA events, or of `input` what the model alone needs more
+for that batch. `--plant-rank N` plants it in another rank. `--go FILE`: the GPU is used from the
+moment on at which FILE is there, so that several jobs can be made ready beside one another.
 """
 
 import argparse
@@ -22,6 +26,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+ITEM_S = 0.005
 BYTES = (1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
 REPEATS = 4
 
@@ -34,6 +39,18 @@ def named(name):
     yield
     if torch.cuda.is_available():
         torch.cuda.nvtx.range_pop()
+
+
+class Slow(torch.utils.data.IterableDataset):
+    """Items that take the host a while."""
+
+    def __iter__(self):
+        while True:
+            end = time.perf_counter() + ITEM_S
+            total = 0
+            while time.perf_counter() < end:
+                total += 1
+            yield total
 
 
 class Rank:
@@ -53,24 +70,69 @@ class Rank:
         dtype = torch.bfloat16 if cuda else torch.float32
         stack = [part for layer in layers for part in (layer, torch.nn.GELU())]
         model = torch.nn.Sequential(*stack).to(self.device, dtype)
+        slow = self.rank == (self.size - 1 if args.plant_rank is None else args.plant_rank)
+        self.plant = args.plant if slow else "none"
+        more = batch // 2 if self.plant == "input" else 0
+        self.x = torch.randn(batch + more, hidden, device=self.device, dtype=dtype)
+        self.planted = []
+        self.input_s = 0.0
+        if more:
+            self.input_s = self.alone(model, self.x) - self.alone(model, self.x[:batch])
         self.model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
-        slow = self.rank == self.size - 1
-        self.plant = args.plant if slow else "none"
-        batch = batch * 3 // 2 if self.plant == "input" else batch
-        self.x = torch.randn(batch, hidden, device=self.device, dtype=dtype)
+        self.items = iter(torch.utils.data.DataLoader(Slow(), batch_size=1))
         self.more = torch.randn(hidden, hidden, device=self.device, dtype=dtype)
         self.pageable = torch.ones(16 << 20) if self.plant == "copies" else None
 
+    def alone(self, model, x):
+        """Median seconds of forward and backward without the other ranks."""
+        times = []
+        for _ in range(15):
+            start = self.event()
+            model(x).float().square().mean().backward()
+            times.append((start, self.event()))
+            model.zero_grad()
+        self.sync()
+        return sorted(self.between(*pair) for pair in times[5:])[5]
+
+    def event(self):
+        """A moment of the GPU, of the host where there is none."""
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, start, end):
+        return start.elapsed_time(end) * 1e-3 if self.cuda else end - start
+
+    def plant_it(self):
+        """Do what makes this rank slow; keep when it began and ended."""
+        host = self.plant in ("sleep", "loader", "copies")
+        begin = time.perf_counter() if host else self.event()
+        if self.plant == "sleep":
+            time.sleep(ITEM_S)
+        if self.plant == "loader":
+            next(self.items)
+        if self.plant == "kernels":
+            for _ in range(8):
+                self.more @ self.more
+        if self.pageable is not None:
+            self.pageable.to(self.device)
+        end = time.perf_counter() if host else self.event()
+        self.planted.append((host, begin, end))
+
+    def planted_s(self):
+        """Seconds of each planted piece of work."""
+        if self.plant == "input":
+            return [self.input_s] * len(self.planted)
+        return [end - begin if host else self.between(begin, end)
+                for host, begin, end in self.planted]  # fmt: skip
+
     def step(self):
         with named("step"):
-            if self.plant == "sleep":
-                time.sleep(0.005)
-            if self.plant == "kernels":
-                for _ in range(8):
-                    self.more @ self.more
-            if self.pageable is not None:
-                self.pageable.to(self.device)
+            if self.plant != "none":
+                self.plant_it()
             self.model(self.x).float().square().mean().backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
@@ -142,6 +204,9 @@ class Rank:
             dist.barrier()
             self.sync()
             torch.cuda.profiler.start()
+            dist.barrier()  # a profiler takes each rank another time to start
+            self.sync()
+        self.planted.clear()
         seconds = self.timed(args.steps)
         sent = []
         if args.known:
@@ -150,7 +215,9 @@ class Rank:
         if args.window and self.cuda:
             self.sync()
             torch.cuda.profiler.stop()
+        self.sync()
         facts = {"rank": self.rank, "plant": self.plant, "steps_s": seconds, "known": sent}
+        facts["planted_s"] = self.planted_s()
         if args.out:
             Path(f"{args.out}.{self.rank}.json").write_text(json.dumps(facts))
 
@@ -173,6 +240,8 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--plant", default="none")
+    parser.add_argument("--plant-rank", type=int)
+    parser.add_argument("--go", type=Path)
     parser.add_argument("--known", action="store_true")
     parser.add_argument(
         "--window", action="store_true", help="call the CUDA profiler's start, stop"
@@ -182,7 +251,10 @@ def main():
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", default="")
-    Rank(parser.parse_args()).run()
+    args = parser.parse_args()
+    while args.go and not args.go.exists():
+        time.sleep(0.02)
+    Rank(args).run()
     dist.destroy_process_group()
 
 

@@ -61,9 +61,9 @@ def test_a_file_called_runs_is_named(
 def test_options_of_nsys_that_nothing_reads_are_warned_of(
     lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    metrics = ["--set", "trace.extra_args=[--gpu-metrics-devices=all, --sample=none]"]
+    metrics = ["--set", "trace.extra_args=[--cpuctxsw=process-tree, --sample=none]"]
     assert cli.main(["run", recipe, "--out", "x", *metrics]) == 0
-    warned = "prof reads nothing of what --gpu-metrics-devices=all collects"
+    warned = "prof reads nothing of what --cpuctxsw=process-tree collects"
     assert warned in capsys.readouterr().err
     kept = ["--set", "trace.keep_report=true"]
     assert cli.main(["run", recipe, "--out", "y", *metrics, *kept]) == 0

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import build_rank_tables
-from nsight_prof.reports.engine.rank_steps import MOST_COLUMNS
+from nsight_prof.reports.engine.rank_steps import MOST_COLUMNS, steps_view
 from nsight_prof.reports.engine.ranks import JobView, job_view
 from nsight_prof.reports.render.report import render_job
 from tests.made_up_ranks import Planted, write_job
@@ -34,6 +35,20 @@ def test_the_page_shows_the_slow_rank_step_by_step(tmp_path: Path) -> None:
     assert "](rank-steps.svg)" in page
     assert {path.name for path in paths.pictures} >= {"rank-steps.svg", "rank-steps-longer.svg"}
     assert "Longer by (ms)" in paths.page.read_text()
+
+
+def test_one_long_step_does_not_hide_the_others(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 4, {2: Planted(matrix=1.2)}, steps=40)
+    build_rank_tables(job)
+    steps = tables.read(job.tables, "rank_steps")
+    steps.loc[steps["step"] == 0, "own_ns"] *= 50
+    drawn = steps_view(steps)
+    assert drawn is not None
+    own = drawn.charts[0]
+    longest = max(max(row.values) for row in own.rows)
+    typical = own.rows[2].values[20]
+    assert typical > longest / 4
+    assert f"What is over {longest:.3g} ms is drawn as that" in own.subtitle
 
 
 def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
