@@ -35,7 +35,7 @@ from nsight_prof.orchestrator.run.steps import (
 )
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu
 from nsight_prof.orchestrator.system.export import export_csv
-from nsight_prof.orchestrator.system.secrets import choose_environment, mask_file
+from nsight_prof.orchestrator.system.secrets import Environment, choose_environment, mask_file
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.orchestrator.tools import ncu, target
 from nsight_prof.parsers import tables
@@ -201,16 +201,18 @@ def _counted(
     keeper: Keeper,
 ) -> int:
     (request, where), run = asked, job.rank(rank.launch.rank)
+    environment = choose_environment(os.environ, {}, {})
     argv = ncu.counters_argv(request, where.tool.features)
     variables = {**ncu.ENVIRONMENT, **_variables(counting.mode, where)}
     profiler = Profiler(
         "ncu", argv, [], where.scratch, rank.flush_s, counting.limit_s, variables
     )  # fmt: skip
-    record = StepRecord(STEP, argv=argv, inputs={"mode": counting.mode}, started=_now())
+    words = [environment.redact(word) for word in argv]
+    record = StepRecord(STEP, argv=words, inputs={"mode": counting.mode}, started=_now())
     code = 1
     try:
         code = record.exit_code = keeper.run(profiler)
-        _keep(run, record, where)
+        _keep(run, record, where, environment)
     except (ProfError, OSError) as error:
         record.state = StepState.FAILED
         record.error = error.message if isinstance(error, ProfError) else str(error)
@@ -303,7 +305,7 @@ def _variables(mode: str, where: _Ncu) -> dict[str, str]:
     return variables
 
 
-def _keep(run: RunDir, record: StepRecord, where: _Ncu) -> None:
+def _keep(run: RunDir, record: StepRecord, where: _Ncu, environment: Environment) -> None:
     """Copy what ncu wrote into the run of the rank, and make its tables again."""
     report, log = where.scratch / COUNTERS, _text(where.scratch / NCU_LOG)
     if not report.is_file():
@@ -316,9 +318,8 @@ def _keep(run: RunDir, record: StepRecord, where: _Ncu) -> None:
             raise
         record.warnings.append(f"no {COUNTERS_CSV}: {error.message}")
     check_counters(where.scratch)
-    secrets = choose_environment(os.environ, {}, {}).secrets
     for name in (COUNTERS, COUNTERS_CSV, NCU_LOG):
-        mask_file(where.scratch / name, secrets, forms=name == NCU_LOG)
+        mask_file(where.scratch / name, environment.secrets, forms=name == NCU_LOG)
     partial = run.path / f"{FOLDER}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -30,7 +30,7 @@ READ_ONCE = ("kernels", "gpu_stages", "devices")
 """Tables of a rank that several tables of the job are made of."""
 SMS_ACTIVE, TENSOR = "SMs Active", "Tensor Active"
 DRAM = ("DRAM Read Bandwidth", "DRAM Write Bandwidth")
-"""Metrics as nsys 2025.3.2 calls them on a GH100."""
+"""Metrics as nsys 2025.3.1 calls them on a GH100."""
 TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")
 
 

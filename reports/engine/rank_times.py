@@ -8,11 +8,10 @@ from statistics import median
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, text
+from nsight_prof.parsers.ranks.times import LATE
 from nsight_prof.reports.engine.rank_steps import StepsView
 from nsight_prof.reports.page import Column, Finding, Name, Number, Ref, Table, Text, Value
 
-LATE = 0.01
-"""Part of the wall time from which on the lateness of a GPU is a finding."""
 EXPLAINS = 0.5
 """Part of its lateness that a difference of times must reach to be named as its cause."""
 DIFFERS = 0.02

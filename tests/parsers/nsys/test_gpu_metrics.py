@@ -35,7 +35,9 @@ def trace(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for t, i, big in zip(times, inside, long, strict=True)
     ]
     rows += [
-        (0x100, key, int(t), value) for key, value in ((2, 50), (3, 1980), (4, 7)) for t in times
+        (0x100, key, int(t), value)
+        for key, value in ((2, 50), (3, 1_980_000_000), (4, 7))
+        for t in times
     ]
     with closing(sqlite3.connect(path)) as database:
         database.execute(
@@ -75,7 +77,7 @@ def test_stages_and_units(trace: Path) -> None:
     steps = {row["metric"]: row for row in records(found[found["stage"] == "step"])}
     read, clock = steps["DRAM Read Bandwidth"], steps["GPC Clock Frequency"]
     assert (read["mean"], read["unit"]) == (50.0, "%")
-    assert (clock["mean"], clock["unit"]) == (1980.0, "MHz")
+    assert (clock["mean"], clock["unit"]) == (1.98e9, "Hz")
     assert "Unallocated Warps" not in steps
     assert 20 < steps["SMs Active"]["mean"] < 90
 
