@@ -70,7 +70,9 @@ def counters_argv(recipe: Recipe, ranks: Ranks, job: Path) -> list[str]:
     program = step_program(recipe, "counters")
     request = counters_request(recipe, program, "ncu", job, (None, ()))
     options = [f"--limit={_limit_s(recipe):g}"]
-    captured = [option for option in ncu.capture_options(request, frozenset()) if option != "--nvtx"]
+    captured = [
+        option for option in ncu.capture_options(request, frozenset()) if option != "--nvtx"
+    ]
     options += [f"--ncu={option}" for option in captured]  # --nvtx is given anyway
     rank = [*_rank(ranks, job), f"--counters={ranks.counters}", *options]
     return [*_launcher(recipe, ranks), *rank, "--", *program.argv]

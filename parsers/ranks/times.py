@@ -231,7 +231,7 @@ class RankTimes:
         """Add to the latest GPU's lateness what the others' kernels are slower while they wait.
 
         A collective that waits holds SMs: of four jobs of DDP on two H100, kernels beside it took
-        8 to 13 ms more of 82 to 299 ms. It is what kernels of the others take longer a launch than
+        0.3 to 13 ms more, beside 68 to 299 ms. It is what kernels of the others take longer a launch than
         those of the late GPU, and no longer than their hidden collectives.
         """
         known = [row for row in rows if row["late_ns"] is not None]

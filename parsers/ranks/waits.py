@@ -47,7 +47,7 @@ class Waits:
     `late_ns` is how much longer the others have nothing to do but wait than it has itself, summed
     over the collectives but the first of a group, to which ranks come as their captures began: a
     rank that waits computes ahead, so that it comes early to the next collectives, too, and its
-    whole waits count the same lateness several times (by 17 to 63 % in four jobs of DDP on two
+    whole waits count the same lateness several times (by 14 to 63 % in four jobs of DDP on two
     H100). `low_ns` and
     `high_ns` are its 95 % interval over parts of the trace, for all GPUs of the job at once.
     `last` is in how many it arrived last. `clock` is None where it could not be aligned. `starts`

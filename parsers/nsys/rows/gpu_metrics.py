@@ -25,9 +25,10 @@ GPU_BITS = 0xFF
 """Of `typeId`, the number of the GPU (nsys 2025.3.2)."""
 UNIT = re.compile(r"^(?P<name>.*?)\s*\[(?P<unit>[^\]]*)\]$")
 UNITS = {"Throughput %": "%", "MHz": "Hz"}
-"""What the values are in where the name has another unit: clocks are stored in Hz (nsys 2025.3.1)."""
+"""What the values are in; of clocks the name has MHz, and the value is in Hz (nsys 2025.3.1)."""
 KEEP = re.compile(
-    r"^(?:GPC Clock|SMs? Active|SM Issue|Tensor Active|Compute Warps in Flight \[T|DRAM|NVLink|PCIe)"
+    r"^(?:GPC Clock|SMs? Active|SM Issue|Tensor Active|Compute Warps in Flight \[T"
+    r"|DRAM|NVLink|PCIe)"
 )
 """Metrics that are read: a second at 100 kHz has millions of values of all of them."""
 
