@@ -419,10 +419,10 @@ EXACT = """
 kernel; held against four layers of the model in vLLM on another H100, recorded before. Nothing was
 fitted. Asked is 8 % over all kernels: products and attention keep it but for attention of prompts,
 small operators do not. Those of more than 512 tokens were launched by the host one by one, which
-takes longer than they do, and torch.compile had tuned their kernels for one token, where vLLM has
-it tune for its largest step. `predict-ops` measures them in a graph and from the largest size on
-since then; that was not recorded yet. Where the engine overlaps or fuses a small operator (rotary,
-embedding), a call by itself does not tell its time.
+takes longer than some of them do, and torch.compile saw few tokens first, for which it chooses the
+form of a kernel, where vLLM begins with its largest step. `predict-ops` measures them in a graph
+and from the largest size on since then; that was not recorded yet, so that it is not known how much
+of the error this is. The engine fuses rotary embeddings with other work than a call by itself.
 """
 ELSEWHERE_OPERATORS = """
 ## Operators on an H100, predicted from an H200 (T0)
