@@ -295,8 +295,9 @@ class Plan:
             if found is not None:
                 where = "" if name == self.gpu.name else f", on {name}, which has the same chip"
                 self.notes.append(
-                    "steps are moved and bounded by what other models that were served took beyond "
-                    f"such predictions{where} (docs/accuracy.md of prof)"
+                    f"steps are moved and bounded by what {found.models} other models that were "
+                    f"served took beyond such predictions{where} (docs/accuracy.md of prof): of "
+                    "few models, so that 90 % is what held for those that were left out"
                 )
                 return found
         return None
@@ -344,7 +345,10 @@ class Plan:
                 decode_s=math.nan if trace.is_slice else host * shard.layers / trace.shape.layers,
                 gap_decode_s=trace.gap(DECODE, shard.layers),
                 gap_prefill_s=trace.gap(PREFILL, shard.layers),
-                issue_s=trace.issue_s(shard.layers) if trace.is_slice else math.nan,
+                overhead_s=trace.reply_s,
+                issue_s=trace.issue_s(shard.layers),
+                issue_graph_s=trace.issue_s(shard.layers, in_graphs=True),
+                lead_s=trace.lead_s,
             )
         if isinstance(self.fitted, Exact) and self.fitted.has_products:
             return Host(gap_decode_s=0.0, gap_prefill_s=0.0)  # in the times of the operators

@@ -210,11 +210,11 @@ class Source:
         """Yield the batches that were traced, in order; one of a case may come more than once."""
         found = self.table("requests")
         found = found[found["source"].eq(TRACE) & found["traced"].fillna(False).astype(bool)]
-        cases = found.sort_values("arrival_s")["case"].tolist()
-        while cases and cases[0] in by_case:
-            batch = by_case[cases[0]]
-            del cases[: batch.requests]
-            yield batch
+        found = found.sort_values("arrival_s")
+        while len(found) and found["case"].iloc[0] in by_case:
+            batch = by_case[found["case"].iloc[0]]
+            yield batch._replace(ttft_s=float(found["ttft_s"].head(batch.requests).median()))
+            found = found.iloc[batch.requests :]
 
 
 def read_model(given: str) -> tuple[str, dict[str, Any]]:

@@ -3,9 +3,11 @@
 residuals.yaml holds measured over predicted medians of recorded serving points, by GPU, by what was
 predicted from and by model, and point_residuals.yaml those of whole points, batches and closed
 loops of servers, with steps that are corrected; scripts/accuracy.py writes both from captures/.
-Steps of a model are moved by the median of the residuals of other models, and bounded by their
-percentiles. Each model counts as much as another, and which percentiles hold 90 % is known from
-models that are left out in turn.
+Steps of a model are moved by the median of the residuals of other models. They are bounded by
+conformal prediction with groups: how far the residuals of each model lie from the median of the
+others, at the percentile that holds 90 %, corrected for their finite number. As few models say
+little of the next one, that width is scaled to hold 90 % of models that are left out once more.
+Each model counts as much as another.
 """
 
 from __future__ import annotations
@@ -25,12 +27,10 @@ TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
 LONG_TOKENS = 1000
 """Tokens of prompts from which on the GPU decides their time, and not the host."""
 THROUGHPUT = "throughput"
-FEWEST = 2
-"""Models that must have residuals, so that a spread between models is known."""
+FEWEST = 3
+"""Models that must have residuals: of one that is left out two others must tell the spread."""
 HOLDS = 0.9
 """Part of the residuals of a model that is left out which an interval shall hold."""
-LEVELS = (5.0, 4.0, 3.0, 2.0, 1.0, 0.0)
-"""Lower percentiles that are tried: the first that holds so many is taken, else the last."""
 
 
 class Factors(NamedTuple):
@@ -45,12 +45,16 @@ class Factors(NamedTuple):
 class Correction:
     """Factors of the steps of a model: those that generate, and those of long and short prompts.
 
-    `points`: bounds of whole points, by how requests come and by what: "batch throughput".
+    `host`: what the host takes to issue prompts outside of CUDA graphs, over what a slice tells.
+    `models`: so many were served. `points`: bounds of whole points, by how requests come and by
+    what: "batch throughput".
     """
 
     decode: Factors
     long: Factors
     short: Factors
+    host: float = 1.0
+    models: int = 0
     points: Mapping[str, Factors] = field(default_factory=dict)
 
     def of(self, step: Step) -> Factors:
@@ -74,37 +78,47 @@ def correction(
     found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(gpu, {}).get(basis)
     if found is None or len(found[TPOT].keys() - {unseen}) < FEWEST:
         return None
-    short = _factors(found[SHORT], unseen)
-    if host_known:
-        short = short._replace(value=1.0)
+    long, short, host = factors(found[LONG], unseen), factors(found[SHORT], unseen), 1.0
+    if host_known:  # short prompts wait for it, and the GPU's part is that of any prompt
+        short, host = long, short.value
     points = {}
     if basis == SLICE:
         by_kind = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(gpu, {})
-        points = {kind: _factors(of, unseen) for kind, of in by_kind.items()
+        points = {kind: factors(of, unseen) for kind, of in by_kind.items()
                   if len(of.keys() - {unseen}) >= FEWEST}  # fmt: skip
-    return Correction(_factors(found[TPOT], unseen), _factors(found[LONG], unseen), short, points)
+    models = len(found[TPOT].keys() - {unseen})
+    return Correction(factors(found[TPOT], unseen), long, short, host, models, points)
 
 
-def _factors(residuals: Mapping[str, list[float]], unseen: str) -> Factors:
-    known = [found for model, found in residuals.items() if model != unseen]
-    level = next((each for each in LEVELS if _part_within(known, each) >= HOLDS), LEVELS[-1])
-    return Factors(*_percentiles(known, (50, level, 100 - level)))
+def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:
+    """Return the factors that measured over predicted values of models give, `unseen` left out.
+
+    There are three models at least.
+    """
+    known = [np.log(found) for model, found in residuals.items() if model != unseen]
+    middle, width = _spread(known)
+    scores = []
+    for number, found in enumerate(known):
+        at, held = _spread([*known[:number], *known[number + 1 :]])
+        scores.append(np.abs(found - at) / held)
+    width *= _percentile(scores, 100 * HOLDS)
+    return Factors(*map(float, np.exp([middle, middle - width, middle + width])))
 
 
-def _part_within(models: Sequence[Sequence[float]], level: float) -> float:
-    """Return which part of the residuals lies within bounds that other models give."""
-    within = []
-    for number, residuals in enumerate(models):
-        others = [*models[:number], *models[number + 1 :]]
-        low, high = _percentiles(others, (level, 100 - level))
-        within += [low <= value <= high for value in residuals]
-    return float(np.mean(within))
+def _spread(models: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Return the median of logarithms, and how far such of a model lie from that of the others."""
+    off = [
+        np.abs(found - _percentile([*models[:number], *models[number + 1 :]], 50))
+        for number, found in enumerate(models)
+    ]
+    held = HOLDS * (1 + 1 / sum(map(len, models)))
+    return _percentile(models, 50), _percentile(off, 100 * min(1.0, held))
 
 
-def _percentiles(models: Sequence[Sequence[float]], levels: Sequence[float]) -> list[float]:
-    """Return percentiles of residuals, of which those of each model weigh one together."""
-    values = np.concatenate([np.asarray(found) for found in models])
+def _percentile(models: Sequence[np.ndarray], level: float) -> float:
+    """Return a percentile of residuals, of which those of each model weigh one together."""
+    values = np.concatenate(models)
     weights = np.concatenate([np.full(len(found), 1 / len(found)) for found in models])
     order = np.argsort(values)
     below = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
-    return [float(value) for value in np.interp(np.asarray(levels) / 100, below, values[order])]
+    return float(np.interp(level / 100, below, values[order]))

@@ -28,6 +28,8 @@ QUANTIZE = "quantize_"
 """Begins the names of quantizations, which end with the name of the product."""
 
 
+FEW = 8
+"""Requests that come at once; to take more of them in delays the first token by itself."""
 WINDOWED = "_window"
 """Ends the names of attention to a window, where other layers attend to all tokens."""
 

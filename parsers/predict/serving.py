@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.corrections import THROUGHPUT, Correction
+from nsight_prof.parsers.predict.corrections import LONG_TOKENS, THROUGHPUT, Correction
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu, Power
 from nsight_prof.parsers.predict.front_end import FrontEnd
-from nsight_prof.parsers.predict.operators import Operator, Step, operators, padded_rows
+from nsight_prof.parsers.predict.operators import FEW, Operator, Step, operators, padded_rows
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
@@ -41,13 +41,15 @@ SUSTAINED = 1.7
 """What the power limit costs a server, over what it costs prompts of less than a second: seconds of
 load, of two recorded servers (H200), have lower clocks than a slice shows."""
 ISSUE_SPREAD = (1.0, 0.7, 1.3)
-"""Value and bounds of the time in which a server's host issues a step: of two recorded servers it
-changed so from load to load."""
-FEW = 8
-"""Requests that come at once; to take more of them in delays the first token by itself."""
+"""Value and bounds of the time in which the host issues prompts: of two recorded servers it changed
+so from load to load."""
 GPU_BOUND = 0.1
-"""Part by which a measured decode step may differ from its kernels where these decide."""
+"""Part by which a measured step may differ from its kernels where these decide."""
 VALUE, LOW, HIGH = range(3)
+GPU, HOST, IN_GRAPHS = "gpu", "host", "host in graphs"
+"""What a step or a first token waits for; prompts within CUDA graphs wait for less of the host."""
+QUEUED = "queued"
+"""A load of clients whose prompts do not fit one step: they wait for each other."""
 
 
 class Seconds(NamedTuple):
@@ -62,14 +64,15 @@ class Seconds(NamedTuple):
 class Host:
     """What the host adds, in seconds; NaN: nothing recorded tells.
 
-    `overhead_s`: from the arrival of a request to its first token, beside the step. `eager_s` and
-    `graph_s`: least time of a step with prompts outside of and within CUDA graphs. `decode_s`: of
-    one without. `gap_decode_s` and `gap_prefill_s`: the GPU is idle within a step. `frontend_s`:
-    until the server has passed a single request on to the engine, of which its event loop is busy
-    for `request_s`; with each token that it sends it is for `token_s`.
-    `untraced`: what a step that generates takes the GPU without the profiler, over what its traced
-    kernels and gaps sum to. `issue_s`: in which the host issues a step with prompts outside of CUDA
-    graphs, by the trace of a slice.
+    `overhead_s`: from the arrival of a request to its first token, beside what the engine waits
+    for: the step, and the host that issues the next one. `lead_s`: the GPU waits for prompts that
+    come to an idle engine. `eager_s` and `graph_s`: least time of a step with prompts outside of
+    and within CUDA graphs. `decode_s`: of one without. `gap_decode_s` and `gap_prefill_s`: the GPU
+    is idle within a step. `frontend_s`: until the server has passed a single request on to the
+    engine, of which its event loop is busy for `request_s`; with each token that it sends it is
+    for `token_s`. `untraced`: what a step that generates takes the GPU without the profiler, over
+    what its traced kernels and gaps sum to. `issue_s` and `issue_graph_s`: in which the host issues
+    a step with prompts outside of and within CUDA graphs, by the trace of an engine.
     """
 
     overhead_s: float = math.nan
@@ -83,6 +86,8 @@ class Host:
     request_s: float = math.nan
     token_s: float = math.nan
     issue_s: float = math.nan
+    issue_graph_s: float = math.nan
+    lead_s: float = math.nan
 
     def front_end(self) -> FrontEnd[_Live]:
         """Return the server; what is not known takes no time."""
@@ -133,7 +138,7 @@ class StepTime:
     @property
     def bound(self) -> str:
         """What the step waits for: the GPU or the host."""
-        return "host" if _known(self.host_s) > self.gpu_s else "gpu"
+        return HOST if _known(self.host_s) > self.gpu_s else GPU
 
 
 _Rounded = tuple[tuple[tuple[int, int], ...], int, float]
@@ -185,10 +190,17 @@ class Predictor:
             found = Seconds(*(found.value * factor for factor in self.correction.of(step)))
         return self._stretched(step, found, self.power, loaded_s)
 
+    def on_gpu(self, step: Step, loaded_s: float = 0.0) -> Seconds:
+        """Return how long a step of a batch takes the GPU, however long its host does."""
+        found = self._gpu(step)
+        if self.correction is not None:
+            found = Seconds(*(v * f for v, f in zip(found, self.correction.of(step), strict=True)))
+        return self._stretched(step, found, self.power, loaded_s)
+
     def served(self, step: Step, loaded_s: float = 0.0) -> Seconds:
         """Return how long a step of a server takes the GPU, however long its host does.
 
-        Loads of servers are in no residuals: the bounds are those of the operators.
+        Loads of servers are in no residuals of steps: the bounds are those of the operators.
         """
         found = self._gpu(step)
         if self.correction is not None:
@@ -198,11 +210,23 @@ class Predictor:
         return self._stretched(step, found, self.power._replace(slowdown=slowdown), loaded_s)
 
     def issued(self, step: Step) -> Seconds:
-        """Return how long the host of a server takes to issue a step."""
+        """Return how long the host takes to issue a step."""
         rows = self.engine.rows(step)
-        beyond = step.prefill and not rows
-        host = _known(self.host.issue_s if beyond else self._around(step, rows)[1])
-        return Seconds(*(host * share for share in ISSUE_SPREAD))
+        host = _known(self._around(step, rows)[1])
+        if step.prefill and not rows and self.correction is not None:
+            host *= self.correction.host
+        shares = ISSUE_SPREAD if step.prefill else (1.0, 1.0, 1.0)
+        return Seconds(*(host * share for share in shares))
+
+    def waits_for(self, work: Workload) -> str:
+        """Return what the first token of a batch may wait for: GPU, HOST or IN_GRAPHS."""
+        prefill, decode = work.steps()
+        if math.isnan(self.host.overhead_s):
+            return GPU if prefill.tokens >= LONG_TOKENS else HOST
+        host = sum(self.issued(step)[HIGH] for step in (prefill, decode))
+        if host < self.on_gpu(prefill).value:
+            return GPU
+        return IN_GRAPHS if self.engine.rows(prefill) else HOST
 
     @staticmethod
     def _stretched(step: Step, found: Seconds, power: Power, loaded_s: float) -> Seconds:
@@ -230,8 +254,9 @@ class Predictor:
         """Return gap and least time of the host of a step."""
         if not step.prefill:
             return self.host.gap_decode_s, self.host.decode_s
-        beyond = float(np.fmax(self.host.eager_s, self.host.issue_s))  # NaN where neither is known
-        return self.host.gap_prefill_s, self.host.graph_s if rows else beyond
+        host = self.host
+        both = (host.graph_s, host.issue_graph_s) if rows else (host.eager_s, host.issue_s)
+        return host.gap_prefill_s, float(np.fmax(*both))  # NaN where neither is known
 
 
 def _smallest(seconds: Iterable[float]) -> float:
@@ -403,11 +428,13 @@ def simulate(
     seconds: Callable[[Step, float], float],
     queue: Queue,
     issued: Callable[[Step], float] = at_once,
+    lead_s: float = 0.0,
 ) -> list[Served]:
     """Return how the requests of `queue` are served.
 
     `seconds` gives the time of a step on the GPU after so many seconds of prompts; other steps and
     idle time cool it as long as these heat it. `issued`: in which the host issues its kernels.
+    An idle GPU waits `lead_s` for them.
 
     The host is vLLM 0.20's loop with asynchronous scheduling (`EngineCore.step_with_batch_queue`):
     it schedules and issues a step while the GPU computes the one before, and only then sends the
@@ -419,7 +446,7 @@ def simulate(
         host_s = queue.admit(host_s, idle=not on_gpu)
         chunks, step = queue.schedule()
         if step.tokens:
-            begin = max(gpu_s, host_s)
+            begin = max(gpu_s, host_s + lead_s)
             loaded = max(0.0, loaded - (begin - gpu_s))
             took = seconds(step, loaded)
             loaded = max(0.0, loaded + (took if step.tokens >= LOADING_TOKENS else -took))
@@ -561,11 +588,21 @@ def point(
         found[low], found[high] = found[high], found[low]
     if predictor.correction is not None:
         for name in NUMBERS:
-            kind = f"{workload.experiment} {QUANTITY_OF.get(name, '')}"
+            kind = kind_of(predictor, workload, QUANTITY_OF.get(name, ""))
             if (factors := predictor.correction.points.get(kind)) is not None:
-                found[f"{name}_low"] = found[name] * factors.low
-                found[f"{name}_high"] = found[name] * factors.high
+                found[f"{name}_low"] = found[name] * min(1.0, factors.low)
+                found[f"{name}_high"] = found[name] * max(1.0, factors.high)
     return found
+
+
+def kind_of(predictor: Predictor, work: Workload, quantity: str) -> str:
+    """Return how residuals of whole points name a quantity of a load: what they differ by."""
+    waits = []
+    if work.batch and quantity == "ttft":
+        waits = [predictor.waits_for(work)]
+    elif work.concurrency * work.prompt > predictor.engine.batched_tokens:
+        waits = [QUEUED]
+    return " ".join([work.experiment, quantity, *waits])
 
 
 def _numbers(
@@ -574,22 +611,18 @@ def _numbers(
     requests = work.requests()
     front: FrontEnd[_Live] = FrontEnd() if work.batch else predictor.host.front_end()
     queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, front)
-    server = not work.batch
-
-    time = predictor.served if server else predictor.seconds
+    time = predictor.on_gpu if work.batch else predictor.served
 
     def seconds(step: Step, loaded_s: float) -> float:
         return time(step, loaded_s)[which]
 
     def issued(step: Step) -> float:
-        return predictor.issued(step)[which] if server else 0.0
+        return predictor.issued(step)[which]
 
-    served = simulate(seconds, queue, issued)
+    served = simulate(seconds, queue, issued, _known(predictor.host.lead_s))
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     extra = _known(predictor.host.overhead_s)
-    if predictor.correction is not None:
-        extra *= predictor.correction.of(work.steps()[0])[VALUE if server else which]
     first = np.array([item.first_s - item.arrival_s + extra for item in served])
     last = np.array([item.finish_s - item.arrival_s + extra for item in served])
     start = min(item.arrival_s for item in served)
@@ -651,32 +684,27 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
     Points of one client tell what a server adds, and those of more how much of it keeps its event
     loop busy. What no point tells stays as it was.
     """
-    known = predictor.host
-    gap = _known(known.gap_prefill_s)
-    gpu = replace(predictor, host=replace(known, decode_s=math.nan))
-    rows, waiting, busy_steps = [], [], []
-    for work, ttft, measured in points:
-        prefill, decode = work.steps()
+    known = _without_profiler(predictor, points)
+    gap, lead = _known(known.gap_prefill_s), _known(known.lead_s)
+    rows = []
+    for work, ttft, _ in points:
+        prefill, _ = work.steps()
         if 0 < work.batch <= FEW and ttft > 0:
-            rows.append((prefill, ttft, ttft - gpu.seconds(prefill).value))
-        expected = gpu.seconds(decode).value
-        if work.batch == 1 and measured - expected >= HOST_BOUND * measured:
-            waiting.append(measured)
-        elif work.batch and abs(measured / expected - 1) < GPU_BOUND:
-            busy_steps.append(measured / expected)
-    if waiting:
-        known = replace(known, decode_s=min(waiting))
-    elif busy_steps:
-        known = replace(known, untraced=min(1.0, float(np.median(busy_steps))))
+            rows.append((prefill, ttft, ttft - lead - predictor.on_gpu(prefill).value))
     long = [row for row in rows if not predictor.engine.rows(row[0])]
     busy = [unexplained for _, ttft, unexplained in long if unexplained < HOST_BOUND * ttft]
     # Under nsys the gaps are longer than without: the overhead may take some of them back.
-    overhead = max(-gap, float(np.median(busy))) if busy else math.nan
+    overhead = known.overhead_s
+    if math.isnan(overhead) and busy:
+        overhead = max(-gap, float(np.median(busy)))
 
     def host_time(chosen: list[tuple[Step, float, float]]) -> float:
-        """Return the time of single prompts that the GPU does not explain: the same for all."""
+        """Return the time of single prompts that the GPU does not explain: the same for all.
+
+        The host issues the next step before it waits for this one.
+        """
         waits = [
-            ttft - _known(overhead)
+            ttft - _known(overhead) - _known(known.decode_s)
             for step, ttft, unexplained in chosen
             if step.requests == 1 and unexplained - _known(overhead) >= HOST_BOUND * ttft
         ]
@@ -700,13 +728,33 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
     return replace(host, frontend_s=single, request_s=request)
 
 
+def _without_profiler(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
+    """Return the host with what measured points tell of steps without the profiler."""
+    known = predictor.host
+    gpu = replace(predictor, host=replace(known, decode_s=math.nan))
+    waiting, busy = [], []
+    for work, _, measured in points:
+        decode = work.steps()[1]
+        expected = gpu.seconds(decode).value
+        if work.batch == 1 and measured - expected >= HOST_BOUND * measured:
+            waiting.append(measured)
+        elif work.batch and abs(measured / expected - 1) < GPU_BOUND:
+            busy.append(measured / expected)
+    if waiting:
+        known = replace(known, decode_s=min(waiting))
+    elif busy:
+        known = replace(known, untraced=min(1.0, float(np.median(busy))))
+    return known
+
+
 def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
     """Return the host's part of an engine of `layers` layers.
 
     `engines`: of measured engines by their layers. What an engine of other numbers of layers needs
-    for prompts grows with them: it launches the parts of each layer; where one alone tells, it
-    stays as it is. A step that generates is one CUDA graph, however many layers are in it: the
-    least of what engines needed counts.
+    for prompts grows with them: it launches the parts of each layer, as a trace tells; without one
+    it is extrapolated from two engines, and where one alone tells, it stays as it is. A step that
+    generates is one CUDA graph, however many layers are in it: the least of what engines needed
+    counts.
     """
     if layers in engines:
         return engines[layers]
@@ -723,8 +771,8 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
     return replace(
         known,
         overhead_s=overheads[-1] if overheads else math.nan,
-        eager_s=at("eager_s"),
-        graph_s=at("graph_s"),
+        eager_s=at("eager_s") if math.isnan(known.issue_s) else math.nan,
+        graph_s=at("graph_s") if math.isnan(known.issue_graph_s) else math.nan,
         decode_s=_smallest(host.decode_s for host in engines.values())
         if engines
         else known.decode_s,

@@ -32,6 +32,7 @@ from nsight_prof.parsers.predict.costs import (
     Residuals,
 )
 from nsight_prof.parsers.predict.operators import (
+    FEW,
     WINDOWED,
     Kind,
     Operator,
@@ -51,6 +52,8 @@ BETWEEN = {
 REDUCTION = "split-K reduction"
 BURST_S = 0.06
 """Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
+FEWEST_LAYERS = 2
+"""Layers that must be recorded to tell the time between two that are not the first."""
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 
 
@@ -61,7 +64,10 @@ class Recorded:
     `seconds`: operator -> seconds of all its calls in a step. The GPU was idle for `layer_gap_s`
     between the kernels of all layers, and for `rest_gap_s` between those before and after them, at
     the least. `host_s`: the host issued it in so long, under the profiler. `loaded_s`: the GPU had
-    read prompts without a pause for so long when the step began.
+    read prompts without a pause for so long when the step began. `idle_s`: from when the host began
+    with it to its end the GPU had no kernel. `reply_s`: from when its tokens could be sent to when
+    the client had the first one; NaN where its requests take more steps of prompts. `layer_s`:
+    between the starts of two layers.
     """
 
     step: Step
@@ -71,6 +77,9 @@ class Recorded:
     rest_gap_s: float
     host_s: float
     loaded_s: float = 0.0
+    idle_s: float = math.nan
+    reply_s: float = math.nan
+    layer_s: float = math.nan
 
     @property
     def kernel_s(self) -> float:
@@ -131,17 +140,43 @@ class Trace:
         each = min(item.layer_gap_s for item in prefill_only or steps) / self.shape.layers
         return each * layers + min(item.rest_gap_s for item in steps)
 
-    def issue_s(self, layers: int) -> float:
-        """Return in how long the host issues a step of prompts outside of CUDA graphs, in s.
+    def issue_s(self, layers: int, *, in_graphs: bool = False) -> float:
+        """Return in how long the host issues a step of prompts in or outside of CUDA graphs, in s.
 
-        NaN where no such step was recorded. Beside its layers a step needs what one within a graph
-        does, that of a step that generates; of the recorded steps the least counts.
+        NaN where no such step was recorded. Attention is outside of the graphs of prompts, so that
+        each layer has its own; how far apart layers start there, at the least, is what the host
+        needs for one (or the GPU, which decides then). What it needs beside them is the same
+        outside of graphs; where no prompt was within one, it is that of a step that generates. Of
+        the recorded steps the least counts.
         """
-        beyond = [item.host_s for item in self.steps if item.kind == PREFILL and not item.rows]
-        if not beyond:
+        prompts = [item for item in self.steps if item.kind == PREFILL]
+        found = [item for item in prompts if bool(item.rows) == in_graphs]
+        if not found:
             return math.nan
-        fixed = min(item.host_s for item in self.steps if item.kind == DECODE)
-        return fixed + max(0.0, min(beyond) - fixed) / self.shape.layers * layers
+        within = [item for item in prompts if item.rows and not math.isnan(item.layer_s)]
+        if within:
+            layer = min(item.layer_s for item in within)
+            fixed = min(item.host_s for item in within) - layer * self.shape.layers
+        else:
+            fixed = min(item.host_s for item in self.steps if item.kind == DECODE)
+        least = min(item.host_s for item in found)
+        return fixed + max(0.0, least - fixed) / self.shape.layers * layers
+
+    @property
+    def lead_s(self) -> float:
+        """Seconds that the GPU waits more for prompts that come to an idle engine, at the least.
+
+        Where the host is ahead of the GPU, it prepares a step while the one before is computed.
+        """
+        fresh = [item.idle_s for item in self.steps if not math.isnan(item.reply_s)]
+        return max(0.0, min(fresh, default=0.0) - self.gap(PREFILL, self.shape.layers))
+
+    @property
+    def reply_s(self) -> float:
+        """Seconds of a few requests on their way to the engine and of their tokens back."""
+        found = [item.reply_s for item in self.steps if item.step.requests <= FEW]
+        known = [seconds for seconds in found if not math.isnan(seconds)]
+        return float(np.median(known)) if known else math.nan
 
 
 def products_of(shape: ModelShape) -> tuple[str, ...]:
@@ -229,14 +264,20 @@ def read_trace(
         inside = launches[launches["pid"].eq(pid)]
         starts = inside["start_ns"].to_numpy(dtype=np.int64)
         first: dict[int, float] = {}
-        for number, row, step in replayed(records(of_process), points):
+        known = list(replayed(records(of_process), points))
+        for (number, row, step), following in zip(known, [*known[1:], None], strict=True):
             loaded = row["gpu_start_ns"] - first.setdefault(number, row["gpu_start_ns"])
             begin, end = np.searchsorted(starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
-            around = float(row["host_ns"]) / 1e9, loaded / 1e9 if step.prefill else 0.0
-            sample = _sample(inside.iloc[begin:end], shape, step, *around)
+            around = (
+                float(row["host_ns"]) / 1e9,
+                loaded / 1e9 if step.prefill else 0.0,
+                (row["gpu_end_ns"] - row["host_start_ns"] - row["kernel_ns"]) / 1e9,
+                _reply_s(points[number], row, step, following[1] if following else None),
+            )
+            sample = _sample(inside.iloc[begin:end], shape, step, around)
             if sample is not None:
                 # The steps of a batch that generates differ in one token of context.
-                slow = sample.loaded_s > 0
+                slow = sample.around.loaded_s > 0
                 key = (step, slow) if step.prefill else (number, step.decode)
                 found[key].append(sample)
     recorded = tuple(_recorded(samples, captured) for samples in found.values())
@@ -251,11 +292,15 @@ def read_trace(
 
 
 class Batch(NamedTuple):
-    """Requests that were served together: how many, and tokens of the prompt and output of each."""
+    """Requests that were served together: how many, and tokens of the prompt and output of each.
+
+    `ttft_s`: median of the times to their first tokens; NaN where it is not known.
+    """
 
     requests: int
     prompt: int
     output: int
+    ttft_s: float = math.nan
 
 
 def replayed(rows: Iterable[Row], points: Sequence[Batch]) -> Iterator[tuple[int, Row, Step]]:
@@ -300,6 +345,16 @@ def replayed(rows: Iterable[Row], points: Sequence[Batch]) -> Iterator[tuple[int
         yield number, row, Step(tuple(chunks), decode, context)
 
 
+class _Around(NamedTuple):
+    """What is to be known of a step beside its kernels, with the fields of `Recorded`."""
+
+    host_s: float
+    loaded_s: float
+    idle_s: float
+    reply_s: float
+    layer_s: float
+
+
 class _Sample(NamedTuple):
     """One step of a trace, with the fields of `Recorded`."""
 
@@ -307,12 +362,27 @@ class _Sample(NamedTuple):
     seconds: dict[str, float]
     layer_gap_s: float
     rest_gap_s: float
-    host_s: float
-    loaded_s: float
+    around: _Around
+
+
+def _reply_s(batch: Batch, row: Row, step: Step, following: Row | None) -> float:
+    """Return what the first tokens of a batch take beside its only step of prompts, in s.
+
+    Tokens are sent when the GPU is done and the host has issued the next step, which it does
+    before it waits for the GPU (vLLM 0.20, asynchronous scheduling).
+    """
+    if following is None or step.decode or step.prefill != ((batch.prompt, 0),) * batch.requests:
+        return math.nan
+    issued = following["host_start_ns"] + following["host_ns"]
+    ready_ns = max(row["gpu_end_ns"], issued) - row["host_start_ns"]
+    return float(batch.ttft_s - ready_ns / 1e9)
 
 
 def _sample(
-    inside: pd.DataFrame, shape: ModelShape, step: Step, host_s: float, loaded_s: float
+    inside: pd.DataFrame,
+    shape: ModelShape,
+    step: Step,
+    around: tuple[float, float, float, float],
 ) -> _Sample | None:
     """Return what the kernels of a step took; None where they are no such step."""
     kinds, names = inside["category"].astype(str), inside["label"].astype(str)
@@ -325,7 +395,19 @@ def _sample(
     gaps = np.clip(starts[1:] - starts[:-1] - durations[:-1], 0, None)
     products = np.flatnonzero(kinds.eq("gemm"))
     between = float(gaps[products[0] : products[-1]].sum())
-    return _Sample(step, seconds, between, float(gaps.sum()) - between, host_s, loaded_s)
+    layer_s = _between_layers(starts[products], names.iloc[products], len(products_of(shape)))
+    rest = float(gaps.sum()) - between
+    return _Sample(step, seconds, between, rest, _Around(*around, layer_s))
+
+
+def _between_layers(starts: np.ndarray, names: pd.Series, each: int) -> float:
+    """Return the median time between the first products of layers, in s.
+
+    The first layer is left out: its attention waits for what all layers share. NaN where there are
+    too few layers.
+    """
+    first = starts[~names.str.contains(REDUCTION).to_numpy()][:-1:each]
+    return float(np.median(np.diff(first)[1:])) if len(first) > FEWEST_LAYERS else math.nan
 
 
 def _recorded(samples: Sequence[_Sample], captured: Sequence[int]) -> Recorded:
@@ -338,8 +420,7 @@ def _recorded(samples: Sequence[_Sample], captured: Sequence[int]) -> Recorded:
         {n: float(np.median([s.seconds.get(n, 0.0) for s in samples])) for n in names},
         min(sample.layer_gap_s for sample in samples),
         min(sample.rest_gap_s for sample in samples),
-        float(np.median([sample.host_s for sample in samples])),
-        float(np.median([sample.loaded_s for sample in samples])),
+        *(float(value) for value in np.median([sample.around for sample in samples], axis=0)),
     )
 
 

@@ -14,7 +14,7 @@ from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Power
 from nsight_prof.parsers.predict.operators import Operator, operators
-from nsight_prof.parsers.predict.serving import LOADING_TOKENS, Predictor, Workload, point
+from nsight_prof.parsers.predict.serving import LOADING_TOKENS, Predictor, Workload, kind_of, point
 from nsight_prof.parsers.predict.trace import MIXED, Recorded, Trace, recorded_name
 from nsight_prof.parsers.tables import check, tables
 
@@ -81,7 +81,8 @@ def point_errors(predictor: Predictor, work: Workload, measured: Row, tier: str)
     for column, name in QUANTITIES.items():
         if number(measured[column]) > 0:
             bounds = found[f"{column}_low"], found[f"{column}_high"]
-            row = _row(POINT, name, "", number(measured[column]), found[column], *bounds)
+            kind = kind_of(predictor, work, name)
+            row = _row(POINT, name, kind, number(measured[column]), found[column], *bounds)
             yield row | {"tier": tier, "group": name, "case": work.name}
 
 

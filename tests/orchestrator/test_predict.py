@@ -150,7 +150,7 @@ def test_other_choices_are_predicted_or_say_why_not(
     assert math.isnan(b200["price_per_million_output_tokens"]), "3 is the price of an H200"
     # Truth: eager decode steps of the recorded engine took up to 14.8 ms at 8 requests.
     eager = choices(out, "batch/b8/p512/o128")["graphs", "off"]
-    assert eager["tpot_p50_s_high"] == pytest.approx(0.01476, rel=0.001)
+    assert eager["tpot_p50_s_high"] == pytest.approx(0.01476, rel=0.01)
     larger = found["max_batched_tokens", str(2 * 16384)]
     assert larger["tpot_p50_s"] < asked["tpot_p50_s"], "fewer steps have prompts in them"
     refused = {key for key, row in found.items() if row["status"] == "unsupported"}

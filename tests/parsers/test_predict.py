@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.metrics.catalogue import catalogue
-from nsight_prof.parsers.predict.corrections import SLICE, correction
+from nsight_prof.parsers.predict.corrections import SLICE, correction, factors
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
@@ -48,7 +48,14 @@ from nsight_prof.parsers.predict.serving import (
     point,
     simulate,
 )
-from nsight_prof.parsers.predict.trace import Batch, cut, products_of, replayed
+from nsight_prof.parsers.predict.trace import (
+    Batch,
+    Trace,
+    cut,
+    products_of,
+    replayed,
+)
+from nsight_prof.parsers.predict.trace import Recorded as RecordedStep
 from nsight_prof.parsers.predict.trace_file import read_workload
 from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
 from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape, read_model_shape
@@ -547,3 +554,45 @@ def test_the_host_of_more_layers_is_extrapolated_from_two_engines() -> None:
     assert (found.overhead_s, found.decode_s, found.untraced) == (2e-3, 1e-3, 0.98)
     assert found.gap_decode_s == 1e-4
     assert host_of(known, engines, 12) is engines[12]
+
+
+def test_the_first_token_waits_for_the_host_that_issues_the_next_step() -> None:
+    """Seen in all recorded traces: asynchronous scheduling looks one step ahead."""
+
+    def issued(step: Step) -> float:
+        return 3.0 if step.prefill else 2.0
+
+    requests = [Request(0.0, 8, 4)]
+    short = simulate(lambda *_: 1.0, queue(64, requests), issued)
+    assert short[0].first_s == 5.0
+    long = simulate(lambda step, _: 9.0 if step.prefill else 1.0, queue(64, requests), issued, 0.5)
+    assert long[0].first_s == 9.5, "the GPU is the slower one, and was idle before"
+
+
+def test_what_the_host_needs_for_a_layer_is_told_by_the_steps_of_a_few(shape: ModelShape) -> None:
+    def step(kind: Step, rows: int, host_s: float, layer_s: float = math.nan) -> RecordedStep:
+        return RecordedStep(kind, rows, {}, 0.0, 0.0, host_s, layer_s=layer_s)
+
+    prompt = Step(prefill=((64, 0),))
+    steps = (step(Step(decode=1, context=64), 1, 1.5e-3), step(prompt, 0, 4e-3))
+    few = shape.with_layers(4)
+    # Without prompts in CUDA graphs what a step needs beside its layers is that of decode.
+    assert Trace(few, steps).issue_s(8) == pytest.approx(1.5e-3 + 8 * 2.5e-3 / 4)
+    assert math.isnan(Trace(few, steps).issue_s(8, in_graphs=True))
+    known = Trace(few, (*steps, step(prompt, 64, 2.8e-3, 0.2e-3)))
+    assert known.issue_s(32, in_graphs=True) == pytest.approx(2e-3 + 32 * 0.2e-3)
+    assert known.issue_s(32) == pytest.approx(2e-3 + 32 * 0.5e-3)
+
+
+def test_intervals_hold_most_of_a_model_that_was_left_out() -> None:
+    """Oracle: residuals that are drawn, of models that differ from each other."""
+    random, within = np.random.default_rng(5), []
+    for _ in range(60):
+        drawn = {
+            str(model): list(np.exp(random.normal(random.normal(0, 0.02), 0.02, 12)))
+            for model in range(6)
+        }
+        found = factors(drawn, unseen="0")
+        within += [found.low <= value <= found.high for value in drawn["0"]]
+        assert found == factors({k: v for k, v in drawn.items() if k != "0"})
+    assert 0.85 <= np.mean(within) <= 0.95
