@@ -294,12 +294,19 @@ class Plan:
             found = correction(name, basis, unseen, host_known=known_host)
             if found is not None:
                 where = "" if name == self.gpu.name else f", on {name}, which has the same chip"
-                self.notes.append(
-                    f"steps are moved and bounded by what {found.models} other models that were "
-                    f"served took beyond such predictions{where} (docs/accuracy.md of prof): of "
-                    "few models, so that 90 % is what held for those that were left out"
+                many = shard.tensor_parallel > 1
+                bounds = (
+                    "; what GPUs wait for each other is in none of it, so that the intervals are "
+                    "those of the operators"
+                    if many
+                    else f", as {found.models} models that are left out need it for 90 %"
                 )
-                return found
+                self.notes.append(
+                    f"steps are moved{'' if many else ' and bounded'} by what other models that "
+                    f"were served took beyond such predictions{where}{bounds} (docs/accuracy.md of "
+                    "prof)"
+                )
+                return found.unbounded() if many else found
         return None
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:

@@ -13,7 +13,7 @@ Each model counts as much as another.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,8 @@ class Correction:
     """Factors of the steps of a model: those that generate, and those of long and short prompts.
 
     `host`: what the host takes to issue prompts outside of CUDA graphs, over what a slice tells.
+    `bounded`: the intervals of steps and points are those of the residuals; else they are those of
+    the operators, as for engines over several GPUs, which no residual has.
     `models`: so many were served. `points`: bounds of whole points, by how requests come and by
     what: "batch throughput".
     """
@@ -54,6 +56,7 @@ class Correction:
     long: Factors
     short: Factors
     host: float = 1.0
+    bounded: bool = True
     models: int = 0
     points: Mapping[str, Factors] = field(default_factory=dict)
 
@@ -62,6 +65,10 @@ class Correction:
         if not step.prefill:
             return self.decode
         return self.long if step.tokens >= LONG_TOKENS else self.short
+
+    def unbounded(self) -> Correction:
+        """Return the same without intervals."""
+        return replace(self, bounded=False, points={})
 
 
 def correction(
@@ -87,7 +94,7 @@ def correction(
         points = {kind: factors(of, unseen) for kind, of in by_kind.items()
                   if len(of.keys() - {unseen}) >= FEWEST}  # fmt: skip
     models = len(found[TPOT].keys() - {unseen})
-    return Correction(factors(found[TPOT], unseen), long, short, host, models, points)
+    return Correction(factors(found[TPOT], unseen), long, short, host, models=models, points=points)
 
 
 def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:

@@ -185,17 +185,21 @@ class Predictor:
         host = _known(self._around(step, rows)[1])
         shares = ISSUE_SPREAD if step.prefill and not rows else (1.0, 1.0, 1.0)
         both = zip(self._gpu(step), shares, strict=True)
-        found = Seconds(*(max(value, host * share) for value, share in both))
-        if self.correction is not None:
-            found = Seconds(*(found.value * factor for factor in self.correction.of(step)))
+        found = self._moved(step, Seconds(*(max(value, host * share) for value, share in both)))
         return self._stretched(step, found, self.power, loaded_s)
+
+    def _moved(self, step: Step, found: Seconds) -> Seconds:
+        """Return a step as other served models correct it."""
+        if self.correction is None:
+            return found
+        factors = self.correction.of(step)
+        if self.correction.bounded:
+            return Seconds(*(found.value * factor for factor in factors))
+        return Seconds(*(seconds * factors.value for seconds in found))
 
     def on_gpu(self, step: Step, loaded_s: float = 0.0) -> Seconds:
         """Return how long a step of a batch takes the GPU, however long its host does."""
-        found = self._gpu(step)
-        if self.correction is not None:
-            found = Seconds(*(v * f for v, f in zip(found, self.correction.of(step), strict=True)))
-        return self._stretched(step, found, self.power, loaded_s)
+        return self._stretched(step, self._moved(step, self._gpu(step)), self.power, loaded_s)
 
     def served(self, step: Step, loaded_s: float = 0.0) -> Seconds:
         """Return how long a step of a server takes the GPU, however long its host does.
