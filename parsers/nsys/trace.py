@@ -124,7 +124,7 @@ class NsysTrace:
         range or of its last GPU operation, whichever is later. '(all)' goes from the first GPU
         operation to the end of the last. A CUDA graph traced as a whole counts as busy.
         """
-        return self._work.stages()
+        return self._work.stages.copy()
 
     @of_file
     def stage_instances(self) -> pd.DataFrame:

@@ -90,7 +90,8 @@ def startup_ns(frame: pd.DataFrame) -> float:
     """
     if frame.empty or frame["gpu"].nunique() > 1:
         return 0.0
-    ordered = frame.sort_values("start_ns", kind="stable")
+    ordered = frame[["kernel_id", "start_ns", "end_ns", "duration_ns"]]
+    ordered = ordered.sort_values("start_ns", kind="stable")
     sums = ordered.groupby("kernel_id")["duration_ns"].agg(["sum", "size"])
     repeated = sums[sums["size"] >= REPEATED].sort_values("sum", ascending=False)
     if repeated.empty:
@@ -255,7 +256,8 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
         return []
     index = np.concatenate([np.arange(a, b) for a, b in found.itertuples(index=False)])
     run_of = np.repeat(np.arange(len(found)), (found["last"] - found["first"]).to_numpy())
-    launches = frame.iloc[index].assign(run=run_of)
+    looked_at = ["kernel_id", "stage", "gpu", "start_ns", "end_ns", "duration_ns"]
+    launches = frame[looked_at].iloc[index].assign(run=run_of)
     gap = launches["start_ns"] - launches["end_ns"].shift()
     follows = launches["run"] == launches["run"].shift()
     launches["gap"] = gap.where(follows, 0).clip(0, tiny.gap)

@@ -42,8 +42,10 @@ def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overvie
     spans = tuple(_steps(run, begin, end)) or tuple(islice(_stages(frame, begin), SPANS + 1))
     gpus = sorted(frame["gpu"].unique())[:LANES]
     edges = np.linspace(begin, end, BINS + 1)
+    drawn_of = frame[["gpu", "category", "start_ns", "end_ns"]]
     lanes = tuple(
-        _lane(frame[frame["gpu"] == gpu], int(gpu), edges, copies.get(int(gpu))) for gpu in gpus
+        _lane(drawn_of[drawn_of["gpu"] == gpu], int(gpu), edges, copies.get(int(gpu)))
+        for gpu in gpus
     )
     drawn = spans if len(spans) <= SPANS else ()
     top = number(run.gpus["clock_hz"].max())
@@ -90,7 +92,7 @@ def _steps(run: Run, begin: int, end: int) -> Iterator[Span]:
 
 def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
     """Yield runs of launches of one stage."""
-    ordered = frame.sort_values("start_ns", kind="stable")
+    ordered = frame[["stage", "start_ns", "end_ns"]].sort_values("start_ns", kind="stable")
     stage = ordered["stage"]
     runs = ordered.groupby((stage != stage.shift()).cumsum(), sort=False)
     for first, last, name in zip(
@@ -101,12 +103,11 @@ def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
 
 
 def _lane(frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], copies: Times | None) -> Lane:
-    families = {c: family(c)[1] for c in frame["category"].fillna("").unique()}
-    kinds = frame["category"].fillna("").map(families)
-    busy = {
-        str(kind): _covered(rows["start_ns"].to_numpy(float), rows["end_ns"].to_numpy(float), edges)
-        for kind, rows in frame.groupby(kinds)
-    }
+    code, categories = pd.factorize(frame["category"].fillna(""))
+    kinds = np.array([family(category)[1] for category in categories], object)
+    starts, ends = frame["start_ns"].to_numpy(float), frame["end_ns"].to_numpy(float)
+    rows = {str(kind): np.flatnonzero((kinds == kind)[code]) for kind in sorted(set(kinds))}
+    busy = {kind: _covered(starts[at], ends[at], edges) for kind, at in rows.items()}
     # Kernels of several streams run at the same time: together they fill a bin once.
     total = np.maximum(sum(busy.values(), np.zeros(BINS)), 1.0)
     shares = {kind: busy_ns / total for kind, busy_ns in busy.items()}

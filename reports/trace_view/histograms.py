@@ -60,7 +60,7 @@ def duration_histograms(run: Run, kernels: Sequence[KernelRow]) -> dict[int, His
     frame = timeline(run)
     if frame is None:
         return {}
-    launches = frame.groupby("kernel_id", sort=False)
+    launches = frame[["kernel_id", "stage", "duration_ns"]].groupby("kernel_id", sort=False)
     found = {}
     for kernel in kernels:
         if (kernel.calls or 0) < LEAST_LAUNCHES or kernel.kernel_id not in launches.groups:

@@ -57,7 +57,7 @@ def gpu_stages(work: Work, devices: Devices, stages: pd.DataFrame) -> pd.DataFra
     """Table `gpu_stages`; `stages` is that of the whole, whose wall time all GPUs share."""
     frames = []
     for gpu, work_of_gpu in by_gpu(work, devices):
-        frame = stages.copy() if work_of_gpu is work else work_of_gpu.stages()
+        frame = stages if work_of_gpu is work else work_of_gpu.stages
         frame = frame[(frame["instances"] > 0) | (frame["stage"] == ALL)]
         is_capture = frame["stage"] == ALL
         frame.loc[is_capture, "wall_ns"] = stages["wall_ns"].iloc[0]

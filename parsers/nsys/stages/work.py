@@ -62,8 +62,9 @@ class Work:
     def _operations(self) -> list[KernelRows | Operations]:
         return [self.kernels, self.memory, self.graphs]
 
+    @cached_property
     def stages(self) -> pd.DataFrame:
-        """Table `stages`."""
+        """Table `stages`; take a copy to change it."""
         found = self.attributed
         size = len(found.stages)
         idle_ns = totals(found.stage, self._idle(), size)
@@ -156,6 +157,7 @@ class Work:
             found.append(frame.groupby(list(keys), as_index=False).sum())
         return pd.concat(found).groupby(["group", "kernel"], as_index=False).sum()
 
+    @cached_property
     def _by_stage(self) -> pd.DataFrame:
         sums = self._sums(self.attributed.stage_of(self.kernels.call))
         return sums.rename(columns={"group": "stage"})
@@ -173,7 +175,7 @@ class Work:
 
     def stage_kernels(self) -> pd.DataFrame:
         """Table `stage_kernels`."""
-        frame = self._by_stage()
+        frame = self._by_stage.copy()
         frame["share"] = frame["total_ns"] / frame.groupby("stage")["total_ns"].transform("sum")
         frame["kernel_id"] = [self.kernels.kernels[code].kernel_id for code in frame.pop("kernel")]
         order = ["stage", "total_ns", "kernel_id"]
@@ -183,7 +185,7 @@ class Work:
 
     def stage_lists(self) -> list[str]:
         """For each kernel the stages it ran in, comma separated, most GPU time first."""
-        frame = self._by_stage().sort_values(["total_ns", "stage"], ascending=[False, True])
+        frame = self._by_stage.sort_values(["total_ns", "stage"], ascending=[False, True])
         names = [self.attributed.stages[code] for code in frame["stage"]]
         lists: list[list[str]] = [[] for _ in self.kernels.kernels]
         for kernel, name in zip(frame["kernel"], names, strict=True):
