@@ -35,6 +35,7 @@ RULE_SECTIONS = (
     "SourceCounters",
 )
 SOURCE_SECTIONS = ("SourceCounters",)
+# Its numbers count the ranges of all --nvtx-include together, by their start (ncu 2025.3.1, H100).
 RANGE_FILTER = "--range-filter"
 NVTX_SPECIAL = re.compile(r"([\\@,/\[\]*+])")
 PERMISSION_REMEDY = (

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Column, Document, Number, Ref, Section, Table, Text, Verbatim
+from nsight_prof.reports.page import (
+    Column,
+    Document,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+)
 
 KEY, TITLE = "predictions", Text("Predictions")
 STEPS = ("untraced", "trace", "counters", "operators")
 """Whose predictions are shown, the first that has any: no profiler came between."""
+SHOWN = 6
+"""Answers that the first sentence leads to."""
 
 
 def section(run: Run) -> Section | None:
@@ -38,13 +50,29 @@ def section(run: Run) -> Section | None:
             "text comes from a model without a tokenizer; made-up weights answer at random."
         ),
     )
-    intro = Text(
-        "The model answered {n} request in the step {step}; whole answers are in its folder.",
-        "The model answered {n} requests in the step {step}; whole answers are in its folder.",
-        n=len(of_source),
+    return Section(KEY, TITLE, (_intro(of_source, source), *_pages(of_source), table))
+
+
+def _intro(rows: list[Row], source: str) -> Text:
+    return Text(
+        "The model answered {n} request in the step {step}: {answers}.",
+        "The model answered {n} requests in the step {step}: {answers}.",
+        n=len(rows),
         step=Verbatim(source),
+        answers=_first([Document(text(row["request"]), text(row["file"])) for row in rows]),
     )
-    return Section(KEY, TITLE, (intro, table))
+
+
+def _pages(rows: list[Row]) -> list[Text]:
+    """Lead to the pages with boxes; nothing where none was drawn."""
+    pages = [page for page in map(_picture, rows) if page is not None]
+    return [Text("Pages with boxes: {pages}.", pages=_first(pages))] if pages else []
+
+
+def _first(documents: list[Document]) -> list[Value]:
+    """Return the first of many documents; the table has all."""
+    more: list[Value] = [Verbatim("…")] if len(documents) > SHOWN else []
+    return [*documents[:SHOWN], *more]
 
 
 def _count(row: Row, column: str) -> Number:
