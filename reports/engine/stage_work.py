@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, known, records, text
@@ -35,6 +35,10 @@ MOST = 1.05
 BEYOND = "more than its roof allows, so that roof or count are wrong"
 RANGE_COLUMNS = {"wall_ns": "wall_ns", "gpu_busy_ns": "busy_ns"}
 """Column of a stage -> that of a range inside of one."""
+REFUTED = Text(
+    "The measured roofs are left out: a stage reaches more than they allow, as where another "
+    "program ran while they were measured."
+)
 METHOD = (
     Text(
         "FLOPs: matrix products, convolutions and attention, counted by torch while the model ran "
@@ -89,6 +93,11 @@ class Stage:
         """Bytes over time and roof, 0 to 1."""
         return self._used(self.read, self.roofs.memory, self.time)
 
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it reaches more than a roof allows."""
+        return BEYOND in (self.mfu.missing, self.mbu.missing)
+
     @staticmethod
     def _used(work: Number, roof: Peak | None, time: Number) -> Number:
         if roof is None or time.value is None:
@@ -119,17 +128,25 @@ def section(run: Run) -> Section | None:
         )
 
     roofs = peaks(run, DTYPES.get(text(of_source[0]["dtype"]), ""))
-    stages = [
-        Stage(row, traced(name, "wall_ns"), traced(name, "gpu_busy_ns"), roofs)
-        for row in of_source
-        if (name := text(row["stage"])) and (row["flops"] or row["weight_bytes"])
-    ]
+
+    def stages_below(roofs: Peaks) -> list[Stage]:
+        return [
+            Stage(row, traced(name, "wall_ns"), traced(name, "gpu_busy_ns"), roofs)
+            for row in of_source
+            if (name := text(row["stage"])) and (row["flops"] or row["weight_bytes"])
+        ]
+
+    stages, refuted = stages_below(roofs), []
+    if any(stage.is_beyond for stage in stages) and (roofs.steady or roofs.burst or roofs.read):
+        roofs = replace(roofs, steady=None, burst=None, read=None)
+        stages, refuted = stages_below(roofs), [REFUTED]
     return Section(
         KEY,
         TITLE,
         (
             _intro(of_source[0], source),
             *_quantized(of_source),
+            *refuted,
             *([_used(stages)] if any(s.mfu.value or s.mbu.value for s in stages) else ()),
             _table(run, stages, roofs),
             *work_parts.tables(run, source),

@@ -80,6 +80,18 @@ def test_more_than_a_roof_allows_is_no_share(run: Any) -> None:
     assert shown.numbers["stages"][0]["mfu"] is None
 
 
+def test_a_stage_beyond_measured_roofs_is_held_to_the_datasheets(run: Any) -> None:
+    found = run(None)
+    wall_s = found.stages.set_index("stage")["wall_ns"]["prefill"] * 1e-9
+    counted = found.directory.path / "steps/1-trace/static_compute.json"
+    counted.write_text(json.dumps(work(flops=int(950e12 * wall_s))))
+    shutil.rmtree(found.directory.path / "tables")
+    shown = section(load_run(found.directory.path))
+    assert shown is not None
+    assert shown.numbers["stages"][0]["mfu"] == pytest.approx(950 / 989.4, rel=1e-3)
+    assert "The measured roofs are left out" in section_markdown(shown)
+
+
 def test_a_quantized_checkpoint_says_what_it_would_read(run: Any) -> None:
     counted = work(weight_bytes=4 * 10**9, stored_bytes=10**9) | {"quantization": "awq"}
     shown = section(run(counted))
