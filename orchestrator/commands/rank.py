@@ -127,7 +127,8 @@ def command(
         say(f"rank {launch.rank} is not traced: the launcher started the job again", err=True)
     if launch.restart or not (counters or selection.has(launch)):
         run_alone(program)
-    from nsight_prof.orchestrator.ranks.capture import Rank, capture
+    from nsight_prof.orchestrator.ranks.capture import capture
+    from nsight_prof.orchestrator.ranks.launcher import Rank
     from nsight_prof.parsers.run.directory import RunDir
 
     rank = Rank(

@@ -9,14 +9,12 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from nsight_prof.orchestrator.ranks.folder import claim, record
 from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, Profiler, keep
-from nsight_prof.orchestrator.ranks.launcher import Launch, Selection
+from nsight_prof.orchestrator.ranks.launcher import Rank, new_scratch
 from nsight_prof.orchestrator.system.discover import Tool, find_nsys
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.orchestrator.tools import nsys
@@ -24,25 +22,6 @@ from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.directory import RankRecord, RunDir
 
 REPORT = "trace"
-
-
-@dataclass(frozen=True)
-class Rank:
-    """What is traced: the program of one rank, and how.
-
-    `scratch` is a folder on a disk of this node; `stages` are regular expressions of NVTX ranges;
-    `flush_s` is how long nsys may write after the program has ended; `gpu_metrics_hz` how often it
-    samples the use of the rank's GPU, None: not at all.
-    """
-
-    launch: Launch
-    selection: Selection
-    command: tuple[str, ...]
-    scratch: Path | None = None
-    nsys_options: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
-    flush_s: float = 300.0
-    gpu_metrics_hz: int | None = None
 
 
 def capture(job: RunDir, rank: Rank) -> int:
@@ -62,21 +41,6 @@ def capture(job: RunDir, rank: Rank) -> int:
         scratch.rmdir()
         raise
     return keep(lambda keeper: _captured(job, rank, tool, (partial, scratch), keeper))
-
-
-def new_scratch(rank: Rank) -> Path:
-    """Make the folder into which the tools of a rank write, on a disk of its node.
-
-    Raises:
-        StepFailed: there cannot be one.
-    """
-    try:
-        return Path(tempfile.mkdtemp(prefix=f"prof-rank-{rank.launch.rank}-", dir=rank.scratch))
-    except OSError as error:
-        raise StepFailed(
-            f"there is no folder for what is captured on {socket.gethostname()}: {error}",
-            "free some space there, or name a folder on a disk of the node: --scratch DIR",
-        ) from error
 
 
 def sampling_options(rank: Rank, features: frozenset[str]) -> tuple[str, ...]:

@@ -22,10 +22,16 @@ from pathlib import Path
 
 from nsight_prof.orchestrator.plan.metric_choice import TENSOR_DTYPES, dtypes_of
 from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
-from nsight_prof.orchestrator.ranks.capture import Rank, new_scratch
 from nsight_prof.orchestrator.ranks.folder import RECORD, read_record
 from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, Profiler, keep
-from nsight_prof.orchestrator.ranks.launcher import LIMIT_S, Launch, Selection, run_alone
+from nsight_prof.orchestrator.ranks.launcher import (
+    LIMIT_S,
+    Launch,
+    Rank,
+    Selection,
+    new_scratch,
+    run_alone,
+)
 from nsight_prof.orchestrator.recipe.sections import Counters, Select
 from nsight_prof.orchestrator.run.steps import (
     COUNTERS,

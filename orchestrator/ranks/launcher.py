@@ -1,10 +1,13 @@
-"""Reads from the environment which rank of which job this process is, whatever launched it."""
+"""Which rank of which job this process is, whatever launched it, and what is captured of it."""
 
 from __future__ import annotations
 
 import os
+import socket
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nsight_prof.parsers.errors import StepFailed, UsageError
 
@@ -150,3 +153,37 @@ def run_alone(command: Sequence[str]) -> int:
 def _number(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name, "")
     return int(text) if text.isdecimal() and text.isascii() else None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What is traced: the program of one rank, and how.
+
+    `scratch` is a folder on a disk of this node; `stages` are regular expressions of NVTX ranges;
+    `flush_s` is how long nsys may write after the program has ended; `gpu_metrics_hz` how often it
+    samples the use of the rank's GPU, None: not at all.
+    """
+
+    launch: Launch
+    selection: Selection
+    command: tuple[str, ...]
+    scratch: Path | None = None
+    nsys_options: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    flush_s: float = 300.0
+    gpu_metrics_hz: int | None = None
+
+
+def new_scratch(rank: Rank) -> Path:
+    """Make the folder into which the tools of a rank write, on a disk of its node.
+
+    Raises:
+        StepFailed: there cannot be one.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"prof-rank-{rank.launch.rank}-", dir=rank.scratch))
+    except OSError as error:
+        raise StepFailed(
+            f"there is no folder for what is captured on {socket.gethostname()}: {error}",
+            "free some space there, or name a folder on a disk of the node: --scratch DIR",
+        ) from error

@@ -106,8 +106,8 @@ def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:
     middle, width = _spread(known)
     scores = []
     for number, found in enumerate(known):
-        at, held = _spread([*known[:number], *known[number + 1 :]])
-        scores.append(np.abs(found - at) / held)
+        middle_of_others, width_of_others = _spread([*known[:number], *known[number + 1 :]])
+        scores.append(np.abs(found - middle_of_others) / width_of_others)
     width *= _percentile(scores, 100 * HOLDS)
     return Factors(*map(float, np.exp([middle, middle - width, middle + width])))
 
@@ -118,8 +118,8 @@ def _spread(models: Sequence[np.ndarray]) -> tuple[float, float]:
         np.abs(found - _percentile([*models[:number], *models[number + 1 :]], 50))
         for number, found in enumerate(models)
     ]
-    held = HOLDS * (1 + 1 / sum(map(len, models)))
-    return _percentile(models, 50), _percentile(off, 100 * min(1.0, held))
+    quantile = HOLDS * (1 + 1 / sum(map(len, models)))
+    return _percentile(models, 50), _percentile(off, 100 * min(1.0, quantile))
 
 
 def _percentile(models: Sequence[np.ndarray], level: float) -> float:

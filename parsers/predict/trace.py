@@ -159,8 +159,8 @@ class Trace:
             fixed = min(item.host_s for item in within) - layer * self.shape.layers
         else:
             fixed = min(item.host_s for item in self.steps if item.kind == DECODE)
-        least = min(item.host_s for item in found)
-        return fixed + max(0.0, least - fixed) / self.shape.layers * layers
+        shortest = min(item.host_s for item in found)
+        return fixed + max(0.0, shortest - fixed) / self.shape.layers * layers
 
     @property
     def lead_s(self) -> float:

@@ -230,23 +230,24 @@ class RankTimes:
     def _add_slowed(self, rows: Sequence[dict[str, Any]]) -> None:
         """Add to the latest GPU's lateness what the others' kernels are slower while they wait.
 
-        A collective that waits holds SMs: of four jobs of DDP on two H100, kernels beside it took
-        0.3 to 13 ms more, beside 68 to 299 ms. It is what kernels of the others take longer a launch than
-        those of the late GPU, and no longer than their hidden collectives.
+        A collective that waits holds SMs: in four jobs of DDP on two H100, kernels beside it took
+        0.3 to 13 ms longer in all, beside 68 to 299 ms of lateness. It is what others' kernels
+        take longer per launch than those of the late GPU, at most as long as their hidden
+        collectives.
         """
         known = [row for row in rows if row["late_ns"] is not None]
         latest = max(known, key=lambda row: row["late_ns"], default=None)
         if latest is None or len(known) < 2 or latest["late_ns"] < LATE * latest["wall_ns"]:
             return
-        own = self.kernels[latest["rank"], latest["device"]]
+        of_latest = self.kernels[latest["rank"], latest["device"]]
         slowed = 0.0
         for row in known:
             if row is latest:
                 continue
             longer = sum(
-                max(0.0, ns - calls * own[key][0] / own[key][1])
+                max(0.0, ns - calls * of_latest[key][0] / of_latest[key][1])
                 for key, (ns, calls) in self.kernels[row["rank"], row["device"]].items()
-                if key in own
+                if key in of_latest
             )
             slowed += min(longer, float(row["overlapped_ns"]))
         latest["late_ns"] += slowed / (len(known) - 1)

@@ -230,8 +230,8 @@ def _waits(
         order = np.argsort(starts, kind="stable")
         late, waits = [], []
         for key in keys:
-            duration, own = calls[gpu][key].duration.astype(np.int64), calls[gpu][key].alone
-            late.append((alone[key] - own) / (len(members[key]) - 1) - own)
+            duration, before = calls[gpu][key].duration.astype(np.int64), calls[gpu][key].alone
+            late.append((alone[key] - before) / (len(members[key]) - 1) - before)
             if key in firsts:
                 late[-1][0] = 0.0
             waits.append(duration - shortest[key])
