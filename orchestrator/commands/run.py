@@ -154,7 +154,7 @@ def command(
         render = render_dry_run if loaded.ranks is None else render_job_dry_run
         say(known.redact(render(loaded, folder)), nl=False)
         return
-    if asked.replay is not None and as_it_stands:
+    if asked.replay is not None and as_it_stands and loaded.ranks is None:
         loaded = _of_record(loaded, asked.replay)
     outcome = _run(loaded, asked, quiet)
     _show(outcome, as_json, quiet)

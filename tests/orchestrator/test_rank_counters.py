@@ -1,5 +1,6 @@
 """`prof rank --counters`: which ranks are counted, how, and what becomes of those that hang."""
 
+import ast
 import json
 import shutil
 from pathlib import Path
@@ -164,7 +165,7 @@ def test_a_recipe_counts_its_ranks_and_a_resume_does_only_what_is_missing(
 
 def starts(folder: Path) -> dict[str, int]:
     """How often each tool started a program."""
-    calls = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
+    calls = [ast.literal_eval(line) for line in (folder / "calls").read_text().splitlines()]
     return {
         "nsys": sum(call[:2] == ["nsys", "profile"] and "--help" not in call for call in calls),
         "ncu": sum(call[0] == "ncu" and "--export" in call for call in calls),
