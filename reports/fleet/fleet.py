@@ -1,0 +1,206 @@
+"""The spread of a GPU model over boards that ran one benchmark; which board is off, and why.
+
+A case's time on a GPU is held against the median of all GPUs of the model; the median of these over
+the cases of a kind (compute, caches, memory, link to the host) is how much slower the GPU is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers.bench.records import MEASURED
+from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.errors import ProfError, UsageError
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, gpu_facts, read_roofs
+from nsight_prof.parsers.run.run import Run
+
+FEWEST = 3
+"""GPUs of a model from which on one of them can be called off."""
+DIFFERS = 0.02
+"""Part by which a GPU must be slower than the median to matter."""
+SPREADS = 4.0
+"""Standard deviations of the GPUs of its model that it must be slower by, too."""
+EXPLAINS = 0.5
+"""Part of the slowness that a lower clock must explain to be its cause."""
+COMPUTE, CACHES, MEMORY, LINK = "compute", "caches", "memory", "link"
+KINDS = {
+    **dict.fromkeys(("tensor", "fp64", "fp32", "fp16"), COMPUTE),
+    **dict.fromkeys(("l1", "l2", "shared"), CACHES),
+    "dram": MEMORY,
+}
+LINK_CASES = ("host/h2d/pinned/", "host/d2h/pinned/")
+LINK_BYTES = 1 << 20
+"""Copies from here on show the link: those of pageable memory and small ones vary by 20 % on one
+H200 from process to process, with the host; these by 0.5 %."""
+COLUMNS = (
+    "case_id",
+    "name",
+    "level",
+    "bytes",
+    "median_s",
+    "clock_hz",
+    "temperature_c",
+    "throttle_reasons",
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU and what it did: `cases` has COLUMNS; `run` is the run as the user named it."""
+
+    run: str
+    uuid: str
+    model: str
+    cases: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A GPU that is slower in a kind of cases by `slower` (0.05: 5 %).
+
+    `cause` is clock, heat, power, memory, link, or empty where these do not explain it;
+    `clock_lower` is by how much its SM clock was lower than the median, `temperature_c` its highest
+    temperature. None is unknown.
+    """
+
+    run: str
+    uuid: str
+    kind: str
+    slower: float
+    cause: str
+    clock_lower: float | None
+    temperature_c: float | None
+
+
+@dataclass(frozen=True)
+class Model:
+    """The GPUs of one model: `spread` by kind is the slowest less the fastest (0.05: 5 %)."""
+
+    name: str
+    gpus: int
+    cases: int
+    spread: Mapping[str, float]
+    outliers: tuple[Outlier, ...]
+
+
+def gpu_of(run: Run, name: str) -> Gpu:
+    """Return the GPU that a run of a benchmark measured, and its cases.
+
+    Raises:
+        UsageError: the run has no measured cases, or its GPU is not known.
+    """
+    bench = run.bench
+    measured = bench[bench["status"] == MEASURED]
+    if measured.empty:
+        raise UsageError(
+            f"{name} has no measured cases", "give runs of a benchmark: prof run roofline"
+        )
+    return Gpu(name, *_identity(run, name), measured[list(COLUMNS)])
+
+
+def _identity(run: Run, name: str) -> tuple[str, str]:
+    facts = [gpu_facts(gpu) for gpu in run.manifest.gpus]
+    if len(facts) != 1:
+        # The manifest has all GPUs of the machine, and the roofs the one they were measured on.
+        try:
+            facts = [dict(read_roofs(run.path / ROOFS_FILE).gpu)]
+        except ProfError:
+            facts = []
+    if not facts or not facts[0].get("uuid"):
+        raise UsageError(
+            f"which GPU {name} measured is not known",
+            "measure each by itself: CUDA_VISIBLE_DEVICES=0 prof run roofline --out DIR",
+        )
+    return str(facts[0]["uuid"]), str(facts[0]["name"])
+
+
+def fleet(gpus: Sequence[Gpu]) -> list[Model]:
+    """Return each model of the GPUs, with its spread and outliers."""
+    models: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        models.setdefault(gpu.model, []).append(gpu)
+    return [_model(name, of_model) for name, of_model in sorted(models.items())]
+
+
+def _model(name: str, gpus: Sequence[Gpu]) -> Model:
+    seconds = pd.concat([_by_case(gpu, "median_s") for gpu in gpus], axis=1, join="inner")
+    logs = np.log(seconds.to_numpy(float))
+    off = logs - np.median(logs, axis=1, keepdims=True)
+    facts = gpus[0].cases.drop_duplicates("case_id").set_index("case_id").loc[seconds.index]
+    kinds = np.array([_kind(row) for row in records(facts)])
+    slower = {
+        kind: np.expm1(np.median(off[kinds == kind], axis=0))
+        for kind in (COMPUTE, CACHES, MEMORY, LINK)
+        if (kinds == kind).any()
+    }
+    clocks = pd.concat([_by_case(gpu, "clock_hz") for gpu in gpus], axis=1).loc[seconds.index]
+    lower = _clock_lower(clocks.to_numpy(float)[kinds == COMPUTE])
+    outliers = _outliers(gpus, slower, lower) if len(gpus) >= FEWEST else ()
+    spread = {kind: float(np.ptp(values)) for kind, values in slower.items()}
+    return Model(name, len(gpus), len(seconds), spread, tuple(outliers))
+
+
+def _by_case(gpu: Gpu, column: str) -> pd.Series:
+    return gpu.cases.drop_duplicates("case_id").set_index("case_id")[column].astype(float)
+
+
+def _kind(row: Row) -> str:
+    if text(row["name"]).startswith(LINK_CASES):
+        return LINK if number(row["bytes"]) >= LINK_BYTES else ""
+    return KINDS.get(text(row["level"]), "")
+
+
+def _clock_lower(clocks: np.ndarray) -> np.ndarray:
+    """Return by how much the clock of each GPU is lower than the median; NaN where unknown."""
+    known = clocks[np.isfinite(clocks).all(axis=1)]
+    if not len(known):
+        return np.full(clocks.shape[1], np.nan)
+    ratio = known / np.median(known, axis=1, keepdims=True)
+    lower: np.ndarray = 1 - np.median(ratio, axis=0)
+    return lower
+
+
+def _outliers(
+    gpus: Sequence[Gpu], slower: Mapping[str, np.ndarray], lower: np.ndarray
+) -> Iterator[Outlier]:
+    for at, gpu in enumerate(gpus):
+        by_kind = {kind: float(values[at]) for kind, values in slower.items()}
+        beyond = {kind: by_kind[kind] for kind in by_kind if _is_off(slower[kind], at)}
+        clock = float(lower[at]) if np.isfinite(lower[at]) else None
+        by_clock = [kind for kind in (COMPUTE, CACHES) if kind in beyond]
+        for kind, value in beyond.items():
+            if kind == CACHES and COMPUTE in by_clock:
+                continue  # one slow clock is one finding
+            yield Outlier(
+                gpu.run,
+                gpu.uuid,
+                kind,
+                value,
+                _cause(gpu, kind, value, clock),
+                clock,
+                _highest(gpu.cases["temperature_c"]),
+            )
+
+
+def _is_off(values: np.ndarray, at: int) -> bool:
+    others = np.delete(values, at)
+    deviation = 1.4826 * float(np.median(np.abs(others - np.median(others))))
+    return bool(values[at] > max(DIFFERS, SPREADS * deviation))
+
+
+def _cause(gpu: Gpu, kind: str, slower: float, clock_lower: float | None) -> str:
+    if kind in (MEMORY, LINK):
+        return kind
+    if clock_lower is None or clock_lower < EXPLAINS * slower:
+        return ""
+    reasons = " ".join(map(str, gpu.cases["throttle_reasons"].dropna()))
+    return "heat" if "thermal" in reasons else "power" if "power" in reasons else "clock"
+
+
+def _highest(values: pd.Series) -> float | None:
+    known = values.dropna().astype(float)
+    return float(known.max()) if len(known) else None
