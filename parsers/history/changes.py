@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,10 @@ BAR = 6.0
 of few runs and being asked after each of them take the rest."""
 LEAST = 0.005
 """Relative change from which on it matters."""
-MOST_ALIKE = 0.9
+BLOCKS = (1, 2, 4, 8)
+"""Runs whose means are compared with those of as many after them, to learn how runs differ."""
+QUIET = 1 / 3
+"""Quantile of these differences that noise is read from: a change is in the larger ones."""
 FINEST = 1e-4
 """Relative noise that is assumed at least: times are recorded in steps."""
 
@@ -49,14 +53,15 @@ class Change:
 def changes(values: Sequence[float], threshold: float = LEAST) -> list[Change]:
     """Return the changes of a series of positive values, in its order; none of fewer than FEWEST.
 
-    Noise is what neighbours differ by, or what a part of the series varies by, whichever is more,
-    and more where runs are like the ones before them.
+    Noise is what neighbours, singly and as means of blocks, differ by, or what a part of the series
+    varies by, whichever is more: runs of one hour or day may be alike, and a mean of them is then
+    less certain than as many others would make it.
     """
     series = np.asarray(values, float)
     if len(series) < FEWEST or not (series > 0).all():
         return []
     logs = np.log(series)
-    noise = max(_robust(np.diff(logs)) / np.sqrt(2), FINEST)
+    noise = max(_noise(logs), FINEST)
     bounds = sorted(_split(logs, 0, noise, threshold))
     edges = [0, *bounds, len(series)]
     levels = [float(np.median(series[a:b])) for a, b in zip(edges, edges[1:], strict=False)]
@@ -76,8 +81,7 @@ def _split(logs: Logs, first: int, noise: float, threshold: float) -> list[int]:
     # Where exactly: the parts are then as near as can be to levels of their own.
     near = logs[inside]
     at = min(range(SIDE, len(near) - SIDE + 1), key=lambda n: _off(near[:n]) + _off(near[n:]))
-    beyond = _beyond(near[:at], near[at:], noise, threshold)
-    if beyond / _persistence(near[:at], near[at:]) < BAR:
+    if _beyond(near[:at], near[at:], noise, threshold) < BAR:
         return []
     at += inside.start
     earlier = _split(logs[:at], first, noise, threshold)
@@ -99,16 +103,24 @@ def _off(level: Logs) -> float:
     return float(np.abs(level - np.median(level)).sum())
 
 
-def _persistence(before: Logs, after: Logs) -> float:
-    """Factor on standard errors where a run is like the one before it: a host warms up, a GPU ages.
+def _noise(logs: Logs) -> float:
+    """Standard deviation of a run, as means of blocks have it: what grows with their length counts.
 
-    sqrt((1 + r) / (1 - r)) for a correlation r of neighbours, as of a first-order process.
+    Of independent runs the mean of m varies by sqrt(1 / m); of runs that are like the ones before
+    them, by more. Differences of neighbouring blocks know it, whatever the kind of memory (an
+    estimate of the long-run variance, as from batch means).
     """
-    sides = [side - np.median(side) for side in (before, after)]
-    products = sum(float((side[1:] * side[:-1]).sum()) for side in sides)
-    squares = sum(float((side**2).sum()) for side in sides)
-    r = min(max(products / squares, 0.0), MOST_ALIKE) if squares > 0 else 0.0
-    return float(np.sqrt((1 + r) / (1 - r)))
+    normal = NormalDist().inv_cdf((1 + QUIET) / 2)
+    sums = np.concatenate([[0.0], np.cumsum(logs)])
+    found = [0.0]
+    for block in BLOCKS:
+        if len(logs) >= 6 * block:  # or a change is in too many of them
+            means = (sums[block:] - sums[:-block]) / block
+            differences = np.abs(means[block:] - means[:-block])
+            quiet = float(np.quantile(differences, QUIET)) / normal
+            found.append(quiet * float(np.sqrt(block / 2)))
+    # Few runs have not shown yet how much they can differ.
+    return max(found) * (1 + 3 * FEWEST / len(logs))
 
 
 def _robust(values: Logs) -> float:

@@ -46,8 +46,21 @@ def test_one_per_cent_is_found_at_its_run(kind: str, seed: int) -> None:
     (found,) = changes(times.tolist())
     assert abs(found.index - 100) <= 4
     assert found.relative == pytest.approx(0.01, abs=0.002)
-    # A gate that is asked after each run knows of it soon.
-    assert any(change.relative > 0 for change in changes(times[:140].tolist()))
+    # A gate that is asked after each run knows of it soon, unless runs are like those before them.
+    soon = 200 if kind == "persistent" else 140
+    assert any(change.relative > 0 for change in changes(times[:soon].tolist()))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_days_that_differ_are_no_change_of_the_program(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    days = np.repeat(random.normal(0, NOISE, RUNS // 8), 8)
+    times = np.exp(days + random.normal(0, NOISE, RUNS))
+    for count in range(4 * FEWEST, RUNS + 1, 24):
+        assert changes(times[:count].tolist()) == [], count
+    times[80:] *= 1.03
+    (found,) = changes(times.tolist())
+    assert abs(found.index - 80) <= 8
 
 
 def test_what_came_and_went_is_two_changes() -> None:
