@@ -1,63 +1,413 @@
 #!/usr/bin/env python3
-"""Measures what a job of many ranks costs: tables of one rank, and the report over 8, 64, … ranks.
+"""Measures what a job of many ranks costs and how true its report is, beside the limits set for it.
 
-    bench_ranks.py --trace TRACE.sqlite [--ranks 8 64 1024] [--workers 1 2]
+    bench_ranks.py --trace TRACE.sqlite --small SMALL.sqlite [--only 1,2,10] [--hta PYTHON]
+        [--rows ROWS.jsonl] [--write docs/ranks.md]
 
-The ranks are one trace, linked as often as there are ranks: CPU time and memory are those of real
-ranks, reading from disks is not. A long trace is made from a real one by scale_nsys_sqlite.py (see
-bench_trace.py). Each measurement is a process of its own, imports included; the peak is that of its
-largest process.
+TRACE is one rank at full size: a long trace made from a real one (bench_trace.py). The ranks of a
+job are links to the run of one trace: CPU time and memory are those of real ranks, reading from
+disks is not. Each measurement is a process of its own, imports included. SMALL is read by prof and
+by HolisticTraceAnalysis, which an interpreter of its own has (--hta). What is planted is found in
+made-up tables and in recorded traces of two GPUs. Wall times mean nothing on a busy machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.rank_tables import build_rank_tables
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.directory import (
     Manifest,
     RankRecord,
     RunDir,
+    decompress,
     read_manifest,
     write_manifest,
 )
+from nsight_prof.reports.engine.rank_times import straggler, times_row, waiting_findings
+from nsight_prof.reports.page.writer import Writer
+from scripts.pages.marked import write_marked
+from tests.made_up_ranks import Planted, write_job
 
-HEAD = ("what", "ranks", "workers", "wall s", "CPU s", "CPU s per rank", "peak MiB", "HTML MB")
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = ("#", "what", "limit", "measured", "")
+MAP_RANKS, RANKS, MOST_RANKS = 2, 64, 1024
+OFFSET_NS, DRIFT_PPM = 3_200_000, 8.0
+CAUSES = {
+    "matrix products +20 %": (Planted(matrix=1.2), 8 * 20_000, "matrix products take 20"),
+    "half the clock": (
+        Planted(matrix=2.0, others=2.0),
+        8 * 100_000 + 12 * 25_000,
+        "A lower clock",
+    ),
+    "5 ms of the host": (Planted(sleep_ns=5_000_000), 5_000_000, "Its host is late"),
+}
+FAULTS = ("test_rank.py", "test_ranks_recipe.py", "test_import_many.py", "test_on_ray.py")
+UNTESTED = "full scratch, NFS without locks, elastic jobs, a node of another GPU count: no test"
+HTA = """import sys
+from hta.trace_analysis import TraceAnalysis
+trace = TraceAnalysis(trace_dir=sys.argv[1])
+trace.get_temporal_breakdown(visualize=False)
+trace.get_gpu_kernel_breakdown(visualize=False)
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A process and all that it started: seconds, and MiB of the largest of them."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A limit and what was measured; `holds` is None where this machine cannot show it."""
+
+    number: int
+    what: str
+    limit: str
+    measured: str
+    holds: bool | None
+
+    def line(self) -> str:
+        """Return the row of the table."""
+        verdict = {True: "holds", False: "missed", None: "not shown"}[self.holds]
+        cells = (str(self.number), self.what, self.limit, self.measured, verdict)
+        return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
     """Measure, and print one table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trace", type=Path, required=True, help="nsys SQLite export")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64])
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--folder", type=Path, help="where the runs are made")
-    options = parser.parse_args()
-    print(("| {} " * len(HEAD) + "|").format(*HEAD), "| --- " * len(HEAD) + "|", sep="\n")
+    options = _options()
+    chosen = {int(number) for number in options.only.split(",")} if options.only else set()
+    rows: list[Row] = []
+    if options.rows is not None and options.rows.exists():
+        kept = [Row(**json.loads(line)) for line in options.rows.read_text().splitlines()]
+        rows = [row for row in kept if chosen and row.number not in chosen]
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-ranks-") as name:
-        folder = Path(name)
-        one = folder / "one"
-        row("import", 1, 1, measure("import", options.trace, "--out", one, "--quiet"))
-        row("tables and report", 1, 1, measure("report", one, "--quiet"))
-        for workers in options.workers:
-            job = make_job(folder / "map", one, max(options.workers))
-            for rank in read_manifest(job).ranks:
-                shutil.rmtree(job.rank(rank.rank).tables)
-            command = ("report", job.path, "--workers", workers, "--quiet")
-            row("tables of ranks", max(options.workers), workers, measure(*command))
-            shutil.rmtree(job.path)
-        for ranks in options.ranks:
-            job = make_job(folder / f"job{ranks}", one, ranks)
-            took = measure("report", job.path, "--quiet")
-            size = (job.report / "report.html").stat().st_size / 1e6
-            row("report of the job", ranks, 1, took, f"{size:.1f}")
-            shutil.rmtree(job.path)
+        for numbers, measure in MEASURES.items():
+            if chosen and not chosen & set(numbers):
+                continue
+            folder = Path(name) / str(numbers[0])
+            folder.mkdir()
+            for row in measure(options, folder):
+                rows.append(row)
+                print(row.line(), flush=True)
+            shutil.rmtree(folder)
+            if options.rows is not None:
+                options.rows.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
+    if options.write is not None:
+        lines = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
+        lines += [row.line() for row in sorted(rows, key=lambda row: row.number)]
+        write_marked(options.write, Path(__file__).name, "\n".join(lines))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trace", type=Path, required=True, help="SQLite export of nsys, long")
+    parser.add_argument("--small", type=Path, required=True, help="one that HTA can read as well")
+    parser.add_argument("--hta", help="Python that has HolisticTraceAnalysis")
+    parser.add_argument("--only", default="", help="numbers of limits, comma separated")
+    parser.add_argument("--folder", type=Path, help="where the runs are made")
+    parser.add_argument(
+        "--rows", type=Path, help="file that keeps what was measured, for one limit at a time"
+    )
+    parser.add_argument("--write", type=Path, help="page to write the table to")
+    return parser.parse_args()
+
+
+def costs(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Measure CPU time, memory and scaling with ranks of full size."""
+    one = folder / "one"
+    started = prof("import", options.trace, "--out", one, "--quiet")
+    prof("report", one, "--format", "md", "--quiet")
+    mapped = {}
+    for workers in (1, MAP_RANKS):
+        job = make_job(folder / f"map{workers}", one, MAP_RANKS)
+        for rank in read_manifest(job).ranks:
+            shutil.rmtree(job.rank(rank.rank).tables)
+        mapped[workers] = prof("report", job.path, "--workers", workers, "--quiet")
+        shutil.rmtree(job.path)
+    reduced = {}
+    for ranks in (MAP_RANKS, 8, RANKS):
+        job = make_job(folder / f"job{ranks}", one, ranks)
+        reduced[ranks] = prof("report", job.path, "--quiet")
+        shutil.rmtree(job.path)
+    a_rank = (mapped[1].cpu_s - reduced[MAP_RANKS].cpu_s) / MAP_RANKS
+    total = RANKS * (started.cpu_s + a_rank) + reduced[RANKS].cpu_s
+    yield Row(
+        1,
+        f"{RANKS} ranks of {launches(options.trace):,} launches: import, tables, report",
+        "450 CPU s",
+        f"{total:,.0f} CPU s: {RANKS} x ({started.cpu_s:.1f} import + {a_rank:.1f} tables, "
+        f"extrapolated from 1 and {MAP_RANKS} ranks) + {reduced[RANKS].cpu_s:.1f} report",
+        total <= 450,
+    )
+    worker = max(mapped[MAP_RANKS].peak_mib, started.peak_mib)
+    yield Row(2, "largest process of a worker", "768 MiB", f"{worker:,.0f} MiB", worker <= 768)
+    few, many = reduced[8].peak_mib, reduced[RANKS].peak_mib
+    yield Row(
+        2,
+        f"reduce over {RANKS} ranks against 8",
+        "1,024 MiB, +10 %",
+        f"{many:,.0f} and {few:,.0f} MiB, {many / few - 1:+.0%}",
+        many <= 1024 and many <= 1.1 * few,
+    )
+    overhead = mapped[MAP_RANKS].cpu_s / mapped[1].cpu_s
+    yield Row(
+        3,
+        "1 to 2 workers",
+        "1.8 times as fast",
+        f"CPU time grows by {overhead - 1:+.0%}: at most {2 / overhead:.2f} times; wall time here "
+        f"{mapped[1].wall_s:.0f} and {mapped[MAP_RANKS].wall_s:.0f} s at a load of "
+        f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores",
+        None if 2 / overhead >= 1.8 else False,
+    )
+
+
+def against_hta(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Give the same events of two ranks to both."""
+    if options.hta is None:
+        yield Row(4, "memory against HTA", "a fifth", "not available: no --hta", None)
+        return
+    traces = folder / "hta"
+    traces.mkdir()
+    for rank in (0, 1):
+        write_kineto(options.small, traces / f"rank-{rank}.json", rank)
+    theirs = cost([options.hta, "-c", HTA, str(traces)])
+    one = folder / "one"
+    started = prof("import", options.small, "--out", one, "--quiet")
+    prof("report", one, "--format", "md", "--quiet")
+    job = make_job(folder / "job", one, 2)
+    for rank in (0, 1):
+        shutil.rmtree(job.rank(rank).tables)
+    here = prof("report", job.path, "--workers", 2, "--quiet")
+    peak = max(started.peak_mib, here.peak_mib)
+    yield Row(
+        4,
+        f"2 ranks of {launches(options.small):,} launches: peak memory of the largest process",
+        "HTA 5 times as much",
+        f"HTA {theirs.peak_mib:,.0f} MiB ({theirs.cpu_s:.0f} CPU s), prof {peak:,.0f} MiB "
+        f"({2 * started.cpu_s + here.cpu_s:.0f} CPU s): {theirs.peak_mib / peak:.1f} times",
+        theirs.peak_mib >= 5 * peak,
+    )
+
+
+def write_kineto(trace: Path, path: Path, rank: int) -> None:
+    """Write kernels, calls and ranges of an nsys export as a trace of the torch profiler."""
+    with closing(sqlite3.connect(f"file:{trace}?mode=ro", uri=True)) as db, path.open("w") as out:
+        names: dict[int, str] = dict(db.execute("SELECT id, value FROM StringIds"))
+        facts = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}}
+        out.write(json.dumps(facts)[:-1] + ', "traceEvents": [')
+        queries = {
+            "kernel": "SELECT start, end, shortName, correlationId, streamId, deviceId"
+            " FROM CUPTI_ACTIVITY_KIND_KERNEL",
+            "cuda_runtime": "SELECT start, end, nameId, correlationId, globalTid % 65536,"
+            " 1000 FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+            "cpu_op": "SELECT start, end, coalesce(textId, 0), 0, globalTid % 65536, 1000"
+            " FROM NVTX_EVENTS WHERE end IS NOT NULL",
+        }
+        comma = ""
+        for category, query in queries.items():
+            for start, end, name, correlation, thread, process in db.execute(query):
+                event: dict[str, Any] = {
+                    "ph": "X", "cat": category, "name": names.get(name, "range"), "pid": process,
+                    "tid": thread, "ts": start / 1e3, "dur": (end - start) / 1e3,
+                    "args": {"correlation": correlation, "stream": thread, "External id": 1},
+                }  # fmt: skip
+                if category == "cpu_op":
+                    event["args"] = {"External id": 1}
+                out.write(comma + json.dumps(event))
+                comma = ",\n"
+        out.write("]}")
+
+
+def clocks(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Shift the second GPU of the recorded trace of two tensor-parallel ranks."""
+    from tests.orchestrator.test_import_many import split
+
+    packed = ROOT / "captures/h200-vllm-tensor-parallel/steps/1-trace/trace.sqlite.xz"
+    both = folder / "both.sqlite"
+    decompress(packed, both)
+    traces = [split(both, gpu, folder / f"rank{gpu}.sqlite") for gpu in (0, 1)]
+    shift(traces[1])
+    job = folder / "job"
+    prof("import", *traces, "--out", job, "--quiet")
+    prof("report", job, "--format", "md", "--quiet")
+    found = tables.read(RunDir(job).tables, "rank_times").iloc[1]
+    # One capture has one clock: what is planted is all that the two differ by.
+    offset = found["clock_offset_ns"] - OFFSET_NS - found["clock_at_ns"] * DRIFT_PPM * 1e-6
+    drift = found["clock_drift_ppm"] - DRIFT_PPM
+    yield Row(
+        5,
+        "planted clock (3.2 ms, 8 ppm) of a recorded trace of two GPUs",
+        "0.5 us, 1 ppm",
+        f"off by {abs(offset) / 1e3:.3f} us and {abs(drift):.3f} ppm; stated residual "
+        f"{found['clock_residual_ns'] / 1e3:.2f} us",
+        abs(offset) <= 500 and abs(drift) <= 1,
+    )
+
+
+def shift(trace: Path) -> None:
+    """Let the clock of a trace be OFFSET_NS late and DRIFT_PPM fast."""
+    with closing(sqlite3.connect(trace)) as db:
+        named = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        activities = (f"CUPTI_ACTIVITY_KIND_{n}" for n in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME"))
+        for table in named & {*activities, "NVTX_EVENTS"}:
+            for column in ("start", "end"):
+                shifted = f"{column} + {OFFSET_NS} + CAST({column} * {DRIFT_PPM}e-6 AS INTEGER)"
+                db.execute(f"UPDATE {table} SET {column} = {shifted}")
+        db.commit()
+
+
+def stragglers(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Plant three causes in jobs of 2, 8 and 64 ranks, and nothing in 20."""
+    right, worst = 0, 0.0
+    for ranks in (2, 8, RANKS):
+        for name, (planted, a_step, words) in CAUSES.items():
+            rows = times(folder / f"{name} {ranks}", ranks, {ranks - 1: planted}, 0)
+            slow = straggler(rows)
+            sentence = Writer().text(next(iter(waiting_findings(rows, None))).verdict)
+            right += slow is not None and slow.rank == ranks - 1 and words in sentence
+            late = (slow.late_ns or 0.0) if slow is not None else 0.0
+            worst = max(worst, abs(late / (100 * a_step) - 1))
+    cases = 3 * len(CAUSES)
+    yield Row(
+        6,
+        f"planted stragglers in {cases} made-up jobs: rank, cause and time",
+        "all, within 5 %",
+        f"{right} of {cases}, times within {worst:.1%}",
+        right == cases and worst <= 0.05,
+    )
+    named = sum(straggler(times(folder / f"{n}", 8, {}, n)) is not None for n in range(20))
+    yield Row(6, "named in 20 balanced jobs", "none", str(named), named == 0)
+
+
+def times(folder: Path, ranks: int, planted: dict[int, Planted], seed: int) -> list[Any]:
+    """Return table rank_times of a made-up job."""
+    job = write_job(folder, ranks, planted, seed=seed)
+    build_rank_tables(job)
+    return [times_row(row) for row in records(tables.read(job.tables, "rank_times"))]
+
+
+def two_gpus(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Hold the recorded job of two H100 to CUDA events, and its parts to their sum."""
+    for name in ("job", "comm-roofs"):
+        shutil.copytree(ROOT / "tests/fixtures/ranks" / name, folder / name)
+    prof("report", folder / "comm-roofs", "--format", "md", "--quiet")
+    prof("report", folder / "job", "--roofs", folder / "comm-roofs", "--format", "md", "--quiet")
+    frame = tables.read(RunDir(folder / "job").tables, "rank_collectives")
+    alone = frame[(frame["bytes"] >= 1 << 20) & (frame["instances"] < 10) & frame["roof"].notna()]
+    off = (alone["bus_bandwidth"].astype(float) / alone["roof"].astype(float) - 1).abs()
+    largest = alone["bytes"] >= 1 << 26
+    yield Row(
+        7,
+        f"bandwidth of {len(alone)} collectives from 1 MiB on against CUDA events (2 H100)",
+        "3 %",
+        f"within {off.max():.1%}; of the {largest.sum()} from 64 MiB on {off[largest].max():.1%}",
+        bool(off.max() <= 0.03),
+    )
+    rows = tables.read(RunDir(folder / "job").tables, "rank_times")
+    parts = ["compute_ns", "wait_ns", "transfer_ns", "copies_ns", "idle_ns"]
+    apart = float((rows[parts].sum(axis=1) / rows["wall_ns"] - 1).abs().max())
+    yield Row(8, "parts of a rank add up to its wall time", "0.5 %", f"{apart:.2%}", apart <= 0.005)
+
+
+def untraced(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Measure what prof rank costs a rank that is not traced."""
+    argv = [sys.executable, "-m", "nsight_prof", "rank", str(folder / "job"), "--trace", "0"]
+    found = {}
+    for name, words in (("prof", [*argv, "--", "/bin/true"]), ("alone", ["/bin/true"])):
+        ran = [cost(words, {"RANK": "1", "WORLD_SIZE": "2"}).cpu_s for _ in range(9)]
+        found[name] = float(np.median(ran))
+    took = found["prof"] - found["alone"]
+    yield Row(
+        9, "prof rank on an untraced rank", "0.2 s once", f"{took:.2f} CPU s (median of 9), then "
+        "the program itself", took < 0.2,
+    )  # fmt: skip
+
+
+def thousand(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Report 1,024 ranks: of a real trace, and made-up ones that share collectives."""
+    one = folder / "one"
+    prof("import", options.small, "--out", one, "--quiet")
+    prof("report", one, "--format", "md", "--quiet")
+    for what in ("of a real trace", "with steps and collectives"):
+        path = folder / what
+        if what == "of a real trace":
+            make_job(path, one, MOST_RANKS)
+            took = prof("report", path, "--quiet")
+            size = (path / "report/report.html").stat().st_size / 1e6
+        else:
+            write_job(path, MOST_RANKS, {3: Planted(matrix=1.2)})
+            took = cost([sys.executable, "-c", REPORT_TABLES, str(path)])
+            size = (path / "report/report.html").stat().st_size / 1e6
+        shutil.rmtree(path)
+        yield Row(
+            10, f"report of {MOST_RANKS:,} ranks {what}", "60 s, 15 MB",
+            f"{took.cpu_s:.0f} CPU s, {took.peak_mib:,.0f} MiB, HTML {size:.1f} MB",
+            took.cpu_s < 60 and size < 15,
+        )  # fmt: skip
+
+
+REPORT_TABLES = """import sys
+from pathlib import Path
+from nsight_prof.parsers.build.rank_tables import build_rank_tables
+from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.reports.engine.ranks import job_view
+from nsight_prof.reports.render.report import render_job
+job = RunDir(Path(sys.argv[1]))
+build_rank_tables(job)
+render_job(job_view(job.path), job.report)
+"""
+
+
+def faults(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Run the tests of what goes wrong."""
+    files = [str(ROOT / "tests/orchestrator" / name) for name in FAULTS]
+    report = folder / "tests.xml"
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    cost([*argv, *files], check=False)
+    import xml.etree.ElementTree as Tree
+
+    (suite,) = Tree.parse(report).getroot().iter("testsuite")
+    ran, failed, skipped = (int(suite.get(n, "0")) for n in ("tests", "failures", "skipped"))
+    failed += int(suite.get("errors", "0"))
+    yield Row(
+        11, "faults: exit code, hint, nothing lost, resume", "each a test",
+        f"{ran - failed - skipped} tests passed, {failed} failed, {skipped} skipped; {UNTESTED}",
+        False,
+    )  # fmt: skip
+
+
+MEASURES = {
+    (1, 2, 3): costs,
+    (4,): against_hta,
+    (5,): clocks,
+    (6,): stragglers,
+    (7, 8): two_gpus,
+    (9,): untraced,
+    (10,): thousand,
+    (11,): faults,
+}
 
 
 def make_job(path: Path, one: Path, ranks: int) -> RunDir:
@@ -71,31 +421,34 @@ def make_job(path: Path, one: Path, ranks: int) -> RunDir:
             copy_function=os.link,
             ignore=shutil.ignore_patterns("report"),
         )
-    records = [replace(record, rank=rank) for rank in range(ranks)]
-    facts = asdict(Manifest("job", "", {"name": "job"})) | {"ranks": records}
+    ranks_of_job = [replace(record, rank=rank) for rank in range(ranks)]
+    facts = asdict(Manifest("job", "", {"name": "job"})) | {"ranks": ranks_of_job}
     write_manifest(job, Manifest(**facts))
     return job
 
 
-def measure(*words: object) -> tuple[float, float, float]:
-    """Run prof; return wall and CPU seconds of all its processes, and the peak of one in MiB."""
-    argv = [sys.executable, "-m", "nsight_prof", *map(str, words)]
+def launches(trace: Path) -> int:
+    """Return how many kernels a trace has."""
+    with closing(sqlite3.connect(f"file:{trace}?mode=ro", uri=True)) as db:
+        ((found,),) = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    return int(found)
+
+
+def prof(*words: object) -> Cost:
+    """Run prof."""
+    return cost([sys.executable, "-m", "nsight_prof", *map(str, words)])
+
+
+def cost(argv: list[str], more: dict[str, str] | None = None, *, check: bool = True) -> Cost:
+    """Run a program in the folder of the project; return what it and its processes cost."""
     started = time.monotonic()
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-    pid = os.posix_spawn(sys.executable, argv, {**os.environ}, file_actions=quiet)
+    pid = os.posix_spawn(argv[0], argv, {**os.environ, **(more or {})}, file_actions=quiet)
     _, status, used = os.wait4(pid, 0)
-    if status:
+    if status and check:
         sys.exit(f"error: {' '.join(argv)} ended with {os.waitstatus_to_exitcode(status)}")
-    return time.monotonic() - started, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-
-
-def row(
-    what: str, ranks: int, workers: int, took: tuple[float, float, float], html: str = ""
-) -> None:
-    """Print one row of the table."""
-    wall, cpu, peak = took
-    cells = (what, ranks, workers, f"{wall:.1f}", f"{cpu:.1f}", f"{cpu / ranks:.2f}")
-    print(("| {} " * len(HEAD) + "|").format(*cells, f"{peak:,.0f}", html), flush=True)
+    wall = time.monotonic() - started
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
 if __name__ == "__main__":
