@@ -29,10 +29,12 @@ import pandas as pd
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main as prof
+from nsight_prof.orchestrator.predict.networks import Measured, measured_networks
 from nsight_prof.orchestrator.predict.predicting import errors, held_out
 from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import read_model
 from nsight_prof.parsers.cells import Row, records
+from nsight_prof.parsers.operations.networks import EAGER, network_time, read_network
 from nsight_prof.parsers.predict.corrections import (
     KERNELS,
     LONG,
@@ -46,6 +48,7 @@ from nsight_prof.parsers.predict.imported import Imported
 from nsight_prof.parsers.predict.measured import exact_costs, measured_products
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Step, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
+from nsight_prof.parsers.predict.serving import HOST
 from nsight_prof.parsers.predict.validation import (
     HELD_OUT,
     IN_SAMPLE,
@@ -69,6 +72,8 @@ POINT_KINDS = (
     *(f"closed {name}{waits}" for name in QUANTITIES.values() for waits in ("", " queued")),
 )  # fmt: skip
 POINT_RESIDUALS = RESIDUALS.with_name("point_residuals.yaml")
+HOST_RESIDUALS = ROOT / "parsers" / "operations" / "host_residuals.yaml"
+NETWORK_KERNELS, NETWORKS = "h100-network-kernels", "prediction/networks-h100"
 PAGE, IMPORTED_PAGE = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy-imported.md"
 KERNELS_RUNS = ("h200-llm-kernels", "h200-gemm-staircase")
 TRACE, OFFLINE, SPLIT = "h200-vllm-kernels", "h200-vllm-baseline", "h200-vllm-tensor-parallel"
@@ -303,6 +308,11 @@ engine of ours; [those of others](predict.md#operators-that-others-measured).
 """
 CASE = re.compile(r"\w+/cuda-graphs/b(?P<batch>\d+)/p(?P<prompt>\d+)/o\d+")
 BATCH_CASE = re.compile(r"batch/b(?P<batch>\d+)/p(?P<prompt>\d+)/o\d+")
+HOST_RESIDUALS_INTRO = """\
+# Written by scripts/accuracy.py from captures/; do not edit.
+# Measured time of passes that torch launched and that waited for the host, over what the host needs
+# for their operations alone (one H100 and its host).\
+"""
 POINT_RESIDUALS_INTRO = """\
 # Written by scripts/accuracy.py from captures/; do not edit.
 # Measured over predicted medians of whole points, from slices: batches, and closed loops of servers
@@ -553,6 +563,20 @@ def point_residuals(work: Path) -> str:
     return "\n".join([POINT_RESIDUALS_INTRO, f"{datasheet(gpu).name}:", *lines]) + "\n"
 
 
+def host_residuals(work: Path) -> str:
+    """Return host_residuals.yaml: what the host needs for whole networks over their operations."""
+    copy_captures(work, [NETWORK_KERNELS, NETWORKS])
+    measured = Measured((opened(work / NETWORK_KERNELS),))
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, batch, launch, seconds in measured_networks(opened(work / NETWORKS)):
+        if launch == EAGER:
+            network = read_network(name).at(batch)
+            time = network_time(measured.kernels, network, launch, measured.l2_bytes)
+            if time.bound == HOST:
+                found[name].append(seconds / time.host_s)
+    return "\n".join([HOST_RESIDUALS_INTRO, *_lines_of(found, "")]) + "\n"
+
+
 def _residual_lines(
     work: Path, pairs: Sequence[Pair], kind_of: Callable[[Row], str], *, corrected: bool
 ) -> list[str]:
@@ -568,10 +592,16 @@ def _residual_lines(
                     of_model.append(float(row["measured"]) / float(row["predicted"]))
     lines = []
     for kind, models in sorted(found.items()):
-        lines.append(f"    {kind}:")
-        for model, values in sorted(models.items()):
-            lines.append(f"      {model}: [{', '.join(f'{v:.4f}' for v in sorted(values))}]")
+        lines += [f"    {kind}:", *_lines_of(models, "      ")]
     return lines
+
+
+def _lines_of(found: Mapping[str, Sequence[float]], indent: str) -> list[str]:
+    """Return a line of YAML for each model or network."""
+    return [
+        f"{indent}{name}: [{', '.join(f'{value:.4f}' for value in sorted(values))}]"
+        for name, values in sorted(found.items())
+    ]
 
 
 def _kind_of_point(row: Row) -> str:
@@ -1015,7 +1045,10 @@ def main(argv: Sequence[str]) -> int:
         if tables is not None:
             return _settle(IMPORTED_PAGE, render_imported(folder, tables), given.check)
         # Each rests on what is written before it.
-        made = ((RESIDUALS, residuals), (POINT_RESIDUALS, point_residuals), (PAGE, render))
+        made = (
+            (RESIDUALS, residuals), (POINT_RESIDUALS, point_residuals),
+            (HOST_RESIDUALS, host_residuals), (PAGE, render),
+        )  # fmt: skip
         return max(_settle(path, make(folder), given.check) for path, make in made)
 
 

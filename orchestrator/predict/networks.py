@@ -32,6 +32,7 @@ from nsight_prof.parsers.operations.networks import (
     Network,
     NetworkTime,
     bundled_networks,
+    host_factors,
     network_time,
     read_network,
 )
@@ -94,7 +95,12 @@ class Measured:
         """Give the times of a network at its batch: by the host, in a graph, and compiled."""
         for launch in (EAGER, GRAPH, COMPILED):
             if launch != COMPILED or self._compiles(network):
-                yield network_time(self.kernels, network, launch, self.l2_bytes)
+                yield self.time(network, launch)
+
+    def time(self, network: Network, launch: str, unseen: str = "") -> NetworkTime:
+        """Return the time of a network at its batch; `unseen`: it tells nothing of its own host."""
+        host = host_factors(unseen)
+        return network_time(self.kernels, network, launch, self.l2_bytes, host)
 
     def _compiles(self, network: Network) -> bool:
         """Tell whether merged operations of its type were measured, and it has any."""
@@ -233,7 +239,8 @@ def validate_networks(
 ) -> tuple[RunDir, tuple[str, ...], pd.DataFrame]:
     """Hold predictions against networks that `truth` measured whole.
 
-    All are held out: no time of a whole network is in any model.
+    All are held out: no time of a whole network is in any model but that of the host, which has
+    those of others.
 
     Raises:
         UsageError: `truth` has no such network that is bundled, or none can be predicted.
@@ -245,7 +252,7 @@ def validate_networks(
             continue
         network = read_network(name).at(batch)
         try:
-            time = network_time(measured.kernels, network, launch, measured.l2_bytes)
+            time = measured.time(network, launch, unseen=name)
         except UsageError as error:
             notes.append(f"{name} ({launch}) is not predicted: {error.message}")
             continue

@@ -54,7 +54,10 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
         ) from error
     check_known(shape)
     notes = _unusual(config, shape, settings.workloads)
-    return Plan(name, shape, tuple(map(opened, runs)), settings, notes)
+    sources = tuple(map(opened, runs))
+    for source in sources:
+        source.check_engines()
+    return Plan(name, shape, sources, settings, notes)
 
 
 def _unusual(
@@ -68,6 +71,11 @@ def _unusual(
             f"the matrices of the layers are in {shape.quantized.dtype}, activations by a scale of "
             f"{scales}; the output projection stays in 16 bits. The lower bound takes the "
             "quantization of activations to be merged with what is before it"
+        )
+    if config.get("num_nextn_predict_layers"):
+        notes.append(
+            "predicted without speculative decoding: each step gives a token of a request, though "
+            "the model has layers that propose more (num_nextn_predict_layers)"
         )
     if shape.qk_norm:
         notes.append(
@@ -126,6 +134,8 @@ def validate(
             "name a run of vllm-baseline or vllm-kernels",
         )
     sources = tuple(map(opened, runs))
+    for item in (source, *sources):
+        item.check_engines()
     others = tuple(item for item in sources if item.path.resolve() != truth.resolve())
     if not others:
         raise UsageError(

@@ -29,6 +29,8 @@ from nsight_prof.parsers.serving.model_shape import FAMILIES, ModelShape
 CONFIG = "config.json"
 MODELS = resources.files("nsight_prof.targets.serving") / "configs"
 UNPROFILED, TRACE = ("untraced", "bench"), "trace"
+UNKNOWN = {"speculative_config": "speculative decoding", "enable_lora": "LoRA adapters"}
+"""Arguments of an engine whose steps are not those that predictions know."""
 SLICE = "prof_slice"
 """Key of an engine's configuration: what targets/serving/layer_slice.py cut it from."""
 
@@ -81,6 +83,21 @@ class Source:
         """Engines of the run that were not under a profiler of operators or counters."""
         engines = self.table("engines")
         return records(engines[engines["source"].isin((*UNPROFILED, TRACE))])
+
+    def check_engines(self) -> None:
+        """Refuse a run whose steps are not those that predictions know.
+
+        Raises:
+            UsageError: its engine used speculative decoding, or adapters.
+        """
+        for row in self.engines:
+            asked = json.loads(row["args"] or "{}")
+            if found := next((what for key, what in UNKNOWN.items() if asked.get(key)), ""):
+                raise UsageError(
+                    f"{self.path} was served with {found}, which predictions do not know",
+                    "name runs of the model without it; what it changes is measured: record both, "
+                    "and prof compare",
+                )
 
     @cached_property
     def full_shape(self) -> ModelShape | None:
@@ -249,6 +266,13 @@ def read_model(given: str) -> tuple[str, dict[str, Any]]:
         raise UsageError(
             f"{given.splitlines()[0]} is no configuration of a model",
             f"it needs model_type ({', '.join(FAMILIES)}), hidden_size and so on",
+        )
+    if "peft_type" in config:
+        raise UsageError(
+            f"{given.splitlines()[0]} is an adapter ({config['peft_type']}), and what it adds to "
+            "each product was never measured",
+            "predict the model that it is for, and measure what the adapter adds: prof run "
+            "vllm-baseline",
         )
     recorded = str(config.get("name") or config.get("_name_or_path") or "")
     if file is bundled:

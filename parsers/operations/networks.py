@@ -7,7 +7,9 @@ A network takes the sum of its operations: nothing overlaps. An operation finds 
 where the one before left them, so that it takes what it took on the same buffers again (hot); its
 weights it finds in the L2 cache only where all weights of the network and its largest activations
 fit there, else the difference to buffers that were not used lately (cold) is added by their part
-of the bytes. Launched by the host it takes the sum of what the host needs where that is longer.
+of the bytes. Launched by the host it takes the sum of what the host needs where that is longer,
+moved and bounded by what other networks that were measured whole needed beyond that
+(host_residuals.yaml): a module does more on the host than call its operations.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from pathlib import Path
 
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.operations.models import COLD, FUSED, HOT, NetworkKernels, Operation
+from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.predict.corrections import Factors, factors
 from nsight_prof.parsers.predict.costs import Estimate
 
 BUNDLED = resources.files("nsight_prof.parsers.operations") / "lists"
@@ -121,13 +125,29 @@ class OperationTime:
     host_s: float
 
 
+OPERATIONS_ALONE = Factors(1.0, 1.0, 1.0)
+"""The host of a pass that does nothing but launch its operations."""
+
+
+def host_factors(unseen: str = "") -> Factors:
+    """Return what the host needs for a pass over what it needs for its operations.
+
+    It is that of networks that were measured whole, `unseen` left out.
+    """
+    return factors(packaged_yaml("nsight_prof.parsers.operations", "host_residuals.yaml"), unseen)
+
+
 @dataclass(frozen=True)
 class NetworkTime:
-    """How long a network takes: seconds with their interval, and of which operations."""
+    """How long a network takes: seconds with their interval, and of which operations.
+
+    `host`: what the host needs for the pass over what it needs for the operations alone.
+    """
 
     network: Network
     launch: str
     operations: tuple[OperationTime, ...]
+    host: Factors = OPERATIONS_ALONE
 
     @property
     def gpu(self) -> Estimate:
@@ -145,7 +165,7 @@ class NetworkTime:
         """What the host needs to launch all operations; NaN in a CUDA graph."""
         if self.launch != EAGER:
             return math.nan
-        return sum(timed.host_s for timed in self.operations)
+        return self.host.value * sum(timed.host_s for timed in self.operations)
 
     @property
     def seconds(self) -> Estimate:
@@ -153,7 +173,8 @@ class NetworkTime:
         gpu, host = self.gpu, self.host_s
         if math.isnan(host):
             return gpu
-        return Estimate(max(gpu.seconds, host), max(gpu.low, host), max(gpu.high, host), gpu.tier)
+        low, high = (host * end / self.host.value for end in (self.host.low, self.host.high))
+        return Estimate(max(gpu.seconds, host), max(gpu.low, low), max(gpu.high, high), gpu.tier)
 
     @property
     def bound(self) -> str:
@@ -162,7 +183,11 @@ class NetworkTime:
 
 
 def network_time(
-    kernels: NetworkKernels, network: Network, launch: str, l2_bytes: float
+    kernels: NetworkKernels,
+    network: Network,
+    launch: str,
+    l2_bytes: float,
+    host: Factors = OPERATIONS_ALONE,
 ) -> NetworkTime:
     """Return how long a network takes at the batch that it has.
 
@@ -171,6 +196,7 @@ def network_time(
         network: at its batch.
         launch: EAGER, GRAPH or COMPILED.
         l2_bytes: size of the L2 cache.
+        host: what the host needs for the pass over what it needs for the operations alone.
 
     Raises:
         UsageError: an operation was not measured.
@@ -194,7 +220,7 @@ def network_time(
         )
         for operation in listed.operations
     )
-    return NetworkTime(network, launch, times)
+    return NetworkTime(network, launch, times, host)
 
 
 def _of_calls(kernels: NetworkKernels, operation: Operation, cold: bool) -> Estimate:

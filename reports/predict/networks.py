@@ -37,8 +37,8 @@ METHOD = (
         "at the same end at once."
     ),
     Text(
-        "The interval of a pass that waits for the host has no error of the host, which was not "
-        "estimated; recorded passes took longer."
+        "What the host needs for a pass is moved and bounded by what other networks needed beyond "
+        "their operations; these are few, and another host may be faster or slower."
     ),
 )
 

@@ -18,6 +18,7 @@ from nsight_prof.orchestrator.predict.predicting import held_out, plan
 from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.render.metrics_json import schema
@@ -598,3 +599,17 @@ def test_a_slice_in_fp8_predicts_its_model_in_fp8(
     assert found[quantizes]["seconds"].eq(0).all()
     assert found[~quantizes]["tier"].eq("T3").all()
     assert run.predicted_points["tpot_p50_s_high"].notna().all()
+
+
+def test_adapters_and_speculative_decoding_are_refused_with_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter = tmp_path / "adapter.json"
+    adapter.write_text('{"peft_type": "LORA", "r": 16}')
+    assert main(["predict", str(adapter), "--gpu", "h200-sxm"]) == 2
+    assert "is an adapter (LORA)" in capsys.readouterr().err
+    row = {"args": '{"speculative_config": {"method": "ngram"}}', "source": "bench"}
+    source = Source(tmp_path)
+    source.__dict__["engines"] = [row]
+    with pytest.raises(UsageError, match="speculative decoding, which predictions do not know"):
+        source.check_engines()

@@ -24,12 +24,15 @@ from nsight_prof.parsers.operations.networks import (
     EAGER,
     GRAPH,
     Network,
+    NetworkTime,
+    OperationTime,
     bundled_networks,
+    host_factors,
     is_network,
     network_time,
     read_network,
 )
-from nsight_prof.parsers.predict.costs import T1, T2, datasheet
+from nsight_prof.parsers.predict.costs import T1, T2, Estimate, datasheet
 
 GPU = datasheet("h100-sxm")
 L2 = 50e6
@@ -214,3 +217,14 @@ def test_a_file_without_operations_is_refused(tmp_path: Any, text: str) -> None:
     path.write_text(text, "utf-8")
     with pytest.raises(UsageError):
         read_network(str(path))
+
+
+def test_the_host_of_a_pass_is_bounded_by_networks_that_were_left_out() -> None:
+    """Oracle: passes recorded on an H100, whose host needed more than for its operations alone."""
+    every, without = host_factors(), host_factors("vit-b-16")
+    assert 1 < without.value < every.value
+    assert every.low < every.value < every.high
+    timed = OperationTime(network().operations[0], Estimate(1e-5, 1e-5, 1e-5, "T2"), 1e-4)
+    time = NetworkTime(network(), EAGER, (timed,), every)
+    assert tuple(time.seconds[:3]) == pytest.approx([1e-4 * factor for factor in every])
+    assert math.isnan(NetworkTime(network(), GRAPH, (timed,), every).host_s)
