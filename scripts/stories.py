@@ -39,8 +39,8 @@ HEAD = """<!-- Written by scripts/stories.py from recorded runs; do not edit. --
 
 # Stories: public programs
 
-Programs as they are published, none of them written for this purpose: what prof says of them, what
-was done, and what that gained without a profiler. The runs lie in `captures/stories`; `prof report`
+Public programs as they are published, then two recipes of prof: what prof says of them, what was
+done, and what that gained without a profiler. The runs lie in `captures/stories`; `prof report`
 makes their whole reports. [All of them](#predicted-and-measured) in one table."""
 FACTORS = (1.3, 1.5)
 RECORDED = ("before.txt", "steps/1-trace/stdout.log", "steps/1-trace/lines/stdout.log")
@@ -189,7 +189,9 @@ def _ms(story: Mapping[str, Any], name: str, *, must: bool = True) -> float | No
         return None
     if found is None:
         raise SystemExit(f"error: {path} holds no time\n\nhint: {story['time']} is sought")
-    return float(found[1]) * (1e3 if story.get("unit") == "s" else 1)
+    weights: Sequence[float] = story.get("weights", [1])
+    total = sum(w * float(time) for w, time in zip(weights, found.groups(), strict=True))
+    return total * (1e3 if story.get("unit") == "s" else 1)
 
 
 if __name__ == "__main__":
