@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 import pandas as pd
@@ -21,6 +21,8 @@ ONE_LINE = 0.98
 WAITING, WAITS = ("waiting", "copying"), 0.1
 """What the host does at a line that waits for results, and the part of its samples from which on it
 is there for that."""
+HEADERS = r"(?:^|/)(?:cuda[^/]*|targets/[^/]+)/include/"
+"""Files of the CUDA toolkit, by a part of their path."""
 Place = tuple[str, str, int | None]
 """File, function and line."""
 
@@ -54,7 +56,10 @@ class HostLine:
 
 @dataclass(frozen=True)
 class KernelLine:
-    """A line of a kernel with its share of the kernel's samples, which has its 95 % interval."""
+    """A line of a kernel with its share of the kernel's samples, which has its 95 % interval.
+
+    `inlined`: samples in functions of CUDA's headers, which the line inlines, are among them.
+    """
 
     kernel_id: str
     file: str
@@ -67,6 +72,7 @@ class KernelLine:
     instructions: Number
     sectors: Number
     excessive: Number
+    inlined: bool = False
 
     @property
     def location(self) -> str:
@@ -178,6 +184,42 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
         )
         for row in records(rows)
     ]
+
+
+def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
+    """Return the lines of a kernel, with functions of CUDA's headers at the lines that inline them.
+
+    The table names the header alone. An instruction of one is taken to belong to the program's line
+    of the instruction before it: right for the planted lines of three kernels of llm.c.
+    """
+    lines = kernel_lines(run, kernel_id)
+    frame = run.source_instructions
+    frame = frame[frame["kernel_id"] == kernel_id].sort_values("offset")
+    foreign = frame["file"].fillna("").str.contains(HEADERS)
+    if not foreign.any() or foreign.all():
+        return lines
+    moved = frame.assign(
+        file=frame["file"].mask(foreign).ffill().bfill(),
+        line=frame["line"].mask(foreign).ffill().bfill(),
+    )
+    moved = moved[moved["samples"].fillna(0) > 0]
+    known = {(line.file, line.line): line for line in lines}
+    total, found = int(moved["samples"].sum()), []
+    for (file, number_of_line), rows in moved.groupby(["file", "line"]):
+        line = known.get((str(file), int(number(number_of_line))))
+        if line is not None:
+            count_of_line = int(rows["samples"].sum())
+            stalls = rows.groupby("stall")["samples"].sum()
+            found.append(
+                replace(
+                    line,
+                    samples=count_of_line,
+                    share=of_samples(count_of_line, total, line.share.refs),
+                    stall=str(stalls.idxmax()) if len(stalls) else "",
+                    inlined=bool(foreign[rows.index].any()),
+                )
+            )
+    return sorted(found, key=lambda line: -line.samples)
 
 
 def callers(run: Run, *kernel_ids: str) -> list[HostLine]:

@@ -17,9 +17,9 @@ from nsight_prof.reports.analysis.lines import (
     fused_lines,
     host_lines,
     host_rows,
-    kernel_lines,
     loop_lines,
     native_lines,
+    program_lines,
     waiting_rows,
 )
 from nsight_prof.reports.findings.model import Finding
@@ -221,16 +221,20 @@ def _with_fused_lines(run: Run, finding: Finding) -> Finding:
 
 
 def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
-    lines = kernel_lines(run, finding.kernel_ids[0])
+    lines = program_lines(run, finding.kernel_ids[0])
     hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not hot_lines:
         return finding
+    inlined = any(line.inlined for line in hot_lines)
     verdict = Text(
-        "{verdict} Its warps stand at {places} ({n} sample).",
-        "{verdict} Its warps stand at {places} ({n} samples).",
+        "{verdict} Its warps stand at {places} ({n} sample){inlined}.",
+        "{verdict} Its warps stand at {places} ({n} samples){inlined}.",
         verdict=finding.verdict,
         places=[_kernel_place(line) for line in hot_lines],
         n=sum(line.samples for line in lines),
+        inlined=Text(", in functions of CUDA's headers, too, that are inlined there")
+        if inlined
+        else "",
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, STALLS))
 

@@ -14,8 +14,10 @@ import pytest
 from nsight_prof.orchestrator.commands.where import as_data, as_text
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.torch.fused_kernels import read_fused_lines
+from nsight_prof.reports.analysis.lines import program_lines
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.ranking import findings
 from nsight_prof.targets.under_torch_profiler import FusedKernels
@@ -86,3 +88,25 @@ def test_findings_and_where_name_them(make_run: Callable[..., Path]) -> None:
     named = "2 lines of the program: model.py:4 in block and model.py:5 in block"
     assert any(named in verdict for verdict in verdicts), verdicts
     assert "fused by torch.compile from:\n    model.py:4 in block  z = y" in as_text(as_data(run))
+
+
+def test_warps_in_a_header_stand_at_the_line_that_inlines_it(make_run: Callable[..., Path]) -> None:
+    path = make_run()
+    kernel = next(f for f in findings(load_run(path)) if f.key == "kernel").kernel_ids[0]
+    header = "/usr/local/cuda/targets/x86_64-linux/include/cuda_bf16.hpp"
+    at = [("k.cu", 62, 5, "wait"), ("k.cu", 63, 5, "wait"), (header, 585, 90, "long_sb")]
+    rows = [
+        {"kernel_id": kernel, "file": file, "line": line, "samples": samples, "stall": stall}
+        for file, line, samples, stall in at
+    ]
+    lines = [{**row, "share": 0.01 * at[n][2], "source": ""} for n, row in enumerate(rows)]
+    instructions = [{**row, "offset": 16 * n, "sass": ""} for n, row in enumerate(rows)]
+    for table, found in (("source_lines", lines), ("source_instructions", instructions)):
+        columns = [column.name for column in tables.tables()[table]]
+        frame = pd.DataFrame(found, columns=columns)
+        tables.write(tables.check(frame, table), table, path / "tables")
+    first, second = program_lines(load_run(path), kernel)
+    assert (first.location, first.samples, first.stall) == ("k.cu:63", 95, "long_sb")
+    assert first.inlined
+    assert number(first.share.value) == 0.95
+    assert (second.location, second.samples, second.inlined) == ("k.cu:62", 5, False)
