@@ -160,13 +160,19 @@ def section(run: Run) -> Section | None:
 def _facts(times: Mapping[str, Number], stages: list[Stage]) -> list[Fact]:
     """Return how long each stage takes, the longest first, and how much of the GPU it uses."""
     total = Number(sum(time.value or 0.0 for time in times.values()), "ns")
-    used = {stage.name: stage.mfu for stage in stages if stage.mfu.value}
+    used = {stage.name: stage for stage in stages if stage.mfu.value and stage.mbu.value}
     found = []
     for name, time in sorted(times.items(), key=lambda item: -(item[1].value or 0.0)):
         given: dict[str, Value] = {"time": time, "part": time.share_of(total)}
         value = Text("{time} ({part})", **given)
         if name in used:
-            value = Text("{time} ({part}), at {mfu} of the GPU's peak", **given, mfu=used[name])
+            value = Text(
+                "{time} ({part}), using {compute} of what the GPU can compute and {memory} of its "
+                "memory bandwidth",
+                **given,
+                compute=used[name].mfu,
+                memory=used[name].mbu,
+            )
         found.append(Fact(Text("Time in {stage}", stage=Verbatim(name)), value))
     return found
 
