@@ -78,18 +78,34 @@ def _under(root: Path) -> Iterator[Sample]:
     """Give the pages that a JSON of a folder annotates, else all of its images."""
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is no folder")
-    for path in sorted(root.glob("*.json")):
-        rows = json.loads(path.read_text("utf-8"))
-        if isinstance(rows, list) and rows and _kind(rows[0]) is _page:
-            yield from (_page(root, row, number) for number, row in enumerate(rows, start=1))
-            return
+    if rows := _annotations(root):
+        yield from (_page(root, row, number) for number, row in enumerate(rows, start=1))
+        return
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in IMAGES:
             yield Sample(_name(path.relative_to(root)), (path,))
 
 
+def _annotations(root: Path) -> list[dict[str, Any]]:
+    """Return the pages that a JSON of a folder annotates; none without one."""
+    for path in sorted(root.glob("*.json")):
+        rows: Any = json.loads(path.read_text("utf-8"))
+        if isinstance(rows, list) and rows and _kind(rows[0]) is _page:
+            return rows
+    return []
+
+
 def _listed(filelist: Path, root: Path | None) -> Iterator[Sample]:
+    """Give the samples of a list; what the data set at `root` annotates brings its boxes."""
     base = root or filelist.parent
+    rows = _annotations(root) if root else []
+    boxes = {Path(row["page_info"]["image_path"]).name: _boxes(row) for row in rows}
+    for sample in _of_list(filelist, base):
+        name = sample.images[0].name if sample.images else ""
+        yield sample if sample.boxes else replace(sample, boxes=boxes.get(name, ()))
+
+
+def _of_list(filelist: Path, base: Path) -> Iterator[Sample]:
     if filelist.suffix == ".json":
         yield from _rows(filelist, base)
         return
@@ -133,13 +149,16 @@ def _kind(row: Any) -> Callable[[Path, dict[str, Any], int], Sample] | None:
 def _page(base: Path, row: dict[str, Any], number: int) -> Sample:
     """Return a page in the layout of OmniDocBench: `page_info.image_path`, `layout_dets`."""
     name = row["page_info"]["image_path"]
-    folder = next((base / at for at in PLACES if (base / at / name).is_file()), base)
-    boxes = tuple(
+    return replace(_sample(base, [name], None, number), boxes=_boxes(row))
+
+
+def _boxes(row: dict[str, Any]) -> tuple[Box, ...]:
+    """Return the boxes of a page in the layout of OmniDocBench."""
+    return tuple(
         Box(str(part.get("category_type", "")), _sides(part["poly"]))
         for part in row.get("layout_dets") or ()
         if len(part.get("poly") or ()) >= 4 and not part.get("ignore")
     )
-    return replace(_sample(folder, [name], None, number), boxes=boxes)
 
 
 def _sides(corners: list[float]) -> tuple[float, float, float, float]:
@@ -160,11 +179,20 @@ def _conversation(base: Path, row: dict[str, Any], number: int) -> Sample:
 
 
 def _sample(base: Path, images: list[str], prompt: str | None, number: int) -> Sample:
-    paths = tuple(base / image for image in images)
+    paths = tuple(_image(base, image) for image in images)
     missing = next((path for path in paths if not path.is_file()), None)
     if missing is not None:
         raise FileNotFoundError(f"{missing} does not exist (sample {number})")
     return Sample(_name(Path(images[0])) if images else f"prompt-{number}", paths, prompt)
+
+
+def _image(base: Path, name: str) -> Path:
+    """Return where an image is: as it is named, in the folders of pages, or by its last part.
+
+    Lists of others name files by absolute paths of their machines.
+    """
+    here = [base / at / part for part in (name, Path(name).name) for at in PLACES]
+    return next((path for path in here if path.is_file()), base / name)
 
 
 def _name(path: Path) -> str:

@@ -97,6 +97,11 @@ def test_annotated_pages_bring_their_boxes(root: Path) -> None:
     (page,) = read_samples(parser.parse_args(["--dataset-root", str(root)]))
     assert page.images == (root / "images" / "p.png",)
     assert page.boxes == (Box("title", (10, 20, 90, 40)),)
+    # A list of them, by the paths of another machine.
+    (root / "dev.txt").write_text("/data/omnidocbench/images/p.png\n")
+    words = ["--dataset-root", str(root), "--filelist", str(root / "dev.txt")]
+    (chosen,) = read_samples(parser.parse_args(words))
+    assert (chosen.images, chosen.boxes) == (page.images, page.boxes)
 
 
 def test_a_list_that_is_none_is_told(root: Path) -> None:
