@@ -154,17 +154,24 @@ def clock_limit(points: Sequence[P], name: Callable[[P], Text]) -> Finding | Non
             total=len(clocked),
         )
     )
-    return Finding(
-        "clock_limit",
-        Text(
+    values: dict[str, Value] = {
+        "reasons": Verbatim(_limit(slow)),
+        "slow": slow.number("sm_clock_hz_mean").at_digits(3),
+        "heavy": name(slow),
+    }
+    if slow is fast:
+        verdict = Text(
+            "A limit ({reasons}) lowers the SM clock under load, to {slow} at {heavy}.", **values
+        )
+    else:
+        verdict = Text(
             "A limit ({reasons}) lowers the SM clock under load: {fast} at {light}, {slow} at "
             "{heavy}.",
-            reasons=Verbatim(_limit(slow)), fast=fast.number("sm_clock_hz_mean").at_digits(3),
-            light=name(fast), slow=slow.number("sm_clock_hz_mean").at_digits(3), heavy=name(slow),
-        ),
-        tuple(evidence),
-        technical=True,
-    )  # fmt: skip
+            fast=fast.number("sm_clock_hz_mean").at_digits(3),
+            light=name(fast),
+            **values,
+        )
+    return Finding("clock_limit", verdict, tuple(evidence), technical=True)
 
 
 def lost_points(run: Run, target: str) -> Finding | None:

@@ -83,7 +83,8 @@ def _run_at(point: Point, behind: Point | None) -> Finding:
         Text(
             "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
             "throughput {rate}.",
-            load=point.load_text, ttft=ttft, percentile=PERCENTILES[which], tpot=tpot,
+            load=point.load_text, ttft=ttft, tpot=tpot,
+            percentile=Text("median") if which == "p50" else PERCENTILES[which],
             rate=point.number(RATE),
         ),
         (met,) if point.slo.limited else (),
