@@ -200,8 +200,7 @@ under the profiler.
         "Engines on an H100 and over two, with the models of today (T2, T3)",
         H100_PAIRS,
         """
-The points of the predictions above, predicted again: what was changed since then was changed with
-these engines known.
+The points of the predictions above, predicted again by the models as they are now.
 """,
     ),
 )
@@ -509,9 +508,9 @@ Qwen3-4B and 32B 20 and 16 % too late).
 
 Steps of Qwen3-8B in fp8 are predicted too long at every batch and length, by as much in the median
 gap between tokens as in TPOT: the error is that of the steps, and neither of the host nor of
-pauses. What moves predictions from slices was learnt from models in 16 bits, which have no kernels
-that quantize activations. Short prompts are predicted too long as well, by what the host needed in
-the slice.
+pauses. Which of their kernels it is is not known: no whole engine in fp8 was traced, and what moves
+predictions from slices was learnt from models in 16 bits. Short prompts are predicted too long as
+well, by what the host needed in the slice.
 
 Over two H100 the models of steps are too fast by what their median gaps say, and pauses of single
 steps come on top. The time to first token of short prompts is predicted too long there, since the
