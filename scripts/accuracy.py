@@ -513,8 +513,8 @@ predictions from slices was learnt from models in 16 bits. Short prompts are pre
 well, by what the host needed in the slice.
 
 Over two H100 the models of steps are too fast by what their median gaps say, and pauses of single
-steps come on top. The time to first token of short prompts is predicted too long there, since the
-host took longer in the slices than in these engines.
+steps come on top. The time to first token of short prompts was predicted too long there before;
+what the models of today make of the host stands in the table above.
 On H200 tensor parallelism was recorded once, so that nothing about it is held out but
 its kernels; collectives, which no other run has, are missing there.
 
