@@ -92,13 +92,17 @@ def fit_clock(kinds: Sequence[tuple[Array, Array]]) -> Clock | None:
 
 
 def _pooled(kinds: Sequence[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
-    """Join kinds of fewer than FEW pairs with the next such ones, until there are enough."""
+    """Join kinds of fewer than FEW pairs with the next such ones, until there are enough.
+
+    Fewer than FEWEST in all have no spread, and would draw the line through themselves: left out.
+    """
     found = [kind for kind in kinds if len(kind[0]) >= FEW]
     pool: list[tuple[Array, Array]] = []
     rare = [kind for kind in kinds if 0 < len(kind[0]) < FEW]
     for number, kind in enumerate(rare, 1):
         pool.append(kind)
-        if number == len(rare) or sum(len(a) for a, _ in pool) >= FEW:
+        pairs = sum(len(a) for a, _ in pool)
+        if (number == len(rare) and (pairs >= FEWEST or not found)) or pairs >= FEW:
             found.append(
                 (np.concatenate([a for a, _ in pool]), np.concatenate([b for _, b in pool]))
             )

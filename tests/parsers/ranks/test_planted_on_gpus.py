@@ -78,6 +78,15 @@ def test_the_planted_rank_is_named_with_its_cause_and_time(
     assert CAUSES[name] in Writer().text(next(iter(waiting_findings(times, None))).verdict)
 
 
+def test_one_collective_of_its_kind_does_not_draw_the_clock_to_itself(
+    root: Path, tmp_path: Path
+) -> None:
+    run = job(root, tmp_path, "input")
+    row = tables.read(run.tables, "rank_times").iloc[1]
+    assert abs(row["clock_drift_ppm"]) < 5  # it was 83, "within 2 ns", by one barrier
+    assert row["clock_residual_ns"] > 1_000
+
+
 @pytest.fixture(scope="module")
 def balanced(root: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return job(root, tmp_path_factory.mktemp("balanced"), "balanced")
