@@ -22,6 +22,8 @@ HOST = {
     TPOT: ("decode_s", "gap_decode_s"),
 }
 """Quantity -> fields of Host that it depends on."""
+TRACED = {"eager_s": "issue_s", "graph_s": "issue_graph_s"}
+"""Field of Host that points tell -> the one that a trace tells instead."""
 FRONT_END = "frontend_s"
 
 
@@ -69,7 +71,8 @@ def _rows(
 
 
 def _unknown(now: Prediction, name: str) -> bool:
-    return math.isnan(getattr(now.predictor.host, name))
+    host = now.predictor.host
+    return all(math.isnan(getattr(host, field)) for field in (name, TRACED.get(name, name)))
 
 
 def _finite(value: float) -> float:
