@@ -348,13 +348,16 @@ class Plan:
         trace = self.trace
         if trace is not None:
             host = max(item.host_s for item in trace.steps if item.kind == DECODE)
+            known = trace.is_slice or trace.serves(shard)
+            issued = [trace.issue_s(shard.layers, in_graphs=graphs) if known else math.nan
+                      for graphs in (False, True)]  # fmt: skip
             return Host(
                 decode_s=math.nan if trace.is_slice else host * shard.layers / trace.shape.layers,
                 gap_decode_s=trace.gap(DECODE, shard.layers),
                 gap_prefill_s=trace.gap(PREFILL, shard.layers),
                 overhead_s=trace.reply_s,
-                issue_s=trace.issue_s(shard.layers),
-                issue_graph_s=trace.issue_s(shard.layers, in_graphs=True),
+                issue_s=issued[0],
+                issue_graph_s=issued[1],
                 lead_s=trace.lead_s,
             )
         if isinstance(self.fitted, Exact) and self.fitted.has_products:
