@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta  # type: ignore[import-untyped]
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nsight_prof.parsers.history.changes import FEWEST, changes
 from scripts.pages.marked import write_marked

@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import build_rank_tables
 from nsight_prof.parsers.cells import records
