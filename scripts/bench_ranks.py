@@ -264,7 +264,7 @@ def clocks(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
         "0.5 us, 1 ppm",
         f"off by {abs(offset) / 1e3:.3f} us and {abs(drift):.3f} ppm; stated residual "
         f"{found['clock_residual_ns'] / 1e3:.2f} us",
-        abs(offset) <= 500 and abs(drift) <= 1,
+        bool(abs(offset) <= 500 and abs(drift) <= 1),
     )
 
 
