@@ -59,3 +59,16 @@ def test_the_report_names_the_engine_and_what_it_does_not_count(made: Section) -
     waiting = rows(table(made, "serving-first-token"))
     assert all(row["Prefill and front end"] > row["HTTP and client"] > 0 for row in waiting)
     assert "Prefill" not in waiting[0]
+
+
+def test_steps_of_its_scheduler_are_read_as_those_of_vllm_are(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    traced = with_tables("h100-sglang-kernels", tmp_path_factory.mktemp("kernels") / "run")
+    steps = traced.engine_steps
+    assert set(steps["kind"]) == {"prefill", "decode"}
+    assert (steps.loc[steps["kind"] == "prefill", "prefill_tokens"] > 0).all()
+    assert steps.loc[steps["kind"] == "decode", "decode_requests"].max() == 8  # its clients
+    libraries = traced.kernels.set_index("short_name")["library"]
+    assert set(libraries) & {"cuBLAS", "Triton"} == {"cuBLAS", "Triton"}
+    assert "vLLM" not in set(libraries)
