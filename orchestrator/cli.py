@@ -24,7 +24,7 @@ COMMANDS = {
     "compare": "Compare two runs: faster, slower, new, gone, or noise; fails CI on a rule.",
     "doctor": "Say whether this machine can profile, what is missing, and the remedy.",
     "export": "Write the timeline of a run for Perfetto, or its tables as Parquet or CSV.",
-    "fleet": "Compare the GPUs of one model: their spread, and which is off, and why.",
+    "fleet": "Compare the GPUs of one model by runs of one benchmark, a run for each GPU.",
     "history": "Keep results of runs over commits, and find where they changed.",
     "import": "Make a run directory from files of Nsight or the torch profiler, of any version.",
     "init": "Write a recipe for a program.",

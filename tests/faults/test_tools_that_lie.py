@@ -1,6 +1,6 @@
 """Tools that hang, crash, flood, refuse, or say that all went well: what a run makes of them."""
 
-import json
+import ast
 import os
 import sys
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_a_tool_that_hangs_is_asked_one_question(lab: Any, timeout_when: Any) ->
     lab.monkeypatch.setattr(doctor, "read_interpreter", lambda *_: {})
     timeout_when(lambda: lab.log.read_text().count("\n") if lab.log.is_file() else 0)
     checks = {check.name: check for check in doctor.examine()}
-    asked = [json.loads(line)[1:] for line in lab.log.read_text().splitlines()]
+    asked = [ast.literal_eval(line)[1:] for line in lab.log.read_text().splitlines()]
     assert asked == [["--version"], ["--version"]]
     for name in ("nsys", "ncu"):
         assert checks[name].state == "missing"
