@@ -81,13 +81,13 @@ def _split_ranges(run: Run) -> Text | str:
                 share = Number(rest, "fraction", column("launches", "duration_ns"))
                 found.append((rest * stage_ns, _split_range(str(name), str(stage), count, share)))
     ranked = [words for _, words in sorted(found, key=lambda pair: -pair[0])[:MOST_PARTS]]
-    return Text(" By what the program does: {ranges}.", ranges=ranked) if ranked else ""
+    return Text(" NVTX ranges of many kernels: {ranges}.", ranges=ranked) if ranked else ""
 
 
 def _split_range(name: str, stage: str, count: float, share: Number) -> Text:
     return Text(
-        "NVTX range {range} in {stage} launches {n} kernels at a time, of which all but the "
-        "largest take {share} of the GPU time there",
+        "{range} in {stage} ({n} each time; all but the largest take {share} of the stage's GPU "
+        "time)",
         range=Verbatim(name),
         stage=Name(stage, Ref("stages", stage)),
         n=Number(count, "count", column("launches", "nvtx_path"), digits=2),
