@@ -97,8 +97,8 @@ class Point(ServingPoint):
 
     @property
     def rate_text(self) -> Verbatim:
-        """The rate of an open loop without digits that say nothing: "16", "2.5"."""
-        return Verbatim(f"{self.load:,g}", self.load)
+        """The rate of an open loop with at most three digits: "16", "2.5", "4.22"."""
+        return Verbatim(f"{float(f'{self.load:.2e}'):,g}", self.load)
 
     def percentile(self, name: str, which: str) -> float:
         """Return a percentile of ttft, tpot, itl or e2e; NaN where too few values support it."""
