@@ -370,7 +370,8 @@ an H100, and in bf16 from runs of an H200.
 
 Qwen3-14B and Llama-3.1-8B over two H100 were predicted from a slice of one rank, recorded on one
 GPU, and from collectives of two, hours before an engine ran over two. Its time was over when
-Llama-3.1-8B had generated its batches, so that single requests of other lengths are missing there.
+Llama-3.1-8B had generated its batches, so that single requests of other lengths are missing there;
+the step that was interrupted is marked as done in the capture, so that what it measured is read.
 
 Also written before any such engine was recorded, and held against none yet: Qwen2.5-7B and
 Gemma 3 12B on an H100, from runs of an H200.
