@@ -151,13 +151,16 @@ def test_a_recipe_counts_its_ranks_and_a_resume_does_only_what_is_missing(
     assert main(["run", recipe, "--out", str(out), "--json"]) == 1
     errors = json.loads(capsys.readouterr().out)["errors"]
     assert "rank 0 has no counters: ncu left no report" in errors[0]["error"]
-    assert starts(tmp_path) == {"nsys": 2, "ncu": 2}
+    before = starts(tmp_path)
+    assert before["nsys"] == 2
+    assert 1 <= before["ncu"] <= 2  # the launcher may end the other rank before its ncu starts
     monkeypatch.delenv("FAKE_NCU")
     assert main(["run", recipe, "--resume", str(out)]) == 0
-    assert starts(tmp_path) == {"nsys": 2, "ncu": 4}  # the traces are kept
+    after = {"nsys": 2, "ncu": before["ncu"] + 2}  # the traces are kept
+    assert starts(tmp_path) == after
     assert len(load_run(out).rank_counters) == 4
     assert main(["run", recipe, "--resume", str(out)]) == 0
-    assert starts(tmp_path) == {"nsys": 2, "ncu": 4}
+    assert starts(tmp_path) == after
     (tmp_path / "job.yaml").write_text(RECIPE.replace("exit 0", "exit 1"))
     assert main(["run", recipe, "--resume", str(out)]) == 2
     assert "was captured with another target" in capsys.readouterr().err
