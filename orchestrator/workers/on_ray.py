@@ -63,8 +63,14 @@ class RayExecutor(Executor):
         return [node for node in self.nodes if node.id not in alive]
 
     def _alive(self) -> list[Node]:
-        nodes = [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
-        return [Node(n["NodeID"], n["NodeManagerHostname"]) for n in nodes]
+        # The cluster learns of a node's death seconds later than those who ask the node itself.
+        is_inside = not self._ray.util.client.ray.is_connected()
+        return [
+            Node(n["NodeID"], n["NodeManagerHostname"])
+            for n in self._ray.nodes()
+            if n["Alive"] and n["Resources"].get("CPU")
+            if not is_inside or _answers(n["NodeManagerAddress"], n["NodeManagerPort"])
+        ]
 
     def _started(
         self,
@@ -154,10 +160,16 @@ def _check_address(address: str) -> None:
         raise _no_cluster(address) from None
     if host is None or port is None:  # "auto"
         return
+    if not _answers(host, port):
+        raise _no_cluster(address)
+
+
+def _answers(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), CONNECT_S).close()
-    except OSError as error:
-        raise _no_cluster(address) from error
+    except OSError:
+        return False
+    return True
 
 
 def _no_cluster(address: str) -> ToolMissing:
