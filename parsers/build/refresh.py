@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from nsight_prof.parsers.build.run_tables import build_tables
@@ -30,21 +31,26 @@ def refresh_tables(run: RunDir) -> None:
     """
     stamp = run.tables / MADE_FROM
     with suppress(OSError, UnicodeDecodeError):
-        if stamp.read_text(encoding="ascii") == _state(run):
+        if stamp.read_text(encoding="ascii") == _state(run, list(_facts(run.manifest_path))):
             return
+    # As it is before: a step that another process records meanwhile is not in these tables.
+    manifest = list(_facts(run.manifest_path))
     check_artifacts(run)
     build_tables(run)
     with suppress(OSError):  # without the stamp they are made again, no more
-        write_atomic(stamp, _state(run))
+        write_atomic(stamp, _state(run, manifest))
 
 
-def _state(run: RunDir) -> str:
-    """Return the hash of the captures, the tables, and the program that makes one of the other."""
+def _state(run: RunDir, manifest: list[str]) -> str:
+    """Return the hash of the captures, the tables, and the program that makes one of the other.
+
+    `manifest` are the facts of the manifest that the tables are made from.
+    """
     digest = hashlib.sha256(f"{_program()} {can_read_rep()}".encode())
     sources = [run.path / name for name in (ROOFS_FILE, COMM_ROOFS_FILE, STEPS)]
-    for path in (run.manifest_path, *sources, run.tables):
-        for fact in _facts(path):
-            digest.update(fact.encode("utf-8", "surrogateescape"))
+    facts = chain(manifest, *map(_facts, (*sources, run.tables)))
+    for fact in facts:
+        digest.update(fact.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 

@@ -140,10 +140,6 @@ ranks: {launcher: mpirun, count: 2, counters: one-pass}
 """
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="with other tests at work, rank_counters once lacked a rank: the cause is not known",
-)
 def test_a_recipe_counts_its_ranks_and_a_resume_does_only_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
