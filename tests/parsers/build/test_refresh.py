@@ -60,3 +60,23 @@ def test_another_version_of_prof_makes_them_again(
 ) -> None:
     monkeypatch.setattr(refresh, "_program", lambda: "of tomorrow")
     assert made_again(run)
+
+
+def test_a_manifest_that_changes_while_tables_are_made_is_not_that_of_the_tables(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = refresh.build_tables
+
+    def beside_another(run: RunDir) -> None:
+        build(run)
+        with run.manifest_path.open("a") as stream:  # as another rank's process does
+            stream.write(" ")
+
+    (run.tables / refresh.MADE_FROM).unlink()
+    monkeypatch.setattr(refresh, "build_tables", beside_another)
+    refresh_tables(run)
+    (run.path / "built").unlink()
+    monkeypatch.setattr(refresh, "build_tables", build)
+    assert made_again(run)
+    (run.path / "built").unlink()
+    assert not made_again(run)
