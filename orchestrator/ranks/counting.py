@@ -41,6 +41,7 @@ from nsight_prof.orchestrator.run.steps import (
 )
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu
 from nsight_prof.orchestrator.system.export import export_csv
+from nsight_prof.orchestrator.system.run_lock import locked_in_turn
 from nsight_prof.orchestrator.system.secrets import Environment, choose_environment, mask_file
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.orchestrator.tools import ncu, target
@@ -284,10 +285,11 @@ def _kernels(run: RunDir, select: Select, *, collectives: bool) -> Kernels:
         collectives=collectives,
         kernels=select.kernels if isinstance(select.kernels, tuple) else None,
     )
-    refresh_tables(run)
-    kernels, launches, stages = (
-        tables.read(run.tables, name) for name in ("kernels", "launches", "stage_kernels")
-    )
+    with locked_in_turn(run.path):  # all ranks ask the first one's tables
+        refresh_tables(run)
+        kernels, launches, stages = (
+            tables.read(run.tables, name) for name in ("kernels", "launches", "stage_kernels")
+        )
     return choose_kernels(kernels, launches, stages, options)
 
 
@@ -346,7 +348,7 @@ def _write(run: RunDir, record: StepRecord) -> None:
         return  # what was counted before is kept
     manifest.steps = [step for step in manifest.steps if step.name != STEP] + [record]
     write_manifest(run, manifest)
-    with suppress(ProfError):  # the report says what cannot be read
+    with suppress(ProfError), locked_in_turn(run.path):  # the report says what cannot be read
         refresh_tables(run)
 
 

@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from nsight_prof.orchestrator.system.process import end_leftovers
+from nsight_prof.orchestrator.system.process import POLL_SECONDS, end_leftovers
 from nsight_prof.parsers.errors import ProfError, StepFailed, UsageError
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
@@ -34,6 +35,8 @@ LOCK = ".lock"
 OURS = frozenset({MANIFEST, ROOFS_FILE, COMM_ROOFS_FILE, STEPS, TABLES, REPORT, VARIANTS})
 TRY = r"(?:\.partial|\.(?:failed|replaced)-\d+)?"
 RUNS = Path("runs")
+TURN_S = 600.0
+"""Time that another process may hold a folder, as long as it makes tables."""
 
 
 def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
@@ -137,6 +140,29 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked_in_turn(folder: Path) -> Iterator[None]:
+    """Hold `folder` once whoever holds it has let go; on a file system without locks, go on.
+
+    Raises:
+        UsageError: it is still held after TURN_S.
+    """
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(folder))
+            except UsageError:
+                if time.monotonic() - begin > TURN_S:
+                    raise
+                time.sleep(POLL_SECONDS)
+                continue
+            except OSError:
+                pass
+            break
+        yield
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Captures that are deleted, cut or scrambled after their step: who uses them again says so."""
 
+import errno
 import fcntl
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from nsight_prof.orchestrator import cli
 from nsight_prof.orchestrator.report.run_tables import ensure_tables
+from nsight_prof.orchestrator.system import run_lock
 from nsight_prof.parsers import whole_folder
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed, UsageError
@@ -185,6 +187,41 @@ def test_two_reports_at_once_leave_one_whole_report(recorded: Path, root: Path) 
     assert (recorded / "tables/kernels.parquet").is_file()
     left = {path.name for path in recorded.iterdir()}
     assert left <= {"manifest.json", "roofs.json", "steps", "tables", "report"}
+
+
+def test_a_rank_waits_for_another_that_makes_the_tables_it_needs(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = hold(recorded)
+    waits = []
+
+    def let_go(seconds: float) -> None:
+        waits.append(seconds)
+        lock.close()
+
+    monkeypatch.setattr("nsight_prof.orchestrator.system.run_lock.time.sleep", let_go)
+    with run_lock.locked_in_turn(recorded):
+        assert waits
+        with pytest.raises(UsageError, match="another prof"), run_lock.locked(recorded):
+            pass
+    monkeypatch.setattr(run_lock, "TURN_S", -1)
+    with (
+        hold(recorded),
+        pytest.raises(UsageError, match="4711"),
+        run_lock.locked_in_turn(recorded),
+    ):
+        pass
+
+
+def test_without_locks_of_the_file_system_a_rank_goes_on(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_available(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none_available)
+    with run_lock.locked_in_turn(recorded):
+        assert (recorded / "tables").is_dir()
 
 
 def test_a_run_that_cannot_be_written_says_so(

@@ -11,15 +11,16 @@ from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.run.directory import RunDir
 
 
+def build(run: RunDir) -> None:
+    run.tables.mkdir(exist_ok=True)
+    (run.tables / "gaps.csv").write_text("")
+    (run.path / "built").touch()
+
+
 @pytest.fixture
 def run(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     folder = tmp_path / "run"
     shutil.copytree(root / "captures" / "h200-known-gemm", folder)
-
-    def build(run: RunDir) -> None:
-        run.tables.mkdir(exist_ok=True)
-        (run.tables / "gaps.csv").write_text("")
-        (folder / "built").write_text(f"{(folder / 'built').is_file()}")
 
     monkeypatch.setattr(refresh, "build_tables", build)
     refresh_tables(RunDir(folder))
@@ -65,8 +66,6 @@ def test_another_version_of_prof_makes_them_again(
 def test_a_manifest_that_changes_while_tables_are_made_is_not_that_of_the_tables(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = refresh.build_tables
-
     def beside_another(run: RunDir) -> None:
         build(run)
         with run.manifest_path.open("a") as stream:  # as another rank's process does
