@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.charts import IcicleFigure
 from nsight_prof.reports.page.formats import duration, percent
-from nsight_prof.reports.plots.palette import INK, SERIES, YELLOW
+from nsight_prof.reports.plots.palette import INK, SERIES, text_on
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
@@ -40,8 +40,7 @@ def plot_icicle(figure: IcicleFigure) -> Figure:
             words = tooltip(box.path, f"{duration(box.value)}, {percent(100 * box.value / total)}")
             sheet.spot(Spot(x + width / 2, bottom + ROW / 2, max(width, 3.0), ROW, words))
             if text := _label(box.text, width - ROOM):
-                dark = box.depth > 0 or colour == YELLOW
-                ink = Ink(colour=INK if dark else "white", ha="center")
+                ink = Ink(colour=INK if box.depth else text_on(colour), ha="center")
                 sheet.text(x + width / 2, bottom + ROW / 2, text, ink)
         return sheet.figure
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
 from nsight_prof.reports.page.formats import clock, duration
-from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families
+from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families, text_on
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
@@ -22,8 +22,6 @@ LANE, GAP, SPAN, BAR = 30.0, 5.0, 18.0, 30.0
 AXIS = 24.0
 IDLE_COLOUR = "#f2f2f2"
 SHADES = ("#dddddd", "#bbbbbb")
-DARK = ("#0072B2", "#D55E00", "#009E73", "#595959")
-"""Colours on which text is white."""
 TICKS = 6
 COLOURS = {name: colour for colour, name in families().items()} | {COPIES: QUIET}
 CLOCK = "SM clock"
@@ -214,8 +212,7 @@ def _bar(sheet: Sheet, figure: Overview, right: float) -> None:
 def _draw_part(sheet: Sheet, item: TimePart, x: float, wide: float, total_name: str) -> None:
     sheet.box(x, sheet.top, wide, BAR - 4, facecolor=item.colour, edgecolor="white", linewidth=0.6)
     amount = f"{100 * item.share:.0f} %"
-    ink = Ink(ha="center", colour="white" if item.colour in DARK else INK,
-              bold=item.name == IDLE)  # fmt: skip
+    ink = Ink(ha="center", colour=text_on(item.colour), bold=item.name == IDLE)
     label = f"{item.name} {amount}"
     words = label if text_width(label, bold=True) + 8 <= wide else amount
     if text_width(words, bold=True) + 6 <= wide:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 INK, QUIET, GRID = "#1a1a1a", "#595959", "#d9d9d9"
+ON_BRIGHT = "#1b1b1b"
+"""Text on a colour that is bright on dark pages, too: it stays dark there, where INK turns pale."""
 # Okabe and Ito, "Color Universal Design" (2008): apart for all common kinds of colour blindness.
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
@@ -35,8 +37,16 @@ def families() -> dict[str, str]:
     return {colour: name for colour, (name, _) in _FAMILIES.items()} | {GREY: "other"}
 
 
+def text_on(colour: str) -> str:
+    """Return the colour of text on a part of this colour, to be read on pale and on dark pages."""
+    if colour in (BLUE, VERMILLION, GREEN, QUIET):
+        return "white"
+    return ON_BRIGHT if colour in (*SERIES, GREY) else INK
+
+
 COLOURS = {
     "#ffffff": "paper", INK: "ink", QUIET: "quiet", GRID: "grid", "#000000": "ink",
+    ON_BRIGHT: "on-bright",
     "#f2f2f2": "faint", "#dddddd": "grid", "#cccccc": "rest", "#bbbbbb": "rest",
     ORANGE: "orange", SKY: "sky", GREEN: "green", YELLOW: "yellow", BLUE: "blue",
     VERMILLION: "vermillion", PURPLE: "purple", GREY: "grey",

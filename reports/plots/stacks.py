@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import StackFigure
 from nsight_prof.reports.page.figure_models import StallFigure
 from nsight_prof.reports.page.formats import duration, percent
-from nsight_prof.reports.plots.palette import INK, SERIES, YELLOW
+from nsight_prof.reports.plots.palette import INK, SERIES, text_on
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import tooltip
@@ -103,10 +103,10 @@ def _stack(rows: Rows, axes: Axes, row: int, segments: Sequence[Part], top: floa
             rows.spot(row, segment.tooltip, segment.kernel, corner)
         room = rows.x(segment.width, top) - rows.left
         if room > text_width(segment.text) + 8:
-            dark = segment.look.colour in (YELLOW, OTHER) or bool(segment.look.hatch)
+            hatched = bool(segment.look.hatch)
             middle = rows.x(x0 + segment.width / 2, top)
-            rows.sheet.text(middle, rows.y(row), segment.text, Ink(ha="center", halo=dark,
-                            colour=INK if dark else "white"))  # fmt: skip
+            rows.sheet.text(middle, rows.y(row), segment.text, Ink(ha="center", halo=hatched,
+                            colour=INK if hatched else text_on(segment.look.colour)))  # fmt: skip
         x0 += segment.width
 
 

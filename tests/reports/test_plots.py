@@ -3,11 +3,13 @@
 import itertools
 import math
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -35,6 +37,7 @@ from nsight_prof.reports.page.figure_models import (
 )
 from nsight_prof.reports.page.formats import briefer
 from nsight_prof.reports.page.section import slug
+from nsight_prof.reports.plots import palette
 from nsight_prof.reports.plots.bars import plot_occupancy, plot_time
 from nsight_prof.reports.plots.icicle import plot_icicle
 from nsight_prof.reports.plots.overview import plot_overview
@@ -410,3 +413,21 @@ def test_stages_that_look_alike_get_files_of_their_own(run: Run) -> None:
 def test_a_stage_name_makes_a_safe_file_name() -> None:
     assert slug("Prefill / step 1") == "prefill-step-1"
     assert slug("../..") == "x"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_on_a_part_can_be_read_on_pale_and_on_dark_pages(theme: str, root: Path) -> None:
+    css = (root / "reports/render/page.css").read_text()
+    themes = {"light": css[: css.index("@media")], "dark": css[css.index('[data-theme="dark"]') :]}
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", text)) for text in themes.values())
+    variables = light if theme == "light" else light | dark
+
+    def luminance(colour: str) -> float:
+        value = variables[palette.COLOURS.get(colour, "paper")]
+        channels = [int(value[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return float(np.dot((0.2126, 0.7152, 0.0722), linear))  # WCAG 2.2, relative luminance
+
+    for colour in (*palette.SERIES, palette.GREY, palette.QUIET, "#f2f2f2"):
+        low, high = sorted((luminance(colour), luminance(palette.text_on(colour))))
+        assert (high + 0.05) / (low + 0.05) >= 3, colour
