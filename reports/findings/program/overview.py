@@ -70,16 +70,21 @@ def _split_ranges(run: Run) -> Text | str:
     names = paths.map({path: path.rpartition("/")[2] for path in paths.unique()})
     launched = frame.assign(range=names, opened=(names != names.shift()).cumsum())
     launched = launched[(names != "") & (names != frame["stage"])]
+    stage_ns = frame.groupby("stage")["duration_ns"].sum()
+    by_kernel = launched.groupby(["stage", "range", "kernel_id"])["duration_ns"].sum()
+    sums = by_kernel.groupby(["stage", "range"]).agg(["sum", "max"])
+    ranges = launched.groupby(["stage", "range"])["opened"]
+    times = pd.DataFrame(
+        {"rest_ns": sums["sum"] - sums["max"], "count": ranges.size() / ranges.nunique()}
+    )
     found: list[tuple[float, Text]] = []
-    for stage, rows in launched.groupby("stage"):
-        stage_ns = frame.loc[frame["stage"] == stage, "duration_ns"].sum()
-        for name, inside in rows.groupby("range"):
-            count = len(inside) / inside["opened"].nunique()
-            by_kernel = inside.groupby("kernel_id")["duration_ns"].sum()
-            rest = (by_kernel.sum() - by_kernel.max()) / stage_ns
-            if SPLIT[0] <= count <= SPLIT[1] and rest >= SPLIT_SHARE:
-                share = Number(rest, "fraction", column("launches", "duration_ns"))
-                found.append((rest * stage_ns, _split_range(str(name), str(stage), count, share)))
+    for row in records(times[times["count"].between(*SPLIT)].reset_index()):
+        stage, rest_ns = text(row["stage"]), number(row["rest_ns"])
+        rest = rest_ns / stage_ns[stage]
+        if rest >= SPLIT_SHARE:
+            share = Number(rest, "fraction", column("launches", "duration_ns"))
+            words = _split_range(text(row["range"]), stage, number(row["count"]), share)
+            found.append((rest_ns, words))
     ranked = [words for _, words in sorted(found, key=lambda pair: -pair[0])[:MOST_PARTS]]
     return Text(" NVTX ranges of many kernels: {ranges}.", ranges=ranked) if ranked else ""
 
