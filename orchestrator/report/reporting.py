@@ -27,13 +27,15 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     `style` goes before what the recipe of the run says of languages; templates are those of `style`
     alone.
     """
-    from nsight_prof.parsers.build.load import load_run
-    from nsight_prof.parsers.build.refresh import refresh_tables
     from nsight_prof.reports.render.drawing import drawing_beside
-    from nsight_prof.reports.render.report import render_report
 
     _check_address_space()
     with drawing_beside() as draw:
+        # The second process imports what draws while this one imports all else.
+        from nsight_prof.parsers.build.load import load_run
+        from nsight_prof.parsers.build.refresh import refresh_tables
+        from nsight_prof.reports.render.report import render_report
+
         substep("checking the captures")
         refresh_tables(run)
         paths = render_report(load_run(run.path), style, draw)

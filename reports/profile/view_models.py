@@ -8,6 +8,7 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -265,6 +266,23 @@ class GlossaryEntry:
 
 
 @dataclass(frozen=True)
+class KernelFigures:
+    """What is drawn of kernels: fields of `ReportView` that are known before any finding."""
+
+    gpu_time_ns: float | None
+    gpus: tuple[GpuTime, ...]
+    kernels: tuple[KernelRow, ...]
+    rest_kernels: int
+    rest_share: float | None
+    stages: tuple[StageRow, ...]
+    rooflines: tuple[RooflinePanel, ...]
+    not_plotted: tuple[NotPlotted, ...]
+    occupancy: tuple[OccupancyBar, ...]
+    throughput: tuple[ThroughputBar, ...]
+    stalls: StallFigure
+
+
+@dataclass(frozen=True)
 class ReportView:
     """The whole report. `tier`: trace and counters, trace only, counters only, or nothing.
 
@@ -345,7 +363,7 @@ class ReportView:
     @property
     def working_gpus(self) -> int:
         """Over how many GPUs the GPU time sums: those that ran kernels, at least 1."""
-        return sum(gpu.launches > 0 for gpu in self.gpus) or 1
+        return working_gpus(self.gpus)
 
     @property
     def sm_clock_hz(self) -> float | None:
@@ -353,3 +371,8 @@ class ReportView:
         known = [(r.share, r.sm_clock_hz) for r in self.kernels if r.profiled]
         pairs = [(share, clock) for share, clock in known if share and clock]
         return sum(p * c for p, c in pairs) / sum(p for p, _ in pairs) if pairs else None
+
+
+def working_gpus(gpus: Iterable[GpuTime]) -> int:
+    """Return how many GPUs ran kernels, at least 1."""
+    return sum(gpu.launches > 0 for gpu in gpus) or 1

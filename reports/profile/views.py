@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsight_prof.parsers.cells import count, known, number, records, text
-from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports import page
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.analysis.padding import Padding, paddings
@@ -60,6 +60,7 @@ from nsight_prof.reports.profile.method_view import (
 from nsight_prof.reports.profile.time_views import host_costs, idle_rows, kind_table
 from nsight_prof.reports.profile.view_models import (
     GemmRow,
+    KernelFigures,
     KernelRow,
     OperationRow,
     ReportView,
@@ -79,21 +80,40 @@ BACKGROUND = (model.KEY, collectives.KEY)
 """Sections that do not answer what the run was asked."""
 
 
+@once
+def kernel_figures(run: Run) -> KernelFigures:
+    """Return the kernels of `run` and what is drawn of them, which needs no findings."""
+    kernels = kernel_rows(run)
+    panels, missed = rooflines(run, kernels)
+    shown_share = sum(row.share or 0.0 for row in kernels)
+    return KernelFigures(
+        gpu_time_ns=known(kernel_time(run)),
+        gpus=gpu_times(run),
+        kernels=kernels,
+        rest_kernels=len(run.kernels) - len(kernels),
+        rest_share=max(0.0, 1 - shown_share) if len(run.kernels) > len(kernels) else None,
+        stages=stage_views(run, kernels),
+        rooflines=panels,
+        not_plotted=missed,
+        occupancy=occupancy_bars(kernels),
+        throughput=throughput_bars(kernels),
+        stalls=stall_figure(run, kernels),
+    )
+
+
 def report_view(run: Run) -> ReportView:
     """Return everything that the report of `run` shows."""
-    kernels = kernel_rows(run)
+    figures = kernel_figures(run)
+    kernels = figures.kernels
     found = findings(run)
-    stages, idle_time = stage_views(run, kernels), idle_rows(run)
-    kinds = kind_table(run)
-    panels, missed = rooflines(run, kernels)
     unanswered = open_questions(run)
     sections = engine_sections(run, savings(kernels, found))
     answer, anchors = _answer(found, unanswered, sections)
     times = run_time(run)
     roofs = all_roofs(run)
-    shown_share = sum(row.share or 0.0 for row in kernels)
     counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
     return ReportView(
+        **vars(figures),
         **_told_by_manifest(run),
         tier=tier(run),
         answer=answer,
@@ -109,13 +129,9 @@ def report_view(run: Run) -> ReportView:
         saved_ns=saved_ns,
         saved_share=saved_share,
         bound_shares=bound_shares(run),
-        kernels=kernels,
-        rest_kernels=len(run.kernels) - len(kernels),
-        rest_share=max(0.0, 1 - shown_share) if len(run.kernels) > len(kernels) else None,
-        kinds=kinds,
-        stages=stages,
+        kinds=kind_table(run),
         stages_note=stages_note(run),
-        idle=idle_time,
+        idle=idle_rows(run),
         host_costs=host_costs(run),
         memory_operations=_operations(run),
         api_calls=_api_calls(run),
@@ -123,11 +139,6 @@ def report_view(run: Run) -> ReportView:
         roofs=roofs,
         roof_comparison=compare_roofs(roofs),
         roofs_measured_by=roofs_measured_by(run),
-        rooflines=panels,
-        not_plotted=missed,
-        occupancy=occupancy_bars(kernels),
-        throughput=throughput_bars(kernels),
-        stalls=stall_figure(run, kernels),
         gemms=tuple(_gemm(padding, kernels) for padding in paddings(run)),
         ncu_rules=rules_view(run, {row.kernel_id: row.number for row in kernels}),
         left_out=left_out(run),
@@ -136,7 +147,7 @@ def report_view(run: Run) -> ReportView:
         counter_files=counter_files(run),
         caveats=caveats(run, kernels, times),
         method=method(run, kernels),
-        glossary=glossary(_report_text(found, bool(panels), sections)),
+        glossary=glossary(_report_text(found, bool(figures.rooflines), sections)),
     )
 
 
@@ -165,18 +176,16 @@ def _told_by_manifest(run: Run) -> dict[str, Any]:
 
 
 def _whole_times(run: Run) -> dict[str, Any]:
-    """Return the times of the whole capture: of kernels and of the wall, idle shares; by GPU."""
+    """Return the wall time of the whole capture, and idle shares."""
     wall, idle = wall_time(run)
     gpus = working(run)
     capture = records(run.stages[run.stages["stage"] == ALL])
     together = number(capture[0]["idle_ns"]) / wall if gpus and capture and wall > 0 else math.nan
     return {
-        "gpu_time_ns": known(kernel_time(run)),
         "wall_ns": known(wall),
         "idle_share": known(idle / wall) if wall > 0 else None,
         "idle_range": idle_range(gpus),
         "idle_together": known(together),
-        "gpus": gpu_times(run),
     }
 
 

@@ -26,7 +26,7 @@ from nsight_prof.reports.page.figure_models import (
     TimeBar,
 )
 from nsight_prof.reports.page.section import Section, slug
-from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.profile.view_models import KernelFigures, ReportView, working_gpus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,10 +46,14 @@ class Picture:
     draw: Callable[[], Figure]
 
 
+def kernel_pictures(view: KernelFigures | ReportView) -> list[Picture]:
+    """Return the pictures that the kernels of a run allow, in the order of the report."""
+    return _distinct([*_time(view), *_rooflines(view), *_counters(view)])
+
+
 def pictures(view: ReportView) -> list[Picture]:
-    """Return the pictures that the data of `view` allow, in the order of the report."""
-    of_run = [*_time(view), *_rooflines(view), *_counters(view)]
-    return _distinct([*of_run, *bench_pictures(view.sections)])
+    """Return all pictures that the data of `view` allow: `kernel_pictures` first."""
+    return _distinct([*kernel_pictures(view), *bench_pictures(view.sections)])
 
 
 def overview_pictures(figure: Overview) -> list[Picture]:
@@ -81,7 +85,7 @@ def _distinct(found: list[Picture]) -> list[Picture]:
     return renamed
 
 
-def _time(view: ReportView) -> Iterator[Picture]:
+def _time(view: KernelFigures | ReportView) -> Iterator[Picture]:
     bars = [
         TimeBar(str(k.number), k.short_name, k.category, k.share, k.total_ns, k.calls)
         for k in view.kernels
@@ -93,11 +97,11 @@ def _time(view: ReportView) -> Iterator[Picture]:
         bars.append(TimeBar("", rest, "", view.rest_share, None, None))
     if bars:
         alt = "Bars: share of GPU time of each kernel"
-        drawn = partial(_draw_time, bars, view.gpu_time_ns, view.working_gpus)
+        drawn = partial(_draw_time, bars, view.gpu_time_ns, working_gpus(view.gpus))
         yield Picture("time", "time", alt, "", drawn)
 
 
-def _rooflines(view: ReportView) -> Iterator[Picture]:
+def _rooflines(view: KernelFigures | ReportView) -> Iterator[Picture]:
     for panel in view.rooflines:
         if panel.kernels:
             yield _roofline(panel, "")
@@ -115,7 +119,9 @@ def _roofline(panel: RooflinePanel, stage: str) -> Picture:
     return Picture("roofline", name, alt, stage, partial(_draw_roofline, panel))
 
 
-def _of_stage(view: ReportView, panel: RooflinePanel, stage: str) -> RooflinePanel | None:
+def _of_stage(
+    view: KernelFigures | ReportView, panel: RooflinePanel, stage: str
+) -> RooflinePanel | None:
     """Return the panel with the kernels of one stage, or None where it would show nothing new."""
     stages = {kernel.number: kernel.stages for kernel in view.kernels}
     kernels = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
@@ -124,7 +130,7 @@ def _of_stage(view: ReportView, panel: RooflinePanel, stage: str) -> RooflinePan
     return replace(panel, title=f"{panel.title}, stage {stage}", kernels=kernels)
 
 
-def _counters(view: ReportView) -> Iterator[Picture]:
+def _counters(view: KernelFigures | ReportView) -> Iterator[Picture]:
     if view.occupancy:
         alt = "Bars: achieved and theoretical occupancy of each kernel"
         yield Picture("occupancy", "occupancy", alt, "", partial(_draw_occupancy, view.occupancy))

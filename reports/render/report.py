@@ -37,12 +37,22 @@ from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import kernel_file, linked_pages, profile_pages
 from nsight_prof.reports.profile.provenance import provenance
 from nsight_prof.reports.profile.view_models import ReportView
-from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
+from nsight_prof.reports.profile.views import (
+    kernel_figures,
+    report_view,
+    section_anchors,
+    section_verdicts,
+)
 from nsight_prof.reports.render.body import placeholder
 from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
 from nsight_prof.reports.render.folds import Folds, counter_columns
 from nsight_prof.reports.render.footnotes import Footnotes
-from nsight_prof.reports.render.gallery import bench_pictures, overview_pictures, pictures
+from nsight_prof.reports.render.gallery import (
+    bench_pictures,
+    kernel_pictures,
+    overview_pictures,
+    pictures,
+)
 from nsight_prof.reports.render.html_page import html_pages
 from nsight_prof.reports.render.metrics_json import (
     render_bench_metrics,
@@ -128,9 +138,11 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         return _render_prediction(run, prediction, "prediction.md.j2", metrics, style, draw)
     if run.is_imported_operators:
         return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style, draw)
+    of_kernels = kernel_pictures(kernel_figures(run))
+    drawn = draw(of_kernels, style)  # now: a second process has the more to do
     view = report_view(run)
     of_view = pictures(view)
-    drawn = draw(of_view, style)  # now: a second process has the more to do
+    drawn = together(drawn, draw(of_view[len(of_kernels) :], style))
     events = read_trace(run)
     first = overview_pictures(overview(run, view, copies_of(run, events[0])))
     drawings = [*first, *of_view]
