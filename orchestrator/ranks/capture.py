@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nsight_prof.orchestrator.ranks.folder import claim, record
 from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, Profiler, keep
-from nsight_prof.orchestrator.ranks.launcher import Rank, new_scratch
+from nsight_prof.orchestrator.ranks.launcher import PID_FILE, Rank, new_scratch
 from nsight_prof.orchestrator.system.discover import Tool, find_nsys
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.orchestrator.tools import nsys
@@ -38,7 +38,7 @@ def capture(job: RunDir, rank: Rank) -> int:
     try:
         partial = claim(job, rank.launch, rank.selection)
     except BaseException:
-        scratch.rmdir()
+        shutil.rmtree(scratch)
         raise
     return keep(lambda keeper: _captured(job, rank, tool, (partial, scratch), keeper))
 
@@ -63,7 +63,7 @@ def _captured(
     request = nsys.TraceRequest(
         program=tool.program,
         output=scratch / REPORT,
-        target=(sys.executable, "-IS", "-c", SHIM, str(scratch / "pid"), *rank.command),
+        target=(sys.executable, "-IS", "-c", SHIM, str(scratch / PID_FILE), *rank.command),
         session=scratch.name if stoppable else "",
         extra_args=(*rank.nsys_options, *sampling_options(rank, tool.features)),
     )

@@ -26,6 +26,7 @@ from nsight_prof.orchestrator.ranks.folder import RECORD, read_record
 from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, Profiler, keep
 from nsight_prof.orchestrator.ranks.launcher import (
     LIMIT_S,
+    PID_FILE,
     Launch,
     Rank,
     Selection,
@@ -263,7 +264,7 @@ def _request(job: RunDir, rank: Rank, counting: Counting, where: _Ncu) -> ncu.Co
         program=where.tool.program,
         output=where.scratch / Path(COUNTERS).stem,
         log=where.scratch / NCU_LOG,
-        target=(sys.executable, "-IS", "-c", SHIM, str(where.scratch / "pid"), *rank.command),
+        target=(sys.executable, "-IS", "-c", SHIM, str(where.scratch / PID_FILE), *rank.command),
         kernels=tuple(kernel.mangled_name for kernel in selection.kernels),
         metrics=metrics,
         skip=selection.skip,

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nsight_prof.orchestrator.ranks.launcher import PID_FILE
 from nsight_prof.orchestrator.system.process import POLL_SECONDS, run_attached, start_background
 from nsight_prof.orchestrator.system.process_tree import adopting, end_with_parent
 from nsight_prof.orchestrator.tools.nsys import collection_ended
@@ -39,7 +40,7 @@ SHIM = """
 import os, signal, sys
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-with open(sys.argv[1], "w") as stream:
+with open(sys.argv[1], "r+") as stream:
     stream.write(str(os.getpid()))
 try:
     os.execvp(sys.argv[2], sys.argv[2:])
@@ -70,8 +71,9 @@ def keep(work: Callable[[Keeper], int]) -> int:
 class Profiler:
     """How to start a profiler, and how to end its collection; no `stop`: it cannot be ended.
 
-    The profiled program writes its process id into `folder / "pid"`. It is killed after `limit_s`;
-    the profiler has `flush_s` after its end to write what it has. `variables` are set for both.
+    The profiled program writes its process id into `folder / PID_FILE`. It is killed after
+    `limit_s`; the profiler has `flush_s` after its end to write what it has. `variables` are set
+    for both.
     """
 
     name: str
@@ -128,7 +130,7 @@ class Keeper:
         collection, begun = _Collection(profiler), time.monotonic()
 
         def waits() -> None:
-            self._find(profiler.folder / "pid")
+            self._find(profiler.folder / PID_FILE)
             self._pass_on(collection)
             now = time.monotonic()
             if not self.overran and not self._ended and now - begun > profiler.limit_s:

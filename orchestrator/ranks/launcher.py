@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ JOB = (
 )
 """Variables that are the same for all ranks of a job, and differ between jobs."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+PID_FILE = "pid"
+"""The file in the folder of a rank's tools into which its program writes its process id."""
 MODES = ("one-rank", "one-pass", "application")
 LIMIT_S = 600.0
 """Time after which a program that ncu holds is ended: a kernel may wait for one that never runs."""
@@ -181,7 +184,14 @@ def new_scratch(rank: Rank) -> Path:
         StepFailed: there cannot be one.
     """
     try:
-        return Path(tempfile.mkdtemp(prefix=f"prof-rank-{rank.launch.rank}-", dir=rank.scratch))
+        folder = Path(tempfile.mkdtemp(prefix=f"prof-rank-{rank.launch.rank}-", dir=rank.scratch))
+        try:
+            # What the program writes there fits, however full the disk is until then.
+            (folder / PID_FILE).write_text(" " * 16)
+        except OSError:
+            shutil.rmtree(folder)
+            raise
+        return folder
     except OSError as error:
         raise StepFailed(
             f"there is no folder for what is captured on {socket.gethostname()}: {error}",

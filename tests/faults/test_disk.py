@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,6 @@ from nsight_prof.orchestrator import cli
 from nsight_prof.orchestrator.run.work import Call, failure
 from nsight_prof.orchestrator.system.discover import Tool
 from nsight_prof.orchestrator.system.process import Finished
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB, where this machine lets the test mount one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"no mount here: {error}")
-    if done.returncode:
-        pytest.skip(f"no mount here: {done.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_a_program_whose_words_do_not_fit_has_a_full_disk(lab: Any, small: Path) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,48 @@ def test_a_job_that_is_cancelled_in_the_middle_of_the_export_keeps_its_trace(nod
     process.communicate()
     wait_for(node.job / "ranks/0000")
     assert len(load_run(node.job / "ranks/0000").kernels) == 3
+
+
+@pytest.mark.parametrize("small", [8, 16, 256], indirect=True)
+def test_a_disk_of_the_node_that_becomes_full_costs_the_program_nothing(
+    node: Node, small: Path
+) -> None:
+    """Of so many KiB the report fits, not its copy; that, not the export; that, not the tables."""
+    assert node.run(0, "true")[0] == 0
+    node.scratch = small
+    code, said = node.run(1, "sh", "-c", "exit 3")
+    assert (code, "rank 1 has no trace" in said) == (3, True), said
+    (report,) = small.glob("prof-rank-1-*/trace.nsys-rep")
+    assert report.stat().st_size
+    reason = node.reason(1)
+    assert "No space left on device" in reason or "the disk is full" in reason
+    assert f"what was captured is on {socket.gethostname()} in {report.parent}" in reason
+    page = headline(node.job)
+    assert page.startswith("# job: 1 of 2 ranks")
+    assert str(report.parent) in page.replace("\\", "")
+
+
+def test_what_nsys_wrote_until_its_disk_was_full_is_kept(node: Node, small: Path) -> None:
+    node.scratch = small
+    code, said = node.run(0, "true", FAKE_NSYS="fills-disk")
+    assert (code, "No space left on device" in said) == (1, True), said  # the code of nsys
+    (left,) = small.glob("prof-rank-0-*/trace.qdstrm")
+    assert left.stat().st_size > 200_000
+    assert str(left.parent) in node.reason(0)
+
+
+def test_a_disk_of_the_node_that_is_full_before_the_program_starts_is_named(
+    node: Node, small: Path, tmp_path: Path
+) -> None:
+    with (small / "fill").open("wb", buffering=0) as stream, suppress(OSError):
+        while stream.write(b"x" * 4096):
+            pass
+    begun = tmp_path / "begun"
+    code, said = node.run(0, "touch", str(begun), options=("--scratch", str(small)))
+    assert (code, "No space left on device" in said, "hint: " in said) == (1, True, True), said
+    assert not begun.exists()
+    assert [path.name for path in small.iterdir()] == ["fill"]
+    assert node.run(0, "true")[0] == 0  # no claim was left behind
 
 
 def test_without_a_folder_on_the_node_nothing_is_started_and_the_rank_is_free(
