@@ -208,11 +208,17 @@ def _no_lock(path: Path) -> UsageError:
 
 
 def _hold(stream: TextIO, path: Path) -> bool:
-    """Lock the file, unless another holds it or has just removed it under our hands."""
+    """Lock the file, unless another holds it or has just removed it under our hands.
+
+    NFS without locks holds nobody: a job that lies there is reported all the same.
+    """
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
     return path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat())
 
 

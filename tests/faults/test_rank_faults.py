@@ -1,16 +1,19 @@
 """What breaks a job of ranks beside its launcher: each is named, and nothing captured is lost."""
 
+import errno
+import fcntl
 import os
 import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.build.rank_tables import build_rank_tables
-from nsight_prof.parsers.run.directory import JobRecord, read_manifest, write_manifest
+from nsight_prof.parsers.run.directory import JobRecord, RunDir, read_manifest, write_manifest
 from nsight_prof.reports.engine.ranks import job_view
 from nsight_prof.reports.notebook import load_run
 from nsight_prof.reports.page.writer import Writer
@@ -146,6 +149,33 @@ def test_a_shared_folder_without_hard_links_takes_a_job(node: Node, tmp_path: Pa
     assert node.run(0, "true", script=broken)[0] == 0
     assert node.run(1, "true", script=broken)[0] == 0
     assert headline(node.job).startswith("# job: 2 ranks")
+
+
+def test_a_shared_folder_without_locks_takes_a_job_and_its_report(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_available(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    broken = tmp_path / "broken.py"
+    raises = "raise OSError(37, 'No locks available')"
+    broken.write_text(BROKEN.format(module="fcntl", statement=raises, name="flock"))
+    for rank in (0, 1):
+        assert node.run(rank, "true", script=broken)[0] == 0
+    counted = node.run(0, "true", options=("--counters", "one-rank"), script=broken)
+    assert counted[0] == 0, counted[1]
+    monkeypatch.setattr(fcntl, "flock", none_available)
+    assert headline(node.job).startswith("# job: 2 ranks")
+    counters = read_manifest(RunDir(node.job).rank(0)).step("counters")
+    assert counters is not None
+    assert counters.error == ""
+
+
+def test_a_rank_that_never_began_is_named(node: Node) -> None:
+    assert node.run(0, "true")[0] == 0
+    page = headline(node.job)
+    assert page.startswith("# job: 1 of 2 ranks")
+    assert "Nothing is known of these ranks, which were to be traced: 1." in page
 
 
 def test_secrets_of_a_ranks_environment_are_in_nothing_that_is_kept(node: Node) -> None:

@@ -308,6 +308,56 @@ def test_traces_of_other_times_are_no_job(ranks: list[Path], tmp_path: Path) -> 
         import_files([ranks[0], later], tmp_path / "out")
 
 
+def on_node(trace: Path, path: Path, host: str, uuid: str = "", pause_s: int = 0) -> Path:
+    """Copy a rank's trace as a node with another GPU, whose clock is ahead, would have it."""
+    shutil.copyfile(trace, path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
+        database.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', ?)", [host])
+        if uuid:
+            database.execute("UPDATE TARGET_INFO_GPU SET uuid = ? WHERE cuDevice = 0", [uuid])
+        database.execute(
+            "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + ?",
+            [pause_s * 10**9],
+        )
+        database.commit()
+    return path
+
+
+def test_nodes_may_have_unlike_numbers_of_gpus(ranks: list[Path], tmp_path: Path) -> None:
+    """Two GPUs on one node and one on the other, where it is the first one, too."""
+    job = import_files(
+        [
+            on_node(ranks[0], tmp_path / "rank0.sqlite", "node-a"),
+            on_node(ranks[1], tmp_path / "rank1.sqlite", "node-a"),
+            on_node(ranks[0], tmp_path / "rank2.sqlite", "node-b", "GPU-of-node-b"),
+        ],
+        tmp_path / "job",
+    )
+    assert prof("report", job.path, "--format", "md")[0] == 0
+    table = load_run(job.path).ranks.set_index("rank")
+    assert table["device"].tolist() == [0, 1, 0]
+    assert table["host"].tolist() == ["node-a", "node-a", "node-b"]
+    assert table["uuid"].nunique() == 3
+    assert table["launches"][2] == table["launches"][0]
+    assert "3 ranks gave work to 3 GPUs on 2 hosts" in (job.report / "report.md").read_text()
+
+
+def test_nodes_whose_clocks_are_a_day_apart_are_a_job_that_says_so(
+    ranks: list[Path], tmp_path: Path
+) -> None:
+    traces = [
+        on_node(ranks[0], tmp_path / "rank0.sqlite", "node-a"),
+        on_node(ranks[1], tmp_path / "rank1.sqlite", "node-b", pause_s=86_400),
+    ]
+    job = import_files(traces, tmp_path / "job")
+    assert prof("report", job.path, "--format", "md")[0] == 0
+    assert "the clocks of the hosts differ" in (job.report / "report.md").read_text()
+    # Collectives align what the hosts' own clocks do not.
+    clocks = load_run(job.path).rank_times["clock"].tolist()
+    assert clocks == ["reference", "collectives"]
+
+
 def test_counters_beside_several_traces_are_refused_with_a_way_out(
     ranks: list[Path], real_exports: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -60,6 +62,32 @@ def test_an_import_that_lost_a_worker_goes_on_with_what_is_missing(
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
     assert sorted(path.name for path in (out / "ranks").iterdir()) == ["0000", "0001"]
+
+
+def test_an_import_that_was_killed_goes_on_with_what_is_missing(
+    ranks: list[Path], tmp_path: Path
+) -> None:
+    killed = (
+        "import os, signal, sys\n"
+        "from nsight_prof.orchestrator.imports import importing\n"
+        "fill = importing._fill_rank\n"
+        "def killed(recipe, with_tables, member):\n"
+        "    if member[2] == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return fill(recipe, with_tables, member)\n"
+        "importing._fill_rank = killed\n"
+        "from nsight_prof.orchestrator.start import main\n"
+        "sys.exit(main())\n"
+    )
+    words = ["import", *map(str, ranks), "--out", str(tmp_path / "job")]
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", killed, *words], env={**os.environ, **path})
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    before = files(RunDir(left).rank(0))
+    assert prof(*words, "--resume")[0] == 0
+    after = files(RunDir(tmp_path / "job").rank(0))
+    assert list(after.values()) == list(before.values())
+    assert [path.name for path in tmp_path.iterdir()] == ["job"]
 
 
 def test_a_rank_of_another_content_is_read_again(ranks: list[Path], tmp_path: Path) -> None:
