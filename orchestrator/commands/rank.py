@@ -123,11 +123,10 @@ def command(
     """
     launch = read_launch(os.environ, rank_from)
     selection = parse_selection(trace, launch)
-    if launch.restart:
-        say(f"rank {launch.rank} is not traced: the launcher started the job again", err=True)
-    if launch.restart or not (counters or selection.has(launch)):
+    if not launch.restart and not (counters or selection.has(launch)):
         run_alone(program)
     from nsight_prof.orchestrator.ranks.capture import capture
+    from nsight_prof.orchestrator.ranks.folder import is_started_again
     from nsight_prof.orchestrator.ranks.launcher import Rank
     from nsight_prof.parsers.run.directory import RunDir
 
@@ -135,6 +134,9 @@ def command(
         launch, selection, program, scratch, nsys_options, stages, flush_s, gpu_metrics_hz
     )  # fmt: skip
     job, exits = RunDir(run.absolute()), click.get_current_context().exit
+    if launch.restart or (not counters and is_started_again(job, launch)):
+        say(f"rank {launch.rank} is not traced: the launcher started the job again", err=True)
+        run_alone(program)
     if counters:
         from nsight_prof.orchestrator.ranks.counting import Counting, count
 

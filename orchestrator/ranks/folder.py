@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from nsight_prof.orchestrator.ranks.launcher import Launch, Selection
+from nsight_prof.orchestrator.ranks.launcher import ELASTIC, Launch, Selection
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.reading import reading
@@ -60,6 +60,21 @@ def claim(job: RunDir, launch: Launch, selection: Selection) -> Path:
         ) from None
     record(partial, RankRecord(launch.rank, host=socket.gethostname(), reason=RUNS_STILL), launch)
     return partial
+
+
+def is_started_again(job: RunDir, launch: Launch) -> bool:
+    """Tell whether torchrun has started this job before, and what it did then was traced.
+
+    Where nodes join or leave, it counts no restart: ranks begin anew, in another number and mostly
+    with another port (seen with torch 2.13).
+    """
+    if launch.elastic in ("", "none") or not job.manifest_path.is_file():
+        return False
+    found, path = read_manifest(job).job, job.rank(launch.rank).path
+    if found is None or f"{ELASTIC}={launch.elastic}" not in found.id.split():
+        return False
+    is_kept = path.exists() or path.with_name(path.name + PARTIAL).exists()
+    return is_kept or (found.id, found.size) != (launch.job, launch.size)
 
 
 def record(folder: Path, rank: RankRecord, launch: Launch) -> None:

@@ -32,6 +32,7 @@ JOB = (
     "RAY_JOB_ID",
 )
 """Variables that are the same for all ranks of a job, and differ between jobs."""
+ELASTIC = JOB[0]
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 PID_FILE = "pid"
 """The file in the folder of a rank's tools into which its program writes its process id."""
@@ -47,7 +48,8 @@ class Launch:
     """One rank of a job: `size` (number of ranks) and `local` (rank on the node) may be unknown.
 
     `variable` is what the rank was read from; `job` is the same for all ranks of one job; `restart`
-    counts how often the launcher started the job again.
+    counts how often the launcher started the job again. `elastic` is torchrun's name of the job,
+    "none" where it was given none, empty of other launchers.
     """
 
     rank: int
@@ -56,6 +58,7 @@ class Launch:
     variable: str
     job: str
     restart: int = 0
+    elastic: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ def read_launch(environment: Mapping[str, str], rank_from: str = "") -> Launch:
                 rank,
                 " ".join(f"{name}={environment[name]}" for name in JOB if name in environment),
                 _number(environment, RESTARTS) or 0,
+                environment.get(ELASTIC, ""),
             )
     wanted = " nor ".join(name for name, _, _ in launchers)
     raise UsageError(

@@ -208,10 +208,27 @@ def test_a_node_that_is_lost_in_the_middle(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_commands_on_a_cluster(cluster: Any, ranks: list[Path], tmp_path: Path) -> None:
+def test_the_commands_on_a_cluster(
+    cluster: Any, ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of both ranks the first worker is killed in the middle."""
     pattern, job = ranks[0].with_name("rank*.sqlite"), tmp_path / "job"
+
+    def killed(work: Callable[..., Any], *args: Any) -> Any:
+        first = tmp_path / f"killed-{args[0][2]}"
+        if not first.exists():
+            first.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(*args)
+
+    any_node = RayExecutor.submit
+    monkeypatch.setattr(
+        RayExecutor, "submit", lambda self, work, /, *args: any_node(self, killed, work, *args)
+    )
     on = ("--on", f"ray:{cluster.address}")
     assert prof("import", pattern, *on, "--out", job)[0] == 0
+    assert len(list(tmp_path.glob("killed-*"))) == 2
+    monkeypatch.undo()
     code, said = prof("report", job, *on)
     assert code == 0, said
     assert (job / "report/report.md").is_file()

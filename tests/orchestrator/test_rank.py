@@ -167,9 +167,39 @@ def test_a_job_without_any_trace_is_reported(node: Node) -> None:
 
 def test_a_job_that_its_launcher_began_again_is_not_traced_twice(node: Node) -> None:
     assert node.run(0, "true")[0] == 0
+    kept = (node.job / "ranks/0000").stat().st_ino
     code, said = node.run(0, "sh", "-c", "exit 6", TORCHELASTIC_RESTART_COUNT="1")
     assert code == 6
+    assert (node.job / "ranks/0000").stat().st_ino == kept
     assert "not traced" in said
+
+
+def test_a_job_that_torchrun_goes_on_with_in_other_ranks_keeps_the_trace_of_its_first_start(
+    node: Node,
+) -> None:
+    """A node that joins or leaves begins all ranks anew: no restart is counted, and the port is new
+    (so with torch 2.13) or, with a store that agents share, the old one."""
+
+    def start(rank: int, size: int, port: int, run_id: str = "mine") -> tuple[int, str]:
+        torchrun = {"TORCHELASTIC_RUN_ID": run_id, "TORCHELASTIC_RESTART_COUNT": "0"}
+        more = {"WORLD_SIZE": str(size), "MASTER_PORT": str(port), **torchrun}
+        return node.run(rank, "sh", "-c", "exit 6", **more)
+
+    def kept() -> dict[Path, int]:
+        paths = [path for path in (node.job / "ranks").rglob("*") if path.is_file()]
+        return {path: path.stat().st_ino for path in paths}
+
+    assert start(0, 2, 1)[0] == start(1, 2, 1)[0] == 6
+    folder = node.job / "ranks/0001"  # of which the trace is not kept yet
+    folder.rename(folder.with_name("0001.partial"))
+    first = kept()
+    for rank, size, port in ((0, 3, 2), (2, 3, 1), (1, 2, 1)):
+        code, said = start(rank, size, port)
+        assert (code, f"rank {rank} is not traced" in said) == (6, True), said
+        assert kept() == first
+    code, said = start(2, 2, 1, "another")
+    assert (code, "holds another job" in said) == (2, True), said
+    assert kept() == first
 
 
 @pytest.mark.parametrize(
