@@ -244,6 +244,8 @@ def _bound(row: Row, found: dict[str, Use]) -> Bound:
     behind = (key for key in ranked if key in BEHIND.get(top, ()))
     explains = next((key for key in behind if known[key] > known[top] - BALANCED), top)
     second = next((key for key in ranked if key not in (explains, top)), "")
+    if known[explains] < BOUND_FROM <= known[top]:
+        second = top  # full, with instructions of other kinds beside those that name the bound
     if not second or known[second] < LATENCY_BELOW:
         return Bound(explains, found[explains])
     return Bound(explains, found[explains], second, known[second])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW
+from nsight_prof.parsers.build.bound import BOUND_FROM, LABELS, LATENCY_BELOW
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.reports.findings.kernels import facts
@@ -76,7 +76,7 @@ def compare(topic: Topic, messages: Iterable[str], subject: Subject) -> Verdict:
         return _limiter(frozenset().union(*(limiters_of(m) for m in messages)), subject)
     if subject.judged is None:
         return Verdict(DIFFERS, "", reason("no_judgement"))
-    if topic.compare == "bounds":
+    if topic.compare in ("bounds", "full"):
         return _bound(topic, subject)
     if topic.compare == "stall":
         return _stall({stall_of(message) for message in messages}, subject)
@@ -182,6 +182,10 @@ def _bound(topic: Topic, subject: Subject) -> Verdict:
         )
     if bound == "latency":
         statement = f"latency, {percent(reached)} of any roof at most"
+    if topic.compare == "full":
+        if max(reached / 100, number(row["second_share"])) >= BOUND_FROM:
+            return Verdict(AGREES, statement)
+        return Verdict(CONTRADICTS, statement, _between(reached, subject, BOUND_FROM))
     if bound in topic.bounds or text(row["bound_unit"]) in topic.units:
         return Verdict(AGREES, statement)
     if topic.key in ("issue_slots", "idle_pipes", "full_pipe"):
@@ -190,16 +194,20 @@ def _bound(topic: Topic, subject: Subject) -> Verdict:
     return Verdict(CONTRADICTS, statement, verdict)
 
 
+def _between(reached: float, subject: Subject, limit: float) -> str:
+    """Return that a threshold lies between what ncu and prof measured; "" where they are apart."""
+    highest = max(subject.metrics.get(name, math.nan) for name in (COMPUTE, MEMORY))
+    if abs(highest - reached) > MEASURES_APART:
+        return ""
+    limits = percent(100 * limit)
+    return reason("between", theirs=percent(highest), ours=percent(reached), limit=limits)
+
+
 def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:
     """Return why ncu and prof call a kernel bound by different things; "" for no known reason."""
-    compute = subject.metrics.get(COMPUTE, math.nan)
-    memory = subject.metrics.get(MEMORY, math.nan)
     if idle or bound == "latency":
-        highest = max(compute, memory)
-        if abs(highest - reached) > MEASURES_APART:
-            return ""
-        limit = percent(100 * LATENCY_BELOW)
-        return reason("between", theirs=percent(highest), ours=percent(reached), limit=limit)
+        return _between(reached, subject, LATENCY_BELOW)
+    compute, memory = (subject.metrics.get(name, math.nan) for name in (COMPUTE, MEMORY))
     if abs(compute - memory) > MEASURES_APART:
         return ""
     key = "operands" if bound == "tensor" else "close"
