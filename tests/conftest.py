@@ -1,5 +1,6 @@
 """Shared fixtures: the folder of real Nsight exports, and our own recorded captures."""
 
+import gc
 import hashlib
 import io
 import json
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +38,7 @@ from nsight_prof.reports.render import drawing
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import MARKDOWN, Style
+from tests.recorded import made_once, with_tables
 
 pytest_plugins = ["tests.ran"]
 
@@ -54,9 +57,19 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
+# Files that take longest: at the end the other workers would wait for them.
+LONGEST = ("test_proof.py", "test_captures.py", "test_predict.py", "test_rank.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that stay on one worker: at the end the others would wait for them."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Begin with the files that take longest, each of which is of one worker."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """Leave thousands of collected tests out of each later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -158,23 +171,24 @@ def _blank(picture: Picture, style: Style) -> Drawn:
 
 
 @pytest.fixture(scope="session")
-def replay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Replays a recorded run with the recipe of the same name, once; gives the new run's folder."""
-    done: dict[str, Path] = {}
+def replay(root: Path, of_all_workers: Path) -> Callable[[str], Path]:
+    """Replays a recorded run with the recipe of the same name; gives the new run's folder.
+
+    It is one for all workers: who writes, copies it.
+    """
 
     def run(recipe: str) -> Path:
         recorded = root / "captures" / f"h200-{recipe}"
         if not recorded.is_dir():
             pytest.skip(f"captures/{recorded.name} is not recorded yet")
-        if recipe not in done:
-            target = tmp_path_factory.mktemp(recipe) / "run"
-            done[recipe] = _replayed(root, recipe, recorded, target)
-        return done[recipe]
+        return made_once(
+            of_all_workers / f"replayed-{recipe}", partial(_replayed, root, recipe, recorded)
+        )
 
-    return run
+    return cache(run)
 
 
-def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
+def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> None:
     """Replay within this process: a process of its own reads and compiles all of prof anew.
 
     Without pictures: scripts/example draws those of all recorded runs, with processes of its own.
@@ -191,7 +205,32 @@ def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
         patch.setattr(drawing, "_drawn", _blank)
         code = main(command)
     assert code == 0, said.getvalue()
-    return folder
+
+
+@pytest.fixture(scope="session")
+def of_all_workers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Folder that all workers of pytest-xdist see: for `made_once`."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if hasattr(request.config, "workerinput") else folder
+
+
+@pytest.fixture(scope="session")
+def recorded_folder(of_all_workers: Path) -> Callable[[str], Path]:
+    """Folder of a recorded run with its tables, one for all workers: who writes, copies it."""
+
+    def folder(name: str) -> Path:
+        place = of_all_workers / f"recorded-{name.replace('/', '-')}"
+        return made_once(place, partial(with_tables, name))
+
+    return cache(folder)
+
+
+@pytest.fixture(scope="session")
+def recorded_run_of(recorded_folder: Callable[[str], Path]) -> Callable[[str], Run]:
+    """Opens a recorded run by the name of its folder, with its tables: to be read only."""
+    return cache(lambda name: load_run(recorded_folder(name)))
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,6 @@ class _Ran:
         self.path.write_text("".join(f"{name}\n" for name in sorted(self.ids)), encoding="utf-8")
 
 
-@pytest.hookimpl(trylast=True)  # xdist adds the group to a test's id, as in the file
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Drop the tests that need no second run."""
     path = config.getoption("--leave-out")

@@ -1,13 +1,13 @@
-"""Recorded runs: those that tests replay by the recipe of their name, and copies with tables."""
+"""Recorded runs: those that tests replay by the recipe of their name, and with their tables."""
 
+import fcntl
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-from nsight_prof.parsers.build.load import load_run
-from nsight_prof.parsers.build.run_tables import build_tables
+from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.run.directory import RunDir
-from nsight_prof.parsers.run.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 # The further sets of planted defects make the same pages; test_proof.py and its like read them.
@@ -18,11 +18,22 @@ REPLAYED = sorted(
 )
 
 
-def with_tables(name: str, folder: Path) -> Run:
+def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Return `folder`, which the first process that asks makes while the others wait."""
+    with folder.with_name(f"{folder.name}.lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.seek(0)
+        if not lock.read():
+            shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+            make(folder)
+            lock.write("made")
+    return folder
+
+
+def with_tables(name: str, folder: Path) -> None:
     """Copy captures/`name` to the new folder `folder`, and make the tables of the copy."""
     shutil.copytree(ROOT / "captures" / name, folder)
-    build_tables(RunDir(folder))
-    return load_run(folder)
+    refresh_tables(RunDir(folder))
 
 
 def whole_report(folder: Path) -> str:

@@ -22,9 +22,6 @@ from nsight_prof import load_run
 from nsight_prof.reports.serving.timeline import step_timeline
 from tests.recorded import REPLAYED, whole_report
 
-# One worker for all of them: each recorded run is then replayed once.
-pytestmark = pytest.mark.xdist_group("captures")
-
 CAPTURES = Path(__file__).resolve().parent.parent / "captures"
 BENCHMARKS = ("roofline", "memory-patterns", "gemm-staircase", "llm-kernels")
 # FLOP per clock and SM of an H100 or H200 (GH100 whitepaper): two per multiply-add, and a lane

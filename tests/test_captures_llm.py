@@ -12,8 +12,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.xdist_group("captures")
-
 Replay = Callable[[str], Path]
 MODEL = "llama-3.1-8b"
 

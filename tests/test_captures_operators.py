@@ -15,8 +15,6 @@ from nsight_prof.reports.page.formats import listed
 from nsight_prof.reports.page.units import quantity
 from tests.recorded import whole_report
 
-pytestmark = pytest.mark.xdist_group("captures")
-
 Replay = Callable[[str], Path]
 RECIPE = "vllm-kernels"
 

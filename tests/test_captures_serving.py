@@ -4,6 +4,7 @@ What prof counts is held to what follows from the model's configuration and from
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,17 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine import stage_work
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
 from nsight_prof.reports.studies.serving_load.points import load_test
-from tests.recorded import with_tables
 from tests.sections import rows, table
 
-pytestmark = pytest.mark.xdist_group("captures")
+Recorded = Callable[[str], Run]
+
 DENSE = {"bf16": 989.4e12, "fp8": 1978.9e12}
 """FLOP/s of an H100 SXM by its datasheet, without sparsity."""
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return with_tables("h100-vllm-pages", tmp_path_factory.mktemp("pages") / "run")
+def pages(recorded_run_of: Recorded) -> Run:
+    return recorded_run_of("h100-vllm-pages")
 
 
 def patches(run: Run) -> int:
@@ -85,8 +86,8 @@ def engine_stages(run: Run) -> Stages:
     return found
 
 
-def test_a_trace_of_mooncake_came_as_it_is_recorded(tmp_path: Path) -> None:
-    run = with_tables("h100-running-server", tmp_path / "run")
+def test_a_trace_of_mooncake_came_as_it_is_recorded(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h100-running-server")
     (load,) = load_test(run).loads
     assert load.is_trace
     point = load.row
@@ -109,9 +110,9 @@ def test_a_trace_of_mooncake_came_as_it_is_recorded(tmp_path: Path) -> None:
     ],
 )
 def test_quantized_checkpoints_are_held_to_the_roof_they_multiply_at(
-    tmp_path: Path, root: Path, capture: str, dtype: str, peak: float, bits: float
+    recorded_run_of: Recorded, root: Path, capture: str, dtype: str, peak: float, bits: float
 ) -> None:
-    run = with_tables(capture, tmp_path / "run")
+    run = recorded_run_of(capture)
     stages = engine_stages(run)
     assert stages.engine is not None
     assert stages.engine.dtype == dtype

@@ -1,21 +1,21 @@
 """The recorded server of SGLang: what it says of itself against what its client saw."""
 
+from collections.abc import Callable
+
 import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.studies.serving_load.points import load_test
 from nsight_prof.reports.studies.serving_load.section import section
-from tests.recorded import with_tables
 from tests.sections import evidence, finding, rows, table, told
 
-pytestmark = pytest.mark.xdist_group("captures")
 LATER_S = 1e-3
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return with_tables("h100-sglang-serve", tmp_path_factory.mktemp("sglang") / "run")
+def run(recorded_run_of: Callable[[str], Run]) -> Run:
+    return recorded_run_of("h100-sglang-serve")
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,9 @@ def test_the_report_names_the_engine_and_what_it_does_not_count(made: Section) -
 
 
 def test_steps_of_its_scheduler_are_read_as_those_of_vllm_are(
-    tmp_path_factory: pytest.TempPathFactory,
+    recorded_run_of: Callable[[str], Run],
 ) -> None:
-    traced = with_tables("h100-sglang-kernels", tmp_path_factory.mktemp("kernels") / "run")
+    traced = recorded_run_of("h100-sglang-kernels")
     steps = traced.engine_steps
     assert set(steps["kind"]) == {"prefill", "decode"}
     assert (steps.loc[steps["kind"] == "prefill", "prefill_tokens"] > 0).all()

@@ -15,8 +15,6 @@ import pytest
 from nsight_prof.reports.page.catalogue import file_in
 from nsight_prof.reports.render.report import SUMMARY
 
-pytestmark = pytest.mark.xdist_group("captures")
-
 Replay = Callable[[str], Path]
 # What the measures must agree within: time of a step, and MFU, MBU and throughput.
 STEP, RATE = 0.02, 0.03

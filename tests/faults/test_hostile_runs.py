@@ -13,19 +13,13 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from tests.recorded import with_tables
 
 Data = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_tables("h200-known-gemm", tmp_path_factory.mktemp("hostile") / "run").path
-
-
 @pytest.fixture
-def run(recorded: Path, tmp_path: Path) -> Path:
-    shutil.copytree(recorded, tmp_path / "run")
+def run(recorded_folder: Callable[[str], Path], tmp_path: Path) -> Path:
+    shutil.copytree(recorded_folder("h200-known-gemm"), tmp_path / "run")
     return tmp_path / "run"
 
 

@@ -23,20 +23,19 @@ from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.render.metrics_json import schema
 
-# One worker for all of them, or each would make the tables of the same recorded runs.
-pytestmark = pytest.mark.xdist_group("predict")
-
 Copied = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Copied:
-    """A copy of a recorded run, whose tables the first prediction makes."""
+def copied(
+    recorded_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Copied:
+    """A copy of a recorded run with its tables."""
     folder = tmp_path_factory.mktemp("captures")
 
     def copy(name: str) -> Path:
         if not (folder / name).exists():
-            shutil.copytree(root / "captures" / name, folder / name)
+            shutil.copytree(recorded_folder(name), folder / name)
         return folder / name
 
     return copy

@@ -13,21 +13,22 @@ from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import records
 
-# One worker for all of them, or each would make the tables of the same recorded runs.
-pytestmark = [pytest.mark.xdist_group("networks"), pytest.mark.usefixtures("no_pictures")]
+pytestmark = pytest.mark.usefixtures("no_pictures")
 SWEEP, TRUTH = "h100-network-kernels", "prediction/networks-h100"
 
 Copied = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Copied:
-    """A copy of a recorded run, whose tables the first prediction makes."""
+def copied(
+    recorded_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Copied:
+    """A copy of a recorded run with its tables."""
     folder = tmp_path_factory.mktemp("captures")
 
     def copy(name: str) -> Path:
         if not (folder / name).exists():
-            shutil.copytree(root / "captures" / name, folder / name)
+            shutil.copytree(recorded_folder(name), folder / name)
         return folder / name
 
     return copy

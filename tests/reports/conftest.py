@@ -31,7 +31,6 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection, write_selection
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view
-from tests.recorded import with_tables
 from tests.reports.browser import in_browser
 
 __all__ = ["in_browser"]
@@ -367,12 +366,6 @@ def run(make_run: Callable[..., Path]) -> Run:
 def view(built: Callable[[bool], Path]) -> ReportView:
     """What the report of the whole run shows."""
     return report_view(load_run(built(True)))
-
-
-@pytest.fixture(scope="session")
-def recorded_run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """Opens a recorded run by the name of its folder, with tables that are made once."""
-    return cache(lambda name: with_tables(name, tmp_path_factory.mktemp("recorded") / "run"))
 
 
 @pytest.fixture

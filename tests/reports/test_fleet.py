@@ -11,19 +11,12 @@ import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.build.load import load_run
-from nsight_prof.parsers.build.refresh import refresh_tables
-from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.reports.fleet.fleet import COLUMNS, Gpu, fleet
-
-CAPTURE = "captures/h200-roofline"
 
 
 @pytest.fixture(scope="module")
-def run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fleet") / "run"
-    shutil.copytree(root / CAPTURE, folder)
-    refresh_tables(RunDir(folder))
-    return folder
+def run(recorded_folder: Callable[[str], Path]) -> Path:
+    return recorded_folder("h200-roofline")
 
 
 @pytest.fixture(scope="module")

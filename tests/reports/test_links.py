@@ -18,8 +18,6 @@ from nsight_prof.reports.render.body import slug
 from nsight_prof.reports.render.report import render_report
 from tests.recorded import REPLAYED, whole_report
 
-pytestmark = pytest.mark.xdist_group("captures")
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "docs").glob("example*/**/*.md"))
 PROGRAMS = [

@@ -294,7 +294,6 @@ def recorded(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", recorded(Path(__file__).resolve().parents[2]))
-@pytest.mark.xdist_group("proof")
 def test_differences_have_reasons_in_recorded_runs(
     recorded_run_of: Callable[[str], Run], name: str
 ) -> None:

@@ -34,9 +34,6 @@ from scripts.pages.proof import (
 from scripts.pages.proof_page import Recording, anchor, proof_page, recording
 from scripts.pages.stage_run import stage_runs
 
-# One worker for all of them: a recorded run takes long to judge.
-pytestmark = pytest.mark.xdist_group("proof")
-
 RECORDED = "h200-planted-defects"
 SECOND, THIRD = f"{RECORDED}-second", f"{RECORDED}-third"
 

@@ -15,8 +15,6 @@ from nsight_prof.reports.verdicts.ranking import OVERVIEW, findings
 from scripts.pages.stage_run import stage_runs
 from tests.reports.programs import amount, english, where
 
-pytestmark = pytest.mark.xdist_group("proof")
-
 STAGES = ["register_limited", "shared_limited", "l2_thrashing", "fp32_gemm", "elementwise_chain",
           "small_kernels"]  # fmt: skip
 Stage = Callable[[str], Run]

@@ -16,8 +16,6 @@ def test_every_recorded_run_has_its_numbers_kept_and_nothing_else_is() -> None:
     assert all(goldens.kept(name) for name in names)
 
 
-# On the worker that replays the recorded runs for tests/test_captures.py.
-@pytest.mark.xdist_group("captures")
 @pytest.mark.parametrize("name", REPLAYED)
 def test_a_replay_gives_the_numbers_that_are_kept(replay: Callable[[str], Path], name: str) -> None:
     metrics = replay(name.removeprefix("h200-")) / "report" / "metrics.json"

@@ -24,12 +24,7 @@ SUITE = {
         def test_fails(): assert False
         def test_leaves_a_mess(broken): pass
         """,
-    "test_grouped.py": """
-        import pytest
-
-        @pytest.mark.xdist_group("one")
-        def test_of_a_group(): pass
-        """,
+    "test_other.py": "def test_of_another_file(): pass",
     "test_with_torch.py": """
         import pytest
 
@@ -43,7 +38,7 @@ SUITE = {
         """,
     "targets/test_target.py": "def test_of_a_target(): pass",
 }
-SHOWN = {"test_passes[a@b]", "test_passes[two words]", "test_of_a_group", "test_beside_it"}
+SHOWN = {"test_passes[a@b]", "test_passes[two words]", "test_of_another_file", "test_beside_it"}
 
 
 @pytest.fixture
@@ -58,17 +53,17 @@ def suite(tmp_path: Path, root: Path) -> Path:
 
 
 def run(suite: Path, *options: str) -> set[str]:
-    """Run the suite as scripts/test does; return the names, without groups, of its tests."""
+    """Run the suite as scripts/test does; return the names of its tests."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each of the processes would load all
-    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "1", "--dist", "loadgroup"]
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "1", "--dist", "loadfile"]
     done = subprocess.run(
         [*command, "--junitxml=all.xml", *options],
         cwd=suite, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr  # one test fails
     cases = ElementTree.parse(suite / "all.xml").iter("testcase")
-    return {case.attrib["name"].removesuffix("@one") for case in cases}
+    return {case.attrib["name"] for case in cases}
 
 
 def test_a_second_run_leaves_out_what_passed_before(suite: Path) -> None:

@@ -99,7 +99,6 @@ def test_which_gpus_worked_is_not_guessed_without_launches(several: Run) -> None
     assert Writer().text(summarise(view).machine).endswith(", one or more of the 2 in the machine")
 
 
-@pytest.mark.xdist_group("captures")
 def test_the_pages_of_a_recorded_run_on_two_gpus_tell_each(replay: Callable[[str], Path]) -> None:
     folder = replay("vllm-tensor-parallel") / "report"
     page: Any = whole_report(folder)

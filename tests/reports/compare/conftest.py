@@ -1,6 +1,5 @@
 """Runs for comparisons: recorded launches as they are, or changed on purpose."""
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
-from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.names.kernel_names import classify, kernel_id
 from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
 from nsight_prof.parsers.run.run import Run
@@ -119,15 +117,9 @@ def make_run(tmp_path: Path) -> Callable[..., Side]:
 
 
 @pytest.fixture(scope="session")
-def recorded_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded_run(recorded_folder: Callable[[str], Path]) -> Path:
     """The recorded eager decoder block, with its tables."""
-    source = root / "captures" / "h200-top-kernels"
-    if not source.is_dir():
-        pytest.skip("captures/h200-top-kernels is not recorded yet")
-    folder = tmp_path_factory.mktemp("recorded") / "run"
-    shutil.copytree(source, folder)
-    build_tables(RunDir(folder))
-    return folder
+    return recorded_folder("h200-top-kernels")
 
 
 @pytest.fixture(scope="session")

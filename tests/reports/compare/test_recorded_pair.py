@@ -1,10 +1,12 @@
 """Matching on the recorded pair eager and compiled, whose kernels were told apart by hand."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from nsight_prof.reports.compare.match import Launches, Row, match
 from nsight_prof.reports.compare.sides import open_side
-from tests.recorded import with_tables
 
 # What torch.compile made of the step: it moves the sums of the bias behind the products, takes
 # the loss apart, and leaves products and optimizer as they are.
@@ -28,12 +30,8 @@ def summed(parts: tuple[Launches, ...]) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
-    sides = []
-    for name in ("eager", "compiled"):
-        folder = tmp_path_factory.mktemp("pair") / name
-        with_tables(f"compare/{name}", folder)
-        sides.append(open_side(name, folder))
+def rows(recorded_folder: Callable[[str], Path]) -> list[Row]:
+    sides = [open_side(name, recorded_folder(f"compare/{name}")) for name in ("eager", "compiled")]
     return match(sides[0], sides[1], {})
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.recorded import whole_report
 
-pytestmark = pytest.mark.xdist_group("captures")
-
 
 def test_a_report_has_bytes_ranks_and_bandwidth_of_each_operation_and_size(
     replay: Callable[[str], Path],

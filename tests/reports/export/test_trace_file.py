@@ -190,11 +190,8 @@ def test_every_track_has_a_name_of_its_own(timeline: Timeline) -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A copy of the recorded run, with its counters and tables."""
-    folder = tmp_path_factory.mktemp("recorded") / "run"
-    shutil.copytree(root / "captures" / "h200-top-kernels", folder)
-    return load_run(folder)
+def recorded(recorded_run_of: Callable[[str], Run]) -> Run:
+    return recorded_run_of("h200-top-kernels")
 
 
 def test_a_kernel_tells_stage_shape_and_bound(recorded: Run, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import lzma
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, Items, Node
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.trace_view.tracks import gaps_of, kernel_items
 from nsight_prof.reports.trace_view.tree import tree_of
-from tests.recorded import with_tables
 
 NAMES = ("h200-top-kernels", "h200-vllm-kernels", "h200-data-parallel")
 COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
@@ -46,13 +45,14 @@ class Recorded:
 
 @pytest.fixture(scope="module", params=NAMES)
 def recorded(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    recorded_run_of: Callable[[str], Run],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Recorded]:
-    folder = tmp_path_factory.mktemp("recorded")
-    run = with_tables(request.param, folder / "run")
+    run = recorded_run_of(request.param)
     packed = run.directory.artifact("trace", "trace.sqlite")
     assert packed is not None
-    plain = folder / "trace.sqlite"
+    plain = tmp_path_factory.mktemp("recorded") / "trace.sqlite"
     plain.write_bytes(lzma.decompress(packed.read_bytes()))
     events, missing = tracks.read_trace(run)
     work = tracks.read_work(run, events)

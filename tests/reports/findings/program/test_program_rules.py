@@ -2,8 +2,7 @@
 
 import math
 import re
-import shutil
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
-from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
 from nsight_prof.parsers.run.run import Run
@@ -355,10 +353,5 @@ def test_sentences_of_a_recorded_run_are_short_and_name_their_evidence(recorded:
 
 
 @pytest.fixture
-def recorded(root: Path, tmp_path: Path) -> Run:
-    source = root / "captures" / "h200-top-kernels"
-    if not source.is_dir():
-        pytest.skip("captures/h200-top-kernels is not recorded yet")
-    shutil.copytree(source, tmp_path / "run")
-    build_tables(RunDir(tmp_path / "run"))
-    return load_run(tmp_path / "run")
+def recorded(recorded_run_of: Callable[[str], Run]) -> Run:
+    return recorded_run_of("h200-top-kernels")
