@@ -14,7 +14,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
 from pydantic import ValidationError
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
@@ -38,7 +37,7 @@ def reading(path: Path, what: str, hint: str) -> Iterator[None]:
         raise ArtifactUnreadable(
             f"{path} needs more memory to be read as {what} than there is", hint
         ) from error
-    except (*UNFIT, EOFError, csv.Error, sqlite3.Error, pa.ArrowException) as error:
+    except _unfit() as error:
         raise ArtifactUnreadable(
             f"{path} cannot be read as {what}: {reason(error)}", hint
         ) from error
@@ -48,6 +47,13 @@ def reading(path: Path, what: str, hint: str) -> Iterator[None]:
         raise ArtifactUnreadable(
             f"{path} cannot be read as {what}: {reason(error)}", hint
         ) from error
+
+
+def _unfit() -> tuple[type[Exception], ...]:
+    # Only where something went wrong: a rank of a job would wait for it before its program begins.
+    import pyarrow as pa
+
+    return (*UNFIT, EOFError, csv.Error, sqlite3.Error, pa.ArrowException)
 
 
 def reads(what: str, hint: str) -> Callable[[Method], Method]:

@@ -58,7 +58,7 @@ class Node:
         **more: str,
     ) -> tuple[int, str]:
         process = self.start(rank, *command, options=options, script=script, **more)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate()
         return process.returncode, out + err
 
     def reason(self, rank: int) -> str:
@@ -67,7 +67,5 @@ class Node:
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.05)
+    while not path.exists():  # the limit of the test ends a wait for ever
+        time.sleep(0.02)

@@ -166,6 +166,8 @@ class Keeper:
         if not self._program:
             with suppress(OSError, ValueError):
                 self._program = int(pid_file.read_text())
+            if self._program and self.overran:  # it began after its time
+                self._kill_program(time.monotonic())
         elif not self._ended and not _runs(self._program):
             self._ended = time.monotonic()
 

@@ -163,7 +163,7 @@ def test_a_daemon_without_environment_is_ended_too(python: Any, tmp_path: Path) 
         f"        os.execve(sys.executable, [sys.executable, '-c', {daemon!r}], {{}})\n"
         "    os._exit(0)\n"
         "os.wait()\n"
-        f"while not os.path.exists({str(pid)!r}):\n"
+        f"while not (os.path.exists({str(pid)!r}) and open({str(pid)!r}).read()):\n"
         "    time.sleep(0.02)\n"
     )
     assert run(python(script)).ok

@@ -90,13 +90,13 @@ def test_the_passes_of_an_application_need_an_ncu_that_holds_ranks_in_lockstep(n
 
 def test_a_program_that_hangs_under_ncu_is_ended_and_what_was_counted_is_kept(node: Node) -> None:
     before = (node.job / "ranks/0000/steps/1-trace/trace.sqlite").read_bytes()
-    _, said = count(node, 0, "one-pass", "sleep", "60", options=("--limit", "2"))
-    assert "did not end within 2 s under ncu" in said
+    _, said = count(node, 0, "one-pass", "sleep", "600", options=("--limit", "1"))
+    assert "did not end within 1 s under ncu" in said
     record = counters(node, 0)
     assert record.state is StepState.DONE  # in part: ncu wrote what it had
     assert "a kernel may wait for one of another rank" in record.error
     assert "--counters one-rank" in record.hint
-    assert "Counters of rank 0: the program did not end within 2 s" in page(node)
+    assert "Counters of rank 0: the program did not end within 1 s" in page(node)
     assert (node.job / "ranks/0000/steps/1-trace/trace.sqlite").read_bytes() == before
     # Counting goes on with what is missing.
     assert count(node, 0, "one-pass")[0] == 0
@@ -125,6 +125,13 @@ def test_an_ncu_that_does_nothing_at_all_is_ended(node: Node) -> None:
     _, said = count(node, 0, "one-pass", options=options, FAKE_NCU="hang")
     assert "did not end within 1 s under ncu" in said
     assert counters(node, 0).state is StepState.FAILED
+
+
+def test_a_program_that_ncu_starts_after_its_time_is_ended(node: Node) -> None:
+    options = ("--limit", "1")
+    _, said = count(node, 0, "one-pass", "sleep", "600", options=options, FAKE_NCU="late")
+    assert "did not end within 1 s under ncu" in said
+    assert counters(node, 0).state is StepState.DONE
 
 
 def test_counters_before_a_trace_are_refused(tmp_path: Path) -> None:

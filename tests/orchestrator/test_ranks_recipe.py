@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,10 +83,14 @@ def test_a_launcher_that_starts_nothing_is_an_error_and_leaves_no_run(
     assert not (tmp_path / "run/manifest.json").exists()
 
 
-def test_a_job_that_takes_too_long_is_ended_and_keeps_its_traces(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    recipe = write(tmp_path, "exec sleep 60")
-    assert main(["run", recipe, "--set", "trace.timeout=5", "--out", str(out)]) == 1
+def test_a_job_that_takes_too_long_is_ended_and_keeps_its_traces(
+    tmp_path: Path, timeout_when: Callable[[Callable[[], int]], None]
+) -> None:
+    out, begun = tmp_path / "run", tmp_path / "begun"
+    begun.mkdir()
+    recipe = write(tmp_path, f"touch {begun}/$OMPI_COMM_WORLD_RANK; exec sleep 600")
+    timeout_when(lambda: len(list(begun.iterdir())) == 3)
+    assert main(["run", recipe, "--set", "trace.timeout=600", "--out", str(out)]) == 1
     assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", "", ""]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from nsight_prof.targets.serving import baseline, engine_process
 from nsight_prof.targets.serving.points import Point, points
+from tests.processes import wait_for_end
 
 SMALL = ["--experiments", "batch", "--batches", "1", "4", "8", "--point-timeout", "20"]
 B1, B4, B8 = (f"batch/cuda-graphs/b{batch}/p512/o128" for batch in (1, 4, 8))
@@ -53,14 +54,6 @@ def statuses(records: list[dict[str, Any]]) -> dict[str, str]:
 
 def of_kind(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [record for record in records if record["record"] == kind]
-
-
-def gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state == "Z"  # nobody of ours has to collect it
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
@@ -243,7 +236,7 @@ def test_a_signal_ends_the_engine_and_its_children_and_keeps_the_records(
         driver.kill()
         driver.wait()
     for pid in pids.read_text(encoding="utf-8").split():
-        assert wait_for(lambda pid=pid: gone(int(pid)))  # type: ignore[misc]
+        wait_for_end(int(pid))
     records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert statuses(records) == {B1: "ok"}
 
@@ -257,7 +250,8 @@ def test_children_of_an_engine_that_died_are_ended(
     assert code == 0
     lines = (tmp_path / "pids").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2  # one engine died, another measured the rest
-    assert all(gone(int(pid)) for line in lines for pid in line.split())
+    for pid in " ".join(lines).split():
+        wait_for_end(int(pid))
 
 
 def _driver(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.targets.serving import baseline
+from tests.processes import wait_for_end
 
 BASE = [
     *("--model", "qwen2.5-0.5b", "--experiments", "batch", "--batches", "2"),
@@ -190,7 +191,7 @@ def test_a_worker_whose_driver_was_killed_ends_by_itself(
         assert wait_for(lambda: out.exists() and '"engine"' in out.read_text(encoding="utf-8"))
         (worker,) = children(driver.pid)
         driver.send_signal(signal.SIGKILL)
-        assert wait_for(lambda: not Path(f"/proc/{worker}").exists() or zombie(worker))
+        wait_for_end(worker)
     finally:
         driver.kill()
         driver.wait()
@@ -200,13 +201,6 @@ def children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     told = " ".join((task / "children").read_text(encoding="utf-8") for task in tasks)
     return [int(child) for child in told.split()]
-
-
-def zombie(pid: int) -> bool:
-    try:
-        return ") Z " in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
