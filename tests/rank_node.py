@@ -1,20 +1,94 @@
 """Starts `prof rank` as launchers do, with the fake nsys and ncu on PATH."""
 
 import json
+import multiprocessing
 import os
-import subprocess
+import runpy
 import sys
+import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 FAKES = Path(__file__).resolve().parent / "fakes"
+# A process that has imported all of `prof rank` is forked for each rank: to import pandas and the
+# rest takes a second of CPU time.
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(
+    ["nsight_prof.orchestrator.imports.importing", "nsight_prof.orchestrator.ranks.counting"]
+)
 
 
-class Node:
-    """A node of a job: `job` is the shared folder, `scratch` lies on its own disk.
+class Prof:
+    """A process of prof, as `subprocess.Popen` shows one: in a session of its own, with pipes.
 
     `script` is what is started in place of prof's own command: prof with something broken in it.
     """
+
+    def __init__(self, words: list[str], script: Path | None, env: dict[str, str]) -> None:
+        (out, out_end), (err, err_end) = WARM.Pipe(duplex=False), WARM.Pipe(duplex=False)
+        self._process = WARM.Process(
+            target=_become, args=(words, script, env, os.getcwd(), out_end, err_end)
+        )
+        self._process.start()
+        for end in (out_end, err_end):
+            end.close()
+        self.stdout, self._stderr = (
+            os.fdopen(os.dup(pipe.fileno()), encoding="utf-8") for pipe in (out, err)
+        )
+        for pipe in (out, err):
+            pipe.close()
+        self.terminate = self._process.terminate
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self) -> int | None:
+        self._process.join()
+        return self.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        """Return what it and its children write to stdout and stderr, once all have ended."""
+        errors: list[str] = []
+        reader = threading.Thread(target=lambda: errors.append(self._stderr.read()))
+        reader.start()
+        with self.stdout, self._stderr:
+            out = self.stdout.read()
+            reader.join()
+        self.wait()
+        return out, errors[0]
+
+
+def _become(
+    words: list[str],
+    script: Path | None,
+    env: dict[str, str],
+    folder: str,
+    out: Connection,
+    err: Connection,
+) -> None:
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    for pipe, number in ((out, 1), (err, 2)):
+        os.dup2(pipe.fileno(), number)
+        pipe.close()
+    sys.argv = ["prof", *words]
+    if script is None:
+        runpy.run_module("nsight_prof", run_name="__main__")
+    else:
+        runpy.run_path(str(script), run_name="__main__")
+
+
+class Node:
+    """A node of a job: `job` is the shared folder, `scratch` lies on its own disk."""
 
     def __init__(self, folder: Path) -> None:
         self.job, self.scratch = folder / "job", folder / "scratch"
@@ -27,7 +101,7 @@ class Node:
         options: tuple[str, ...] = (),
         script: Path | None = None,
         **variables: str,
-    ) -> subprocess.Popen[str]:
+    ) -> Prof:
         env = {
             "PATH": f"{FAKES}:{os.defpath}",
             "HOME": os.environ["HOME"],
@@ -36,18 +110,8 @@ class Node:
             "WORLD_SIZE": "2",
             **variables,
         }
-        if script is not None:
-            env["PYTHONPATH"] = os.pathsep.join(sys.path)
-        prof = ["-m", "nsight_prof"] if script is None else [str(script)]
-        words = [sys.executable, *prof, "rank", str(self.job), *options, "--"]
-        return subprocess.Popen(
-            [*words, *command],
-            env={name: value for name, value in env.items() if value},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        words = ["rank", str(self.job), *options, "--", *command]
+        return Prof(words, script, {name: value for name, value in env.items() if value})
 
     def run(
         self,
@@ -56,7 +120,7 @@ class Node:
         options: tuple[str, ...] = (),
         script: Path | None = None,
         **more: str,
-    ) -> tuple[int, str]:
+    ) -> tuple[int | None, str]:
         process = self.start(rank, *command, options=options, script=script, **more)
         out, err = process.communicate()
         return process.returncode, out + err

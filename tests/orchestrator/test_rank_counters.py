@@ -30,7 +30,7 @@ def node(traced: Node, tmp_path: Path) -> Node:
     return node
 
 
-def count(node: Node, rank: int, mode: str, *command: str, **more: Any) -> tuple[int, str]:
+def count(node: Node, rank: int, mode: str, *command: str, **more: Any) -> tuple[int | None, str]:
     options = ("--counters", mode, *more.pop("options", ()))
     return node.run(rank, *(command or ("true",)), options=options, **more)
 

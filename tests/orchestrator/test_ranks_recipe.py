@@ -19,7 +19,7 @@ FAKES = Path(__file__).resolve().parent.parent / "fakes"
 RECIPE = """
 name: job
 target: {{command: [sh, -c, '{script}']}}
-ranks: {{launcher: mpirun, count: 3{more}}}
+ranks: {{launcher: mpirun, count: 2{more}}}
 """
 
 
@@ -40,13 +40,13 @@ def test_prof_starts_the_launcher_and_reports_all_ranks(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert main(["run", write(tmp_path), "--out", str(out)]) == 0
     manifest = read_manifest(RunDir(out))
-    assert [record.rank for record in manifest.ranks] == [0, 1, 2]
-    assert manifest.recipe["ranks"]["count"] == 3
-    assert "# job: 3 ranks" in (out / "report/report.md").read_text()
+    assert [record.rank for record in manifest.ranks] == [0, 1]
+    assert manifest.recipe["ranks"]["count"] == 2
+    assert "# job: 2 ranks" in (out / "report/report.md").read_text()
     assert not list((tmp_path / "scratch").glob("prof-rank-*"))
     assert main(["run", write(tmp_path), "--out", str(out)]) == 2  # there is a job already
     assert main(["run", write(tmp_path), "--out", str(out), "--force"]) == 0
-    assert [record.rank for record in read_manifest(RunDir(out)).ranks] == [0, 1, 2]
+    assert [record.rank for record in read_manifest(RunDir(out)).ranks] == [0, 1]
 
 
 def test_what_the_ranks_leave_is_reported_where_one_fails(
@@ -56,8 +56,8 @@ def test_what_the_ranks_leave_is_reported_where_one_fails(
     out = tmp_path / "run"
     assert main(["run", write(tmp_path, script), "--out", str(out), "--json"]) == 1
     printed = json.loads(capsys.readouterr().out)
-    assert "mpirun ended with exit code 2" in printed["errors"][0]["error"]
-    assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", "", ""]
+    assert "mpirun ended with exit code 1" in printed["errors"][0]["error"]
+    assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", ""]
     assert (out / "report/report.md").is_file()
 
 
@@ -71,7 +71,7 @@ def test_a_rank_without_a_trace_fails_the_run_only_where_that_is_asked_for(
     assert main(["run", recipe, "--out", str(out)]) == code
     reasons = [record.reason for record in read_manifest(RunDir(out)).ranks]
     assert all("nsys left no report" in reason for reason in reasons)
-    assert "0 of 3 ranks" in (out / "report/report.md").read_text()
+    assert "0 of 2 ranks" in (out / "report/report.md").read_text()
 
 
 def test_a_launcher_that_starts_nothing_is_an_error_and_leaves_no_run(
@@ -89,9 +89,9 @@ def test_a_job_that_takes_too_long_is_ended_and_keeps_its_traces(
     out, begun = tmp_path / "run", tmp_path / "begun"
     begun.mkdir()
     recipe = write(tmp_path, f"touch {begun}/$OMPI_COMM_WORLD_RANK; exec sleep 600")
-    timeout_when(lambda: len(list(begun.iterdir())) == 3)
+    timeout_when(lambda: len(list(begun.iterdir())) == 2)
     assert main(["run", recipe, "--set", "trace.timeout=600", "--out", str(out)]) == 1
-    assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", "", ""]
+    assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", ""]
 
 
 def test_the_command_of_torchrun_is_that_of_the_targets_python(
