@@ -4,8 +4,8 @@
     scripts/messages.py            finds the messages in the code, and updates the files
     scripts/messages.py --check    fails where they are not up to date, or a translation is wrong
 
-A message is the first argument of `Text(...)`, a literal, and a second one its plural; in a
-template those of `_(...)`. What a figure shows (`alt`), why a number is `missing` and what a file
+A message is the first argument of `Text(...)`, a literal, and a second one its plural (also in
+`partial(Text, ...)`); in a template those of `_(...)`. What a figure shows (`alt`), why a number is `missing` and what a file
 holds (`FileFact`) are messages without values. Each study, family of findings and other package of
 `reports` has a file of its own, and so have the templates, the questions of the bundled recipes,
 the glossary and labels of data. Needs Babel (pip install '.[dev]').
@@ -101,10 +101,15 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
     tree = ast.parse(path.read_text("utf-8"))
     yield from ((words, "") for words in fixed_words(tree))
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "Text":
+        if not isinstance(node, ast.Call) or _kind(node) not in ("Text", "partial"):
             continue
-        literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
-        if len(literals) != len(node.args) or not literals:
+        args = node.args
+        if _kind(node) == "partial":  # partial(Text, ...) lacks its values yet
+            if getattr(args[0], "id", "") != "Text":
+                continue
+            args = args[1:]
+        literals = [arg.value for arg in args if isinstance(arg, ast.Constant)]
+        if len(literals) != len(args) or not literals:
             sys.exit(f"{path}:{node.lineno}: the message of a Text is a literal")
         message, plural = [*map(str, literals), ""][:2]
         if has_words(message):

@@ -25,6 +25,11 @@ def _column(name: str, label: Text, column: str, unit: str = "%") -> Fact:
     return Fact(name, label, unit=unit, of=(column,), is_column=True)
 
 
+def _percent(name: str, label: Text, *of: str, also: tuple[str, ...] = ()) -> Fact:
+    """Return a fact in per cent that is computed from columns."""
+    return Fact(name, label, unit="%", of=of, also=also)
+
+
 def _stall(row: Row) -> Text:
     return Text("stall {stall}", stall=Verbatim(text(row["top_stall"])))
 
@@ -35,11 +40,10 @@ BLOCKS_MISSING = Fact(
 )
 BLOCKS_A_SM = Fact("blocks_a_sm", Text("blocks per SM"), also=GRID_ON_SMS, missing=NO_SMS)
 WAVES = _column("waves", Text("waves"), "waves", unit="")
-TAIL_LOSS = Fact(
+TAIL_LOSS = _percent(
     "tail_loss",
     Text("idle SM slots in the last wave (tail effect)"),
-    unit="%",
-    of=("waves",),
+    "waves",
     also=("kernels.grid", "gpus.sm_count", "issue_active_pct"),
 )
 THEORETICAL_OCCUPANCY = _column(
@@ -51,22 +55,20 @@ ACHIEVED_OCCUPANCY = _column(
 OCCUPANCY_GAP = Fact(
     "occupancy_gap", Text("theoretical minus achieved occupancy"), unit="points", of=OCCUPANCIES
 )
-WARPS_HELD = Fact(
-    "warps_held", Text("achieved over theoretical occupancy"), unit="%", of=OCCUPANCIES
-)
-HIDDEN_TIME = Fact("hidden_time", Text("stalls that more warps hide"), unit="%", of=("top_stall",))
+WARPS_HELD = _percent("warps_held", Text("achieved over theoretical occupancy"), *OCCUPANCIES)
+HIDDEN_TIME = _percent("hidden_time", Text("stalls that more warps hide"), "top_stall")
 SM_BALANCE = _column("sm_balance", Text("active cycles, mean SM over busiest"), "sm_balance_pct")
-BALANCE_LOSS = Fact(
+BALANCE_LOSS = _percent(
     "balance_loss",
     Text("time that the mean SM waits for the busiest"),
-    unit="%",
-    of=("sm_balance_pct", "sm_active_pct"),
+    "sm_balance_pct",
+    "sm_active_pct",
 )
-BALANCE_ALONE = Fact(
+BALANCE_ALONE = _percent(
     "balance_alone",
     Text("of it not explained by the last wave"),
-    unit="%",
-    of=("sm_balance_pct", "sm_active_pct"),
+    "sm_balance_pct",
+    "sm_active_pct",
     also=("waves", "kernels.grid", "gpus.sm_count"),
 )
 LOAD_EFFICIENCY = _column(
@@ -84,28 +86,25 @@ SECTOR_EFFICIENCY = _column(
     Text("useful bytes of the sectors that loads and stores touch"),
     "global_sector_efficiency_pct",
 )
-LOAD_LEFT = Fact("load_left", Text("sectors left with whole loads"), unit="%", of=SECTORS)
-STORE_LEFT = Fact("store_left", Text("sectors left with whole stores"), unit="%", of=SECTORS)
-SECTOR_TIME = Fact(
+LOAD_LEFT = _percent("load_left", Text("sectors left with whole loads"), *SECTORS)
+STORE_LEFT = _percent("store_left", Text("sectors left with whole stores"), *SECTORS)
+SECTOR_TIME = _percent(
     "sector_time",
     Text("time of a saturated memory level, else the stalls for memory"),
-    unit="%",
-    of=LEVELS,
+    *LEVELS,
     also=("stalls.share",),
 )
-DRAM_TIME = Fact(
+DRAM_TIME = _percent(
     "dram_time",
     Text("time of saturated DRAM, else the stalls for memory"),
-    unit="%",
-    of=("dram_pct",),
+    "dram_pct",
     also=("stalls.share",),
 )
-LEVEL_BUSY = Fact("level_busy", Text("busiest of DRAM, L2 and L1"), unit="%", of=LEVELS)
-LEVEL_RULES = Fact(
+LEVEL_BUSY = _percent("level_busy", Text("busiest of DRAM, L2 and L1"), *LEVELS)
+LEVEL_RULES = _percent(
     "level_rules",
     Text("use of L1, L2 or DRAM where it is what the kernel uses most"),
-    unit="%",
-    of=LEVELS,
+    *LEVELS,
     also=("tensor_pct",),
 )
 SHARED_CONFLICTS = _column(
@@ -114,30 +113,23 @@ SHARED_CONFLICTS = _column(
 SHARED_EFFICIENCY = _column(
     "shared_efficiency", Text("shared memory wavefront use"), "shared_wavefront_efficiency_pct"
 )
-SHARED_TIME = Fact(
+SHARED_TIME = _percent(
     "shared_time",
     Text("time of a saturated load/store pipe, else the stalls for shared memory"),
-    unit="%",
-    of=("lsu_pct",),
+    "lsu_pct",
     also=("stalls.share",),
 )
-CONFLICTS_LEFT = Fact(
-    "conflicts_left",
-    Text("wavefronts left without conflicts"),
-    unit="%",
-    of=("shared_conflict_pct",),
+CONFLICTS_LEFT = _percent(
+    "conflicts_left", Text("wavefronts left without conflicts"), "shared_conflict_pct"
 )
-LOCAL_SHARE = Fact(
-    "local_share",
-    Text("local memory in the traffic of L1"),
-    unit="%",
-    of=("local_bytes", "l1_bytes"),
+LOCAL_SHARE = _percent(
+    "local_share", Text("local memory in the traffic of L1"), "local_bytes", "l1_bytes"
 )
-LOCAL_TIME = Fact(
+LOCAL_TIME = _percent(
     "local_time",
     Text("saturated memory level, or stalls for loads of global and local memory"),
-    unit="%",
-    of=("l1_pct", "top_stall"),
+    "l1_pct",
+    "top_stall",
     also=("dram_pct", "l2_pct"),
 )
 ATOMICS_A_WARP = Fact(
@@ -146,28 +138,25 @@ ATOMICS_A_WARP = Fact(
     of=("atomic_instructions",),
     also=("kernels.grid", "kernels.block"),
 )
-ATOMIC_CHAIN = Fact(
+ATOMIC_CHAIN = _percent(
     "atomic_chain",
     Text("busiest atomic unit of L2, over the third that a single address can fill"),
-    unit="%",
-    of=("atomic_pct",),
+    "atomic_pct",
 )
-ATOMIC_TIME = Fact(
+ATOMIC_TIME = _percent(
     "atomic_time",
     Text("time of atomics on one address, or stalls for memory"),
-    unit="%",
-    of=("atomic_pct",),
+    "atomic_pct",
     also=("stalls.share",),
 )
-ATOMIC_PART = Fact(
+ATOMIC_PART = _percent(
     "atomic_part",
     Text("atomics in the global accesses of threads"),
-    unit="%",
-    of=("atomic_instructions", "global_load_bytes", "global_store_bytes"),
+    "atomic_instructions",
+    "global_load_bytes",
+    "global_store_bytes",
 )
-ALL_MEMORY_WAITS = Fact(
-    "all_memory_waits", Text("all stalls for memory"), unit="%", of=("top_stall",)
-)
+ALL_MEMORY_WAITS = _percent("all_memory_waits", Text("all stalls for memory"), "top_stall")
 THREADS_PER_INSTRUCTION = _column(
     "threads_per_instruction",
     Text("active threads per instruction"),
@@ -177,27 +166,23 @@ THREADS_PER_INSTRUCTION = _column(
 ISSUE_ACTIVE = _column(
     "issue_active", Text("issue slots busy, of the active cycles"), "issue_active_pct"
 )
-INSTRUCTION_TIME = Fact(
+INSTRUCTION_TIME = _percent(
     "instruction_time",
     Text("time of full issue slots, else the stalls for instructions"),
-    unit="%",
-    of=("issue_active_pct",),
+    "issue_active_pct",
     also=("stalls.share",),
 )
-EXECUTION_WAITS = Fact(
-    "execution_waits", Text("stalls for instructions and pipes"), unit="%", of=("top_stall",)
+EXECUTION_WAITS = _percent(
+    "execution_waits", Text("stalls for instructions and pipes"), "top_stall"
 )
 FUSABLE = _column("fusable", Text("FP instructions that fusing would save"), "fusable_pct")
-FP_PIPE = Fact(
-    "fp_pipe", Text("FP pipe busy"), unit="%", of=("fusable_pct",), also=("roofs.value",)
-)
-FP_TIME = Fact(
+FP_PIPE = _percent("fp_pipe", Text("FP pipe busy"), "fusable_pct", also=("roofs.value",))
+FP_TIME = _percent(
     "fp_time",
     Text(
         "time of a saturated FP pipe, else the stalls for instructions and pipes, at most its use"
     ),
-    unit="%",
-    of=("fusable_pct",),
+    "fusable_pct",
     also=("roofs.value", "stalls.share"),
 )
 REREAD = Fact(
@@ -206,9 +191,7 @@ REREAD = Fact(
     of=("dram_bytes",),
     missing=Text("neither the program nor the torch profiler says how many bytes the work needs"),
 )
-REREAD_LEFT = Fact(
-    "reread_left", Text("DRAM bytes left with each moved once"), unit="%", of=("dram_bytes",)
-)
+REREAD_LEFT = _percent("reread_left", Text("DRAM bytes left with each moved once"), "dram_bytes")
 DRAM_USE = Fact("dram_use", Text("DRAM busy"), unit="%", of=("dram_pct",), is_column=True)
 LOADED_A_THREAD = Fact(
     "loaded_a_thread",
@@ -217,22 +200,20 @@ LOADED_A_THREAD = Fact(
     of=("global_load_bytes",),
     also=("kernels.grid", "kernels.block"),
 )
-WIDE_LEFT = Fact(
+WIDE_LEFT = _percent(
     "wide_left",
     Text("accesses left with 16 bytes each"),
-    unit="%",
-    of=("global_load_bytes",),
+    "global_load_bytes",
     also=("kernels.grid", "kernels.block"),
 )
-DOUBLE_PART = Fact(
+DOUBLE_PART = _percent(
     "double_part",
     Text("FP64 in the FLOPs outside of the Tensor Cores"),
-    unit="%",
-    of=("flops_fp64", "flops_fp32", "flops_fp16"),
+    "flops_fp64",
+    "flops_fp32",
+    "flops_fp16",
 )
-DOUBLE_PIPE = Fact(
-    "double_pipe", Text("FP64 pipe busy"), unit="%", of=("flops_fp64",), also=("roofs.value",)
-)
+DOUBLE_PIPE = _percent("double_pipe", Text("FP64 pipe busy"), "flops_fp64", also=("roofs.value",))
 DOUBLE_LEFT = Fact(
     "double_left",
     Text("rate of FP64 over that of FP32"),
@@ -240,20 +221,18 @@ DOUBLE_LEFT = Fact(
     also=("roofs.value",),
 )
 IS_MATRIX = Fact("is_matrix")
-TENSOR_ACTIVE = Fact("tensor_active", Text("Tensor pipe active"), unit="%", of=("tensor_pct",))
-TENSOR_NEEDED = Fact(
+TENSOR_ACTIVE = _percent("tensor_active", Text("Tensor pipe active"), "tensor_pct")
+TENSOR_NEEDED = _percent(
     "tensor_needed",
     Text("time that the Tensor Cores would need"),
-    unit="%",
-    of=("flop_throughput",),
+    "flop_throughput",
     also=("sm_clock_hz", "roofs.value"),
 )
 MISALIGNED = Fact("misaligned")
-TENSOR_REACHED = Fact(
+TENSOR_REACHED = _percent(
     "tensor_reached",
     Text("Tensor Core roof reached"),
-    unit="%",
-    of=("flop_throughput",),
+    "flop_throughput",
     also=("sm_clock_hz", "roofs.value"),
 )
 TOP_STALL = Fact(

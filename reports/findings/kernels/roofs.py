@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from nsight_prof.parsers.build.bound import BOUND_FROM
 from nsight_prof.parsers.cells import Row, number, text
@@ -67,7 +68,7 @@ class Roof:
 
     Attributes:
         key: stands as `cause` in metrics.json and in docs/rules.md.
-        limit: a clause about the kernel, of the part of the roof that it reaches.
+        limit: a clause about the kernel; takes `reached`, the part of the roof that it reaches.
         limited: how the GPU time of such kernels is spent.
         action: what to do; `advice` the same for readers who do not know GPUs.
         disproof: what one would see if it were wrong.
@@ -76,7 +77,7 @@ class Roof:
     """
 
     key: str
-    limit: Callable[[Number], Text]
+    limit: Callable[..., Text]
     limited: Text
     action: Text
     advice: Text
@@ -89,7 +90,7 @@ _MOVES = (facts.EXECUTION_WAITS > 50,)
 _ISSUES = (facts.ALL_MEMORY_WAITS > 50,)
 
 
-def _arithmetic(key: str, limit: Callable[[Number], Text], limited: Text) -> Roof:
+def _arithmetic(key: str, limit: Callable[..., Text], limited: Text) -> Roof:
     """Return the bound of a pipe for floating point."""
     return Roof(
         key,
@@ -108,9 +109,8 @@ def _arithmetic(key: str, limit: Callable[[Number], Text], limited: Text) -> Roo
 ROOFS = {
     "dram": Roof(
         key="dram_saturated",
-        limit=lambda reached: Text(
-            "it is limited by the bandwidth of the GPU's memory, of which it uses {reached}",
-            reached=reached,
+        limit=partial(
+            Text, "it is limited by the bandwidth of the GPU's memory, of which it uses {reached}"
         ),
         limited=Text("limited by DRAM bandwidth"),
         action=Text(
@@ -136,9 +136,8 @@ ROOFS = {
     ),
     "l2": Roof(
         key="l2_saturated",
-        limit=lambda reached: Text(
-            "it is limited by the bandwidth of the L2 cache, of which it uses {reached}",
-            reached=reached,
+        limit=partial(
+            Text, "it is limited by the bandwidth of the L2 cache, of which it uses {reached}"
         ),
         limited=Text("limited by L2 bandwidth"),
         action=Text(
@@ -154,9 +153,8 @@ ROOFS = {
     ),
     "l1": Roof(
         key="l1_saturated",
-        limit=lambda reached: Text(
-            "it is limited by the bandwidth of the L1 cache, of which it uses {reached}",
-            reached=reached,
+        limit=partial(
+            Text, "it is limited by the bandwidth of the L1 cache, of which it uses {reached}"
         ),
         limited=Text("limited by L1 bandwidth"),
         action=Text("Re-use data in registers, use wider accesses, and avoid bank conflicts."),
@@ -165,8 +163,8 @@ ROOFS = {
     ),
     "tensor": Roof(
         key="tensor_saturated",
-        limit=lambda reached: Text(
-            "it is limited by the Tensor Cores, of whose rate it reaches {reached}", reached=reached
+        limit=partial(
+            Text, "it is limited by the Tensor Cores, of whose rate it reaches {reached}"
         ),
         limited=Text("limited by the Tensor Cores"),
         action=Text("Try other tiles and cluster shapes (autotuning, a newer cuBLAS)."),
@@ -175,31 +173,25 @@ ROOFS = {
     ),
     "fp32": _arithmetic(
         "fp32_saturated",
-        lambda reached: Text(
-            "it is limited by FP32 arithmetic, of whose rate it reaches {reached}", reached=reached
-        ),
+        partial(Text, "it is limited by FP32 arithmetic, of whose rate it reaches {reached}"),
         Text("limited by FP32 arithmetic"),
     ),
     "fp64": _arithmetic(
         "fp64_saturated",
-        lambda reached: Text(
-            "it is limited by FP64 arithmetic, of whose rate it reaches {reached}", reached=reached
-        ),
+        partial(Text, "it is limited by FP64 arithmetic, of whose rate it reaches {reached}"),
         Text("limited by FP64 arithmetic"),
     ),
     "fp16": _arithmetic(
         "fp16_saturated",
-        lambda reached: Text(
-            "it is limited by FP16 arithmetic, of whose rate it reaches {reached}", reached=reached
-        ),
+        partial(Text, "it is limited by FP16 arithmetic, of whose rate it reaches {reached}"),
         Text("limited by FP16 arithmetic"),
     ),
     "alu": Roof(
         key="alu_saturated",
-        limit=lambda reached: Text(
+        limit=partial(
+            Text,
             "it is limited by integer and logic arithmetic, whose pipe is busy in {reached} of all "
             "cycles",
-            reached=reached,
         ),
         limited=Text("limited by integer and logic arithmetic"),
         action=Text(
@@ -212,10 +204,10 @@ ROOFS = {
     ),
     "xu": Roof(
         key="xu_saturated",
-        limit=lambda reached: Text(
+        limit=partial(
+            Text,
             "it is limited by special functions (exponentials, roots, conversions), whose pipe is "
             "busy in {reached} of all cycles",
-            reached=reached,
         ),
         limited=Text("limited by special functions"),
         action=Text(
@@ -228,10 +220,10 @@ ROOFS = {
     ),
     "issue": Roof(
         key="issue_saturated",
-        limit=lambda reached: Text(
+        limit=partial(
+            Text,
             "it is limited by the issue of instructions, which fills {reached} of all "
             "cycles, more than any roof of memory or arithmetic",
-            reached=reached,
         ),
         limited=Text("limited by instruction issue"),
         action=Text(
@@ -251,9 +243,7 @@ ROOFS = {
     ),
     "latency": Roof(
         key="unknown",
-        limit=lambda reached: Text(
-            "it saturates nothing (at most {reached} of any roof)", reached=reached
-        ),
+        limit=partial(Text, "it saturates nothing (at most {reached} of any roof)"),
         limited=Text("spent waiting with nothing saturated"),
         action=Text("Profile it with the sets occupancy and stalls."),
         advice=Text("measure it in more detail"),
@@ -287,7 +277,7 @@ def limit_clause(row: Row, reached: Number, stall: Text | None) -> Text:
     if bound == "latency" or not is_mixed_bound(row):
         unit = None if bound == "latency" else unit_of(row)
         if unit is None:
-            return ROOFS[bound].limit(reached)
+            return ROOFS[bound].limit(reached=reached)
         return Text(
             "it is limited by one unit, {unit}, which is busy in {reached} of all cycles",
             unit=unit,

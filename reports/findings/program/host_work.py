@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
@@ -191,91 +192,77 @@ class HostWork(NamedTuple):
 OF_WORK = {
     "compiling": HostWork(
         COMPILATION,
-        lambda **values: Text(
-            "The GPU waits while code is compiled for {part} of the time {where}", **values
-        ),
-        lambda **values: Text(
-            "The GPU is idle for {lost} of {wall} {where} while the host compiles code.", **values
-        ),
+        partial(Text, "The GPU waits while code is compiled for {part} of the time {where}"),
+        partial(Text, "The GPU is idle for {lost} of {wall} {where} while the host compiles code."),
     ),
     "loading data": HostWork(
         DATA_LOADING,
-        lambda **values: Text(
-            "The GPU waits for the data loader for {part} of the time {where}", **values
-        ),
-        lambda **values: Text(
+        partial(Text, "The GPU waits for the data loader for {part} of the time {where}"),
+        partial(
+            Text,
             "The GPU is idle for {lost} of {wall} {where} while the host is in the data loader.",
-            **values,
         ),
     ),
     "convolving": HostWork(
         CONVOLUTION_SEARCH,
-        lambda **values: Text(
-            "The GPU waits while cuDNN tries algorithms for {part} of the time {where}", **values
-        ),
-        lambda **values: Text(
+        partial(Text, "The GPU waits while cuDNN tries algorithms for {part} of the time {where}"),
+        partial(
+            Text,
             "The GPU is idle for {lost} of {wall} {where} while the host is in convolutions and "
             "waits for events: cuDNN tries and times its algorithms (cudnn.benchmark), as it does "
             "at the first use of a size.",
-            **values,
         ),
     ),
     "updating one by one": HostWork(
         OPTIMIZER_LOOP,
-        lambda **values: Text(
+        partial(
+            Text,
             "The GPU waits for an optimizer that updates tensor by tensor for {part} of the time "
             "{where}",
-            **values,
         ),
-        lambda **values: Text(
+        partial(
+            Text,
             "The GPU is idle for {lost} of {wall} {where} while the optimizer updates its tensors "
             "one by one, with some small kernels for each.",
-            **values,
         ),
     ),
     "printing": HostWork(
         TENSOR_PRINTS,
-        lambda **values: Text(
-            "The GPU waits while tensors are printed for {part} of the time {where}", **values
-        ),
-        lambda **values: Text(
+        partial(Text, "The GPU waits while tensors are printed for {part} of the time {where}"),
+        partial(
+            Text,
             "The GPU is idle for {lost} of {wall} {where} while the host formats tensors of the "
             "GPU to print them, and waits for their values.",
-            **values,
         ),
     ),
     "collecting garbage": HostWork(
         GARBAGE,
-        lambda **values: Text(
-            "The GPU waits while Python collects garbage for {part} of the time {where}", **values
-        ),
-        lambda **values: Text(
+        partial(Text, "The GPU waits while Python collects garbage for {part} of the time {where}"),
+        partial(
+            Text,
             "The GPU is idle for {lost} of {wall} {where} while the garbage collector of Python "
             "goes through all objects.",
-            **values,
         ),
     ),
     "computing again": HostWork(
         RECOMPUTATION,
-        lambda **values: Text(
+        partial(
+            Text,
             "The GPU waits while forward passes are computed again for {part} of the time {where}",
-            **values,
         ),
-        lambda **values: Text(
+        partial(
+            Text,
             "The GPU is idle for {lost} of {wall} {where} while the host runs the forward pass of "
             "checkpointed layers a second time.",
-            **values,
         ),
     ),
     "emptying the cache": HostWork(
         idle_rules.ALLOCATION_STALLS,
-        lambda **values: Text(
-            "The GPU waits for allocations for {part} of the time {where}", **values
-        ),
-        lambda **values: Text(
+        partial(Text, "The GPU waits for allocations for {part} of the time {where}"),
+        partial(
+            Text,
             "The GPU is idle for {lost} of {wall} {where} while the host allocates its memory and "
             "gives it back (empty_cache).",
-            **values,
         ),
     ),
 }

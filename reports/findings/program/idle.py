@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from nsight_prof.parsers.cells import number, records, text
@@ -429,30 +430,24 @@ class Cause(NamedTuple):
 OF_CAUSE = {
     LAUNCHES: Cause(
         LAUNCH_BOUND,
-        lambda **values: Text(
-            "The GPU waits for launches for {part} of the time {where}", **values
-        ),
+        partial(Text, "The GPU waits for launches for {part} of the time {where}"),
         _launch_problem,
     ),
     HOST: Cause(
         HOST_BOUND,
-        lambda **values: Text(
-            "The GPU waits for the host for {part} of the time {where}", **values
-        ),
+        partial(Text, "The GPU waits for the host for {part} of the time {where}"),
         _host_problem,
     ),
     SYNCHRONISATION: Cause(
         SYNC_STALLS,
-        lambda **values: Text(
-            "The GPU waits after synchronisations for {part} of the time {where}", **values
-        ),
+        partial(Text, "The GPU waits after synchronisations for {part} of the time {where}"),
         _sync_problem,
     ),
 }
 """What explains idle time of a cause; the GPU's own time between queued work has no rule."""
 ALLOCATIONS = Cause(
     ALLOCATION_STALLS,
-    lambda **values: Text("The GPU waits for allocations for {part} of the time {where}", **values),
+    partial(Text, "The GPU waits for allocations for {part} of the time {where}"),
     _host_problem,
 )
 """What explains that of the host where it spends most of it in calls that allocate."""
