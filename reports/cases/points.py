@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, known, number, text
-from nsight_prof.reports.cases.rows import case_ref, roof_used
+from nsight_prof.reports.cases.rows import case_ref, ratio, roof_used
 from nsight_prof.reports.page import Number, Ref
+
+NOT_COUNTED = "not counted under ncu"
 
 
 @dataclass(frozen=True)
 class CasePoint:
-    """One measured case: a row of table `bench` whose `params` is a dict."""
+    """One measured case: a row of table `bench` whose `params` is a dict.
+
+    `counted` is the row whose counters are those of its kernels: another one where a variant
+    launches the same kernels; None where none was counted.
+    """
 
     row: Row
+    counted: Row | None = None
 
     def param(self, name: str, default: Any = "") -> Any:
         """Return a parameter of the case."""
@@ -66,6 +73,23 @@ class CasePoint:
     def roof(self) -> str:
         """The roof that limits it: "DRAM", "Tensor bf16"."""
         return roof_used(self.row)
+
+    @property
+    def flops_ratio(self) -> Number:
+        """Counted FLOPs over those of the formula."""
+        return self._counted_over("counted_flops", self.flops)
+
+    @property
+    def bytes_ratio(self) -> Number:
+        """Bytes that DRAM moved over the compulsory ones."""
+        return self._counted_over("dram_bytes", self.bytes)
+
+    def _counted_over(self, column: str, formula: float) -> Number:
+        value = None
+        if self.counted is not None:
+            calls = known(self.counted["counted_calls"]) or 1
+            value = ratio(number(self.counted[column]) / calls, formula)
+        return self._number(value, "x", NOT_COUNTED)
 
     def _number(self, value: float | None, unit: str, missing: str = "") -> Number:
         return Number(value, unit, (self.ref,), missing)

@@ -10,7 +10,7 @@ from typing import Any
 from nsight_prof.parsers.cells import Row, count, known, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.points import CasePoint
-from nsight_prof.reports.cases.rows import cases, measured, ratio
+from nsight_prof.reports.cases.rows import cases, measured
 from nsight_prof.reports.page import Number, Ref, Text
 
 TARGET = "llm_kernels"
@@ -26,17 +26,12 @@ VARIANTS = {
     "compiled": "compiled",
     "compiled-graph": "compiled, in a graph",
 }
-NOT_COUNTED = "not counted under ncu"
 
 
 @dataclass(frozen=True)
 class Point(CasePoint):
-    """One measured case; `counted` is the row whose counters are those of its kernels, or None.
+    """One measured case; `flash` is FlashAttention with the version that kernel names contain."""
 
-    `flash` is FlashAttention with the version that the kernel names of the run contain.
-    """
-
-    counted: Row | None = None
     flash: str = BACKENDS[FLASH]
 
     @property
@@ -87,26 +82,9 @@ class Point(CasePoint):
         return self._number(number(self.row["clock_hz"]), "Hz")
 
     @property
-    def flops_ratio(self) -> Number:
-        """Counted FLOPs over those of the formula."""
-        return self._counted_over("counted_flops", self.flops)
-
-    @property
-    def bytes_ratio(self) -> Number:
-        """Bytes that DRAM moved over the compulsory ones."""
-        return self._counted_over("dram_bytes", self.bytes)
-
-    @property
     def kernels(self) -> str:
         """Kernels of the case, where they were counted."""
         return "" if self.counted is None else text(self.counted["kernel_names"])
-
-    def _counted_over(self, column: str, formula: float) -> Number:
-        if self.counted is None:
-            return self._number(None, "x", NOT_COUNTED)
-        calls = count(self.counted["counted_calls"]) or 1
-        value = ratio(number(self.counted[column]) / calls, formula)
-        return self._number(value, "x", NOT_COUNTED)
 
 
 def points(run: Run) -> list[Point]:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nsight_prof.parsers.cells import known, number, text
+from nsight_prof.parsers.cells import known, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.points import CasePoint
-from nsight_prof.reports.cases.rows import cases, measured, ratio
+from nsight_prof.reports.cases.rows import cases, measured
 from nsight_prof.reports.page import Number, Text
 
 TARGET = "network_kernels"
@@ -76,21 +76,6 @@ class Point(CasePoint):
         value = known(self.row["peak_allocated_bytes"]) if self.is_hot else None
         return self._number(value, "B", "measured on the same buffers only")
 
-    @property
-    def flops_ratio(self) -> Number:
-        """Counted FLOPs over those of the formula."""
-        return self._counted("counted_flops", self.flops)
-
-    @property
-    def bytes_ratio(self) -> Number:
-        """Bytes that DRAM moved over the compulsory ones."""
-        return self._counted("dram_bytes", self.bytes)
-
-    def _counted(self, column: str, formula: float) -> Number:
-        calls = known(self.row["counted_calls"])
-        value = ratio(number(self.row[column]) / calls, formula) if calls and formula else None
-        return self._number(value, "x", "not counted under ncu")
-
 
 @dataclass(frozen=True)
 class Curve:
@@ -122,7 +107,8 @@ class Curve:
 
 def points(run: Run) -> list[Point]:
     """Return the measured cases of the target."""
-    return [Point(row) for row in measured(cases(run, TARGET))]
+    rows = measured(cases(run, TARGET))
+    return [Point(row, row if known(row["counted_calls"]) else None) for row in rows]
 
 
 def curves(found: Sequence[Point], *, hot: bool = False) -> list[Curve]:
