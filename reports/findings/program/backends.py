@@ -26,6 +26,7 @@ from nsight_prof.reports.findings.program.rule import (
     counters,
     measured,
     names_of,
+    of_gpu_time,
 )
 from nsight_prof.reports.page import Evidence, Number, Ref, Text
 
@@ -453,7 +454,6 @@ def _finding(key: str, use: _Use) -> Finding:
             omitted=_omitted(use, gpu_time),
         ),
         kernel_ids=use.ids,
-        share=number(share.value),
         evidence=(
             Evidence(
                 Text("time in these kernels"),
@@ -466,13 +466,11 @@ def _finding(key: str, use: _Use) -> Finding:
             *_companion_evidence(use),
             *_gain_evidence(use, low, high, rough=rough),
         ),
-        gain_kernel=number(high.share_of(use.time).value),
-        gain_program=number(high.share_of(gpu_time).value),
-        gain_ns=number(high.value),
         action=backend.action,
         advice=backend.advice,
         disproof=backend.disproof,
         confidence="low" if high.value is None or rough or backend.reads else "medium",
+        **of_gpu_time(high, use.time, gpu_time),
     )
 
 
@@ -617,7 +615,6 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 saved=saved,
             ),
             kernel_ids=tuple(str(key) for key in kernels.index[:LISTED]),
-            share=number(share.value),
             evidence=(
                 Evidence(
                     Text("softmax between two products"),
@@ -627,23 +624,15 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 ),
                 Evidence(Text("time of these kernels"), time, source=NSYS),
                 measured(Text("of it not in products"), passing, backend.source),
-                *(
-                    ()
-                    if floor.value is None
-                    else (
-                        measured(
-                            Text("products at the roof of the Tensor Cores"), floor, Text("ncu")
-                        ),
-                    )
-                ),
+                None
+                if floor.value is None
+                else measured(Text("products at the roof of the Tensor Cores"), floor, Text("ncu")),
             ),
-            gain_kernel=number(saved.share_of(time).value),
-            gain_program=number(gain.value),
-            gain_ns=number(saved.value),
             action=backend.action,
             advice=backend.advice,
             disproof=backend.disproof,
             confidence="medium" if floor.value is None else "high",
+            **of_gpu_time(saved, time, gpu_time),
         )
     ]
 

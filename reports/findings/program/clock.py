@@ -241,19 +241,15 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
                 ),
                 Text("sum of share x (1 - clock / highest), kernels not bound by DRAM"),
             ),
-            *(
-                (
-                    measured(
-                        Text("SM clock in the trace, kernels limited by arithmetic"),
-                        in_trace,
-                        Text("mean of clock x duration under ncu / mean launch in the trace"),
-                    ),
-                )
-                if differs
-                else ()
-            ),
+            measured(
+                Text("SM clock in the trace, kernels limited by arithmetic"),
+                in_trace,
+                Text("mean of clock x duration under ncu / mean launch in the trace"),
+            )
+            if differs
+            else None,
             *(row for step in steps[:NAMED] for row in _step_evidence(step)),
-            *((measured(LOST, lost, LOST_BY),) if steps else ()),
+            measured(LOST, lost, LOST_BY) if steps else None,
         ),
         **({} if reasons or steps else {"advice": _not_recorded(share, Number(gain, "fraction"))}),
         # A GPU under full load lowers its clock by itself: something to gain needs a reason, or

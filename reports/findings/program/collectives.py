@@ -19,6 +19,7 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     measured,
     names_of,
+    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text
@@ -96,26 +97,17 @@ def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 ),
                 measured(Text("communication"), total),
                 measured(Text("overlapped with other kernels"), Number(overlapped, "%", both)),
-                *(
-                    ()
-                    if waiting is None
-                    else (
-                        measured(
-                            Text("of it waiting for another GPU"),
-                            waiting,
-                            Text(
-                                "nsys: what a collective takes longer than on the GPU that takes "
-                                "least"
-                            ),
-                        ),
-                    )
-                ),
+                measured(
+                    Text("of it waiting for another GPU"),
+                    waiting,
+                    Text("nsys: what a collective takes longer than on the GPU that takes least"),
+                )
+                if waiting is not None
+                else None,
                 wall_evidence(wall),
             ),
-            gain_program=gain.value,
-            gain_ns=alone.value,
-            gain_of="wall time",
             confidence="medium",
+            **of_wall_time(alone, wall),
         )
     ]
 

@@ -23,6 +23,8 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     concatenated,
     measured,
+    of_gpu_time,
+    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
@@ -214,23 +216,19 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 ),
                 measured(Text("busy time: kernels and copies"), busy),
                 *_speed_evidence(*speed),
-                *(
-                    (measured(Text("time in which the GPU works and no kernel runs"), working),)
-                    if wall.value and frame is not None
-                    else ()
-                ),
+                measured(Text("time in which the GPU works and no kernel runs"), working)
+                if wall.value and frame is not None
+                else None,
                 measured(
                     Text("could save"),
                     saved,
                     Text("the copy time, at most the time without kernels"),
                 ),
                 wall_evidence(wall),
-                *((measured(Text("of it copies of pageable memory"), pageable),) if slow else ()),
+                measured(Text("of it copies of pageable memory"), pageable) if slow else None,
             ),
-            gain_program=number(gain.value),
-            gain_ns=saved_ns,
-            gain_of="wall time",
             confidence="medium",
+            **of_wall_time(saved, wall),
         )
     ]
 
@@ -330,7 +328,6 @@ def casts_and_copies(run: Run) -> list[Finding]:
                 required=_required(kinds, gpu_time),
             ),
             kernel_ids=tuple(text(key) for key in rows.head(LISTED)["kernel_id"]),
-            share=number(share.value),
             evidence=(
                 Evidence(
                     Text("time of copies and casts"),
@@ -346,12 +343,10 @@ def casts_and_copies(run: Run) -> list[Finding]:
                     for kind, value in kinds.items()
                 ),
             ),
-            gain_kernel=1.0,
-            gain_program=number(share.value),
-            gain_ns=number(time.value),
             action=action,
             advice=advice,
             confidence="medium" if 2 * avoidable > number(time.value) else "low",
+            **of_gpu_time(time, time, gpu_time),
         )
     ]
 

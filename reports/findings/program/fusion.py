@@ -23,6 +23,7 @@ from nsight_prof.reports.findings.program.rule import (
     counters,
     measured,
     names_of,
+    of_gpu_time,
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 
@@ -257,7 +258,6 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
 
 def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
     gpu_time = Number(kernel_time(run), "ns")
-    at_roof = chain.saved_at_roof
     names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
     ids = tuple(dict.fromkeys(chain.kernels))
     n, share = len(chain.kernels), chain.total.share_of(gpu_time)
@@ -282,7 +282,6 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
             saving=_saving(chain, gpu_time),
         ),
         kernel_ids=ids,
-        share=number(share.value),
         evidence=(
             Evidence(
                 Text("kernels in the chain"),
@@ -297,10 +296,8 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
             measured(Text("time of the chains"), chain.total),
             *_gain_evidence(chain),
         ),
-        gain_kernel=number(at_roof.share_of(chain.total).value),
-        gain_program=number(at_roof.share_of(gpu_time).value),
-        gain_ns=number(at_roof.value),
         confidence=confidence,
+        **of_gpu_time(chain.saved_at_roof, chain.total, gpu_time),
     )
 
 

@@ -22,6 +22,7 @@ from nsight_prof.reports.findings.program.rule import (
     Threshold,
     column,
     measured,
+    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text
@@ -407,16 +408,8 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
             wall_evidence(wall),
             measured(Text("idle time of all causes"), stage.idle),
         ),
-        **(
-            {}
-            if once
-            else {
-                "gain_program": number(saved.share_of(wall).value),
-                "gain_ns": number(saved.value),
-            }
-        ),
-        gain_of="wall time",
         confidence="medium",
+        **({"gain_of": "wall time"} if once else of_wall_time(saved, wall)),
     )
 
 

@@ -44,6 +44,7 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     concatenated,
     measured,
+    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
@@ -152,26 +153,20 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
             *_gap_evidence(stage, gaps, rule, minimum),
             *(_call_evidence(gaps) if rule is LAUNCH_BOUND else ()),
             *queued_evidence(steps),
-            *(
-                (
-                    measured(
-                        Text("time of the host in waits for the GPU"),
-                        waiting,
-                        Text("time at lines that wait, else waits x the mean of each call"),
-                    ),
-                )
-                if waits
-                else ()
-            ),
+            measured(
+                Text("time of the host in waits for the GPU"),
+                waiting,
+                Text("time at lines that wait, else waits x the mean of each call"),
+            )
+            if waits
+            else None,
             *_gain_evidence(rule, cost, Number(saved, "ns"), ends=waiting if waits else None),
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
             *_other_causes(stage, gaps.cause),
         ),
-        gain_program=number(gain.value),
-        gain_ns=saved,
-        gain_of="wall time",
         confidence=_confidence(stage, gaps, rule, cost),
+        **of_wall_time(Number(saved, "ns"), program_wall),
     )
 
 
@@ -737,10 +732,8 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
                 wall_evidence(program_wall),
                 *_other_causes(stage, ""),
             ),
-            gain_program=saved / number(program_wall.value),
-            gain_ns=saved,
-            gain_of="wall time",
             confidence="low" if stage.is_capture else "medium",
+            **of_wall_time(Number(saved, "ns"), program_wall),
         )
     ]
 

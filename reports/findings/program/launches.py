@@ -16,6 +16,7 @@ from nsight_prof.reports.findings.program.rule import (
     Threshold,
     column,
     measured,
+    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
@@ -129,10 +130,8 @@ def _finding(row: Short, floor: Floor, wall: Number, total_ns: float) -> Finding
         kernel_ids=row.kernel_ids,
         share=row.total_ns / total_ns,
         evidence=_evidence(row, floor, saved, wall),
-        gain_program=gain.value,
-        gain_ns=saved.value,
-        gain_of="wall time",
         confidence="medium",
+        **of_wall_time(saved, wall),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsight_prof.parsers.cells import known
+from nsight_prof.parsers.cells import known, number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value
@@ -64,7 +64,7 @@ class Rule:
         """Return a finding of this rule; the fields are those of `Finding`.
 
         Key, headline, action, advice and disproof are given only where they differ from the rule,
-        the headline from the title.
+        the headline from the title. Evidence that is None is left out.
         """
         defaults: dict[str, Any] = {
             "rule": self.key,
@@ -74,7 +74,27 @@ class Rule:
             "advice": self.advice,
             "disproof": self.disproof,
         }
-        return Finding(**{**defaults, **fields})
+        evidence = tuple(row for row in fields.pop("evidence", ()) if row is not None)
+        return Finding(**{**defaults, **fields}, evidence=evidence)
+
+
+def of_gpu_time(saved: Number, time: Number, gpu_time: Number) -> dict[str, Any]:
+    """Return share and gains of a finding about kernels that take `time`, of which `saved` goes."""
+    return {
+        "share": number(time.share_of(gpu_time).value),
+        "gain_kernel": number(saved.share_of(time).value),
+        "gain_program": number(saved.share_of(gpu_time).value),
+        "gain_ns": number(saved.value),
+    }
+
+
+def of_wall_time(saved: Number, wall: Number) -> dict[str, Any]:
+    """Return the gains of a finding about wall time, of which `saved` goes."""
+    return {
+        "gain_program": number(saved.share_of(wall).value),
+        "gain_ns": number(saved.value),
+        "gain_of": "wall time",
+    }
 
 
 def measured(label: Text, value: Number, source: Text = NSYS) -> Evidence:
