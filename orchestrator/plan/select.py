@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.orchestrator.plan.representative import Window, choose_window
+from nsight_prof.orchestrator.recipe.sections import Select
 from nsight_prof.parsers.errors import NoKernels, UsageError
 from nsight_prof.parsers.names.matching import matching
 from nsight_prof.parsers.patterns import compile_pattern
@@ -40,6 +41,19 @@ class SelectOptions:
     exclude: tuple[str, ...] = ()
     collectives: bool = False
     kernels: tuple[str, ...] | None = None
+
+
+def options_of(select: Select) -> SelectOptions:
+    """Return what a recipe asks for; a file of kernels is read by `given_selection`."""
+    return SelectOptions(
+        top_k=select.top_k,
+        coverage=select.coverage,
+        by_stage=select.by_stage,
+        include=select.include,
+        exclude=select.exclude,
+        collectives=select.collectives,
+        kernels=select.kernels if isinstance(select.kernels, tuple) else None,
+    )
 
 
 def choose_kernels(

@@ -16,12 +16,12 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nsight_prof.orchestrator.plan.metric_choice import TENSOR_DTYPES, dtypes_of
-from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.plan.select import choose_kernels, options_of
 from nsight_prof.orchestrator.ranks.folder import RECORD, read_record
 from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, Profiler, keep
 from nsight_prof.orchestrator.ranks.launcher import (
@@ -277,15 +277,7 @@ def _request(job: RunDir, rank: Rank, counting: Counting, where: _Ncu) -> ncu.Co
 
 
 def _kernels(run: RunDir, select: Select, *, collectives: bool) -> Kernels:
-    options = SelectOptions(
-        top_k=select.top_k,
-        coverage=select.coverage,
-        by_stage=select.by_stage,
-        include=select.include,
-        exclude=select.exclude,
-        collectives=collectives,
-        kernels=select.kernels if isinstance(select.kernels, tuple) else None,
-    )
+    options = replace(options_of(select), collectives=collectives)
     with locked_in_turn(run.path):  # all ranks ask the first one's tables
         refresh_tables(run)
         kernels, launches, stages = (

@@ -19,7 +19,7 @@ from nsight_prof.orchestrator.plan.requests import (
     lines_request,
     trace_request,
 )
-from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.plan.select import choose_kernels, options_of
 from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.orchestrator.recipe.sections import NvtxCapture
 from nsight_prof.orchestrator.run.bench_records import (
@@ -238,16 +238,7 @@ def _select(folder: Path, work: Work, result: Result) -> None:
 
 
 def _ranked(trace_path: Path, work: Work) -> Selection:
-    select = work.recipe.select
-    options = SelectOptions(
-        top_k=select.top_k,
-        coverage=select.coverage,
-        by_stage=select.by_stage,
-        include=select.include,
-        exclude=select.exclude,
-        collectives=select.collectives,
-        kernels=select.kernels if isinstance(select.kernels, tuple) else None,
-    )
+    options = options_of(work.recipe.select)
     with open_trace(trace_path, work.recipe.stages) as trace:
         kernels, launches = trace.kernels(), trace.launches()
         selection = choose_kernels(kernels, launches, trace.stage_kernels(), options)
