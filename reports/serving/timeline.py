@@ -34,7 +34,7 @@ LEAST_SAMPLES = 10
 """Samples beside a step that are worth a picture."""
 
 
-def timeline(run: Run, name: str = "serving-timeline") -> Iterator[TimelineFigure]:
+def timeline(run: Run) -> Iterator[TimelineFigure]:
     """Yield the figure of the first process that was sampled; nothing without telemetry."""
     samples = run.telemetry[run.telemetry["source"] == "bench"]
     if samples.empty:
@@ -52,12 +52,12 @@ def timeline(run: Run, name: str = "serving-timeline") -> Iterator[TimelineFigur
         "The first process of several." * several,
     )
     yield TimelineFigure(
-        name=name,
+        name="serving-timeline",
         title="The GPU and the engine over the run",
         alt="GPU utilization, power, clock, memory, temperature, KV cache and requests over time, "
         "with the phases of the run shaded",
         x_label="seconds since the start of the target",
-        panels=tuple(panel for panel in _panels(run, samples, gauges) if panel.series),
+        panels=_drawn(_gpu_panels(run, samples), _engine_panels(gauges)),
         spans=spans,
         subtitle=" ".join(filter(None, subtitle)),
     )
@@ -76,10 +76,15 @@ def step_timeline(run: Run, step: str) -> TimelineFigure | None:
         title=f"The GPU beside the step {step}",
         alt="Power, clock, memory, temperature, traffic and busy units of the GPU over time",
         x_label="seconds since the start of the program",
-        panels=tuple(panel for panel in _gpu_panels(run, samples) if panel.series),
+        panels=_drawn(_gpu_panels(run, samples), _unit_panels(samples)),
         spans=(*_profiled(run, samples), *_throttled(samples)),
         subtitle="Shaded: what was profiled, and what held the clocks down.",
     )
+
+
+def _drawn(*groups: Iterable[Panel]) -> tuple[Panel, ...]:
+    """Return the panels that have something to show."""
+    return tuple(panel for group in groups for panel in group if panel.series)
 
 
 def _gpu_panels(run: Run, samples: pd.DataFrame) -> Iterable[Panel]:
@@ -89,6 +94,9 @@ def _gpu_panels(run: Run, samples: pd.DataFrame) -> Iterable[Panel]:
     yield Panel("SM clock, GHz", _devices(samples, "sm_clock_hz", 1e9), y_zero=False, levels=top)
     yield Panel("Memory in use, GB", _devices(samples, "memory_used_bytes", 1e9))
     yield Panel("Temperature, °C", _devices(samples, "temperature_c"), y_zero=False)
+
+
+def _unit_panels(samples: pd.DataFrame) -> Iterable[Panel]:
     yield Panel("SMs active, %", _devices(samples, "sm_active_pct"))
     yield Panel("DRAM active, %", _devices(samples, "dram_active_pct"))
     yield Panel("PCIe received, GB/s", _devices(samples, "pcie_rx_bytes_per_s", 1e9))
@@ -125,13 +133,7 @@ def limits_of(run: Run) -> tuple[tuple[tuple[float, str], ...], ...]:
     return limits, tops
 
 
-def _panels(run: Run, samples: pd.DataFrame, gauges: pd.DataFrame) -> Iterable[Panel]:
-    limits, tops = limits_of(run)
-    yield Panel("GPU utilization, %", _devices(samples, "gpu_util_pct"))
-    yield Panel("Power, W", _devices(samples, "power_w"), levels=limits)
-    yield Panel("SM clock, GHz", _devices(samples, "sm_clock_hz", 1e9), y_zero=False, levels=tops)
-    yield Panel("Memory in use, GB", _devices(samples, "memory_used_bytes", 1e9))
-    yield Panel("Temperature, °C", _devices(samples, "temperature_c"), y_zero=False)
+def _engine_panels(gauges: pd.DataFrame) -> Iterable[Panel]:
     yield Panel("KV cache in use, %", _points(gauges, {"kv_usage": "KV cache"}, 0.01))
     yield Panel("Requests", _points(gauges, {"running": "running", "waiting": "waiting"}))
 

@@ -154,7 +154,10 @@ def _finding(found: Sequence[Repeated], repeats: int) -> Finding:
         n=repeats,
     )
     evidence = [
-        Evidence(Text("half of them agree within"), _median_spread(on_gpu)),
+        Evidence(
+            Text("half of them agree within"),
+            Number(float(np.median([repeated.spread for repeated in on_gpu])), "fraction"),
+        ),
         Evidence(Text("the worst is {name}:", name=worst.name), worst.numbers),
     ]
     if (clocks := worst.clock_spread) is not None:
@@ -173,10 +176,6 @@ def _finding(found: Sequence[Repeated], repeats: int) -> Finding:
         tuple(evidence),
         disproof=Text("A repeat on another day, or on another GPU of the kind, that differs more."),
     )
-
-
-def _median_spread(found: Sequence[Repeated]) -> Number:
-    return Number(float(np.median([repeated.spread for repeated in found])), "fraction")
 
 
 def _table(found: Sequence[Repeated], what: Text, repeats: int) -> Table[Repeated]:

@@ -200,11 +200,9 @@ def at_roofs(found: Iterable[Point]) -> float:
     return sum(number(point.row["roof_fraction"]) * point.seconds for point in found)
 
 
-def layers(
-    found: Sequence[Point], dtype: str = "bf16", model: str = "", variant: str = "graph"
-) -> list[Layer]:
+def layers(found: Sequence[Point], dtype: str = "bf16", model: str = "") -> list[Layer]:
     """Return the models whose four linear layers were measured, by model and ascending tokens."""
-    chosen = [p for p in select(found, family="linear", variant=variant) if p.dtype == dtype]
+    chosen = [p for p in select(found, family="linear", variant="graph") if p.dtype == dtype]
     by_size: dict[tuple[str, int], dict[str, Point]] = {}
     for point in chosen:
         projections = by_size.setdefault((point.param("model"), point.tokens), {})

@@ -218,12 +218,12 @@ def fit(model: str, mixes: Mixes, *, seed: int = 0, resamples: int = RESAMPLES) 
     )
 
 
-def fit_all(mixes: Mixes, *, seed: int = 0, resamples: int = RESAMPLES) -> list[MixFit]:
+def fit_all(mixes: Mixes, *, resamples: int = RESAMPLES) -> list[MixFit]:
     """Return every model that the cases allow, the best by AICc first."""
     fitted = []
     for model in MODELS:
         try:
-            fitted.append(fit(model, mixes, seed=seed, resamples=resamples))
+            fitted.append(fit(model, mixes, resamples=resamples))
         except ValueError:
             continue
     return sorted(fitted, key=lambda model_fit: model_fit.aicc)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
@@ -116,13 +117,11 @@ def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:
         return None
     drawn = _spread(chosen)
     axis = {"linear": "Tokens", "elementwise": "Elements", "norm": "Images or rows"}
-    has_roof = any(line.last.fraction.value is not None for line in drawn)
-    panels = [
-        Panel("time (us)", tuple(_series(line, 1e6, "seconds") for line in drawn), y_log=True)
-    ]
-    if has_roof:
-        share = tuple(_series(line, 100.0, "fraction") for line in drawn)
-        panels.append(Panel("share of the roof (%)", share))
+    times = tuple(_series(line, 1e6, lambda point: point.time) for line in drawn)
+    panels = [Panel("time (us)", times, y_log=True)]
+    if any(line.last.fraction.value is not None for line in drawn):
+        shares = tuple(_series(line, 100.0, lambda point: point.fraction) for line in drawn)
+        panels.append(Panel("share of the roof (%)", shares))
     return LineFigure(
         f"network-{family}",
         f"{str(FAMILIES[family].message).capitalize()}: time and share of the roof over the batch",
@@ -146,46 +145,41 @@ def _spread(lines: Sequence[Curve]) -> list[Curve]:
     return [ordered[round(index * step)] for index in range(MOST_LINES)]
 
 
-def _series(line: Curve, factor: float, what: str) -> Series:
-    values = [p.seconds if what == "seconds" else p.fraction.value for p in line.points]
-    y = tuple(float("nan") if value is None else factor * value for value in values)
+def _series(line: Curve, factor: float, quantity: Callable[[Point], Number]) -> Series:
+    y = tuple(factor * number(quantity(point).value) for point in line.points)
     return Series(line.name, tuple(float(p.batch) for p in line.points), y)
 
 
 def _table(cold: Sequence[Curve], hot: Sequence[Curve], family: str) -> Table[Point] | None:
     """Return the operations of a family at each batch: unused and used buffers, roof, memory."""
-    used = {(line.name, point.batch, point.variant): point for line in hot for point in line.points}
-    rows = [(line, point) for line in cold if line.last.family == family for point in line.points]
-    if not rows:
+    lines = [line for line in cold if line.last.family == family]
+    if not lines:
         return None
-    names = {point.ref: line for line, point in rows}
+    names = {point.ref: line.name for line in lines for point in line.points}
+    used = {(line.name, point.batch, point.variant): point for line in hot for point in line.points}
 
-    def same(point: Point) -> Point | None:
-        return used.get((names[point.ref].name, point.batch, point.variant))
+    def of_hot(cell: Callable[[Point], Number]) -> Callable[[Point], Number | None]:
+        def value(point: Point) -> Number | None:
+            same = used.get((names[point.ref], point.batch, point.variant))
+            return None if same is None else cell(same)
 
-    def memory(point: Point) -> Number | None:
-        found = same(point)
-        return None if found is None else found.peak_memory
-
-    def time_hot(point: Point) -> Number | None:
-        found = same(point)
-        return None if found is None else found.time
+        return value
 
     return Table(
         f"network-{family}",
         Text("Measured: {family}", family=FAMILIES[family]),
         [
-            Column(Text("operation"), lambda point: names[point.ref].name),
+            Column(Text("operation"), lambda point: names[point.ref]),
             Column(Text("batch"), lambda point: point.batch),
             Column(Text("cold"), lambda point: point.time),
-            Column(Text("hot"), time_hot),
+            Column(Text("hot"), of_hot(lambda point: point.time)),
             Column(Text("of its roof"), lambda point: point.fraction),
             Column(Text("roof"), lambda point: point.roof or None),
-            Column(Text("peak memory"), memory),
+            Column(Text("peak memory"), of_hot(lambda point: point.peak_memory)),
             Column(Text("counted FLOPs"), lambda point: point.flops_ratio),
             Column(Text("DRAM bytes"), lambda point: point.bytes_ratio),
         ],
-        [point for _, point in rows],
+        [point for line in lines for point in line.points],
         refs=lambda point: [point.ref],
         preview=DETAILS,
     )

@@ -136,11 +136,7 @@ def finding(pairs: Sequence[Pair]) -> Finding | None:
             ),
         ),
         action=Text("Put independent kernels of small grids on streams of their own."),
-        gain=Number(
-            best.in_turn.seconds - best.together.seconds,
-            "s",
-            (best.in_turn.ref, best.together.ref),
-        ),
+        gain=best.in_turn.time - best.together.time,
         disproof=Text(
             "Kernels of one resource each, made for this; those of libraries also compete for "
             "shared memory, registers and L2, which no pair here does."

@@ -115,7 +115,7 @@ def host_bound(found: Sequence[Whole]) -> Finding | None:
             Text("the largest: {network}, {batch}", network=largest.op, batch=largest.batch),
         ),
         action=Text("Replay a CUDA graph, or raise the batch until the GPU takes longer."),
-        gain=Number(eager.seconds - graph.seconds, "s", (eager.ref, graph.ref)),
+        gain=eager.time - graph.time,
     )  # fmt: skip
 
 
