@@ -31,7 +31,6 @@ DIVERGENCE = Rule(
         "Items sorted by the branch they take, or branches removed (wrong results), take as long."
     ),
     source=Text("Nsight Compute rule ThreadDivergence: under 24 threads per instruction"),
-    confidence="medium",
     time=facts.INSTRUCTION_TIME,
     remaining=facts.THREADS_LEFT,
     unloads={"issue": facts.THREADS_LEFT, "lsu": facts.THREADS_LEFT},
@@ -57,7 +56,6 @@ DOUBLE_PRECISION = Rule(
     "rate; the issue slots go down with it.",
     disproof=Text("The results need more than the 24 bits of FP32, or the kernel takes as long."),
     source=Text("prof: a tenth of the FLOPs, and a fifth of the time of the FP64 pipe"),
-    confidence="medium",
     time=facts.DOUBLE_PIPE,
     remaining=facts.DOUBLE_LEFT,
     unloads={"fp64": NONE, "issue": facts.DOUBLE_LEFT, "alu": facts.DOUBLE_LEFT},
@@ -84,7 +82,6 @@ UNFUSED_FMA = Rule(
         "shows FFMA where both stand."
     ),
     source=Text("Nsight Compute rule FPInstructions: over 10 % of the instructions are not fused"),
-    confidence="medium",
     time=facts.FP_TIME,
     remaining=facts.UNFUSED_LEFT,
     unloads={"issue": facts.UNFUSED_LEFT, "fp32": NONE, "fp64": NONE},

@@ -110,7 +110,6 @@ MISALIGNED = Rule(
         "CUDA, cuBLAS documentation, Tensor Core usage: dimensions that are multiples of "
         "16 bytes run best"
     ),
-    confidence="medium",
     remaining=facts.TENSOR_REACHED,
     unloads={"lsu": NONE, "l1": NONE, "l2": NONE, "issue": NONE, "tensor": NONE},
 )

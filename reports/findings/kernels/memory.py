@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.fact import Fact
 from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
@@ -54,9 +56,9 @@ UNCOALESCED_LOADS = Rule(
     },
     contradicted_by=((facts.EXECUTION_WAITS > 50),),
 )
-UNCOALESCED_STORES = Rule(
+UNCOALESCED_STORES = replace(
+    UNCOALESCED_LOADS,
     key="uncoalesced_stores",
-    in_code=True,
     question="Do the threads of a warp store to neighbouring addresses?",
     when=(facts.STORE_EFFICIENCY < 80)
     & (facts.DRAM_WASTE >= 10).or_unknown()
@@ -83,9 +85,6 @@ UNCOALESCED_STORES = Rule(
         "The same kernel with all threads writing to neighbouring addresses (wrong "
         "results, same amount) is no faster."
     ),
-    source=Text("prof; Nsight Compute rule UncoalescedGlobal names everything below 100 %"),
-    confidence="high",
-    time=facts.SECTOR_TIME,
     remaining=facts.STORE_LEFT,
     unloads={
         "lsu": facts.STORE_LEFT,
@@ -93,11 +92,10 @@ UNCOALESCED_STORES = Rule(
         "l2": facts.STORE_LEFT,
         "dram": facts.DRAM_USEFUL,
     },
-    contradicted_by=((facts.EXECUTION_WAITS > 50),),
 )
-UNCOALESCED = Rule(
+UNCOALESCED = replace(
+    UNCOALESCED_LOADS,
     key="uncoalesced",
-    in_code=True,
     question="Are loads or stores scattered, where the capture does not hold them apart?",
     when=facts.LOAD_EFFICIENCY.unknown
     & facts.STORE_EFFICIENCY.unknown
@@ -125,12 +123,8 @@ UNCOALESCED = Rule(
         "The same kernel with all threads at neighbouring addresses (wrong results, same "
         "amount) is no faster."
     ),
-    source=Text("prof; Nsight Compute rule UncoalescedGlobal names everything below 100 %"),
-    confidence="high",
-    time=facts.SECTOR_TIME,
     remaining=facts.SECTORS_LEFT,
     unloads={"lsu": facts.SECTORS_LEFT, "l1": facts.SECTORS_LEFT, "l2": facts.SECTORS_LEFT},
-    contradicted_by=((facts.EXECUTION_WAITS > 50),),
 )
 NARROW_ACCESSES = Rule(
     key="narrow_accesses",
@@ -157,7 +151,6 @@ NARROW_ACCESSES = Rule(
     "the accesses those that 16 bytes each leave.",
     disproof=Text("The same kernel with 16 bytes per thread takes as long."),
     source=Text("prof; CUDA C++ Best Practices Guide: vectorised accesses use bandwidth better"),
-    confidence="medium",
     unloads={
         "lsu": facts.WIDE_LEFT,
         "l1": facts.WIDE_LEFT,
@@ -226,7 +219,6 @@ LOCAL_SPILLS = Rule(
         "as slow with all the registers it asks for."
     ),
     source=Text("prof: a tenth of the traffic of L1"),
-    confidence="medium",
     time=facts.LOCAL_TIME,
     remaining=facts.SPILLS_LEFT,
     unloads={
@@ -267,7 +259,6 @@ ATOMICS = Rule(
     source=Text(
         "prof; the atomic unit is part of the breakdown of L2 in Nsight Compute's SpeedOfLight"
     ),
-    confidence="medium",
     time=facts.ATOMIC_TIME,
     unloads={"lsu": NONE},
 )

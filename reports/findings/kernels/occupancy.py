@@ -124,7 +124,6 @@ TAIL = Rule(
         "Nsight Compute rule LaunchConfiguration: a partly filled last wave; prof: by a "
         "tenth of all places"
     ),
-    confidence="medium",
     time=facts.TAIL_LOSS,
     bounds=ON_CHIP,
     evidence=(facts.WAVES,),
@@ -152,7 +151,6 @@ IMBALANCE = Rule(
         "waits for something else."
     ),
     source=Text("Nsight Compute rule WorkloadImbalance: 5 % or more; prof: a tenth of the time"),
-    confidence="medium",
     time=facts.BALANCE_LOSS,
     bounds=ON_CHIP,
     unless=("small_grid",),
@@ -187,7 +185,6 @@ FEW_BLOCKS = Rule(
         "Nsight Compute rule AchievedOccupancy: over 10 points below the theoretical one; "
         "prof: under 80 % of the places for blocks taken"
     ),
-    confidence="medium",
     rank=FEW_WARPS,
     time=facts.HIDDEN_TIME,
     remaining=facts.WARPS_HELD,
@@ -278,7 +275,6 @@ SHARED_LIMITED = Rule(
 REGISTER_LIMITED = replace(
     SHARED_LIMITED,
     key="register_limited",
-    in_code=True,
     question="Do registers leave room for warps?",
     limiter="registers",
     unless=("local_spills",),
@@ -294,7 +290,6 @@ REGISTER_LIMITED = replace(
 BLOCK_LIMITED = replace(
     SHARED_LIMITED,
     key="block_limited",
-    in_code=True,
     question="Do small blocks leave places for warps empty?",
     limiter="blocks",
     clause=lambda k: Text(
@@ -311,7 +306,6 @@ BLOCK_LIMITED = replace(
 WARPS_LIMITED = replace(
     SHARED_LIMITED,
     key="warps_limited",
-    in_code=True,
     question="Does the block size divide the warps of an SM?",
     limiter="warps",
     clause=lambda k: Text(
@@ -328,7 +322,6 @@ WARPS_LIMITED = replace(
 BARRIER_LIMITED = replace(
     SHARED_LIMITED,
     key="barrier_limited",
-    in_code=True,
     question="Do barriers leave room for warps?",
     limiter="barriers",
     action=Text("Use fewer named barriers per block, so that more blocks fit an SM."),

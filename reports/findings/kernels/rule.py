@@ -75,7 +75,7 @@ class Rule:
     estimate: str
     disproof: Text
     source: Text
-    confidence: Confidence
+    confidence: Confidence = "medium"
     rank: int = DEFECT
     time: Fact | None = None
     remaining: Fact | None = None

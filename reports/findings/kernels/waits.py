@@ -133,7 +133,6 @@ LATENCY = Rule(
         "Nsight Compute rule CPIStall: one reason over 30 % of the cycles between two "
         "issues; none from 80 % of issue slots on"
     ),
-    confidence="medium",
     rank=STALL,
     time=facts.TOP_STALL,
     bounds=("latency",),

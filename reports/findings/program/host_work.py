@@ -74,12 +74,10 @@ OPTIMIZER_LOOP = Rule(
     advice=Text("let the optimizer update all parameters at once (fused=True)"),
     disproof=Text("With fused=True the steps take as long."),
 )
-TENSOR_PRINTS = Rule(
+TENSOR_PRINTS = replace(
+    OPTIMIZER_LOOP,
     key="tensor_prints",
     question="Does the GPU wait while tensors are printed?",
-    requires=STACKS,
-    thresholds=THRESHOLDS,
-    gain=GAIN,
     action=Text(
         "Print less often, or later: each tensor on the GPU that is printed makes the host wait "
         "for it (synchronisation), launch kernels to format it and copy it. Keep values on the "
@@ -88,12 +86,10 @@ TENSOR_PRINTS = Rule(
     advice=Text("print values of the GPU less often"),
     disproof=Text("Without the output the steps take as long."),
 )
-DATA_LOADING = Rule(
+DATA_LOADING = replace(
+    OPTIMIZER_LOOP,
     key="data_loading",
     question="Does the GPU wait for the data loader?",
-    requires=STACKS,
-    thresholds=THRESHOLDS,
-    gain=GAIN,
     action=Text(
         "Load ahead in other processes (DataLoader with num_workers, prefetch_factor and "
         "pin_memory=True), with more of them where there are some already; decode and augment on "
@@ -125,12 +121,10 @@ CONVOLUTION_SEARCH = Rule(
 )
 
 
-GARBAGE = Rule(
+GARBAGE = replace(
+    OPTIMIZER_LOOP,
     key="garbage_collection",
     question="Does the GPU wait while Python collects garbage?",
-    requires=STACKS,
-    thresholds=THRESHOLDS,
-    gain=GAIN,
     action=Text(
         "Collect rarely: no gc.collect() in the loop. Where Python starts it by itself, call "
         "gc.freeze() once all is made, gc.disable() in the loop, and gc.collect() between epochs; "
@@ -139,12 +133,10 @@ GARBAGE = Rule(
     advice=Text("let Python clean up its memory rarely, not in each step"),
     disproof=Text("With gc.disable() before the loop the steps take as long."),
 )
-RECOMPUTATION = Rule(
+RECOMPUTATION = replace(
+    OPTIMIZER_LOOP,
     key="recomputation",
     question="Does the GPU wait while forward passes are computed again?",
-    requires=STACKS,
-    thresholds=THRESHOLDS,
-    gain=GAIN,
     action=Text(
         "Checkpoint fewer layers (torch.utils.checkpoint computes the forward pass again in the "
         "backward pass, to save memory): none where memory allows it, or only layers whose "
