@@ -92,13 +92,10 @@ def _time(row: Row) -> Finding:
             "median of {n} samples in {processes}",
             n=count(row["n"]) or 0,
             processes=Text("{n} process", "{n} processes", n=count(row["processes"]) or 0),
-        ),
-        *(
-            []
-            if known(row["flop_per_s"]) is None
-            else [Text("computes at {rate}", rate=_number(row, "flop_per_s", "FLOP/s"))]
-        ),
+        )
     ]
+    if known(row["flop_per_s"]) is not None:
+        evidence.append(Text("computes at {rate}", rate=_number(row, "flop_per_s", "FLOP/s")))
     return Finding(
         "case_time",
         Text(

@@ -53,6 +53,9 @@ def inversion(found: Sequence[Point]) -> Finding | None:
         if p.kernels
     ]
     uncounted = [of_tokens(point.tokens) for point in (few, many) if not point.kernels]
+    evidence: list[Evidence | Text] = [Evidence(Text("kernels:"), kernels)] if kernels else []
+    if len(kernels) == 2 and few.kernels != many.kernels:
+        evidence.append(Text("the library chooses another kernel by the size"))
     return Finding(
         "size_inversion",
         Text(
@@ -65,15 +68,7 @@ def inversion(found: Sequence[Point]) -> Finding | None:
             many=of_tokens(many.tokens),
             fast=many.time,
         ),
-        (
-            *([Evidence(Text("kernels:"), kernels)] if kernels else []),
-            *(
-                [Text("the library chooses another kernel by the size")]
-                if len(kernels) == 2 and few.kernels != many.kernels
-                else []
-            ),
-            samples((few, many)),
-        ),
+        (*evidence, samples((few, many))),
         action=Text("Pad such calls to {tokens}.", tokens=of_tokens(many.tokens)),
         gain=few.time - many.time,
         disproof=Text(
@@ -101,7 +96,10 @@ def zeros(found: Sequence[Point]) -> Finding | None:
     low, high = slowdown_interval(random, blank)
     if low <= 1 <= high:
         return None
-    clocks = (random.clock, blank.clock)
+    evidence = []
+    if random.clock.value and blank.clock.value:
+        label = Text("SM clock on zeros, of that on random numbers:")
+        evidence.append(Evidence(label, blank.clock.share_of(random.clock)))
     return Finding(
         "zeros",
         Text(
@@ -113,19 +111,7 @@ def zeros(found: Sequence[Point]) -> Finding | None:
             zeros=blank.flop_rate,
             random=random.flop_rate,
         ),
-        (
-            *(
-                [
-                    Evidence(
-                        Text("SM clock on zeros, of that on random numbers:"),
-                        clocks[1].share_of(clocks[0]),
-                    )
-                ]
-                if all(clock.value for clock in clocks)
-                else []
-            ),
-            samples((random, blank)),
-        ),
+        (*evidence, samples((random, blank))),
         action=Text("Benchmark matrix products on random numbers."),
         technical=True,
     )

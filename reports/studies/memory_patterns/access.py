@@ -21,6 +21,7 @@ from nsight_prof.reports.page import (
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.studies.memory_patterns.outcome import Outcome
 
+TERA = 1e12
 SECTOR = 32.0
 """Bytes."""
 
@@ -103,22 +104,6 @@ def accesses(rows: Sequence[Row], pattern: str) -> list[Access]:
     return sorted(found, key=lambda access: (access.kind, access.size))
 
 
-def _series(
-    label: str, accesses_of_kind: Sequence[Access], *, unit: float, moved: bool = False
-) -> Series:
-    x = tuple(unit * access.size for access in accesses_of_kind)
-    if moved:
-        return Series(label, x, tuple(access.moved for access in accesses_of_kind), group=label)
-    return Series(
-        label,
-        x,
-        tuple(access.rate / 1e12 for access in accesses_of_kind),
-        tuple(access.useful / access.high / 1e12 for access in accesses_of_kind),
-        tuple(access.useful / access.low / 1e12 for access in accesses_of_kind),
-        group=label,
-    )
-
-
 def _chart(
     found: Sequence[Access],
     kinds: dict[str, str],
@@ -132,24 +117,22 @@ def _chart(
 
     Sizes times `unit` are bytes.
     """
-    by_kind = {
-        words: [access for access in found if access.kind == kind] for kind, words in kinds.items()
-    }
-    drawn = {words: of_kind for words, of_kind in by_kind.items() if of_kind}
-    panels = [
-        Panel(
-            "useful, TB/s",
-            tuple(_series(words, of_kind, unit=unit) for words, of_kind in drawn.items()),
-        )
-    ]
+    useful, moved = [], []
+    for kind, words in kinds.items():
+        if of_kind := [access for access in found if access.kind == kind]:
+            sizes = tuple(unit * access.size for access in of_kind)
+            rates, low, high = (
+                tuple(access.useful / getattr(access, seconds) / TERA for access in of_kind)
+                for seconds in ("seconds", "high", "low")
+            )
+            useful.append(Series(words, sizes, rates, low, high, group=words))
+            ratios = tuple(access.moved for access in of_kind)
+            moved.append(Series(words, sizes, ratios, group=words))
+    panels = [Panel("useful, TB/s", tuple(useful))]
     counted = any(math.isfinite(access.moved) for access in found)
     if counted:
-        moved = tuple(
-            _series(words, of_kind, unit=unit, moved=True) for words, of_kind in drawn.items()
-        )
-        panels.append(
-            Panel("DRAM bytes per useful byte", moved, y_log=True, levels=((1.0, "all useful"),))
-        )
+        level = ((1.0, "all useful"),)
+        panels.append(Panel("DRAM bytes per useful byte", tuple(moved), y_log=True, levels=level))
     return LineFigure(
         name=name,
         title=title,

@@ -33,16 +33,13 @@ OF_ACCESSES = (
 def section(run: Run) -> Section | None:
     """Return the section; None where no case of the target has a time."""
     rows = [row for row in measured(cases(run, KEY)) if row["params"].get("pattern")]
-    mix, stride, gather = mixes(rows), strides(rows), gathers(rows)
-    sections = [
-        section_of_kind for section_of_kind in (mix, stride, gather) if section_of_kind is not None
-    ]
-    if not sections:
+    kinds = {"mix": mixes(rows), "strides": strides(rows), "gathers": gathers(rows)}
+    outcomes = {key: outcome for key, outcome in kinds.items() if outcome is not None}
+    if not outcomes:
         return None
-    findings = [finding for section_of_kind in sections for finding in section_of_kind.findings]
-    figures = [figure for section_of_kind in sections for figure in section_of_kind.figures]
-    tables = [table for section_of_kind in sections for table in section_of_kind.tables]
-    method = (*(OF_MIXES if mix else ()), *(OF_ACCESSES if stride or gather else ()))
+    method = OF_MIXES if "mix" in outcomes else ()
+    if outcomes.keys() & {"strides", "gathers"}:
+        method = (*method, *OF_ACCESSES)
     return Section(
         KEY,
         Text("Memory as programs see it"),
@@ -51,11 +48,10 @@ def section(run: Run) -> Section | None:
                 "The bandwidth of DRAM is quoted for one direction and in order. These cases mix "
                 "reads with writes, skip sectors, and gather from random places."
             ),
-            *findings,
-            *figures,
-            *tables,
+            *(finding for outcome in outcomes.values() for finding in outcome.findings),
+            *(figure for outcome in outcomes.values() for figure in outcome.figures),
+            *(table for outcome in outcomes.values() for table in outcome.tables),
             Bullets(Text("How it was measured"), method),
         ),
-        numbers={key: section_of_kind.numbers for key, section_of_kind in zip(
-            ("mix", "strides", "gathers"), (mix, stride, gather), strict=True) if section_of_kind},
-    )  # fmt: skip
+        numbers={key: outcome.numbers for key, outcome in outcomes.items()},
+    )
