@@ -5,10 +5,11 @@
     scripts/messages.py --check    fails where they are not up to date, or a translation is wrong
 
 A message is the first argument of `Text(...)`, a literal, and a second one its plural (also in
-`partial(Text, ...)`); in a template those of `_(...)`. What a figure shows (`alt`), why a number is `missing` and what a file
-holds (`FileFact`) are messages without values. Each study, family of findings and other package of
-`reports` has a file of its own, and so have the templates, the questions of the bundled recipes,
-the glossary and labels of data. Needs Babel (pip install '.[dev]').
+`partial(Text, ...)`); in a template those of `_(...)`. What a figure shows (`alt`), why a number is
+`missing` and what a file holds (`FileFact`) are messages without values. Each study, family of
+findings and other package of `reports` has a file of its own, and so have the templates, the
+questions of the bundled recipes, the glossary and labels of data. Needs Babel (pip install
+'.[dev]').
 """
 
 from __future__ import annotations

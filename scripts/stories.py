@@ -23,6 +23,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from nsight_prof.parsers.build.load import load_run  # noqa: E402
 from nsight_prof.parsers.cells import number  # noqa: E402
 from nsight_prof.reports.analysis.profiled import kernel_time  # noqa: E402
 from nsight_prof.reports.analysis.run_time import run_time  # noqa: E402
@@ -86,7 +87,8 @@ class Told:
 
 def _story(story: Mapping[str, Any]) -> Told:
     with tempfile.TemporaryDirectory() as folder:
-        run = with_tables(f"stories/{story['name']}", Path(folder) / "run")
+        with_tables(f"stories/{story['name']}", Path(folder) / "run")
+        run = load_run(Path(folder) / "run")
         found = [finding for finding in findings(run) if finding.rank is not None]
         gpu = str(run.gpus["name"].iloc[0])
         whole = number(run_time(run).whole_ns) if story.get("of_wall") else kernel_time(run)

@@ -180,9 +180,9 @@ def test_a_job_that_torchrun_goes_on_with_in_other_ranks_keeps_the_trace_of_its_
     """A node that joins or leaves begins all ranks anew: no restart is counted, and the port is new
     (so with torch 2.13) or, with a store that agents share, the old one."""
 
-    def start(rank: int, size: int, port: int, run_id: str = "mine") -> tuple[int, str]:
+    def start(rank: int, size: int, port: int, run_id: str = "mine") -> tuple[int | None, str]:
         torchrun = {"TORCHELASTIC_RUN_ID": run_id, "TORCHELASTIC_RESTART_COUNT": "0"}
-        more = {"WORLD_SIZE": str(size), "MASTER_PORT": str(port), **torchrun}
+        more: dict[str, Any] = {"WORLD_SIZE": str(size), "MASTER_PORT": str(port), **torchrun}
         return node.run(rank, "sh", "-c", "exit 6", **more)
 
     def kept() -> dict[Path, int]:

@@ -52,7 +52,7 @@ def in_browser(tmp_path: Path) -> Callable[..., Any]:
             [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
              "--virtual-time-budget=4000", f"--user-data-dir={tmp_path}/profile", *options,
              path.as_uri()],
-            capture_output=True, text=True, timeout=100, check=True,
+            capture_output=True, text=True, timeout=300, check=True,
         )  # fmt: skip
         found = re.search(r'data-probe="([^"]+)"', done.stdout)
         assert found, done.stderr[-500:]

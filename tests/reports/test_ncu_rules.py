@@ -121,7 +121,8 @@ def test_differences_have_reasons_in_published_reports(
 def check(view: RulesView) -> None:
     assert view.rows
     # What bounds a kernel is told as ncu's own rule has it, but for matrix products that fill the
-    # Tensor Cores and what feeds them, and for shares of a measured roof on the other side of 60 or 80 %.
+    # Tensor Cores and what feeds them, and for shares of a measured roof on the other side of 60
+    # or 80 %.
     disputed = [row.reason for row in view.rows if "SOLBottleneck" in row.rules and row.reason]
     named = ("read their operands", "0.0 % lies between")
     assert [why for why in disputed if not any(words in why for words in named)] == []
