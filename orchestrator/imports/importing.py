@@ -29,7 +29,14 @@ from nsight_prof.orchestrator.system.stopping import stoppable
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.orchestrator.workers.mapping import mapped
 from nsight_prof.orchestrator.workers.on_ray import RayExecutor
-from nsight_prof.parsers.errors import NoKernels, ProfError, StepFailed, ToolMissing, UsageError
+from nsight_prof.parsers.errors import (
+    ArtifactUnreadable,
+    NoKernels,
+    ProfError,
+    StepFailed,
+    ToolMissing,
+    UsageError,
+)
 from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files, listed
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT
@@ -119,7 +126,7 @@ def import_files(
     One trace, counters in any number of files, or both become one run; several traces become a job
     with a run for each rank. `stages` are regexes of NVTX range names, as in a recipe. `say` gets
     what each file adds and what is left out. `executor` imports the ranks of a job; those of a
-    cluster also find the files, which may lie on its nodes alone, and make the tables there.
+    cluster also find the files, which may lie on its nodes alone.
     `resume`: an import into `out` was cut off, and the ranks that it left whole are taken over
     where they are of the same content.
 
@@ -246,7 +253,7 @@ class _Filled:
     copies: list[tuple[Path, Given]]
 
 
-def _fill_rank(recipe: dict[str, Any], with_tables: bool, member: Member) -> _Filled:
+def _fill_rank(recipe: dict[str, Any], member: Member) -> _Filled:
     """Make the run directory of one rank, if it is not there; may run on another machine.
 
     It gets its name when it is whole: whoever does it again does not meet what is left of it.
@@ -267,10 +274,6 @@ def _fill_rank(recipe: dict[str, Any], with_tables: bool, member: Member) -> _Fi
         manifest = _fill(partial, trace, (), work)
         if manifest.step("trace") is None:
             raise NoKernels(f"{trace.name} holds no kernel", "give the traces of ranks with a GPU")
-        if with_tables:
-            from nsight_prof.parsers.build.refresh import refresh_tables
-
-            refresh_tables(partial)
         shutil.rmtree(run.path, ignore_errors=True)
         os.replace(partial.path, run.path)
     except ProfError as error:
@@ -299,7 +302,7 @@ def _filled(work: _Import, members: Sequence[Member]) -> Iterator[Manifest | Pro
         assert cluster is not None  # only a cluster is asked for a node
         return cluster.submit_to(member[1].node, fill, member)
 
-    fill = partial(_fill_rank, work.recipe, cluster is not None)
+    fill = partial(_fill_rank, work.recipe)
     for done in mapped(fill, members, work.executor, submit if cluster else None):
         work.copies += done.copies
         for sentence in done.sentences:
@@ -360,9 +363,7 @@ def _fill(
         except ProfError as error:
             if not counters:
                 raise
-            work.skip(trace, error)
-            manifest.steps.clear()
-            shutil.rmtree(run.path / TRACE_FOLDER)
+            _leave_out(run, manifest, trace, work, error)
     if operators is not None:
         manifest.steps.append(_take_operators(run, operators, work))
         manifest.imported.append(operators.name)
@@ -370,9 +371,33 @@ def _fill(
         _take_counters(run, manifest, counters, work)
     for record in manifest.steps:
         record.files = describe(run.step(record))
+    try:
+        _finish(run, manifest, work)
+    except ArtifactUnreadable as error:
+        if trace is None or manifest.step("counters") is None:
+            raise
+        _leave_out(run, manifest, trace, work, error)
+        _finish(run, manifest, work)
+    return manifest
+
+
+def _finish(run: RunDir, manifest: Manifest, work: _Import) -> None:
+    """Write the manifest and the tables; a trace of which there can be none is refused."""
+    from nsight_prof.parsers.build.refresh import make_tables
+
     manifest.assumptions += [note for note in work.notes if note not in manifest.assumptions]
     write_manifest(run, manifest)
-    return manifest
+    make_tables(run, refuse=True)
+
+
+def _leave_out(
+    run: RunDir, manifest: Manifest, trace: Given, work: _Import, error: ProfError
+) -> None:
+    """Take a trace that cannot be read out of a run that has counters, too."""
+    work.skip(trace, error)
+    manifest.steps = [record for record in manifest.steps if record.name != "trace"]
+    manifest.imported = [name for name in manifest.imported if name != trace.name]
+    shutil.rmtree(run.path / TRACE_FOLDER)
 
 
 def _take_operators(run: RunDir, given: Given, work: _Import) -> StepRecord:
@@ -504,10 +529,7 @@ def _digest(stream: Any) -> str:
 
 
 def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
-    """Read the kernels once: a file that cannot be reported on is refused now, not later.
-
-    Ranges of NVTX are left to the report, which reads them anyway.
-    """
+    """Note what the head of a trace tells; what it holds is read for the tables."""
     folder = run.path / TRACE_FOLDER
     if kind is Kind.KERN_SUM:
         from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
@@ -520,7 +542,6 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
     from nsight_prof.parsers.nsys.trace import open_trace
 
     with open_trace(folder / ARTIFACTS[Kind.SQLITE]) as trace:
-        trace.kernels()  # refuses here what a report could not read
         manifest.tools["nsys"] = trace.product_version
         manifest.created = trace.recorded
         manifest.gpus = [_facts(row) for row in trace.gpus().to_dict("records")]

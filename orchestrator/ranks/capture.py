@@ -87,7 +87,6 @@ def _keep(job: RunDir, rank: Rank, partial: Path, scratch: Path) -> None:
     """Make export and tables on this node, copy them, and give them their name."""
     from nsight_prof.orchestrator.imports.importing import import_report
     from nsight_prof.orchestrator.imports.ranks import identity_of, rank_record
-    from nsight_prof.parsers.build.refresh import refresh_tables
 
     report = scratch / f"{REPORT}.nsys-rep"
     if not report.is_file() or not report.stat().st_size:
@@ -95,7 +94,6 @@ def _keep(job: RunDir, rank: Rank, partial: Path, scratch: Path) -> None:
     run = RunDir(scratch / "run")
     name = f"{job.path.name}, rank {rank.launch.rank}"
     member = import_report(report, run.path, {"name": name, "stages": list(rank.stages)})
-    refresh_tables(run)
     found = rank_record(rank.launch.rank, report.name, member, identity_of(run))
     shutil.copytree(run.path, partial, dirs_exist_ok=True)
     record(partial, found, rank.launch)

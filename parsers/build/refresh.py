@@ -33,12 +33,17 @@ def refresh_tables(run: RunDir) -> None:
     with suppress(OSError, UnicodeDecodeError):
         if stamp.read_text(encoding="ascii") == _state(run, list(_facts(run.manifest_path))):
             return
+    check_artifacts(run)
+    make_tables(run)
+
+
+def make_tables(run: RunDir, *, refuse: bool = False) -> None:
+    """Make the tables, and note of what; takes and raises what `build_tables` does."""
     # As it is before: a step that another process records meanwhile is not in these tables.
     manifest = list(_facts(run.manifest_path))
-    check_artifacts(run)
-    build_tables(run)
+    build_tables(run, refuse=refuse)
     with suppress(OSError):  # without the stamp they are made again, no more
-        write_atomic(stamp, _state(run, manifest))
+        write_atomic(run.tables / MADE_FROM, _state(run, manifest))
 
 
 def _state(run: RunDir, manifest: list[str]) -> str:

@@ -64,20 +64,21 @@ NO_STACKS = (
 Frames = dict[str, pd.DataFrame]
 
 
-def build_tables(run: RunDir) -> None:
+def build_tables(run: RunDir, *, refuse: bool = False) -> None:
     """Write `tables/*.parquet` and `tables/*.csv` of a run from the artifacts of its steps.
 
     A run that measured roofs gets them in `roofs.json`, too, or in `comm-roofs.json`.
 
     Raises:
         UsageError: the folder is not a run directory.
+        ArtifactUnreadable: the trace cannot be read, and is to be refused; else `gaps` says so.
         StepFailed: the tables cannot be written.
     """
     partial = run.tables.with_name(f"{run.tables.name}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        roofs, of_links = _write(run, partial)
+        roofs, of_links = _write(run, partial, refuse)
         put_in_place(partial, run.tables)
         if roofs is not None:
             write_roofs(run.path / ROOFS_FILE, roofs)
@@ -91,7 +92,7 @@ def build_tables(run: RunDir) -> None:
         ) from error
 
 
-def _write(run: RunDir, folder: Path) -> tuple[RoofsFile | None, CommRoofs | None]:
+def _write(run: RunDir, folder: Path, refuse: bool) -> tuple[RoofsFile | None, CommRoofs | None]:
     """Write all tables; return the roofs that the run measured, of a GPU and of links."""
     if predicted := predicted_frames(run):
         for table, frame in predicted.items():
@@ -99,7 +100,7 @@ def _write(run: RunDir, folder: Path) -> tuple[RoofsFile | None, CommRoofs | Non
         return None, None
     gaps = Gaps()
     substep("reading the trace")
-    frames = _traced(run, folder, gaps)
+    frames = _traced(run, folder, gaps, refuse)
     traced = not frames.get("gpus", tables.empty("gpus")).empty
     substep("reading the counters")
     counted = _read_counters(run, gaps)
@@ -137,7 +138,7 @@ def _write(run: RunDir, folder: Path) -> tuple[RoofsFile | None, CommRoofs | Non
     return roofs_file(run, benched, measured, frames["gpus"]), comm
 
 
-def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
+def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
     """Read the trace, or the kernel summary where there is no trace."""
     path = run.artifact("trace", "trace.sqlite", "kern_sum.csv", "kern_sum.txt")
     if path is None:
@@ -159,6 +160,8 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
             frames["host_lines"] = with_sources(frames["host_lines"], sources)
             return frames | {"launch_lines": _launch_lines(run, gaps)}
     except ArtifactUnreadable as error:
+        if refuse:
+            raise
         gaps.add("kernels", f"{path.name} gave nothing: {error.message}")
         return {}
 

@@ -82,7 +82,7 @@ class NsysTrace:
     @of_file
     def gpus(self) -> pd.DataFrame:
         """GPUs of the machine (table `gpus`), those that ran kernels first."""
-        return read_gpus(self._db, self._kernel_rows.queues[:, 0])
+        return read_gpus(self._db)
 
     @of_file
     def kernels(self, *, with_stages: bool = True) -> pd.DataFrame:

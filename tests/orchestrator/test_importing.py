@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -15,6 +16,7 @@ from nsight_prof.orchestrator.cli import group
 from nsight_prof.orchestrator.imports.importing import import_files
 from nsight_prof.orchestrator.imports.recognize import Kind, recognize
 from nsight_prof.orchestrator.system.discover import Tool
+from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.errors import (
     ArtifactUnreadable,
     NoKernels,
@@ -124,6 +126,38 @@ def test_an_imported_file_that_is_cut_later_is_noticed(tmp_path: Path) -> None:
     summary.write_text(KERN_SUM[:-20])
     with pytest.raises(ArtifactUnreadable, match="kern_sum.csv has "):
         check_artifacts(run)
+
+
+def test_the_report_keeps_the_tables_that_the_import_made(tmp_path: Path) -> None:
+    run = import_files([write(tmp_path / "a.csv", KERN_SUM)], tmp_path / "mine")
+    kernels = run.tables / "kernels.parquet"
+    made = kernels.stat().st_ino
+    assert list(pd.read_parquet(kernels)["total_ns"]) == [600, 400]
+    refresh_tables(run)
+    assert kernels.stat().st_ino == made
+
+
+def test_a_trace_of_which_no_tables_can_be_made_is_refused_or_left_out_of_a_folder(
+    root: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "captured"
+    folder.mkdir()
+    trace = folder / "trace.sqlite"
+    decompress(root / "captures/h200-known-gemm/steps/1-trace/trace.sqlite.xz", trace)
+    with closing(sqlite3.connect(trace)) as db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 'wide' WHERE rowid = 2")
+        db.commit()
+    write(folder / "counters.csv", NCU_CSV)
+    with pytest.raises(ArtifactUnreadable, match="rows without an integer in"):
+        import_files([trace], tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    run = import_files([folder], tmp_path / "mine")
+    manifest = read_manifest(run)
+    assert [step.name for step in manifest.steps] == ["counters"]
+    assert manifest.imported == ["counters.csv"]
+    assert any("trace.sqlite" in note for note in manifest.assumptions)
+    assert list(pd.read_parquet(run.tables / "kernels.parquet")["name"]) == ["saxpy"]
+    check_artifacts(run)
 
 
 def test_one_trace_and_one_set_of_counters_are_all_that_a_run_holds(tmp_path: Path) -> None:

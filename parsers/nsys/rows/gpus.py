@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import CUDA_DEVICE, CUDA_GPU, GPU
+from nsight_prof.parsers.nsys.sqlite.database import Database
+from nsight_prof.parsers.nsys.sqlite.schema import CUDA_DEVICE, CUDA_GPU, GPU, KERNEL
 
 _COLUMNS = {
     "id": "id",
@@ -45,8 +45,8 @@ INTEGRATED = ("5.3", "6.2", "7.2", "8.7", "11.0")
 _TEXTS = ["name", "chip", "uuid"]
 
 
-def read_gpus(db: Database, used: Array) -> pd.DataFrame:
-    """Table `gpus`: those of the devices `used` first, then by device; empty where none is listed.
+def read_gpus(db: Database) -> pd.DataFrame:
+    """Table `gpus`: those that ran kernels first, then by device; empty where none is listed.
 
     A GPU that the program could not see, and an adapter without CUDA, has no device.
     """
@@ -63,7 +63,8 @@ def read_gpus(db: Database, used: Array) -> pd.DataFrame:
         for major, minor in zip(frame["major"], frame["minor"], strict=True)
     ]
     frame.loc[frame["compute_capability"].isin(INTEGRATED), "memory_bandwidth"] = float("nan")
-    frame["unused"] = ~frame["device"].isin(used)
+    used = db.rows(f'SELECT DISTINCT deviceId FROM "{db.table(KERNEL)}"')
+    frame["unused"] = ~frame["device"].isin([device for (device,) in used])
     frame = frame.sort_values(["unused", "device"], kind="stable")
     return tables.check(frame[[column.name for column in tables.tables()["gpus"]]], "gpus")
 

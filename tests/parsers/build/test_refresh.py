@@ -11,7 +11,7 @@ from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.run.directory import RunDir
 
 
-def build(run: RunDir) -> None:
+def build(run: RunDir, *, refuse: bool = False) -> None:
     run.tables.mkdir(exist_ok=True)
     (run.tables / "gaps.csv").write_text("")
     (run.path / "built").touch()
@@ -66,7 +66,7 @@ def test_another_version_of_prof_makes_them_again(
 def test_a_manifest_that_changes_while_tables_are_made_is_not_that_of_the_tables(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def beside_another(run: RunDir) -> None:
+    def beside_another(run: RunDir, *, refuse: bool = False) -> None:
         build(run)
         with run.manifest_path.open("a") as stream:  # as another rank's process does
             stream.write(" ")
