@@ -8,13 +8,13 @@ https://www.sqlite.org/fileformat.html, section 1.6.
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 _INDEX, _TABLE = 2, 5  # kinds of pages that have children
+_AT_ONCE = 1 << 20  # bytes that are read at a time
 _HEAD = 100  # bytes of the file's head, on the first page
 _PLACES = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)  # numbers of pages: 4 bytes, big endian
 
@@ -23,14 +23,28 @@ class Pages:
     """The pages of one file, and which of them stand in a tree that was walked already."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as stream:
-            self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        size = int.from_bytes(self._data[16:18], "big")
+        self._file = path.open("rb")
+        size = int.from_bytes(self._file.read(18)[16:], "big")
         self._size = 65536 if size == 1 else size
         if self._size < 512 or self._size & (self._size - 1):
+            self._file.close()
             raise ValueError(f"its pages have {self._size} bytes")
-        self._bytes = np.frombuffer(self._data, np.uint8)
-        self._seen = np.zeros(len(self._data) // self._size + 1, bool)
+        self._kinds = self._read_kinds()
+        self._seen = np.zeros(len(self._kinds), bool)
+
+    def _read_kinds(self) -> NDArray[np.uint8]:
+        """Return the kind of each whole page by its number; there is no page 0.
+
+        Read, not mapped: the system counts a file that is mapped as memory of this process.
+        """
+        buffer, kinds = np.empty(_AT_ONCE, np.uint8), [np.zeros(1, np.uint8)]
+        self._file.seek(0)
+        while count := self._file.readinto(buffer.data):
+            kinds.append(buffer[: count // self._size * self._size : self._size].copy())
+        found = np.concatenate(kinds)
+        self._file.seek(_HEAD)
+        found[1:2] = np.frombuffer(self._file.read(1), np.uint8)  # the file's head comes first
+        return found
 
     def walk(self, root: int) -> None:
         """Walk the tree of pages below `root`, each once.
@@ -48,8 +62,7 @@ class Pages:
             if len(twice):
                 raise ValueError(f"page {twice[0]} stands in two places")
             self._seen[numbers] = True
-            # Nearly all pages are leaves, of which one byte is read.
-            kinds = self._bytes[(numbers - 1) * self._size + np.where(numbers == 1, _HEAD, 0)]
+            kinds = self._kinds[numbers]
             inner = numbers[(kinds == _INDEX) | (kinds == _TABLE)]
             children, count = [np.empty(0, np.int64)], 0
             for number in inner.tolist():
@@ -60,18 +73,18 @@ class Pages:
             level = np.concatenate(children)
 
     def _children(self, number: int) -> NDArray[np.int64]:
-        data, begin = self._data, (number - 1) * self._size
-        head = begin + (_HEAD if number == 1 else 0)
-        cells = int.from_bytes(data[head + 3 : head + 5], "big")
-        if head + 12 + 2 * cells > begin + self._size:
+        self._file.seek((number - 1) * self._size)
+        page = np.frombuffer(self._file.read(self._size), np.uint8)
+        head = _HEAD if number == 1 else 0
+        cells = int.from_bytes(page[head + 3 : head + 5].tobytes(), "big")
+        if head + 12 + 2 * cells > self._size:
             raise ValueError(f"page {number} has {cells} cells")
-        offsets = np.frombuffer(data, ">u2", cells, head + 12).astype(np.int64)
-        at = np.append(offsets, head + 8 - begin)  # the last child stands in the head of the page
-        if begin + int(at.max()) + 4 > len(data):
+        offsets = np.frombuffer(page, ">u2", cells, head + 12).astype(np.int64)
+        at = np.append(offsets, head + 8)  # the last child stands in the head of the page
+        if int(at.max()) + 4 > self._size:
             raise ValueError(f"page {number} is cut off")
-        return self._bytes[(begin + at)[:, None] + np.arange(4)].astype(np.int64) @ _PLACES
+        return page[at[:, None] + np.arange(4)].astype(np.int64) @ _PLACES
 
     def close(self) -> None:
         """Close the file."""
-        del self._bytes  # a map that is looked into cannot be closed
-        self._data.close()
+        self._file.close()
