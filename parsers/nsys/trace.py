@@ -21,6 +21,7 @@ from nsight_prof.parsers.nsys.rows.gpu_metrics import gpu_samples
 from nsight_prof.parsers.nsys.rows.gpus import read_gpus
 from nsight_prof.parsers.nsys.rows.host_events import process_names
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows, read_kernels
+from nsight_prof.parsers.nsys.rows.python_samples import PythonSamples, read_python_samples
 from nsight_prof.parsers.nsys.rows.summaries import api_calls, memory_operations
 from nsight_prof.parsers.nsys.rows.timeline import read_operations
 from nsight_prof.parsers.nsys.sqlite import schema
@@ -129,7 +130,7 @@ class NsysTrace:
     @of_file
     def stage_instances(self) -> pd.DataFrame:
         """Each instance of a stage on each GPU (table `stage_instances`), in their order."""
-        return stage_instances(self._work, self._devices)
+        return self._stage_instances.copy()
 
     @of_file
     def stage_kernels(self) -> pd.DataFrame:
@@ -181,12 +182,12 @@ class NsysTrace:
     @of_file
     def host_lines(self) -> pd.DataFrame:
         """Lines of Python in which the host was (table `host_lines`)."""
-        return host_lines(self._db, self._work, self._stages)
+        return host_lines(self._db, self._work, self._python_samples, self._stages)
 
     @of_file
     def thread_lines(self) -> pd.DataFrame:
         """Lines of Python threads that make no CUDA call (table `thread_lines`)."""
-        return thread_lines(self._db, self._work)
+        return thread_lines(self._db, self._work, self._python_samples)
 
     @of_file
     def launch_lines(self) -> pd.DataFrame:
@@ -194,7 +195,7 @@ class NsysTrace:
 
         They launched it where the trace is of a run with CUDA_LAUNCH_BLOCKING=1.
         """
-        return launch_lines(self._db, self._work)
+        return launch_lines(self._db, self._work, self._python_samples)
 
     @of_file
     def why_no_lines(self) -> str:
@@ -219,7 +220,7 @@ class NsysTrace:
     @of_file
     def gpu_samples(self) -> pd.DataFrame:
         """Sampled use of each GPU by kernel and by stage (table `gpu_samples`)."""
-        return gpu_samples(self._db, self._kernel_rows, self._devices, self.stage_instances())
+        return gpu_samples(self._db, self._kernel_rows, self._devices, self._stage_instances)
 
     @of_file
     def collectives(self) -> pd.DataFrame:
@@ -264,6 +265,14 @@ class NsysTrace:
     @cached_property
     def _idle_gaps(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         return idle_gaps(self._db, self._work, self._devices)
+
+    @cached_property
+    def _python_samples(self) -> PythonSamples:
+        return read_python_samples(self._db)
+
+    @cached_property
+    def _stage_instances(self) -> pd.DataFrame:
+        return stage_instances(self._work, self._devices)
 
     @cached_property
     def _devices(self) -> Devices:

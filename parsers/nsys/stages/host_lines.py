@@ -18,7 +18,6 @@ from nsight_prof.parsers.nsys.rows.python_samples import (
     PythonSamples,
     StackEnd,
     has_samples,
-    read_python_samples,
 )
 from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
@@ -34,11 +33,11 @@ NESTED = 3
 """Calls into each other that are looked through: cudaLaunchKernel holds a call of the driver."""
 
 
-def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
+def host_lines(db: Database, work: Work, every: PythonSamples, stages: Stages) -> pd.DataFrame:
     """Return table `host_lines`: samples of the threads that call CUDA, between the first GPU work
     of the capture and the last; empty where the trace has no stacks of Python.
     """
-    samples = _of_callers(db, read_python_samples(db))
+    samples = _of_callers(db, every)
     begin, reached = _busy(work)
     if not len(samples.start) or not len(begin):
         return tables.empty(TABLE)
@@ -76,12 +75,11 @@ def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
     return tables.check(frame.round({"time_ns": 0, "idle_ns": 0}), TABLE)
 
 
-def thread_lines(db: Database, work: Work) -> pd.DataFrame:
+def thread_lines(db: Database, work: Work, every: PythonSamples) -> pd.DataFrame:
     """Return table `thread_lines`: samples of the threads that make no CUDA call, between the first
     GPU work of the capture and the last.
     """
     begin, reached = _busy(work)
-    every = read_python_samples(db)
     if not len(begin) or not len(every.start):
         return tables.empty(OTHERS)
     others = ~np.isin(every.thread, np.unique(_of_callers(db, every).thread))
@@ -100,7 +98,7 @@ def thread_lines(db: Database, work: Work) -> pd.DataFrame:
     return tables.check(frame.round({"time_ns": 0}), OTHERS)
 
 
-def launch_lines(db: Database, work: Work) -> pd.DataFrame:
+def launch_lines(db: Database, work: Work, every: PythonSamples) -> pd.DataFrame:
     """Return table `launch_lines`: stacks of threads that call CUDA while a kernel runs; empty
     where the trace has none.
 
@@ -109,7 +107,7 @@ def launch_lines(db: Database, work: Work) -> pd.DataFrame:
     the call that waits for it. Kernels of CUDA graphs do not block: they are left out. Of a program
     without Python the native stacks of CUDA calls, where nsys unwound them.
     """
-    samples, rows = _of_callers(db, read_python_samples(db)), work.kernels
+    samples, rows = _of_callers(db, every), work.kernels
     if not len(samples.start):
         return native_stacks(db, _kernel_of_call(work))
     if not len(rows.start):
