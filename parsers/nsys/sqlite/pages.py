@@ -8,13 +8,16 @@ https://www.sqlite.org/fileformat.html, section 1.6.
 
 from __future__ import annotations
 
+import mmap
+import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 _INDEX, _TABLE = 2, 5  # kinds of pages that have children
-_AT_ONCE = 1 << 20  # bytes that are read at a time
+_AT_ONCE = 1 << 25  # bytes that are mapped at a time
 _HEAD = 100  # bytes of the file's head, on the first page
 _PLACES = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)  # numbers of pages: 4 bytes, big endian
 
@@ -35,12 +38,14 @@ class Pages:
     def _read_kinds(self) -> NDArray[np.uint8]:
         """Return the kind of each whole page by its number; there is no page 0.
 
-        Read, not mapped: the system counts a file that is mapped as memory of this process.
+        Mapped a part at a time: the system counts what is mapped as memory of this process.
         """
-        buffer, kinds = np.empty(_AT_ONCE, np.uint8), [np.zeros(1, np.uint8)]
-        self._file.seek(0)
-        while count := self._file.readinto(buffer.data):
-            kinds.append(buffer[: count // self._size * self._size : self._size].copy())
+        file, kinds = self._file.fileno(), [np.zeros(1, np.uint8)]
+        end = os.fstat(file).st_size // self._size * self._size
+        for at in range(0, end, _AT_ONCE):
+            part = mmap.mmap(file, min(_AT_ONCE, end - at), offset=at, access=mmap.ACCESS_READ)
+            with closing(part):
+                kinds.append(np.frombuffer(part, np.uint8)[:: self._size].copy())
         found = np.concatenate(kinds)
         self._file.seek(_HEAD)
         found[1:2] = np.frombuffer(self._file.read(1), np.uint8)  # the file's head comes first
