@@ -20,6 +20,8 @@ def factor(columns: Sequence[Array]) -> tuple[Array, list[tuple[int, ...]]]:
     """Code each distinct row of `columns`, in order of appearance; give codes and distinct rows."""
     codes, _ = pd.factorize(columns[0])
     for column in columns[1:]:
+        if (column == column[:1]).all():  # as of most: one process, one device
+            continue
         more, distinct = pd.factorize(column)
         codes, _ = pd.factorize(codes.astype(np.int64) * len(distinct) + more)
     first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
