@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from nsight_prof.reports.plots.palette import GRID, INK, QUIET
+from nsight_prof.reports.plots.palette import QUIET
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot
-from nsight_prof.reports.plots.style import WIDTH, fit, font, text_width
+from nsight_prof.reports.plots.style import WIDTH, fit, text_width
+from nsight_prof.reports.plots.ticks import draw_ticks
 
 ROW = 24.0
 NAMES = 350.0  # widest column of names, in pixels
@@ -68,12 +68,7 @@ class Rows:
         axes.yaxis.set_visible(False)
         axes.spines["left"].set_color(QUIET)
         ticks = steps(top_value, int((self.right - self.left) // TICK))
-        axes.xaxis.set_major_locator(FixedLocator(ticks))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))
-        for label in axes.get_xticklabels():
-            label.set_fontproperties(font())
-        axes.tick_params(color=QUIET, labelcolor=INK)
-        axes.grid(True, axis="x", color=GRID, linewidth=0.6)
+        draw_ticks(axes, "x", ticks, lambda value: tick(value, unit))
         middle = (self.left + self.right) / 2
         self.sheet.text(middle, self.bottom - 34, self.axis, Ink(ha="center"))
         return axes

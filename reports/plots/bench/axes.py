@@ -7,13 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.page.units import BINARY
-from nsight_prof.reports.plots.palette import GRID, INK, QUIET
-from nsight_prof.reports.plots.style import font
+from nsight_prof.reports.plots.ticks import draw_ticks
 
 LOG_ROOM = 1.12  # factor of free room at both ends of a logarithmic axis
 LINEAR_ROOM = 0.06
@@ -110,25 +107,12 @@ def number_text(value: float) -> str:
 
 def dress(axes: Axes, x: Scale, y: Scale, *, x_labels: bool = True) -> None:
     """Set limits, ticks, their text and a pale grid."""
-    for axis, scale_of_axis, set_scale, set_limits in (
-        (axes.xaxis, x, axes.set_xscale, axes.set_xlim),
-        (axes.yaxis, y, axes.set_yscale, axes.set_ylim),
-    ):
-        set_scale("log" if scale_of_axis.log else "linear")
-        set_limits(scale_of_axis.low, scale_of_axis.high)
-        _ticks(axis, scale_of_axis, labels=x_labels or axis is axes.yaxis)
-    axes.tick_params(which="both", color=QUIET, labelcolor=INK)
-    axes.grid(True, which="major", color=GRID, linewidth=0.6)
-
-
-def _ticks(axis: Axis, scale_of_axis: Scale, *, labels: bool) -> None:
-    axis.set_major_locator(FixedLocator(list(scale_of_axis.ticks)))
-    axis.set_minor_locator(FixedLocator([]))
-    tick_text = scale_of_axis.text if labels else (lambda _: "")
-    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
-    axis.set_minor_formatter(NullFormatter())
-    for label in axis.get_ticklabels():
-        label.set_fontproperties(font())
+    axes.set_xscale("log" if x.log else "linear")
+    axes.set_yscale("log" if y.log else "linear")
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
+    draw_ticks(axes, "x", x.ticks, x.text if x_labels else lambda _: "")
+    draw_ticks(axes, "y", y.ticks, y.text)
 
 
 def stacked(centres: Sequence[float], widths: Sequence[float], low: float, high: float,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.build.roofline import roof_label
@@ -20,7 +19,7 @@ from nsight_prof.reports.page.figure_models import (
 )
 from nsight_prof.reports.page.formats import clock, flop_rate, intensity, share, significant
 from nsight_prof.reports.page.units import SI
-from nsight_prof.reports.plots.palette import GRID, INK, LEVEL_COLOURS, QUIET, family
+from nsight_prof.reports.plots.palette import INK, LEVEL_COLOURS, QUIET, family
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
 from nsight_prof.reports.plots.sheet import (
@@ -34,7 +33,8 @@ from nsight_prof.reports.plots.sheet import (
     title_height,
 )
 from nsight_prof.reports.plots.spots import Spot, tooltip
-from nsight_prof.reports.plots.style import LINE, WIDTH, font, style, text_width
+from nsight_prof.reports.plots.style import LINE, WIDTH, style, text_width
+from nsight_prof.reports.plots.ticks import draw_ticks
 
 LEVELS = {"dram": ("o", "DRAM"), "l2": ("s", "L2"), "l1": ("^", "L1")}
 BEHIND = {"dram": 2, "l2": 1, "l1": 0}  # where markers meet, the eye still finds the DRAM one
@@ -146,7 +146,9 @@ class _Roofline:
         axes.set_yscale("log")
         axes.set_xlim(self.plane.x_min, self.plane.x_max)
         axes.set_ylim(self.plane.y_min, self.plane.y_max)
-        _ticks(axes)
+        p = self.plane
+        draw_ticks(axes, "x", _decades(p.x_min, p.x_max), _one_digit, _minor(p.x_min, p.x_max))
+        draw_ticks(axes, "y", _decades(p.y_min, p.y_max), _si, _minor(p.y_min, p.y_max))
         middle = (x0 + right) / 2
         self.sheet.text(middle, bottom - 38, "Arithmetic intensity at the memory level (FLOP/B)",
                         Ink(ha="center"))  # fmt: skip
@@ -306,25 +308,12 @@ def _entry(kernel: RooflineKernel) -> Entry:
     return Entry(kernel.number, kernel.label, kernel.share, family(kernel.category)[0])
 
 
-def _si(value: float, _position: object = None) -> str:
+def _si(value: float) -> str:
     step, prefix = next((step for step in SI if value >= step[0] * 0.999), SI[-1])
     return f"{value / step:g} {prefix}".rstrip()
 
 
-def _ticks(axes: Axes) -> None:
-    for axis, formatter in ((axes.xaxis, _one_digit), (axes.yaxis, _si)):
-        low, high = axis.get_view_interval()
-        axis.set_major_locator(FixedLocator(_decades(low, high)))
-        axis.set_minor_locator(FixedLocator(_minor(low, high)))
-        axis.set_major_formatter(FuncFormatter(formatter))
-        axis.set_minor_formatter(NullFormatter())
-        for label in axis.get_ticklabels():
-            label.set_fontproperties(font())
-    axes.tick_params(which="both", color=QUIET, labelcolor=INK)
-    axes.grid(True, which="major", color=GRID, linewidth=0.6)
-
-
-def _one_digit(value: float, _position: object = None) -> str:
+def _one_digit(value: float) -> str:
     return significant(value, 1)
 
 
