@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.figure_models import OccupancyBar, TimeBar
 from nsight_prof.reports.page.formats import NA, counted, duration, percent, share
 from nsight_prof.reports.plots.palette import BLUE, INK, VERMILLION, family
-from nsight_prof.reports.plots.rows import Head, Rows
+from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
 from nsight_prof.reports.plots.sheet import Key
 from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import fit, style, text_width
@@ -41,7 +41,7 @@ def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int = 1)
         axes = rows.axes(top, "%")
         for row, bar in enumerate(bars):
             colour = family(bar.category)[0] if bar.number else "#cccccc"
-            axes.barh(row, 100 * bar.share, height=THICK, color=colour)
+            draw_bar(axes, row, 100 * bar.share, THICK, facecolor=colour)
             text = share(bar.share)
             if bar.total_ns is not None:
                 text += f" · {duration(bar.total_ns)}"
@@ -73,7 +73,7 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
         axes = rows.axes(100, "%")
         for row, bar in enumerate(bars):
             if bar.achieved_pct is not None:
-                axes.barh(row, bar.achieved_pct, height=THICK, color=BLUE)
+                draw_bar(axes, row, bar.achieved_pct, THICK, facecolor=BLUE)
             if bar.theoretical_pct is not None:
                 axes.plot([bar.theoretical_pct], [row], "D", color=VERMILLION, markersize=6,
                           markeredgecolor=INK, markeredgewidth=0.6, clip_on=False)  # fmt: skip

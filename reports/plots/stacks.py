@@ -12,7 +12,7 @@ from nsight_prof.reports.page.charts import StackFigure
 from nsight_prof.reports.page.figure_models import StallFigure
 from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.plots.palette import INK, SERIES, text_on
-from nsight_prof.reports.plots.rows import Head, Rows
+from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import HATCHES, fit, style, text_width
@@ -97,8 +97,8 @@ def _stack(rows: Rows, axes: Axes, row: int, segments: Sequence[Part], top: floa
     x0 = 0.0
     for segment in segments:
         if segment.width > 0:
-            axes.barh(row, segment.width, left=x0, height=THICK, color=segment.look.colour,
-                      hatch=segment.look.hatch, edgecolor="white", linewidth=0.4)  # fmt: skip
+            draw_bar(axes, row, segment.width, THICK, left=x0, facecolor=segment.look.colour,
+                     hatch=segment.look.hatch, edgecolor="white", linewidth=0.4)  # fmt: skip
             corner = rows.x(x0, top), rows.x(x0 + segment.width, top)
             rows.spot(row, segment.tooltip, segment.kernel, corner)
         room = rows.x(segment.width, top) - rows.left

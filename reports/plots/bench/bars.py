@@ -11,7 +11,7 @@ from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import known, significant
 from nsight_prof.reports.plots.bench.axes import stacked
 from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES, STAGES
-from nsight_prof.reports.plots.rows import Head, Rows
+from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import LINE, fit, style, text_width
@@ -73,7 +73,7 @@ def _bar(rows: Rows, axes: Axes, row: int, bar: Bar, colour: str, top: float) ->
     value = bar.value if bar.value is not None and math.isfinite(bar.value) else None
     end = value or 0.0
     if value is not None:
-        axes.barh(row, value, height=THICK, color=colour)
+        draw_bar(axes, row, value, THICK, facecolor=colour)
     low, high = bar.low, bar.high
     if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
         axes.plot([low, high], [row, row], color=INK, linewidth=1.2, solid_capstyle="butt")
