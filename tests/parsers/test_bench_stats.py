@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,23 +8,27 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers.bench.stats import median_interval, pooled_interval, spread, t_quantile
 
-stats = pytest.importorskip("scipy.stats")
+
+@pytest.fixture(scope="module")
+def stats() -> Any:
+    """It takes a second to import, and every worker collects every file."""
+    return pytest.importorskip("scipy.stats")
 
 
 @pytest.mark.parametrize("degrees", [*range(1, 31), 99, 1000])
-def test_the_t_quantile_is_that_of_scipy(degrees: int) -> None:
+def test_the_t_quantile_is_that_of_scipy(degrees: int, stats: Any) -> None:
     assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-9)
 
 
 @pytest.mark.parametrize("n", [*range(6, 60), 100, 1000])
-def test_the_order_statistics_are_the_narrowest_that_reach_95_per_cent(n: int) -> None:
+def test_the_order_statistics_are_the_narrowest_that_reach_95_per_cent(n: int, stats: Any) -> None:
     low, high = median_interval(np.arange(1.0, n + 1))
     k = int(low)
     assert high == n + 1 - k
     assert 1 - 2 * stats.binom.cdf(k - 1, n, 0.5) >= 0.95 > 1 - 2 * stats.binom.cdf(k, n, 0.5)
 
 
-def test_many_samples_are_taken_as_normal() -> None:
+def test_many_samples_are_taken_as_normal(stats: Any) -> None:
     low, _ = median_interval(np.arange(1.0, 5001))
     assert low == pytest.approx(stats.binom.ppf(0.025, 5000, 0.5), abs=2)
 
@@ -38,7 +43,7 @@ def test_processes_that_agree_are_pooled() -> None:
     assert pooled_interval(processes) == median_interval(np.concatenate(processes))
 
 
-def test_processes_that_disagree_are_the_sample() -> None:
+def test_processes_that_disagree_are_the_sample(stats: Any) -> None:
     random = np.random.default_rng(1)
     processes = [random.normal(middle, 0.001, 50) for middle in (1.0, 1.1, 1.2)]
     medians = [float(np.median(p)) for p in processes]

@@ -1,6 +1,7 @@
 """Intervals of ratios: against SciPy, and by how often they miss what is known."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +10,17 @@ from nsight_prof.reports.compare import noise
 from nsight_prof.reports.compare.noise import Ratio
 from nsight_prof.reports.page import Text
 
-stats = pytest.importorskip("scipy.stats")
+
+@pytest.fixture(scope="module")
+def stats() -> Any:
+    """It takes a second to import, and every worker collects every file."""
+    return pytest.importorskip("scipy.stats")
+
+
 BASIS = Text("launches")
 
 
-def test_runs_against_scipys_welch_interval() -> None:
+def test_runs_against_scipys_welch_interval(stats: Any) -> None:
     random = np.random.default_rng(1)
     a, b = np.exp(random.normal(0, 0.02, 6)), np.exp(random.normal(0.05, 0.04, 4))
     ratio = noise.of_runs(a, b)
@@ -25,7 +32,7 @@ def test_runs_against_scipys_welch_interval() -> None:
     assert math.log(ratio.high) >= expected.high
 
 
-def test_one_run_against_several_takes_their_spread() -> None:
+def test_one_run_against_several_takes_their_spread(stats: Any) -> None:
     a, b = np.array([1.00, 1.02, 0.98, 1.01]), np.array([1.05])
     ratio = noise.of_runs(a, b)
     logs = np.log(a)
