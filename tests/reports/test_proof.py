@@ -274,10 +274,9 @@ def test_a_defect_is_gone_where_no_finding_names_it() -> None:
     assert not Verdict(a_plan(), (), (a_finding("time"), a_finding("idle")), 0.1).gone
 
 
-def test_a_run_without_planted_defects_is_refused(root: Path, tmp_path: Path) -> None:
-    shutil.copytree(root / "captures" / "h200-top-kernels", tmp_path / "run")
+def test_a_run_without_planted_defects_is_refused(recorded_run_of: Callable[[str], Run]) -> None:
     with pytest.raises(ArtifactUnreadable, match="no output of targets/defects"):
-        planted(load_run(tmp_path / "run"))
+        planted(recorded_run_of("h200-top-kernels"))
 
 
 def test_anchors_are_those_of_github() -> None:

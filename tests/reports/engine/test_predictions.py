@@ -11,7 +11,7 @@ from nsight_prof.reports.page.writer import InMarkdown, Writer
 
 def test_answers_lead_to_their_files(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    shutil.copytree(root / "captures" / "h200-top-kernels", folder)
+    shutil.copytree(root / "captures" / "h200-known-gemm", folder)
     step = folder / "steps/1-trace"
     for part in ("predictions", "visualizations"):
         (step / part).mkdir()
@@ -33,7 +33,7 @@ def test_answers_lead_to_their_files(root: Path, tmp_path: Path) -> None:
 
 def test_an_answer_that_is_broken_is_told(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    shutil.copytree(root / "captures" / "h200-top-kernels", folder)
+    shutil.copytree(root / "captures" / "h200-known-gemm", folder)
     (folder / "steps/1-trace/predictions").mkdir()
     (folder / "steps/1-trace/predictions/p.json").write_text("[")
     run = load_run(folder)

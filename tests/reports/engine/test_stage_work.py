@@ -39,9 +39,9 @@ def work(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def run(root: Path, tmp_path: Path) -> Any:
-    def made(counted: object) -> Any:
+    def made(counted: object, recorded: str = "h200-top-kernels") -> Any:
         folder = tmp_path / "run"
-        shutil.copytree(root / "captures" / "h200-top-kernels", folder)
+        shutil.copytree(root / "captures" / recorded, folder)
         if counted is not None:
             (folder / "steps/1-trace/static_compute.json").write_text(json.dumps(counted))
         return load_run(folder)
@@ -80,13 +80,12 @@ def test_more_than_a_roof_allows_is_no_share(run: Any) -> None:
     assert shown.numbers["stages"][0]["mfu"] is None
 
 
-def test_a_stage_beyond_measured_roofs_is_held_to_the_datasheets(run: Any) -> None:
-    found = run(None)
-    wall_s = found.stages.set_index("stage")["wall_ns"]["prefill"] * 1e-9
-    counted = found.directory.path / "steps/1-trace/static_compute.json"
-    counted.write_text(json.dumps(work(flops=int(950e12 * wall_s))))
-    shutil.rmtree(found.directory.path / "tables")
-    shown = section(load_run(found.directory.path))
+def test_a_stage_beyond_measured_roofs_is_held_to_the_datasheets(
+    run: Any, recorded_run_of: Any
+) -> None:
+    stages = recorded_run_of("h200-top-kernels").stages.set_index("stage")
+    wall_s = stages["wall_ns"]["prefill"] * 1e-9
+    shown = section(run(work(flops=int(950e12 * wall_s))))
     assert shown is not None
     assert shown.numbers["stages"][0]["mfu"] == pytest.approx(950 / 989.4, rel=1e-3)
     assert "The measured roofs are left out" in section_markdown(shown)
@@ -103,12 +102,12 @@ def test_a_quantized_checkpoint_says_what_it_would_read(run: Any) -> None:
 
 @pytest.mark.parametrize("broken", [work(flops=-1), work(flops="many"), {"stages": 3}, []])
 def test_what_is_no_count_is_told_and_shows_no_section(run: Any, broken: object) -> None:
-    found = run(broken)
+    found = run(broken, "h200-known-gemm")
     assert section(found) is None
     told = found.gaps[found.gaps["table"] == "stage_work"]["reason"]
     assert told.str.contains("static_compute.json cannot be read").all()
     assert len(told) == 1
 
 
-def test_a_run_that_counted_nothing_has_no_section(run: Any) -> None:
-    assert section(run(None)) is None
+def test_a_run_that_counted_nothing_has_no_section(recorded_run_of: Any) -> None:
+    assert section(recorded_run_of("h200-top-kernels")) is None
