@@ -57,13 +57,17 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
-# Files that take longest: at the end the other workers would wait for them.
-LONGEST = ("test_proof.py", "test_captures.py", "test_predict.py", "test_rank.py")
+# The files that take longest, by what they took: at the end the other workers would wait for them.
+LONGEST = ("test_predict.py", "test_proof.py", "test_captures.py", "test_links.py",
+           "test_accessibility.py", "test_rank_counters.py", "test_server.py", "test_rank.py",
+           "test_ranks_recipe.py", "test_import_many.py", "test_fleet.py", "test_wheel.py",
+           "test_scripts.py", "test_offline.py")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, each of which is of one worker."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 def pytest_collection_finish() -> None:
