@@ -28,7 +28,9 @@ class Prof:
     def __init__(self, words: list[str], script: Path | None, env: dict[str, str]) -> None:
         (out, out_end), (err, err_end) = WARM.Pipe(duplex=False), WARM.Pipe(duplex=False)
         self._process = WARM.Process(
-            target=_become, args=(words, script, env, os.getcwd(), out_end, err_end)
+            target=_become,
+            args=(words, script, env, os.getcwd(), out_end, err_end),
+            daemon=True,  # of a test that failed it is ended with pytest
         )
         self._process.start()
         for end in (out_end, err_end):
