@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 from nsight_prof.parsers.printable import printable
@@ -32,6 +32,10 @@ _HTML_MARKUP = re.compile(r"[\\`*_{}\[\]|~#&<>\"'$]")
 
 class Markdown(str):
     """Text that is markdown already: it is written as it stands."""
+
+
+class Quantity(str):
+    """A number with its unit, which stay on one line."""
 
 
 def known(value: Any) -> float | None:
@@ -356,22 +360,26 @@ def template_text(value: Any) -> str:
     )
 
 
+def _of_quantities(write: Callable[..., str]) -> Callable[..., Quantity]:
+    """Return a filter whose numbers stay with their units."""
+
+    @wraps(write)
+    def filter_(*given: Any) -> Quantity:
+        return Quantity(write(*given))
+
+    return filter_
+
+
+_QUANTITIES: tuple[Callable[..., str], ...] = (
+    *(significant, duration, seconds, data_size, byte_rate, flop_count, flop_rate, clock),
+    *(intensity, percent, share, rounded_share, count, speedup, difference, change),
+    *(quantity, exact),
+)
+_TEXTS: tuple[Callable[..., Any], ...] = (
+    *(adding_up, countdown, or_na, shorten, brief),
+    *(escape, escape_html, fenced, code, markdown),
+)
 FILTERS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        *(
-            significant,
-            duration,
-            seconds,
-            data_size,
-            byte_rate,
-            flop_count,
-            flop_rate,
-            clock,
-            intensity,
-        ),
-        *(percent, share, rounded_share, count, speedup, difference, change),
-        *(quantity, adding_up, countdown, exact, or_na, shorten, brief),
-        *(escape, escape_html, fenced, code, markdown),
-    )
+    **{write.__name__: _of_quantities(write) for write in _QUANTITIES},
+    **{write.__name__: write for write in _TEXTS},
 }

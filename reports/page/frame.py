@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
+from string import ascii_lowercase
 from typing import Any
 
 from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.page.section import Column, Evidence, Finding, Section, Table
-from nsight_prof.reports.page.values import Name, Number, Text, Value
+from nsight_prof.reports.page.values import NOT_MEASURED, Name, Number, Text, Value
 from nsight_prof.reports.page.writer import Writer
 
 OPERANDS = 3
@@ -22,7 +22,7 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
     `write` leads to the evidence of the finding, `evidence` from there to the rows of tables.
     """
     items = (
-        mark(places.marked(anchor)) + _evidence(item, evidence)
+        mark(places.marked(anchor), write) + _evidence(item, evidence)
         for anchor, item in places.evidence(finding).items()
     )
     gain = "" if finding.gain is None else evidence.value(finding.gain)
@@ -38,9 +38,34 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
     yield from (f"{write.text(label)}{words}" for label, words in matters if words)
 
 
-def mark(anchor: str) -> str:
-    """Return the HTML of an id, that of markdown too; nothing for ""."""
-    return f'<a id="{escape(anchor)}"></a>' if anchor else ""
+def written(
+    table: Table[Any], rows: Sequence[int], write: Writer
+) -> tuple[list[list[str]], list[tuple[str, str]]]:
+    """Return the cells of rows and footer, and the footnotes: letters and reasons."""
+    letters_of: dict[str, str] = {}
+
+    def footnote(reason: str) -> str:
+        if reason == NOT_MEASURED:
+            return ""
+        return f" ({letters_of.setdefault(reason, letters(len(letters_of)))})"
+
+    if table.footnotes:
+        write = write.with_footnotes(footnote)
+    cells = [table.cells()[row] for row in rows]
+    cells += [list(table.footer.cells)] if table.footer is not None else []
+    texts = [[write.cell(*pair) for pair in zip(row, table.columns, strict=True)] for row in cells]
+    return texts, [(letter, write.word(reason)) for reason, letter in letters_of.items()]
+
+
+def letters(number: int) -> str:
+    """Return a, b, … z, aa, ab, … for 0, 1, …"""
+    tens, last = divmod(number, len(ascii_lowercase))
+    return (letters(tens - 1) if tens else "") + ascii_lowercase[last]
+
+
+def mark(anchors: str, write: Writer) -> str:
+    """Return ids of the page, which have spaces between them; nothing for ""."""
+    return "".join(map(write.markup.anchor, anchors.split()))
 
 
 def _evidence(item: Evidence | Text, write: Writer) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -15,17 +15,19 @@ from nsight_prof.reports.page.section import (
     Bullets,
     Figure,
     Finding,
+    Footer,
     Section,
     Table,
     sort_value,
 )
-from nsight_prof.reports.page.values import Number, Text, Value
-from nsight_prof.reports.page.writer import InHtml, Writer, punctuated
+from nsight_prof.reports.page.values import Link, Number, Strong, Text, Value
+from nsight_prof.reports.page.writer import NA, InHtml, Writer, punctuated
 
 BROAD = 8
 """Tables with more columns are set tighter on paper."""
 LONG = 24
 """Columns with longer texts are not squeezed to one word per line."""
+HTML = Writer(markup=InHtml())
 LEAST_ROWS = 3
 """Shorter tables are read at a glance: nothing is to be sorted."""
 
@@ -130,57 +132,78 @@ class _Page:
 
     def rows(self, table: Table[Any]) -> Iterator[str]:
         """Yield the table, or its first rows and all of them to be unfolded."""
-        every = range(len(table.rows))
+        full = table_html(table, self.cell, row_id=lambda row: self.places.row(table, row))
         if len(table.rows) == table.first_rows:
-            yield self.grid(table, every)
+            yield full
             return
-        yield self.grid(table, range(table.first_rows), ids=False)
+        yield table_html(table, self.cell, range(table.first_rows), lambda _: "")
         title = self.write.text(Text("All {n} rows", n=len(table.rows)))
-        full = self.grid(table, every)
         yield f"<details><summary>{title}</summary>{full}</details>"
 
-    def grid(self, table: Table[Any], rows: range, *, ids: bool = True) -> str:
-        cells = table.cells()
-        cell_texts = [self.cells(table, cells[row]) for row in rows]
-        columns = range(len(table.columns))
-        right = [table.is_numeric(index) for index in columns]
-        sortable = len(rows) >= LEAST_ROWS
-        kinds = [
-            name for name, on in (("sortable", sortable), ("broad", len(columns) > BROAD)) if on
-        ]
-        heads = []
-        for index, column in enumerate(table.columns):
-            long = any(len(self.plain.value(cells[row][index])) > LONG for row in rows)
-            mixed = len({c.unit for row in cells if isinstance(c := row[index], Number)}) > 1
-            marks = [m for m, on in (("n", right[index]), ("w", long), ("mixed", mixed)) if on]
-            text = frame.heading(column, self.write)
-            tag = "th" if text else "td"  # an empty heading names nothing
-            heads.append(f"<{tag}{_class(marks)}>{text}</{tag}>")
-        lines = []
-        for row, texts in zip(rows, cell_texts, strict=True):
-            mark = frame.mark(self.places.row(table, row)) if ids else ""
-            tds = [
-                f"<td{_class(['n'] if number else [])}{_sort(cell)}>{text}</td>"
-                for number, cell, text in zip(right, cells[row], texts, strict=True)
-            ]
-            tds[0] = tds[0].replace(">", f">{mark}", 1)
-            lines.append(f"<tr>{''.join(tds)}</tr>")
-        body = "\n".join(lines)
-        return (
-            f'<div class="wide"><table{_class(kinds)}>\n<thead><tr>{"".join(heads)}</tr></thead>\n'
-            f"<tbody>\n{body}\n</tbody></table></div>"
-        )
 
-    def cells(self, table: Table[Any], row: list[Value | None]) -> list[str]:
-        return [
-            self.cell.cell(cell, column) for cell, column in zip(row, table.columns, strict=True)
-        ]
+def table_html(
+    table: Table[Any],
+    write: Writer,
+    rows: Sequence[int] | None = None,
+    row_id: Callable[[int], str] | None = None,
+) -> str:
+    """Return a table with its footnotes, or some of its rows; `row_id` returns the id of a row."""
+    rows, row_id = range(len(table.rows)) if rows is None else rows, row_id or table.row_id
+    texts, footnotes = frame.written(table, rows, write)
+    columns = range(len(table.columns))
+    lines = [_row(table, row, cells, row_id(row)) for row, cells in zip(rows, texts, strict=False)]
+    lines += [_footer(table, table.footer, texts[-1])] if table.footer is not None else []
+    heads = "".join(_head(table, rows, index, write) for index in columns)
+    is_headed = any(column.heading.message for column in table.columns)
+    kinds = [("sortable", is_headed and len(lines) >= LEAST_ROWS), ("broad", len(columns) > BROAD),
+             ("facts", not is_headed)]  # fmt: skip
+    body = "\n".join(lines)
+    notes = "".join(f"<li>{NA} ({letter}): {escape(reason)}</li>" for letter, reason in footnotes)
+    return (
+        f'<div class="wide"><table{_class(kinds)}>\n<thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>{f'<ul>{notes}</ul>' if notes else ''}"
+    )
 
 
-def _class(names: list[str]) -> str:
-    return f' class="{" ".join(names)}"' if names else ""
+def _head(table: Table[Any], rows: Sequence[int], index: int, write: Writer) -> str:
+    column, unmarked = table.columns[index], Writer(write.language)
+    cells = [row[index] for row in table.cells()]
+    units = {cell.unit for cell in map(_unlinked, cells) if isinstance(cell, Number)}
+    is_long = any(len(unmarked.value(cells[row])) > LONG for row in rows)
+    is_mixed = len(units) > 1 and column.sort is None
+    kinds = [("n", table.numeric[index]), ("w", is_long), ("mixed", is_mixed)]
+    text = frame.heading(column, write)
+    tag = "th" if text else "td"  # an empty heading names nothing
+    return f"<{tag}{_class(kinds)}>{text}</{tag}>"
 
 
-def _sort(cell: Value | None) -> str:
-    value = None if cell is None else sort_value(cell)
-    return "" if value is None or math.isnan(value) else f' data-v="{value:.9g}"'
+def _unlinked(cell: Value | None) -> Value | None:
+    return cell.label if isinstance(cell, Link) else cell
+
+
+def _row(table: Table[Any], row: int, texts: Sequence[str], row_id: str) -> str:
+    cells = []
+    for index, (column, cell, text) in enumerate(
+        zip(table.columns, table.cells()[row], texts, strict=True)
+    ):
+        value = sort_value(cell) if column.sort is None else column.sort(table.rows[row])
+        key = "" if value is None or math.isnan(value) else f' data-v="{value:.9g}"'
+        number = _class([("n", table.numeric[index])])
+        cells.append(f"<td{number}{key}>{'' if index else frame.mark(row_id, HTML)}{text}</td>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _footer(table: Table[Any], footer: Footer, texts: Sequence[str]) -> str:
+    """Return the row that stays last."""
+    cells = [
+        f"<td{_class([('n', number)])}>{'' if index else frame.mark(footer.id, HTML)}{text}</td>"
+        for index, (number, text) in enumerate(zip(table.numeric, texts, strict=True))
+    ]
+    kinds = [("rest", True), ("total", isinstance(footer.cells[0], Strong))]
+    return f"<tr{_class(kinds)}>{''.join(cells)}</tr>"
+
+
+def _class(names: Sequence[tuple[str, bool]]) -> str:
+    """Return the attribute with those of the names that apply."""
+    classes = [name for name, applies in names if applies]
+    return f' class="{" ".join(classes)}"' if classes else ""

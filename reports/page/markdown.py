@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,9 @@ from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import escape, escape_html
 from nsight_prof.reports.page.section import Block, Bullets, Figure, Finding, Section, Table
 from nsight_prof.reports.page.values import Text
-from nsight_prof.reports.page.writer import InMarkdown, Writer
+from nsight_prof.reports.page.writer import NA, InMarkdown, Markup, Writer
+
+MARKDOWN = InMarkdown()
 
 
 def section_markdown(section: Section, language: str = ENGLISH, level: int = 2) -> str:
@@ -26,9 +28,11 @@ class InTwo(NamedTuple):
     tables: str
 
 
-def section_in_two(section: Section, language: str = ENGLISH, level: int = 2) -> InTwo:
+def section_in_two(
+    section: Section, language: str = ENGLISH, level: int = 2, markup: Markup = MARKDOWN
+) -> InTwo:
     """Return a section as two markdown texts; tables have all of their rows there."""
-    page = _Page(section, language, all_rows=True)
+    page = _Page(section, language, markup, all_rows=True)
     on_details = (Table, Bullets)
     head = replace(
         section, blocks=tuple(p for p in section.blocks if not isinstance(p, on_details))
@@ -37,19 +41,47 @@ def section_in_two(section: Section, language: str = ENGLISH, level: int = 2) ->
     return InTwo(page.section(head, level), "\n\n".join(page.blocks(tables, level + 1)))
 
 
+def table_markdown(
+    table: Table[Any],
+    write: Writer,
+    rows: Sequence[int] | None = None,
+    row_id: Callable[[int], str] | None = None,
+) -> str:
+    """Return a table with its footnotes, or some of its rows; `row_id` returns the id of a row."""
+    rows, row_id = range(len(table.rows)) if rows is None else rows, row_id or table.row_id
+    texts, footnotes = frame.written(table, rows, write)
+    ids = [*map(row_id, rows), *([table.footer.id] if table.footer is not None else [])]
+    heads = " | ".join(frame.heading(column, write) for column in table.columns)
+    marks = " | ".join("---:" if right else "---" for right in table.numeric)
+    lines = [f"| {heads} |", f"| {marks} |"]
+    lines += [
+        f"| {frame.mark(anchor, write)}{' | '.join(row)} |"
+        for anchor, row in zip(ids, texts, strict=True)
+    ]
+    notes = [f"- {NA} ({letter}): {escape(reason)}" for letter, reason in footnotes]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
 class _Page:
-    def __init__(self, section: Section, language: str, *, all_rows: bool = False) -> None:
+    def __init__(
+        self,
+        section: Section,
+        language: str,
+        markup: Markup = MARKDOWN,
+        *,
+        all_rows: bool = False,
+    ) -> None:
         self.places = frame.Places(section)
         self.rows = {
             t.key: list(range(len(t.rows))) if all_rows else self.places.visible_rows(t)
             for t in section.tables
         }
-        self.write = Writer(language, InMarkdown(), self.places.of)
+        self.write = Writer(language, markup, self.places.of)
         # Numbers of a table lead nowhere: its rows are what others lead to.
-        self.cell = Writer(language, InMarkdown(), self.places.name)
+        self.cell = Writer(language, markup, self.places.name)
 
     def section(self, section: Section, level: int) -> str:
-        blocks = [f'<a id="section-{section.key}"></a>',
+        blocks = [frame.mark(f"section-{section.key}", self.write),
                   f"{'#' * level} {self.write.text(section.heading)}"]  # fmt: skip
         blocks += self.blocks(section.blocks, level + 1)
         blocks += [self.section(child, level + 1) for child in section.children]
@@ -78,7 +110,7 @@ class _Page:
 
     def finding(self, finding: Finding, number: int) -> str:
         writer = Writer(
-            self.write.language, InMarkdown(), lambda value: self.places.of(value, finding)
+            self.write.language, self.write.markup, lambda value: self.places.of(value, finding)
         )
         lines = [f"{number}. **{writer.text(finding.verdict)}**"]
         below = frame.lines(finding, writer, self.write, self.places)
@@ -92,7 +124,10 @@ class _Page:
     def table(self, table: Table[Any], level: int) -> str:
         title = self.write.text(table.title)
         blocks = [] if table.lead is None else [self.write.text(table.lead)]
-        blocks.append("\n".join(self.lines(table)))
+        rows = self.rows[table.key]
+        blocks.append(
+            table_markdown(table, self.cell, rows, lambda row: self.places.row(table, row))
+        )
         below = [*frame.more(table, self.rows[table.key]), *frame.reasons(table, self.write)]
         below += [] if table.note is None else [table.note]
         blocks += [self.write.text(text) for text in below]
@@ -101,17 +136,3 @@ class _Page:
             summary = escape_html(Writer(self.write.language).text(table.title))
             return f"<details><summary>{summary}</summary>\n\n{inside}\n\n</details>"
         return f"{'#' * level} {title}\n\n{inside}"
-
-    def lines(self, table: Table[Any]) -> Iterator[str]:
-        heads = [frame.heading(column, self.write) for column in table.columns]
-        right = [table.is_numeric(index) for index in range(len(table.columns))]
-        yield f"| {' | '.join(heads)} |"
-        yield f"| {' | '.join('---:' if number else '---' for number in right)} |"
-        rows = self.rows[table.key]
-        cells = table.cells()
-        for row in rows:
-            texts = [
-                self.cell.cell(cell, column)
-                for cell, column in zip(cells[row], table.columns, strict=True)
-            ]
-            yield f"| {frame.mark(self.places.row(table, row))}{' | '.join(texts)} |"

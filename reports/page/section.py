@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from nsight_prof.reports.page.charts import Chart
-from nsight_prof.reports.page.values import Name, Number, Ref, Text, Value, Verbatim
+from nsight_prof.reports.page.values import Link, Name, Number, Ref, Text, Value, Verbatim
 
 Row = TypeVar("Row")
 Json: TypeAlias = Any
@@ -32,12 +32,24 @@ class Column(Generic[Row]):
         heading: what it is, without the unit.
         unit: of all its numbers, as "TB/s"; stands in the heading. Empty: each has its own.
         digits: significant digits; 0: those of tables.
+        sort: the number that a row is sorted by, where the cell is none itself.
+        right: whether it stands at the right; None: if it holds numbers.
     """
 
     heading: Text
     cell: Callable[[Row], Value | None]
     unit: str = ""
     digits: int = 0
+    sort: Callable[[Row], float | None] | None = None
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Footer:
+    """The last row of a table, and the id of its place."""
+
+    cells: Sequence[Value | None]
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,9 @@ class Table(Generic[Row]):
         folded: only the title is shown until a reader opens it.
         preview: rows that a page shows of details, with those that findings lead to. 0: all rows,
             of a long table the first `FOLDED_TO`.
+        ids: the ids of a row on the page, with spaces between them, where `refs` do not say it.
+        footer: a row for what is not shown, or for all: it stays last however they are sorted.
+        footnotes: letters in its cells lead to the reasons why numbers are missing.
     """
 
     key: str
@@ -62,6 +77,13 @@ class Table(Generic[Row]):
     refs: Callable[[Row], Sequence[Ref]] | None = None
     folded: bool = False
     preview: int = 0
+    ids: Callable[[Row], str] | None = None
+    footer: Footer | None = None
+    footnotes: bool = False
+
+    def row_id(self, row: int) -> str:
+        """Return the ids of a row with spaces between them, "" for none."""
+        return "" if self.ids is None else self.ids(self.rows[row])
 
     @property
     def first_rows(self) -> int:
@@ -79,19 +101,29 @@ class Table(Generic[Row]):
         # Each page in each language asks for them several times.
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
-    def is_numeric(self, column: int) -> bool:
-        """Say whether a column holds numbers: it stands at the right."""
-        cells = [cell for row in self.cells() if (cell := row[column]) is not None]
-        return bool(cells) and all(
-            sort_value(cell) is not None or (isinstance(cell, Number) and cell.value is None)
-            for cell in cells
-        )
+    @cached_property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers: it stands at the right."""
+        columns = zip(self.columns, zip(*self._cells, strict=True), strict=False)
+        found = [_is_numeric(cells) if column.right is None else column.right
+                 for column, cells in columns]  # fmt: skip
+        return found or [bool(column.right) for column in self.columns]
+
+
+def _is_numeric(column: Sequence[Value | None]) -> bool:
+    cells = [cell for cell in column if cell is not None]
+    return bool(cells) and all(
+        sort_value(cell) is not None or (isinstance(cell, Number) and cell.value is None)
+        for cell in cells
+    )
 
 
 def sort_value(cell: Value | None) -> float | None:
     """Return what a cell is sorted by: the number itself; None for what is no number."""
     if isinstance(cell, Number):
         return cell.value
+    if isinstance(cell, Link):
+        return sort_value(cell.label)
     if isinstance(cell, Verbatim):
         return cell.sort
     return float(cell) if isinstance(cell, int) else None

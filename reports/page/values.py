@@ -191,9 +191,40 @@ class Word:
     text: str
 
 
+@dataclass(frozen=True)
+class Link:
+    """What leads to the place of the report that has the id `anchor`."""
+
+    label: Value
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Strong:
+    """A value in bold."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Capital:
+    """A value that begins with a capital letter, as a cell does."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values one behind the other, with commas between them; `cut`: there are more."""
+
+    values: Sequence[Value]
+    cut: bool = False
+
+
 Value: TypeAlias = (
-    int | str | Number | Interval | Name | Text | Verbatim | Document | Word | Sequence["Value"]
-)
+    int | str | Number | Interval | Name | Text | Verbatim | Document | Word
+    | Link | Strong | Capital | Series | Sequence["Value"]
+)  # fmt: skip
 """What a placeholder or a cell can hold; several are shown as a list. A str is no sentence."""
 
 

@@ -6,17 +6,23 @@ import html
 import re
 import string
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
+from nsight_prof.reports.page.marks import HOLD, mark
 from nsight_prof.reports.page.section import Column
 from nsight_prof.reports.page.values import (
+    Capital,
     Document,
     Interval,
+    Link,
     Name,
     Number,
+    Series,
+    Strong,
     Text,
     Value,
     Verbatim,
@@ -49,8 +55,8 @@ _CHINESE = (
 
 def punctuated(page: str, language: str) -> str:
     """Return a page with the marks of its language where parts with other marks were joined."""
-    for pattern, mark in _CHINESE if language == "zh" else ():
-        page = pattern.sub(mark, page)
+    for pattern, full in _CHINESE if language == "zh" else ():
+        page = pattern.sub(full, page)
     return page
 
 
@@ -69,6 +75,12 @@ class Markup(Protocol):
     def link(self, label: str, target: str) -> str:
         """Return what is shown already, as a link."""
 
+    def strong(self, text: str) -> str:
+        """Return what is shown already, in bold."""
+
+    def anchor(self, name: str) -> str:
+        """Return the id of a place."""
+
 
 class Plain:
     """No markup, as in metrics.json and on a terminal."""
@@ -79,9 +91,15 @@ class Plain:
 
     number = code = escape
 
+    strong = escape
+
     def link(self, label: str, _target: str) -> str:
         """Return what is shown."""
         return label
+
+    def anchor(self, _name: str) -> str:
+        """Return nothing: nothing leads there."""
+        return ""
 
 
 class InMarkdown:
@@ -105,9 +123,38 @@ class InMarkdown:
         """Return a link."""
         return f"[{label}]({target})"
 
+    def strong(self, text: str) -> str:
+        """Return bold text."""
+        return f"**{text}**"
+
+    def anchor(self, name: str) -> str:
+        """Return an element with the id: markdown has no ids of its own."""
+        return f'<a id="{html.escape(name)}"></a>'
+
+
+class InTemplate(InMarkdown):
+    """Markdown of a part of a report, with marks for what depends on the page it is put on."""
+
+    def link(self, label: str, target: str) -> str:
+        """Return a link; where a place of the report is shows when its pages are."""
+        if target.startswith("#"):
+            target = mark("link", target.removeprefix("#"))
+        return f"[{label}]({target})"
+
+    def number(self, text: str) -> str:
+        """Return a number with the mark of what does not part it from its unit."""
+        return self.escape(text).replace(" ", HOLD)
+
+    def anchor(self, name: str) -> str:
+        """Return the mark of an id."""
+        return mark("id", name)
+
 
 class InHtml:
-    """HTML."""
+    """HTML; `report` is the file that has the places of the report, "" for the page itself."""
+
+    def __init__(self, report: str = "") -> None:
+        self._report = report
 
     def escape(self, text: str) -> str:
         """Escape text for an element or an attribute."""
@@ -123,7 +170,16 @@ class InHtml:
 
     def link(self, label: str, target: str) -> str:
         """Return a link."""
-        return f'<a href="{html.escape(target)}">{label}</a>'
+        file = self._report if target.startswith("#") else ""
+        return f'<a href="{html.escape(file + target)}">{label}</a>'
+
+    def strong(self, text: str) -> str:
+        """Return a strong element."""
+        return f"<strong>{text}</strong>"
+
+    def anchor(self, name: str) -> str:
+        """Return an element with the id."""
+        return f'<a id="{html.escape(name)}"></a>'
 
 
 PLAIN = Plain()
@@ -143,7 +199,14 @@ class Writer:
     ) -> None:
         self.language, self.markup = language, markup
         self._target = target or (lambda _: "")
+        self._footnote: Callable[[str], str] = lambda _: ""
         self._known = catalogue(language)
+
+    def with_footnotes(self, footnote: Callable[[str], str]) -> Writer:
+        """Return one that writes `footnote` of its reason behind a number that is missing."""
+        writer = copy(self)
+        writer._footnote = footnote
+        return writer
 
     def translates(self, text: Text) -> bool:
         """Say whether the language has the text, and all texts in it."""
@@ -190,17 +253,32 @@ class Writer:
             return self._number(value, digits, unit)
         if isinstance(value, Interval):
             return self.markup.escape(self._interval(value, digits, unit))
+        if isinstance(value, Word | Verbatim | Link | Document | Strong | Capital | Series):
+            return self._composed(value, digits)
+        if isinstance(value, formats.Quantity):
+            return self.markup.number(value)
+        if isinstance(value, int | str):
+            return self.markup.escape(f"{value:,}" if isinstance(value, int) else value)
+        return self._list([self.value(item, digits) for item in value])
+
+    def _composed(
+        self, value: Word | Verbatim | Link | Document | Strong | Capital | Series, digits: int
+    ) -> str:
         if isinstance(value, Document):
             # Pages lie in a folder of the run.
             return self.markup.link(self.markup.code(value.name), quote(f"../{value.path}"))
         if isinstance(value, Word | Verbatim):
             text = self.word(value.text) if isinstance(value, Word) else value.text
             return self.markup.escape(text)
-        if isinstance(value, int):
-            return self.markup.escape(f"{value:,}")
-        if isinstance(value, str):
-            return self.markup.escape(value)
-        return self._list([self.value(item, digits) for item in value])
+        if isinstance(value, Link):
+            return self.markup.link(self.value(value.label, digits), f"#{value.anchor}")
+        if isinstance(value, Strong):
+            return self.markup.strong(self.value(value.value, digits))
+        if isinstance(value, Capital):
+            text = self.value(value.value, digits)
+            return text[:1].upper() + text[1:]
+        written = ", ".join(self.value(item, digits) for item in value.values)
+        return f"{written}, …" if value.cut else written or self.markup.escape(NONE)
 
     def cell(self, value: Value | None, column: Column[Any]) -> str:
         """Return a cell of a table: numbers in the unit of the column, with their intervals."""
@@ -214,7 +292,7 @@ class Writer:
 
     def _number(self, number: Number, digits: int, unit: str) -> str:
         if number.value is None:
-            return self.markup.escape(NA)
+            return self.markup.escape(f"{NA}{self._footnote(number.missing)}")
         text = _quantity(number.value, number.unit, number.digits or digits, unit)
         return self._linked(self.markup.number(text), number)
 

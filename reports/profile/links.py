@@ -21,8 +21,9 @@ from nsight_prof.reports.page import Evidence, Name, Number, Ref, Section, Text,
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import Markdown, code
 from nsight_prof.reports.page.frame import Places, derived, inside, sentence_values
+from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.rows import Rows
-from nsight_prof.reports.page.writer import IN_TABLE, InMarkdown, Writer
+from nsight_prof.reports.page.writer import IN_TABLE, InTemplate, Writer
 from nsight_prof.reports.profile.figure_views import all_roofs
 from nsight_prof.reports.profile.provenance import Provenance, provenance, shown_columns
 from nsight_prof.reports.profile.shown_rows import (
@@ -166,9 +167,13 @@ class Links:
         found = ((TITLES[name], ids.get(name, self.ids.get(Ref(name, ""), ""))) for name in names)
         return tuple((title, anchor) for title, anchor in found if anchor)
 
+    def wanted_id(self, anchor: str) -> str:
+        """Return an id that a finding leads to; "" for another."""
+        return anchor if anchor in self.wanted else ""
+
     def mark(self, anchor: str) -> str:
-        """Return the HTML of an id that a finding leads to, else nothing."""
-        return f'<a id="{anchor}"></a>' if anchor in self.wanted else ""
+        """Return the mark of an id that a finding leads to, else nothing."""
+        return mark("id", anchor) if anchor in self.wanted else ""
 
     def leading(self, findings: Sequence[Finding], sections: Sequence[Section]) -> Links:
         """Return the same, with ids for what the findings and those of the sections lead to."""
@@ -296,13 +301,13 @@ def _tables(
 
 def linked(text: Text | str, links: Links, anchor: str = "", language: str = ENGLISH) -> Markdown:
     """Return a sentence of the finding at `anchor` with links from names and numbers to rows."""
-    write = Writer(language, InMarkdown(), lambda value: links.lead(value, anchor))
+    write = Writer(language, InTemplate(), lambda value: links.lead(value, anchor))
     return Markdown(write.value(text))
 
 
 def evidence_value(evidence: Evidence, links: Links, language: str = ENGLISH) -> Markdown:
     """Return the value of a row of evidence, as a link to the row that holds it."""
-    write, anchor = Writer(language, InMarkdown()), links.cell(evidence)
+    write, anchor = Writer(language, InTemplate()), links.cell(evidence)
     written = write.value(evidence.value, IN_TABLE)
     return Markdown(write.markup.link(written, f"#{anchor}") if anchor else written)
 
@@ -315,7 +320,7 @@ def places(given: Iterable[Place]) -> Markdown:
 def _place_text(column: Place) -> str:
     number = f" of {column.kernel}" if column.kernel is not None else ""
     label = f"{code(column.name)}{number}"
-    return f"[{label}](#{column.anchor})" if column.anchor else label
+    return InTemplate().link(label, f"#{column.anchor}") if column.anchor else label
 
 
 FILTERS: dict[str, Callable[..., str]] = {

@@ -1,25 +1,27 @@
 """The markdown pages of a profile run, and the same as one text for the HTML page.
 
-Templates link to `#place` whatever page the place is on. In markdown files these links lead to the
-page that has the place; the HTML page has all of them.
+Templates link to places whatever page these are on. In markdown files the links lead to the page
+that has the place; the HTML page has all of them.
 """
 
 from __future__ import annotations
 
 import posixpath
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from nsight_prof.reports.page import Table
 from nsight_prof.reports.page.layout import Layout
+from nsight_prof.reports.page.markdown import table_markdown
+from nsight_prof.reports.page.marks import HOLD, filled, mark, marks
+from nsight_prof.reports.page.writer import InMarkdown, InTemplate, Writer, punctuated
 from nsight_prof.reports.profile.provenance import Provenance
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
 REPORT, DETAILS = "report.md", "details.md"
 Render = Callable[[str, Mapping[str, Any]], str]
-_PLACE = re.compile(r'<a id="([^"]+)"></a>')
-_LINK = re.compile(r"\]\((?:report(?:\.\w+)?\.md)?#([^)\s]+)\)")
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,32 @@ def kernel_file(kernel: KernelRow) -> str:
     return f"counters/kernel-{kernel.number}.md"
 
 
-def linked_pages(pages: Mapping[str, str]) -> dict[str, str]:
-    """Return markdown pages whose links to a place lead to the page that has it.
+def marked_pages(
+    pages: Mapping[str, str], tables: Sequence[Table[Any]], language: str
+) -> dict[str, str]:
+    """Return markdown pages with the words for the marks of their texts.
 
-    A place is `<a id="…"></a>`; a link to a place of no page stays as it is.
+    `tables` are those that the marks number. A link leads to the page that has its place.
     """
-    where = {anchor: name for name, text in pages.items() for anchor in _PLACE.findall(text)}
+    write = Writer(language, InTemplate())
 
-    def led(name: str, text: str) -> str:
-        def target(found: re.Match[str]) -> str:
-            page = where.get(found[1], name)
-            if page == name:
-                return f"](#{found[1]})"
-            return f"]({posixpath.relpath(page, posixpath.dirname(name) or '.')}#{found[1]})"
+    def lines(number: str) -> str:
+        return punctuated(table_markdown(tables[int(number)], write), language)
 
-        return _LINK.sub(target, text)
+    marks_again = {"id": partial(mark, "id"), "link": partial(mark, "link")}
+    texts = {name: filled(text, {**marks_again, "table": lines}) for name, text in pages.items()}
+    where = {
+        anchor: name for name, text in texts.items() for kind, anchor in marks(text) if kind == "id"
+    }
 
-    return {name: led(name, text) for name, text in pages.items()}
+    def target(name: str, anchor: str) -> str:
+        page = where.get(anchor, name)
+        file = "" if page == name else posixpath.relpath(page, posixpath.dirname(name) or ".")
+        return f"{file}#{anchor}"
+
+    return {
+        name: filled(text, {"id": InMarkdown().anchor, "link": partial(target, name)}).replace(
+            HOLD, " "
+        )
+        for name, text in texts.items()
+    }

@@ -6,24 +6,21 @@ page where the page carries them, else to the HTML file of the same name.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from nsight_prof.reports.page.html import Fragment, Heading
-from nsight_prof.reports.render.html_tables import dress_tables, plain_text
+from nsight_prof.reports.render.html_tables import dressed, plain_text
 
 PICTURES = (".svg", ".png")
 TAKEN = ("top", "main", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
 """Ids of the page around the text (templates/report.html.j2)."""
-_ID = re.compile(r'\bid="([^"]+)"')
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|[numµ]?s|[kMGTPE]?(?:B|FLOP|Hz|W))(?![A-Za-z]))")
-"""The space between a number and a unit that reports.formats writes."""
-_LABELLED = re.compile(r'<p><a id="([^"]+)"></a></p>\s*<details>')
+_ID, _ID_ENDS = '<a id="', '">'
+_SECTION, _SECTION_ENDS = '<div data-section="', '"></div>'
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Carried:
 
     `figures` are SVG elements by the name of the picture without its suffix, `folds` the files
     whose table unfolds where the link stands (reports.html.folds), `places` ids of the page.
-    `sections` stand where `placeholder` of their key is a block of its own.
+    `sections`, and tables, stand where `placeholder` of their key is a block of its own.
     """
 
     figures: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +40,7 @@ class Carried:
 
 def placeholder(key: str) -> str:
     """Return the block of a markdown text whose place a section takes that is HTML already."""
-    return f'<div data-section="{escape(key)}"></div>'
+    return f"{_SECTION}{escape(key)}{_SECTION_ENDS}"
 
 
 @dataclass(frozen=True)
@@ -60,21 +57,43 @@ def body(text: str, carried: Carried, prefix: str = "", deeper: int = 0) -> Body
     `prefix` begins the ids of its headings, whose levels are `deeper` by so many.
     """
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
-    tokens = markdown.parse(text)
-    dress_tables(tokens)
+    tokens = list(dressed(markdown.parse(text)))
     marks = {placeholder(key): fragment for key, fragment in carried.sections.items()}
-    taken = [*TAKEN, *_ID.findall(text)]
+    taken = [*TAKEN, *_ids(tokens)]
     taken += [heading.id for fragment in marks.values() for heading in fragment.headings]
     headings = _name_headings(tokens, prefix, deeper, taken, marks)
-    tokens = list(_placed(tokens, carried))
+    tokens = list(_placed(list(_labelled(tokens)), carried))
     for token in tokens:
         _lead(token.children or [], carried)
-        _hold_units(token.children or [])
     html = markdown.renderer.render(tokens, markdown.options, {})
-    html = html.replace("<table", '<div class="wide"><table').replace("</table>", "</table></div>")
-    for mark, fragment in marks.items():
-        html = html.replace(mark, fragment.html)
-    return Body(_LABELLED.sub(r'<details id="\1">', html), tuple(headings))
+    before, *pieces = html.split(_SECTION)
+    written = [before]
+    for piece in pieces:
+        key, _, after = piece.partition(_SECTION_ENDS)
+        written += [carried.sections[unescape(key)].html, after]
+    return Body("".join(written), tuple(headings))
+
+
+def _ids(tokens: Iterable[Token]) -> Iterator[str]:
+    """Yield the ids that a text gives its places."""
+    for token in tokens:
+        for child in token.children or []:
+            if child.type == "html_inline" and child.content.startswith(_ID):
+                yield child.content.removeprefix(_ID).removesuffix(_ID_ENDS)
+
+
+def _labelled(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens; an id alone above a fold becomes that of the fold."""
+    index = 0
+    while index < len(tokens):
+        fold = tokens[index + 3] if index + 3 < len(tokens) else None
+        if fold is not None and fold.content.startswith("<details>"):
+            ids = list(_ids(tokens[index + 1 : index + 2]))
+            if ids and len(tokens[index + 1].children or []) == 2:
+                fold.content = fold.content.replace("<details>", f'<details id="{ids[0]}">', 1)
+                index += 3
+        yield tokens[index]
+        index += 1
 
 
 def _name_headings(
@@ -167,13 +186,6 @@ def _lead(children: Sequence[Token], carried: Carried) -> None:
             token.type, token.content = "html_inline", f'<a href="{source}">{words or source}</a>'
         if token.type == "link_open":
             token.attrSet("href", _target(str(token.attrGet("href")), carried))
-
-
-def _hold_units(children: Sequence[Token]) -> None:
-    """Keep a number and its unit on one line."""
-    for token in children:
-        if token.type == "text":
-            token.content = _UNIT.sub("\N{NO-BREAK SPACE}", token.content)
 
 
 def _target(href: str, carried: Carried) -> str:

@@ -9,10 +9,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page import Table
+from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.formats import Markdown, markdown
-from nsight_prof.reports.page.html import Fragment, Heading
-from nsight_prof.reports.render.body import Carried, body
+from nsight_prof.reports.page.html import Fragment, Heading, table_html
+from nsight_prof.reports.page.marks import HOLD, filled
+from nsight_prof.reports.page.writer import InHtml, Writer, punctuated
+from nsight_prof.reports.render.body import Carried, body, placeholder
 from nsight_prof.reports.render.folds import Folds, pack
 from nsight_prof.reports.render.templating import render
 from nsight_prof.reports.trace_view import assets
@@ -27,32 +30,41 @@ DEEPEST = 3
 
 def html_pages(
     files: Mapping[str, str],
-    figures: Mapping[str, str],
+    figures: Mapping[str, str] | None = None,
     templates: Path | None = None,
     sections: Mapping[str, Mapping[str, Fragment]] | None = None,
     folds: Mapping[str, Folds] | None = None,
+    tables: Mapping[str, Sequence[Table[Any]]] | None = None,
 ) -> dict[str, str]:
     """Return the HTML files of a report: one per markdown file that is not carried within.
 
     `files` are the texts of the report by name, `figures` SVG elements by the name of the picture.
     `sections` by language stand where report.md has a place for them
-    (reports.render.body.placeholder). The page of report.md, as that of report.ko.md, carries the
-    `folds` and the summary in its language. Raises as `html_page`.
+    (reports.render.body.placeholder), and `tables` by language are those of marks. The page of
+    report.md, as that of report.ko.md, carries the `folds` and the summary in its language. Raises
+    as `html_page`.
     """
     texts = {name: text for name, text in files.items() if name.endswith(".md")}
     pages = {}
-    for name, text in texts.items():
+    for name in texts:
         language = _language(name)
+        of_language = (tables or {}).get(language, ())
         is_report = name.startswith("report.")
-        same = {n: t for n, t in texts.items() if is_report and _language(n) == language}
+        report = "" if is_report else file_in("report.md", language)
+        fragments = dict((sections or {}).get(language, {})) if is_report else {}
+        same = {
+            n: _filled(text, of_language, report, language, fragments)
+            for n, text in texts.items()
+            if n == name or is_report and _language(n) == language
+        }
         pages[f"{name.removesuffix('.md')}.html"] = html_page(
-            text,
+            same.pop(name),
             figures=figures,
             folds=(folds or {}).get(language) if is_report else None,
             summary=next((t for n, t in same.items() if n.startswith("stakeholder_summary")), ""),
             language=language,
             templates=templates,
-            sections=(sections or {}).get(language) if is_report else None,
+            sections=fragments,
         )
     return pages
 
@@ -81,12 +93,13 @@ def html_page(
     Raises:
         ArtifactUnreadable: the template of the page cannot be used.
     """
-    suffix = "" if language == ENGLISH else f".{language}"
-    report = f"report{suffix}.md"
-    places = {report: "top", f"stakeholder_summary{suffix}.md": SUMMARY_PLACE} if summary else {}
-    main = body(text, Carried(figures or {}, frozenset(folds or ()), places, sections or {}))
+    this = file_in("report.md", language)
+    places = {this: "top", file_in("stakeholder_summary.md", language): SUMMARY_PLACE}
+    given = sections or {}
+    carried = Carried(figures or {}, frozenset(folds or ()), places if summary else {}, given)
+    main = body(text, carried)
     # The summary leads to the report, which is this page.
-    inside = Carried(places=dict.fromkeys((report, OVERVIEW), "top"))
+    inside = Carried(places=dict.fromkeys((this, OVERVIEW), "top"), sections=given)
     half = body(summary, inside, "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]
     script, style = _file("page.js"), _file("page.css")
@@ -107,6 +120,28 @@ def html_page(
         "summary": markdown(f'<section id="{SUMMARY_PLACE}">{half.html}</section>') if half else "",
     }
     return render(TEMPLATE, content, templates, _finalize, language)
+
+
+def _filled(
+    text: str,
+    tables: Sequence[Table[Any]],
+    report: str,
+    language: str,
+    fragments: dict[str, Fragment],
+) -> str:
+    """Return a text with the words for its marks; tables of these are added to `fragments`.
+
+    The page `report` has the places of its links, "" for this page itself.
+    """
+    html = InHtml(report.replace(".md", ".html"))
+
+    def table(number: str) -> str:
+        written = table_html(tables[int(number)], Writer(language, html))
+        fragments[f"table-{number}"] = Fragment(punctuated(written, language), ())
+        return f"\n{placeholder(f'table-{number}')}\n"
+
+    words = {"id": html.anchor, "link": lambda name: f"{report}#{name}", "table": table}
+    return filled(text, words).replace(HOLD, "\N{NO-BREAK SPACE}")
 
 
 def _finalize(value: Any) -> Any:

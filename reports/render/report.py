@@ -24,17 +24,17 @@ from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.engine.operators.page import FILE as OPERATORS
 from nsight_prof.reports.engine.operators.page import operators_page
 from nsight_prof.reports.engine.ranks import JobView, job_section
-from nsight_prof.reports.page import Section, Text
+from nsight_prof.reports.page import Section, Table, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
-from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.page.writer import InTemplate, Writer
 from nsight_prof.reports.predict.imported import operators_view
 from nsight_prof.reports.predict.view import PredictionView, prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
-from nsight_prof.reports.profile.pages import kernel_file, linked_pages, profile_pages
+from nsight_prof.reports.profile.pages import Render, kernel_file, marked_pages, profile_pages
 from nsight_prof.reports.profile.provenance import provenance
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import (
@@ -61,9 +61,10 @@ from nsight_prof.reports.render.metrics_json import (
     render_prediction_metrics,
     render_sweep_metrics,
 )
+from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
-from nsight_prof.reports.render.templating import render
+from nsight_prof.reports.render.templating import IN_PAGE, render
 from nsight_prof.reports.studies.models import leading
 from nsight_prof.reports.studies.registry import bench_report
 from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
@@ -104,14 +105,16 @@ class ReportPaths:
 
 @dataclass(frozen=True)
 class _Html:
-    """What HTML pages are made of: markdown `texts` by file name.
+    """What HTML pages are made of: markdown `texts` by file name, with marks.
 
-    `parts` is HTML that stands on the page in place of pictures, by their name, `rooflines` the
-    data of those that can be zoomed, `sections` are those for which report.md of `texts` has
-    places, `folds` the tables that it unfolds, by language.
+    `tables` are those of the marks, by language. `parts` is HTML that stands on the page in place
+    of pictures, by their name, `rooflines` the data of those that can be zoomed, `sections` are
+    those for which report.md of `texts` has places, `folds` the tables that it unfolds, by
+    language.
     """
 
     texts: Mapping[str, str]
+    tables: Mapping[str, Sequence[Table[Any]]]
     elements: Mapping[str, str] = field(default_factory=dict)
     rooflines: Mapping[str, str] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
@@ -169,15 +172,19 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     all_operators = operators_page(run)
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
-    for language in _languages(style):
-        sections = [section_in_two(section, language) for section in view.sections]
+    tables: dict[str, list[Table[Any]]] = {language: [] for language in _languages(style)}
+    for language, in_page in tables.items():
+        sections = [section_in_two(s, language, markup=InTemplate()) for s in view.sections]
         others = _others(REPORT, language, style)
-        write = partial(render_template, style=style, language=language)
+        write = partial(_marked, style=style, language=language, in_page=in_page)
         pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
-        summaries = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
+        summaries = {
+            SUMMARY: _summary("stakeholder_summary.md.j2", summary, write, language, style)
+        }
         if all_operators is not None:
             pages.markdown[OPERATORS] = section_markdown(all_operators, language, level=1)
-        markdown |= linked_pages(_in_language({**pages.markdown, **summaries}, language))
+        pages_in = _in_language({**pages.markdown, **summaries}, language)
+        markdown |= marked_pages(pages_in, in_page, language)
         texts |= _in_language({**pages.html, **summaries}, language)
     files = {
         **markdown,
@@ -203,7 +210,7 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         }
         for language in _languages(style)
     }
-    html = _Html(texts, elements, rooflines, folds=folds)
+    html = _Html(texts, tables, elements, rooflines, folds=folds)
     return _write(run.directory.report, files, drawn, known, style, html)
 
 
@@ -226,18 +233,20 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
         return {"view": view, "pictures": drawings, "lead": lead, **text}
 
     summary = bench_summary(view)
-    markdown, texts = _section_pages("bench.md.j2", sections, content, style)
-    for language in _languages(style):
-        text = _summary("bench_summary.md.j2", summary, language, style)
-        for pages in (markdown, texts):
-            pages |= _in_language({SUMMARY: text}, language)
+    markdown, texts, tables = _section_pages("bench.md.j2", sections, content, style)
+    for language, in_page in tables.items():
+        write = partial(_marked, style=style, language=language, in_page=in_page)
+        text = _summary("bench_summary.md.j2", summary, write, language, style)
+        pages = _in_language({SUMMARY: text}, language)
+        markdown |= marked_pages(pages, in_page, language)
+        texts |= pages
     files = {
         **markdown,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
         **_results(run, view.sections),
     }
     first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
-    html = _Html(texts, sections=sections)
+    html = _Html(texts, tables, sections=sections)
     return _write(run.directory.report, files, drawn, first[:HEADLINE], style, html)
 
 
@@ -252,11 +261,11 @@ def _render_prediction(
     """Render a prediction, or what predictions are made from; `files` are further ones."""
     drawn = draw(bench_pictures(view.sections), style)
     lead, sections = leading_figure(view.sections)
-    markdown, texts = _section_pages(
+    markdown, texts, tables = _section_pages(
         template, sections, lambda written: {"view": view, "lead": lead, "sections": written}, style
     )
     first = [Writer().text(sentence) for sentence in view.answer]
-    html = _Html(texts, sections=sections)
+    html = _Html(texts, tables, sections=sections)
     return _write(run.directory.report, {**markdown, **files}, drawn, first, style, html)
 
 
@@ -265,22 +274,26 @@ def _section_pages(
     sections: Sequence[Section],
     content: Callable[[Sequence[str]], dict[str, Any]],
     style: Style,
-) -> tuple[dict[str, str], dict[str, str]]:
+) -> tuple[dict[str, str], dict[str, str], dict[str, list[Table[Any]]]]:
     """Return a page of sections in each language, as markdown and as what its HTML is made from.
 
-    `content` is what the template is given where the sections are written so.
+    That has marks of tables, which come last. `content` is what the template is given where the
+    sections are written so.
     """
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
-    for language in _languages(style):
+    tables: dict[str, list[Table[Any]]] = {language: [] for language in _languages(style)}
+    for language, in_page in tables.items():
         others = {"others": _others(REPORT, language, style)}
-        for pages, written in (
-            (markdown, [section_markdown(section, language) for section in sections]),
-            (texts, [placeholder(section.key) for section in sections]),
+        for written, pages in (
+            ([section_markdown(section, language) for section in sections], markdown),
+            ([placeholder(section.key) for section in sections], texts),
         ):
-            text = render_template(template, others | content(written), style, language)
+            text = _marked(template, others | content(written), style, language, in_page)
             pages |= _in_language({REPORT: text}, language)
-    return markdown, texts
+        page = _in_language({REPORT: ""}, language)
+        markdown |= marked_pages({name: markdown[name] for name in page}, in_page, language)
+    return markdown, texts, tables
 
 
 def _languages(style: Style) -> list[str]:
@@ -301,10 +314,12 @@ def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
     return [(NAMES[o], file_in(name, o)) for o in others]
 
 
-def _summary(template: str, view: SummaryView | BenchSummary, language: str, style: Style) -> str:
-    """Return a summary in a language."""
+def _summary(
+    template: str, view: SummaryView | BenchSummary, write: Render, language: str, style: Style
+) -> str:
+    """Return a summary in a language, with marks."""
     localized = replace(view, others=tuple(_others(SUMMARY, language, style)))
-    return render_template(template, {"view": localized}, style, language)
+    return write(template, {"view": localized})
 
 
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
@@ -316,11 +331,11 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
     """Render the comparison of a sweep's variants into `folder`; raises as `render_report`."""
     section = sweep_section(view)
     given = {"view": view, **page_texts(view)}
-    markdown, texts = _section_pages(
+    markdown, texts, tables = _section_pages(
         "sweep.md.j2", [section], lambda written: {**given, "section": written[0]}, style
     )
     files = {**markdown, METRICS: render_sweep_metrics(view, section)}
-    html = _Html(texts, sections=(section,))
+    html = _Html(texts, tables, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
     return _write(folder, files, draw_here(bench_pictures([section]), style), first, style, html)
 
@@ -336,7 +351,7 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
         REPORT: page(section_markdown(section)),
         METRICS: render_job_metrics(view, section),
     }
-    html = _Html({REPORT: page(placeholder(section.key))}, sections=(section,))
+    html = _Html({REPORT: page(placeholder(section.key))}, {}, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
     drawn = draw_here(bench_pictures([section]), style)
     return _write(folder, files, drawn, first, style, html)
@@ -345,8 +360,22 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
 def render_template(
     name: str, content: Mapping[str, Any], style: Style = PLAIN, language: str = ENGLISH
 ) -> str:
-    """Return the text of one template; raises as `nsight_prof.reports.render.templating.render`."""
-    return _tidy(render(name, content, style.templates, language=language))
+    """Return one template as a page; raises as `nsight_prof.reports.render.templating.render`."""
+    in_page: list[Table[Any]] = []
+    text = _marked(name, content, style, language, in_page)
+    return marked_pages({name: text}, in_page, language)[name]
+
+
+def _marked(
+    name: str,
+    content: Mapping[str, Any],
+    style: Style,
+    language: str,
+    in_page: list[Table[Any]],
+) -> str:
+    """Return the text of one template with marks; the tables of these are added to `in_page`."""
+    given = {**content, "table": TABLES, IN_PAGE: in_page}
+    return _tidy(render(name, given, style.templates, language=language))
 
 
 def _tidy(text: str) -> str:
@@ -370,7 +399,7 @@ def _write(
     given: _Html | None = None,
 ) -> ReportPaths:
     """Write a report; HTML pages are made of what is `given` where they are not of the files."""
-    html = given or _Html(files)
+    html = given or _Html(files, {})
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
     try:
@@ -421,7 +450,7 @@ def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, st
         language: {s.key: section_html(s, figures, language) for s in html.sections}
         for language in _languages(style)
     }
-    return html_pages(html.texts, figures, style.templates, sections, html.folds)
+    return html_pages(html.texts, figures, style.templates, sections, html.folds, html.tables)
 
 
 def _mark(picture: str) -> str:

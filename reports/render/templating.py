@@ -26,15 +26,18 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.whole_file import whole_file
-from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim, formats
+from nsight_prof.reports.page import Interval, Name, Number, Table, Text, Verbatim, formats
 from nsight_prof.reports.page.catalogue import ENGLISH, file_in
-from nsight_prof.reports.page.writer import InMarkdown, Writer, punctuated
+from nsight_prof.reports.page.marks import mark
+from nsight_prof.reports.page.writer import InTemplate, Writer, punctuated
 from nsight_prof.reports.profile import links
 from nsight_prof.reports.profile.caveats import label
 from nsight_prof.reports.render.style import SUFFIX, did_you_mean, templates_folder
 
 PAGE_VALUES = (Text, Number, Interval, Name, Verbatim)
 """What `Writer` makes words of, wherever a template writes it."""
+IN_PAGE = "tables_in_page"
+"""Name of the list of the tables that the templates of a page showed."""
 BUNDLED = "prof"
 """Prefix of the bundled templates for a template of the user's that builds on one of them."""
 # Not optimized: what stands in compiled templates is then the same in all languages.
@@ -58,6 +61,9 @@ def render(
     language: str = ENGLISH,
 ) -> str:
     """Return the text of one template; one in the folder `custom` goes before the bundled one.
+
+    Its tables and places are marks (reports.page.marks); its tables are added to the list that
+    `content` has at `IN_PAGE`.
 
     Its messages, `_("…")`, and all `Text` that it is given are written in `language`.
 
@@ -139,10 +145,15 @@ def _environment(
     loaders: list[jinja2.BaseLoader] = [bundled, jinja2.PrefixLoader({BUNDLED: bundled})]
     if custom is not None:
         loaders.insert(0, jinja2.FileSystemLoader(custom))
-    written = finalize or partial(_finalize, Writer(language, InMarkdown()))
+    write = Writer(language, InTemplate())
+    written = finalize or partial(_finalize, write)
 
     @jinja2.pass_context  # or constants would be written when the template is compiled
-    def write_at_runtime(_context: jinja2.runtime.Context, value: Any) -> Any:
+    def write_at_runtime(context: jinja2.runtime.Context, value: Any) -> Any:
+        if isinstance(value, Table):
+            tables = context[IN_PAGE]
+            tables.append(value)
+            return mark("table", str(len(tables) - 1))
         return value if isinstance(value, formats.Markdown) else written(value)
 
     environment = _Sandbox(
@@ -158,12 +169,12 @@ def _environment(
     environment.filters["plain"] = unmarked.value
     environment.filters["page"] = partial(_page, language)
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(unmarked, value))
-    write = Writer(language, InMarkdown())
     bound: dict[str, Callable[..., Any]] = {
         "link": _link,
         "capital": _capital,
         "sentence": _sentence,
         "sentences": _sentences,
+        "id": _id,
     }
     environment.filters |= {name: partial(use, write) for name, use in bound.items()}
     for name in ("linked", "evidence_value"):
@@ -190,6 +201,11 @@ def _page(language: str, name: str) -> formats.Markdown:
 def _link(write: Writer, content: Any, target: str) -> formats.Markdown:
     """Return a text as a link to an id of the report ("#caveats") or a file beside it."""
     return formats.Markdown(write.markup.link(str(_words(write, content)), target))
+
+
+def _id(write: Writer, name: str) -> formats.Markdown:
+    """Return the id of a place of the report, to which `link("#name")` leads from all its pages."""
+    return formats.Markdown(write.markup.anchor(name))
 
 
 def _capital(write: Writer, value: Any) -> formats.Markdown:
@@ -230,6 +246,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "sentences": _sentences,
     "plain": str,
     "page": _page,
+    "id": _id,
 }
 """What templates may send a value through."""
 
@@ -257,7 +274,7 @@ def _names(owner: Any) -> list[str]:
 
 def _finalize(write: Writer, value: Any) -> Any:
     """Escape all that a template writes, unless a filter made it markdown on purpose."""
-    if isinstance(value, PAGE_VALUES):
+    if isinstance(value, (*PAGE_VALUES, formats.Quantity)):
         return write.value(value)
     return value if isinstance(value, jinja2.Undefined) else formats.template_text(value)
 

@@ -19,6 +19,7 @@ from nsight_prof.reports.profile.provenance import Provenance
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import Picture
+from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.templating import FILTERS
 from nsight_prof.reports.studies.models import BenchReport
 from nsight_prof.reports.studies.summary import BenchSummary
@@ -128,6 +129,11 @@ old report stays. So does a number without a filter: numbers are in base units (
 Hz), shares are 0 to 1, and `none` is unknown: filters show it as n/a, never as 0. All text is
 escaped for markdown; `| markdown` leaves it as it is.
 
+`{{ table.kernels(view, view.kernels) }}` is a whole table of the report, which the HTML page sorts
+by its numbers (the names are below); a table that a template writes itself is not sorted.
+`{{ "caveats" | id }}` gives a place an id, and `{{ "see there" | link("#caveats") }}` leads to it
+from whatever page.
+
 ```jinja
 {% for kernel in view.kernels %}
 | {{ kernel.number }} | {{ kernel.short_name }} | {{ kernel.share | share }} |
@@ -139,6 +145,7 @@ escaped for markdown; `| markdown` leaves it as it is.
 def templates_page() -> str:
     """Return the page as markdown."""
     parts = [INTRO, _languages(), "## What a template is given\n", _given()]
+    parts += ["## Tables\n", _table(["table", "meaning"], _tables())]
     parts += ["## Filters\n", _table(["filter", "meaning"], _filters())]
     parts.append("## View models\n")
     parts += [_model(model) for model in models()]
@@ -222,6 +229,14 @@ def _link(given: type | str) -> str:
 
 def _anchor(name: str) -> str:
     return f"[{name}](#{name.lower()})"
+
+
+def _tables() -> list[list[str]]:
+    return [
+        [f"`table.{name}({', '.join(inspect.signature(make).parameters)})`",
+         _plain(inspect.getdoc(make) or "").replace("\n", " ")]
+        for name, make in sorted(TABLES.items())
+    ]  # fmt: skip
 
 
 def _filters() -> list[list[str]]:

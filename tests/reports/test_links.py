@@ -13,6 +13,7 @@ from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.profile.links import Links, evidence_value, linked, places
+from nsight_prof.reports.profile.pages import marked_pages
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.body import slug
 from nsight_prof.reports.render.report import render_report
@@ -52,6 +53,11 @@ PREFIXES = {
     "T": 1e12,
     "P": 1e15,
 }
+
+
+def page(text: str) -> str:
+    """A text with marks as a page of its own."""
+    return marked_pages({"page.md": text}, [], "en")["page.md"]
 
 
 def ids(text: str) -> list[str]:
@@ -158,7 +164,7 @@ LINKS = Links(
 
 def test_the_name_of_a_kernel_leads_to_its_section() -> None:
     words = Text("{one} and {two}", one=Name("a", Ref("kernels", "k1")), two=Name("b"))
-    assert linked(words, LINKS) == "[`a`](#kernel-1) and `b`"
+    assert page(linked(words, LINKS)) == "[`a`](#kernel-1) and `b`"
 
 
 def test_a_cell_is_looked_for_in_its_row_and_then_in_its_table() -> None:
@@ -170,15 +176,15 @@ def test_a_cell_is_looked_for_in_its_row_and_then_in_its_table() -> None:
 
 def test_a_value_leads_to_the_row_that_shows_it() -> None:
     busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)), source=Text("ncu"))
-    assert evidence_value(busy, LINKS) == "[12.0 %](#kernel-1-dram_pct)"
-    assert places(LINKS.places(busy)) == "[`dram_pct`](#kernel-1-dram_pct)"
+    assert page(evidence_value(busy, LINKS)) == "[12.0 %](#kernel-1-dram_pct)"
+    assert page(places(LINKS.places(busy))) == "[`dram_pct`](#kernel-1-dram_pct)"
 
 
 def test_no_value_leads_to_a_row_that_shows_another_or_that_of_another_kernel() -> None:
     other = Evidence(Text("DRAM busy"), Number(13.0, "%", (COPY,)))
     neighbour = Evidence(Text("DRAM busy"), Number(12.34567, "%", (COPY,)))
-    assert evidence_value(other, LINKS) == "13.0 %"
-    assert evidence_value(neighbour, LINKS) == "12.3 %"
+    assert page(evidence_value(other, LINKS)) == "13.0 %"
+    assert page(evidence_value(neighbour, LINKS)) == "12.3 %"
 
 
 def test_only_digits_that_tell_it_from_others_lead_a_number_of_no_row_somewhere() -> None:
@@ -190,8 +196,8 @@ def test_only_digits_that_tell_it_from_others_lead_a_number_of_no_row_somewhere(
 def test_a_derived_value_leads_to_the_columns_it_is_made_of() -> None:
     refs = (COPY, Ref("counters", "k2", "dram_pct"), Ref("gpus", "", "sm_count"))
     mean = Evidence(Text("mean"), Number(11.0, "%", refs))
-    assert evidence_value(mean, LINKS) == "11.0 %"
-    assert places(LINKS.places(mean)) == (
+    assert page(evidence_value(mean, LINKS)) == "11.0 %"
+    assert page(places(LINKS.places(mean))) == (
         "[`dram_pct` of 1](#kernel-1-dram_pct), `dram_pct` of 2, `gpus.sm_count`"
     )
     assert places(()) == "–"
@@ -202,15 +208,15 @@ def test_a_sentence_leads_to_the_evidence_where_no_table_shows_its_number() -> N
     verdict = Text("It takes {half}, {other}.", half=half, other=other)
     finding = Finding("a_rule", verdict, evidence=(Evidence(Text("half"), half),), rank=1)
     found = LINKS.leading([finding], ())
-    assert linked(verdict, found, "finding-1") == "It takes [6.0 %](#finding-1-1), 7.0 %."
-    assert linked(verdict, found, "finding-2") == "It takes 6.0 %, 7.0 %."
+    assert page(linked(verdict, found, "finding-1")) == "It takes [6.0 %](#finding-1-1), 7.0 %."
+    assert page(linked(verdict, found, "finding-2")) == "It takes 6.0 %, 7.0 %."
 
 
 def test_only_what_findings_lead_to_gets_an_id() -> None:
     busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)))
     finding = Finding("a_rule", verbatim("It is slow."), evidence=(busy,))
     found = LINKS.leading([finding], ())
-    assert found.mark("kernel-1-dram_pct") == '<a id="kernel-1-dram_pct"></a>'
+    assert page(found.mark("kernel-1-dram_pct")) == '<a id="kernel-1-dram_pct"></a>'
     assert found.mark("kernel-1-l2_pct") == ""
 
 

@@ -129,7 +129,7 @@ def test_a_step_leads_to_all_its_findings(view: ReportView) -> None:
     assert len(ranks) == len(set(ranks)) > len(first.actions)
     page = page_of(summarise(view))
     shown = [rank for action in first.actions[:3] for rank, _ in action.findings]
-    assert all(f"](report.md#finding-{rank})" in page for rank in shown)
+    assert all(f"](#finding-{rank})" in page for rank in shown)
 
 
 def test_what_two_findings_say_of_one_kernel_counts_once(view: ReportView) -> None:

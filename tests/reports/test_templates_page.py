@@ -21,7 +21,8 @@ def given(monkeypatch: pytest.MonkeyPatch, no_pictures: None) -> dict[str, dict[
     seen: dict[str, dict[str, Any]] = {}
 
     def spy(name: str, content: Mapping[str, Any], own: Path | None = None, **options: Any) -> str:
-        seen[name] = dict(content)
+        of_all = {"table", templating.IN_PAGE}
+        seen[name] = {key: value for key, value in content.items() if key not in of_all}
         return templating.render(name, content, own, **options)
 
     monkeypatch.setattr(render, "render", spy)

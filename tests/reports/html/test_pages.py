@@ -12,7 +12,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import Column, Number, Strong, Table, Text
 from nsight_prof.reports.page.formats import code, escape
+from nsight_prof.reports.page.html import table_html
+from nsight_prof.reports.page.markdown import table_markdown
+from nsight_prof.reports.page.section import Footer
+from nsight_prof.reports.page.writer import InHtml, InMarkdown, InTemplate, Writer
+from nsight_prof.reports.profile.pages import marked_pages
 from nsight_prof.reports.profile.provenance import RawCounter
 from nsight_prof.reports.render.body import Carried, body
 from nsight_prof.reports.render.folds import counter_columns, pack
@@ -110,27 +116,74 @@ def test_names_cannot_break_a_page() -> None:
     assert f"<title>{html.escape(evil)}</title>" in page
 
 
-def test_only_tables_with_an_order_are_sorted() -> None:
-    def table(*rows: str, head: str = "| Name | Time |") -> str:
-        return body("\n".join([head, "| --- | ---: |", *rows]), Carried()).html
+def times(*rows: tuple[str, float | None], footer: Footer | None = None, head: str = "Name") -> str:
+    """A table of names and times, as it stands on a page."""
+    columns: list[Column[tuple[str, float | None]]] = [
+        Column(Text(head), lambda row: row[0]),
+        Column(Text("Time") if head else Text(""), lambda row: Number(row[1], "ns")),
+    ]
+    return table_html(Table("t", Text(""), columns, rows, footer=footer), Writer(markup=InHtml()))
 
-    whole = table("| a | 900 us |", "| b | 1.2 ms |", "| c | n/a |")
-    assert 'class="sortable"' in whole
-    assert re.findall(r'data-v="([^"]+)"', whole) == ["900000", "1200000"]
-    assert "sortable" not in table("| a | 1 |", "| b | 2 |")
-    assert "sortable" not in table("| a | 1 |", "| | 2 |", "| c | 3 |")
-    assert 'class="rest"' in table("| a | 1 |", "| b | 2 |", "| c | 3 |", "| | 4 |")
-    total = table("| a | 1 |", "| b | 2 |", "| c | 3 |", "| **all** | **6** |")
-    assert '<tr class="rest total">' in total
-    assert 'class="facts"' in table("| a | 1 |", "| b | 2 |", "| c | 3 |", head="| | |")
-    mixed = table("| a | 900 us |", "| b | 1.2 GB |", "| c | 3 % |")
-    assert "data-v" not in mixed
-    assert 'class="n mixed"' in mixed
+
+def test_tables_are_sorted_by_the_numbers_themselves() -> None:
+    rows = ("a", 900e3), ("b", 1.2e6), ("c", None)
+    made = times(*rows)
+    assert 'class="sortable"' in made
+    assert re.findall(r'data-v="([^"]+)"', made) == ["900000", "1200000"]
+    assert "sortable" not in times(*rows[:2])
+    assert 'class="facts"' in times(*rows, head="")
+    rest = times(*rows, footer=Footer(["", Number(3.0, "ns")]))
+    assert '<tr class="rest"><td></td><td class="n">3.00\u00a0ns</td></tr>' in rest
+    total = times(*rows, footer=Footer([Strong("all"), Strong(Number(3.0, "ns"))]))
+    assert '<tr class="rest total"><td><strong>all</strong>' in total
+
+
+def test_a_column_of_several_units_is_not_sorted() -> None:
+    columns: list[Column[Number]] = [Column(Text("What"), lambda n: n)]
+    rows = [Number(9e5, "ns"), Number(1.2e9, "B"), Number(0.03, "fraction")]
+    assert 'class="n mixed"' in table_html(
+        Table("t", Text(""), columns, rows), Writer(markup=InHtml())
+    )
+
+
+def test_a_table_of_a_template_keeps_its_numbers_at_the_right_and_is_not_sorted() -> None:
+    made = body("| Name | Time |\n| --- | ---: |\n| a | 900 us |\n", Carried()).html
+    assert '<div class="wide"><table>' in made
+    assert '<td class="n">900 us</td>' in made
+    assert "sortable" not in made
+
+
+def test_reasons_of_missing_numbers_are_footnotes() -> None:
+    columns: list[Column[Number]] = [Column(Text("What"), lambda n: n)]
+    rows = [Number(None, missing="no counter"), Number(None, missing="not <run>")]
+    table = Table("t", Text(""), columns, [*rows, rows[0]], footnotes=True)
+    made = table_html(table, Writer(markup=InHtml()))
+    assert re.findall(r"n/a \((\w)\)<", made) == ["a", "b", "a"]
+    assert "<li>n/a (b): not &lt;run&gt;</li>" in made
+    lines = table_markdown(table, Writer(markup=InMarkdown())).splitlines()
+    assert lines[2] == "| n/a (a) |"
+    assert lines[-1] == "- n/a (b): not &lt;run&gt;"
 
 
 def test_a_number_and_its_unit_stay_on_one_line() -> None:
-    made = body("It takes 12.3 us (4.5 %) of 3 GB/s, in 2 stages.", Carried()).html
-    assert "12.3\u00a0us (4.5\u00a0%) of 3\u00a0GB/s, in 2 stages" in made
+    write = Writer(markup=InTemplate())
+    text = write.text(Text("It takes {time} of {n} s.", time=Number(12.3e3, "ns"), n=2))
+    pages = html_pages({"report.md": text})
+    assert "It takes 12\u00a0us of 2 s." in pages["report.html"]
+    assert marked_pages({"report.md": text}, [], "en") == {"report.md": "It takes 12 us of 2 s."}
+
+
+def test_links_lead_to_the_page_that_has_the_place() -> None:
+    write = InTemplate()
+    pages = {
+        "report.md": write.link("a", "#kernel-1") + write.link("b", "#here") + write.anchor("here"),
+        "counters/kernel-1.md": write.anchor("kernel-1") + write.link("c", "#here"),
+    }
+    assert marked_pages(pages, [], "en") == {
+        "report.md": '[a](counters/kernel-1.md#kernel-1)[b](#here)<a id="here"></a>',
+        "counters/kernel-1.md": '<a id="kernel-1"></a>[c](../report.md#here)',
+    }
+    assert '<a href="#kernel-1">a</a>' in html_pages(pages)["report.html"]
 
 
 @pytest.mark.parametrize(

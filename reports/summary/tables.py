@@ -1,0 +1,170 @@
+"""Tables of the first screen and of the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nsight_prof.reports.page import (
+    Column,
+    Fact,
+    Link,
+    Number,
+    Series,
+    Strong,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+    Word,
+)
+from nsight_prof.reports.page.formats import adding_up, countdown
+from nsight_prof.reports.page.section import Footer
+from nsight_prof.reports.page.values import Capital
+from nsight_prof.reports.page.writer import IN_TEXT
+from nsight_prof.reports.summary.models import (
+    Action,
+    FirstScreen,
+    SummaryGpu,
+    SummaryRow,
+    SummaryView,
+)
+
+NO_TITLE = Text("")
+"""Of tables below a heading of the template."""
+HARDLY = 0.005
+"""Part of the run below which a gain is not worth a number."""
+NAMED = 3
+"""Kernels that a row names."""
+
+
+def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
+    """Return the first `count` of what to do, and what is left of the time after each."""
+    times = countdown([action.saves.value for action in first.actions], first.total.value)
+
+    def saves(row: tuple[int, Action]) -> Value:
+        saved = Verbatim(times[row[0]][0])
+        return Text("{time} ({part})", time=saved, part=row[1].gain)
+
+    def findings(row: tuple[int, Action]) -> Value:
+        return Series([Link(str(rank), anchor) for rank, anchor in row[1].findings])
+
+    heading = Text("Saves at most (of the run)")
+    if first.basis != "wall":
+        heading = Text("Saves at most (of GPU time)")
+    columns: list[Column[tuple[int, Action]]] = [
+        Column(Text(""), lambda row: str(row[0] + 1), right=True),
+        Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
+        Column(heading, saves, digits=IN_TEXT, sort=lambda row: row[1].saves.value, right=True),
+        Column(Text("How sure"), lambda row: Word(row[1].sure)),
+        Column(Text("Effort"), lambda row: Word(row[1].effort)),
+        Column(Text("After it"), lambda row: Verbatim(times[row[0]][1]), right=True),
+        Column(Text("Findings"), findings),
+    ]
+    return Table("actions", NO_TITLE, columns, list(enumerate(first.actions[:count])))
+
+
+def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
+    """Return where the time goes; the parts add up to the total as they are shown."""
+    columns: list[Column[tuple[int, SummaryRow]]]
+    columns = [Column(Text("What takes the time"), lambda row: _what(row[1]))]
+    limits: Column[tuple[int, SummaryRow]]
+    limits = Column(Text("What limits it"), lambda row: _limit(row[1]))
+    rows = list(enumerate(view.rows))
+    if view.total is None:
+        return Table("parts-of-time", NO_TITLE, [*columns, limits], rows)
+    total, every = view.total, (*view.rows, view.total)
+
+    def texts(name: str, unit: str = "ns") -> list[Verbatim]:
+        *values, of_all = (getattr(row, name) for row in every)
+        written = [*adding_up(values, of_all, unit), *adding_up([of_all], of_all, unit)]
+        return [Verbatim(*pair) for pair in zip(written, (*values, of_all), strict=True)]
+
+    times, shares = texts("time_ns"), texts("share", "fraction")
+    saves, gains = texts("gain_ns"), texts("gain", "fraction")
+
+    def saved(index: int) -> Value:
+        row = every[index]
+        if row.gain_ns is None:
+            return Text("not known")
+        if row.gain is not None and row.gain < HARDLY:
+            return Text("hardly anything")
+        return Text("{time} ({part})", time=saves[index], part=gains[index])
+
+    gain = Text("Could save at most (% of the run)")
+    if view.basis == "gpu":
+        gain = Text("Could save at most (% of GPU time)")
+    columns += [
+        Column(Text("Time"), lambda row: times[row[0]], right=True),
+        Column(share_heading(view), lambda row: shares[row[0]], right=True),
+        limits,
+        Column(gain, lambda row: saved(row[0]), sort=lambda row: row[1].gain_ns, right=True),
+    ]
+    sums = (total.what, times[-1], shares[-1], saved(len(rows)))
+    bold = [Strong(value) for value in sums]
+    footer = Footer([*bold[:3], "", bold[3]])
+    return Table("parts-of-time", NO_TITLE, columns, rows, footer=footer)
+
+
+def share_heading(view: SummaryView) -> Text:
+    """Return the heading of parts of the time that the summary is about."""
+    return Text("Share of GPU time") if view.basis == "gpu" else Text("Share of the run")
+
+
+def _what(row: SummaryRow) -> Value:
+    what = Capital(row.what)
+    if not row.kernels:
+        return what
+    links = [Link(str(number), f"kernel-{number}") for number in row.kernels[:NAMED]]
+    kernels = Series(links, len(row.kernels) > NAMED)
+    return Text("{what} [{kernels}]", what=what, kernels=kernels)
+
+
+def _limit(row: SummaryRow) -> Value:
+    if row.limited_by is None:
+        return ""
+    if row.reached is None:
+        return row.limited_by
+    used = Number(row.reached, "fraction")
+    return Text("{limit} ({part} used)", limit=row.limited_by, part=used)
+
+
+def works(view: SummaryView) -> Table[SummaryGpu]:
+    """Return how each of several GPUs spent the run."""
+
+    def copies(gpu: SummaryGpu) -> Value | None:
+        return None if gpu.copies_alone_ns is None else Number(gpu.copies_alone_ns, "ns")
+
+    columns: list[Column[SummaryGpu]] = [
+        Column(Text("Each GPU"), lambda gpu: gpu.label),
+        Column(Text("Works"), lambda gpu: Number(gpu.busy_ns, "ns")),
+        Column(Text("Of it only copies data"), copies, right=True),
+        Column(Text("Has nothing to do"), lambda gpu: Number(gpu.idle_ns, "ns")),
+        Column(share_heading(view), lambda gpu: Number(gpu.idle_share, "fraction")),
+    ]
+    return Table("gpus-of-summary", NO_TITLE, columns, view.gpus)
+
+
+def facts(rows: Sequence[Fact]) -> Table[Fact]:
+    """Return what was measured, in plain words."""
+
+    def value(fact: Fact) -> Value:
+        # Half a page has no room for intervals.
+        number = fact.value
+        return replace(number, low=None, high=None) if isinstance(number, Number) else number
+
+    columns: list[Column[Fact]] = [
+        Column(Text("What was measured"), lambda fact: fact.label, digits=IN_TEXT),
+        Column(Text(""), value, digits=IN_TEXT, right=True),
+    ]
+    return Table("facts", NO_TITLE, columns, rows)
+
+
+def overview(facts: Sequence[Fact]) -> Table[Sequence[Fact]]:
+    """Return facts in one row, each below its label."""
+
+    def column(index: int) -> Column[Sequence[Fact]]:
+        label = facts[index].label
+        return Column(label, lambda row: row[index].value, digits=IN_TEXT, right=True)
+
+    return Table("overview", NO_TITLE, [*map(column, range(len(facts)))], [facts])
