@@ -1,6 +1,6 @@
 """Where the pages of a report show the cells of the run's tables: the way from a number to its row.
 
-The ids are those of templates/report.md.j2, templates/tables.md.j2 and templates/kernel.md.j2.
+The ids are those of reports.profile.tables and of the templates report.md.j2 and tables.md.j2.
 """
 
 from __future__ import annotations

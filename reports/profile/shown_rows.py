@@ -1,6 +1,6 @@
 """Which row of the pages of a profile report shows which number.
 
-The ids are those of templates/report.md.j2, templates/tables.md.j2 and templates/kernel.md.j2.
+The ids are those of reports.profile.tables and of the templates report.md.j2 and tables.md.j2.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from string import ascii_lowercase
 
 from nsight_prof.reports.page.formats import NA
+from nsight_prof.reports.page.frame import letters
 from nsight_prof.reports.profile.view_models import KernelRow
 
 
@@ -29,9 +29,3 @@ class Footnotes:
         taken = [(letter, reason) for reason, letter in self.letters.items()]
         self.letters.clear()
         return taken
-
-
-def letters(number: int) -> str:
-    """Return a, b, … z, aa, ab, … for 0, 1, …"""
-    more, last = divmod(number, len(ascii_lowercase))
-    return (letters(more - 1) if more else "") + ascii_lowercase[last]

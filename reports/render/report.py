@@ -396,10 +396,9 @@ def _write(
     pictures: Drawing,
     first: Iterable[str],
     style: Style,
-    given: _Html | None = None,
+    html: _Html,
 ) -> ReportPaths:
-    """Write a report; HTML pages are made of what is `given` where they are not of the files."""
-    html = given or _Html(files, {})
+    """Write a report; `html` is what its HTML pages are made of."""
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
     try:

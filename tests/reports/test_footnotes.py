@@ -3,9 +3,10 @@
 import dataclasses
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page.frame import letters
 from nsight_prof.reports.profile.view_models import MissingValue
 from nsight_prof.reports.profile.views import report_view
-from nsight_prof.reports.render.footnotes import Footnotes, letters
+from nsight_prof.reports.render.footnotes import Footnotes
 
 
 def test_the_same_reason_has_the_same_letter(run: Run) -> None:

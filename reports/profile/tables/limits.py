@@ -17,6 +17,7 @@ from nsight_prof.reports.profile.tables.time import (
     NO_TITLE,
     kernel_link,
     number_column,
+    numbered,
     share,
     share_or_none,
     time,
@@ -267,6 +268,4 @@ def products(view: ReportView, links: Links) -> Table[tuple[int, GemmRow]]:
         Column(Text("Ratio"), lambda row: Number(row[1].ratio), digits=5),
         Column(Text(""), lambda row: row[1].reason or None),
     ]
-    rows = list(enumerate(view.gemms, 1))
-    return Table("products", NO_TITLE, columns, rows,
-                 ids=lambda row: links.wanted_id(f"product-{row[0]}"))  # fmt: skip
+    return numbered("product", columns, view.gemms, links)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Column, Link, Number, Series, Table, Text, Value, Word, formats
@@ -21,6 +22,7 @@ from nsight_prof.reports.profile.time_models import (
 )
 from nsight_prof.reports.profile.view_models import GpuTime, KernelRow, ReportView
 
+T = TypeVar("T")
 NO_TITLE = Text("")
 """Of tables below a heading of the template."""
 
@@ -198,6 +200,15 @@ def idle(rows: Sequence[IdleRow], *, ids: bool) -> Table[IdleRow]:
     return Table("idle", NO_TITLE, columns, rows, ids=idle_anchor if ids else None)
 
 
+def numbered(
+    key: str, columns: Sequence[Column[tuple[int, T]]], rows: Sequence[T], links: Links
+) -> Table[tuple[int, T]]:
+    """Return a table whose rows have the ids "key-1", "key-2", …"""
+    pairs = list(enumerate(rows, 1))
+    return Table(f"{key}s", NO_TITLE, columns, pairs,
+                 ids=lambda row: links.wanted_id(f"{key}-{row[0]}"))  # fmt: skip
+
+
 def operations(view: ReportView, links: Links) -> Table[tuple[int, OperationRow]]:
     """Return copies and memory sets on the GPU."""
     columns: list[Column[tuple[int, OperationRow]]] = [
@@ -206,9 +217,7 @@ def operations(view: ReportView, links: Links) -> Table[tuple[int, OperationRow]
         Column(Text("Bytes"), lambda row: Number(row[1].bytes, "B")),
         Column(of_gpus(view, Text("GPU time")), lambda row: time(row[1].total_ns)),
     ]
-    rows = list(enumerate(view.memory_operations, 1))
-    return Table("operations", NO_TITLE, columns, rows,
-                 ids=lambda row: links.wanted_id(f"operation-{row[0]}"))  # fmt: skip
+    return numbered("operation", columns, view.memory_operations, links)
 
 
 def api_calls(view: ReportView, links: Links) -> Table[tuple[int, OperationRow]]:
@@ -218,9 +227,7 @@ def api_calls(view: ReportView, links: Links) -> Table[tuple[int, OperationRow]]
         Column(Text("Calls"), lambda row: count(row[1].calls)),
         Column(Text("Time in the call"), lambda row: time(row[1].total_ns)),
     ]
-    rows = list(enumerate(view.api_calls, 1))
-    return Table("api-calls", NO_TITLE, columns, rows,
-                 ids=lambda row: links.wanted_id(f"api-call-{row[0]}"))  # fmt: skip
+    return numbered("api-call", columns, view.api_calls, links)
 
 
 def host_costs(view: ReportView, links: Links) -> Table[tuple[int, HostCost]]:
@@ -230,9 +237,7 @@ def host_costs(view: ReportView, links: Links) -> Table[tuple[int, HostCost]]:
         Column(Text("Case"), lambda row: row[1].case),
         Column(Text("Time"), lambda row: time(row[1].time_ns)),
     ]
-    rows = list(enumerate(view.host_costs, 1))
-    return Table("host-costs", NO_TITLE, columns, rows,
-                 ids=lambda row: links.wanted_id(f"host-cost-{row[0]}"))  # fmt: skip
+    return numbered("host-cost", columns, view.host_costs, links)
 
 
 def gpus(view: ReportView) -> Table[GpuTime]:
