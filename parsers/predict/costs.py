@@ -14,7 +14,7 @@ import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -275,7 +275,10 @@ class Anchors:
             return self._shifted(operator, *next(iter(first.values())))
         if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
             return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
-        factors = [_between(work, known) for known in self._factors]
+        if operator.kind is Kind.DECODE:
+            factors = [self._decode_factor(operator, at) for at in self.sizes]
+        else:
+            factors = [_between(work, known) for known in self._factors]
         factor = _between(size, list(zip(self.sizes, factors, strict=True)))
         return self.base.of(operator).seconds * math.exp(factor)
 
@@ -294,6 +297,22 @@ class Anchors:
             [(at, math.log(s / self.base.of(o).seconds)) for at, (o, s) in found.items()]
             for found in self.sizes.values()
         ]
+
+    def _decode_factor(self, operator: Operator, size: float) -> float:
+        """Return the logarithm of recorded over base costs of as long a context at another size.
+
+        A fixed time and one by the bytes of the cache: the seconds are on a line, not the factor.
+        """
+        part = size / operator.m
+        same = replace(
+            operator, m=round(size), flops=operator.flops * part, bytes=operator.bytes * part
+        )
+        _, work = coordinates(operator)
+        known = [(at, seconds) for at, (_, seconds) in self.sizes[size].items()]
+        seconds = _line(work, known) if len(known) > 1 else None
+        if seconds is None or not known[0][0] <= work <= known[-1][0]:
+            return _between(work, self._factors[list(self.sizes).index(size)])
+        return math.log(seconds / self.base.of(same).seconds)
 
     def _shifted(self, operator: Operator, known: Operator, seconds: float) -> float:
         if operator.kind is Kind.COLLECTIVE:
