@@ -18,8 +18,9 @@ from nsight_prof.orchestrator.predict.hub import cached_config, is_hub_name
 from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.front_end import token_seconds
-from nsight_prof.parsers.predict.operators import FP8
+from nsight_prof.parsers.predict.operators import FEW, FP8
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import Engine, Request, Workload
 from nsight_prof.parsers.predict.trace import Batch, Trace, read_trace
@@ -221,7 +222,25 @@ class Source:
         captured = next(json.loads(r["capture_sizes"]) for r in self.engines if r["capture_sizes"])
         used = {name: self.table(name) for name in ("engine_steps", "launches", "kernels")}
         shape = self.shape.with_layers(self.layers(TRACE))
-        return read_trace(used, shape, batches, captured, is_slice=self.slice is not None)
+        found = read_trace(used, shape, batches, captured, is_slice=self.slice is not None)
+        return replace(found, profiled=self._profiled())
+
+    def _profiled(self) -> float:
+        """Return how much longer prompts took in the trace than without a profiler; NaN: unknown.
+
+        Of batches that were generated both ways in one process, whose prompts are few tokens: they
+        wait for the host.
+        """
+        points = self.table("serving_points")
+        short = points["batch"].le(FEW) & points["batch"].mul(points["prompt_tokens"]).le(
+            LONG_TOKENS
+        )
+        points = points[short & points["source"].eq(TRACE) & points["status"].eq("ok")]
+        traced = points["traced"].fillna(True).astype(bool)
+        with_it, without = (
+            points[rows].set_index("case")["ttft_p50_s"] for rows in (traced, ~traced)
+        )
+        return float((with_it / without).median())
 
     def _traced_batches(self, by_case: Mapping[str, Batch]) -> Iterator[Batch]:
         """Yield the batches that were traced, in order; one of a case may come more than once."""

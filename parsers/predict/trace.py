@@ -52,6 +52,9 @@ BETWEEN = {
 REDUCTION = "split-K reduction"
 BURST_S = 0.06
 """Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
+PROFILED = 1.2
+"""How much longer prompts usually take under nsys where they wait for the host: recorded slices,
+1.2 in the median and up to twice."""
 FEWEST_LAYERS = 2
 """Layers that must be recorded to tell the time between two that are not the first."""
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
@@ -103,12 +106,15 @@ class Recorded:
 class Trace:
     """A recorded engine: the shard of one GPU that it served, and what its steps took.
 
-    `is_slice`: it served fewer layers than the model has (recipes/layer-slice.yaml).
+    `is_slice`: it served fewer layers than the model has (recipes/layer-slice.yaml). `profiled`:
+    prompts that wait for the host took so much longer under the profiler than before it in the same
+    process; NaN: not known.
     """
 
     shape: ModelShape
     steps: tuple[Recorded, ...]
     is_slice: bool = False
+    profiled: float = math.nan
 
     def serves(self, shape: ModelShape) -> bool:
         """Tell whether the layers are those of `shape`, however many there are."""
@@ -148,6 +154,10 @@ class Trace:
         needs for one (or the GPU, which decides then). What it needs beside them is the same
         outside of graphs; where no prompt was within one, it is that of a step that generates. Of
         the recorded steps the least counts.
+
+        What whole engines need lies above what the profiler adds as a rule (PROFILED), so that it
+        is left in; what it adds beyond that is taken off within graphs. Not of a slice of several
+        ranks: there the whole engine issues through other processes.
         """
         prompts = [item for item in self.steps if item.kind == PREFILL]
         found = [item for item in prompts if bool(item.rows) == in_graphs]
@@ -160,7 +170,10 @@ class Trace:
         else:
             fixed = min(item.host_s for item in self.steps if item.kind == DECODE)
         shortest = min(item.host_s for item in found)
-        return fixed + max(0.0, shortest - fixed) / self.shape.layers * layers
+        issued = fixed + max(0.0, shortest - fixed) / self.shape.layers * layers
+        if in_graphs and self.shape.tensor_parallel == 1 and self.profiled > PROFILED:
+            issued *= PROFILED / self.profiled
+        return issued
 
     @property
     def lead_s(self) -> float:
