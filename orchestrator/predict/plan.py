@@ -284,9 +284,11 @@ class Plan:
         known = trace.serves(shard) if trace else not self.bench.empty and self.foreign.empty
         if trace is None and isinstance(self.fitted, Exact) and self.fitted.has_products:
             return None  # served models tell nothing of predictions from such measurements yet
-        split = shard.tensor_parallel > 1 and basis != SLICE
-        dense = not shard.quantized and not shard.experts and not split
-        if not (basis and known and dense and self.gpu == self.measured):
+        # Kernels of one type or of one GPU tell nothing of others; a slice has the model's own.
+        other = shard.quantized is not None or shard.tensor_parallel > 1
+        if shard.experts or (other and basis != SLICE):
+            return None
+        if not (basis and known and self.gpu == self.measured):
             return None
         unseen = self.name if self.left_out else ""
         known_host = math.isfinite(host.overhead_s)
@@ -294,19 +296,20 @@ class Plan:
             found = correction(name, basis, unseen, host_known=known_host)
             if found is not None:
                 where = "" if name == self.gpu.name else f", on {name}, which has the same chip"
-                many = shard.tensor_parallel > 1
+                lacks = "fp8" if shard.quantized else "what GPUs wait for each other"
                 bounds = (
-                    "; what GPUs wait for each other is in none of it, so that the intervals are "
-                    "those of the operators"
-                    if many
+                    f"; {lacks} is in none of it, so that what operators may miss widens the "
+                    "intervals"
+                    if other
                     else f", as {found.models} models that are left out need it for 90 %"
                 )
                 self.notes.append(
-                    f"steps are moved{'' if many else ' and bounded'} by what other models that "
-                    f"were served took beyond such predictions{where}{bounds} (docs/accuracy.md of "
-                    "prof)"
+                    "steps are moved and bounded by what other models that were served took beyond "
+                    f"such predictions{where}{bounds} (docs/accuracy.md of prof)"
                 )
-                return found.unbounded() if many else found
+                if shard.quantized:
+                    return found.of_decode()
+                return found.unbounded() if other else found
         return None
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:

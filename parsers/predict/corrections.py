@@ -46,8 +46,9 @@ class Correction:
     """Factors of the steps of a model: those that generate, and those of long and short prompts.
 
     `host`: what the host takes to issue prompts outside of CUDA graphs, over what a slice tells.
-    `bounded`: the intervals of steps and points are those of the residuals; else they are those of
-    the operators, as for engines over several GPUs, which no residual has.
+    `bounded`: the intervals of steps and points are those of the residuals; else, as for engines
+    over several GPUs and fp8, which no residual has, what each operator may miss by itself is added
+    to those of steps, as independent errors are.
     `models`: so many were served. `points`: bounds of whole points, by how requests come and by
     what: "batch throughput".
     """
@@ -67,8 +68,17 @@ class Correction:
         return self.long if step.tokens >= LONG_TOKENS else self.short
 
     def unbounded(self) -> Correction:
-        """Return the same without intervals."""
+        """Return the same without intervals of points, and those of steps but a part."""
         return replace(self, bounded=False, points={})
+
+    def of_decode(self) -> Correction:
+        """Return the same that moves steps without prompts alone.
+
+        What a profiler adds to a graph is the same in all types of weights; what the power limit
+        takes from prompts is not.
+        """
+        wide = Factors(1.0, self.long.low / self.long.value, self.long.high / self.long.value)
+        return replace(self.unbounded(), long=wide, short=wide, host=1.0)
 
 
 def correction(

@@ -195,7 +195,13 @@ class Predictor:
         factors = self.correction.of(step)
         if self.correction.bounded:
             return Seconds(*(found.value * factor for factor in factors))
-        return Seconds(*(seconds * factors.value for seconds in found))
+        # What operators miss by themselves, beside what engines miss as a whole.
+        apart = [
+            math.hypot(found[end] / found.value - 1, factors[end] / factors.value - 1)
+            for end in (LOW, HIGH)
+        ]
+        value = found.value * factors.value
+        return Seconds(value, value * max(0.0, 1 - apart[0]), value * (1 + apart[1]))
 
     def on_gpu(self, step: Step, loaded_s: float = 0.0) -> Seconds:
         """Return how long a step of a batch takes the GPU, however long its host does."""
@@ -245,11 +251,20 @@ class Predictor:
         if key not in self._kernels:
             step = Step(*key)
             rows = self.engine.rows(step)
-            gpu = [_known(self._around(step, rows)[0])] * 3
+            gap = _known(self._around(step, rows)[0])
+            times = []
             for item in operators(self.shape, step, rows):
                 found = self._estimate(item)
-                for index, value in enumerate((found.seconds, found.low, found.high)):
-                    gpu[index] += item.calls * value
+                times.append(
+                    [item.calls * value for value in (found.seconds, found.low, found.high)]
+                )
+            if self.correction is None or self.correction.bounded:
+                gpu = [gap + sum(ends) for ends in zip(*times, strict=True)]
+            else:  # each by itself; what they miss together is in the correction
+                value = gap + sum(time[VALUE] for time in times)
+                low, high = (math.hypot(*(time[end] - time[VALUE] for time in times))
+                             for end in (LOW, HIGH))  # fmt: skip
+                gpu = [value, value - low, value + high]
             scale = 1.0 if step.prefill else self.host.untraced
             self._kernels[key] = Seconds(*(value * scale for value in gpu))
         return self._kernels[key]

@@ -4,11 +4,13 @@ import json
 import lzma
 import math
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
 from nsight_prof import load_run
@@ -22,6 +24,9 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.render.metrics_json import schema
+
+SHORT_BATCHES = (*((1, p) for p in (16, 64, 128, 200, 512, 520, 576, 700)), (2, 128), (4, 128))
+"""Requests and tokens of their prompts of the batches of slices that wait for the host."""
 
 Copied = Callable[[str], Path]
 
@@ -586,6 +591,27 @@ def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
         assert row["seconds"] == pytest.approx(calls * measured)
     assert decode.loc["qkv_proj", "tier"] == "T3"
     assert main(["predict", *words, "--out", str(tmp_path / "refused")]) == 2
+
+
+def test_what_the_profiler_takes_the_host_is_known_from_batches_before_it(copied: Copied) -> None:
+    """Oracle: the records of the run, read here: times to first token of both, by batch."""
+    run = copied("prediction/slice-qwen3-8b-fp8")
+    times: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    with lzma.open(run / "steps/1-trace/result.jsonl.xz") as lines:
+        for row in map(json.loads, lines):
+            if row["record"] == "request":
+                seconds = row["first_token_s"] - row["arrival_s"]
+                times[row["case"], row["traced"]].append(seconds)
+    ratios = [
+        np.median(times[case, True]) / np.median(times[case, False])
+        for case, traced in times
+        if traced and case in {f"prefill-decode/b{b}/p{p}/o8" for b, p in SHORT_BATCHES}
+    ]
+    trace = Source(run).trace
+    assert trace is not None
+    assert len(ratios) == len(SHORT_BATCHES)
+    assert trace.profiled == pytest.approx(np.median(ratios))
+    assert trace.profiled > 1.9
 
 
 def test_a_slice_in_fp8_predicts_its_model_in_fp8(

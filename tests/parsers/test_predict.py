@@ -4,6 +4,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
     T2,
+    Anchors,
     Carried,
     Datasheet,
     Estimate,
@@ -447,6 +449,49 @@ def test_a_batch_is_bounded_by_what_other_served_models_took(shape: ModelShape) 
     assert math.isinf(served.high)
 
 
+def test_what_operators_miss_by_themselves_is_added_to_what_other_engines_missed(
+    shape: ModelShape,
+) -> None:
+    """Oracle: independent errors add up as squares do."""
+
+    class Costs:
+        def of(self, operator: Operator) -> Estimate:
+            return Estimate(1e-6, 0.8e-6, 1.3e-6, T2)
+
+    found = correction(H200.name, SLICE)
+    assert found is not None
+    step = Step(decode=4, context=512)
+    calls = np.array([item.calls for item in operators(shape, step, 4)])
+    seconds = Predictor(shape, Costs(), H200, correction=found.unbounded()).seconds(step)
+    factors = found.decode
+    assert seconds.value == pytest.approx(1e-6 * calls.sum() * factors.value)
+    alone = np.sqrt((calls**2).sum()) / calls.sum()
+    for end, missed, factor in (("low", 0.2, factors.low), ("high", 0.3, factors.high)):
+        apart = math.hypot(missed * alone, factor / factors.value - 1)
+        assert abs(getattr(seconds, end) / seconds.value - 1) == pytest.approx(apart)
+    narrow = found.of_decode()
+    assert narrow.of(step) == factors
+    assert narrow.of(Step(prefill=((2000, 0),))).value == 1.0
+
+
+def test_attention_between_two_contexts_is_on_a_line_through_their_seconds(
+    shape: ModelShape,
+) -> None:
+    """Oracle: a fixed time and one by the bytes of the cache, recorded at two contexts."""
+
+    def attention(requests: int, context: float) -> Operator:
+        step = Step(decode=requests, context=context)
+        return next(o for o in operators(shape, step) if o.kind is Kind.DECODE)
+
+    def seconds(operator: Operator) -> float:
+        return operator.m * (1e-6 + operator.bytes / operator.m / 3e12)
+
+    sizes = [attention(requests, context) for requests in (8, 32) for context in (128, 1024)]
+    anchors = Anchors.of(Datasheet(H200), [(item, seconds(item)) for item in sizes])
+    for between in (attention(8, 575), attention(16, 575), attention(32, 300)):
+        assert anchors.seconds(between) == pytest.approx(seconds(between))
+
+
 def test_a_host_that_the_gpu_explains_is_not_made_slower_by_what_requests_wait_for(
     shape: ModelShape,
 ) -> None:
@@ -582,6 +627,14 @@ def test_what_the_host_needs_for_a_layer_is_told_by_the_steps_of_a_few(shape: Mo
     known = Trace(few, (*steps, step(prompt, 64, 2.8e-3, 0.2e-3)))
     assert known.issue_s(32, in_graphs=True) == pytest.approx(2e-3 + 32 * 0.2e-3)
     assert known.issue_s(32) == pytest.approx(2e-3 + 32 * 0.5e-3)
+    # A profiler that took prompts twice as long is not taken for the host; outside of graphs and of
+    # several ranks it is left.
+    slowed = replace(known, profiled=2.0)
+    taken_off = slowed.issue_s(32, in_graphs=True) / known.issue_s(32, in_graphs=True)
+    assert taken_off == pytest.approx(0.6)
+    assert slowed.issue_s(32) == known.issue_s(32)
+    rank = replace(slowed, shape=replace(few, tensor_parallel=2))
+    assert rank.issue_s(32, in_graphs=True) == known.issue_s(32, in_graphs=True)
 
 
 def test_intervals_hold_most_of_a_model_that_was_left_out() -> None:
