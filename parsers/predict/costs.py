@@ -275,11 +275,14 @@ class Anchors:
             return self._shifted(operator, *next(iter(first.values())))
         if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
             return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
+        sizes = list(self.sizes)
+        next_up = min(bisect.bisect_left(sizes, size), len(sizes) - 1)
+        near = sizes[max(0, next_up - 1) : next_up + 1]
         if operator.kind is Kind.DECODE:
-            factors = [self._decode_factor(operator, at) for at in self.sizes]
+            factors = [self._decode_factor(operator, at) for at in near]
         else:
-            factors = [_between(work, known) for known in self._factors]
-        factor = _between(size, list(zip(self.sizes, factors, strict=True)))
+            factors = [_between(work, self._factors[at]) for at in near]
+        factor = _between(size, list(zip(near, factors, strict=True)))
         return self.base.of(operator).seconds * math.exp(factor)
 
     def left_out(self) -> list[float]:
@@ -291,28 +294,27 @@ class Anchors:
         return found
 
     @cached_property
-    def _factors(self) -> list[list[tuple[float, float]]]:
+    def _factors(self) -> dict[float, list[tuple[float, float]]]:
         """Logarithms of recorded over base costs, by work, of each size."""
-        return [
-            [(at, math.log(s / self.base.of(o).seconds)) for at, (o, s) in found.items()]
-            for found in self.sizes.values()
-        ]
+        return {
+            size: [(at, math.log(s / self.base.of(o).seconds)) for at, (o, s) in found.items()]
+            for size, found in self.sizes.items()
+        }
 
     def _decode_factor(self, operator: Operator, size: float) -> float:
         """Return the logarithm of recorded over base costs of as long a context at another size.
 
         A fixed time and one by the bytes of the cache: the seconds are on a line, not the factor.
         """
+        _, work = coordinates(operator)
+        known = [(at, seconds) for at, (_, seconds) in self.sizes[size].items()]
+        if not known[0][0] <= work <= known[-1][0] or len(known) == 1:
+            return _between(work, self._factors[size])
         part = size / operator.m
         same = replace(
             operator, m=round(size), flops=operator.flops * part, bytes=operator.bytes * part
         )
-        _, work = coordinates(operator)
-        known = [(at, seconds) for at, (_, seconds) in self.sizes[size].items()]
-        seconds = _line(work, known) if len(known) > 1 else None
-        if seconds is None or not known[0][0] <= work <= known[-1][0]:
-            return _between(work, self._factors[list(self.sizes).index(size)])
-        return math.log(seconds / self.base.of(same).seconds)
+        return math.log(_line(work, known) / self.base.of(same).seconds)
 
     def _shifted(self, operator: Operator, known: Operator, seconds: float) -> float:
         if operator.kind is Kind.COLLECTIVE:
