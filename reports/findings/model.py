@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nsight_prof.reports import page
-from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
+from nsight_prof.reports.page import Evidence, Number, Text
 from nsight_prof.reports.page.section import Confidence
 
 CAUSE_OF = {
@@ -24,11 +24,6 @@ CAUSE_OF = {
 }
 """Rules that tell of the cause of what others tell of: a host that waits for results in every step
 cannot run ahead, however fast it launches."""
-
-
-def verbatim(words: str) -> Text:
-    """Return a finished English sentence as a text, of producers that do not make texts yet."""
-    return Text("{words}", words=Verbatim(words))
 
 
 @dataclass(frozen=True)

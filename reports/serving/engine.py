@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, count, records, text
@@ -22,9 +21,9 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 class Engine:
     """One engine of a run. `shape` is None where the model is not known, and `reason` says why.
 
-    `shard` is what one of `tensor_parallel` GPUs holds. `capture_sizes` are batch sizes with a CUDA
-    graph, `kv_tokens` what the KV cache holds and `max_model_len` the longest context (None: not
-    known). With `sees` the model has a vision encoder, which `shape` leaves out.
+    `shard` is what one of `tensor_parallel` GPUs holds, `kv_tokens` what the KV cache holds and
+    `max_model_len` the longest context (None: not known). With `sees` the model has a vision
+    encoder, which `shape` leaves out.
     """
 
     model: str
@@ -35,7 +34,6 @@ class Engine:
     shape: ModelShape | None
     shard: ModelShape | None
     reason: str
-    capture_sizes: tuple[int, ...]
     kv_tokens: int | None
     max_model_len: int | None
     dummy_weights: bool
@@ -136,23 +134,11 @@ def _engine(row: Row) -> Engine:
         shape=shape,
         shard=shard,
         reason=reason,
-        capture_sizes=_sizes(text(row["capture_sizes"])),
         kv_tokens=_product(row["kv_blocks"], row["block_size"]),
         max_model_len=count(row["max_model_len"]),
         sees=has_encoder,
-        dummy_weights=not math.isnan(_flag(row["dummy_weights"])) and bool(row["dummy_weights"]),
+        dummy_weights=isinstance(row["dummy_weights"], bool | int) and bool(row["dummy_weights"]),
     )
-
-
-def _flag(value: object) -> float:
-    return float(value) if isinstance(value, (bool, int)) else math.nan
-
-
-def _sizes(cell: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted(int(size) for size in json.loads(cell or "[]")))
-    except (ValueError, TypeError):
-        return ()
 
 
 def _product(blocks: object, size: object) -> int | None:

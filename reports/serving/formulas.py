@@ -196,20 +196,10 @@ def mbu(useful_bytes: float, seconds: float, bandwidth: float) -> float:
     return _ratio(useful_bytes, seconds * bandwidth)
 
 
-def memory_floor_s(read_bytes: float, bandwidth: float) -> float:
-    """Return the seconds that reading takes at `bandwidth` (B/s); NaN if unknown."""
-    return _ratio(read_bytes, bandwidth)
-
-
-def compute_floor_s(useful_flops: float, peak: float) -> float:
-    """Return the seconds that computing takes at `peak` (FLOP/s); NaN if unknown."""
-    return _ratio(useful_flops, peak)
-
-
 def floor_s(shape: ModelShape, work: Work, bandwidth: float, peak: float) -> float:
     """Return the least seconds of a step: the larger of reading and computing; NaN if unknown."""
-    reading = memory_floor_s(traffic(shape, work).read, bandwidth)
-    computing = compute_floor_s(flops(shape, work).total, peak)
+    reading = _ratio(traffic(shape, work).read, bandwidth)
+    computing = _ratio(flops(shape, work).total, peak)
     if math.isnan(reading) or math.isnan(computing):
         return math.nan
     return max(reading, computing)

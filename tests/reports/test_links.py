@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.findings.model import Finding, verbatim
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.profile.links import Links, evidence_value, linked, places
@@ -214,7 +214,7 @@ def test_a_sentence_leads_to_the_evidence_where_no_table_shows_its_number() -> N
 
 def test_only_what_findings_lead_to_gets_an_id() -> None:
     busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)))
-    finding = Finding("a_rule", verbatim("It is slow."), evidence=(busy,))
+    finding = Finding("a_rule", Text("It is slow."), evidence=(busy,))
     found = LINKS.leading([finding], ())
     assert page(found.mark("kernel-1-dram_pct")) == '<a id="kernel-1-dram_pct"></a>'
     assert found.mark("kernel-1-l2_pct") == ""

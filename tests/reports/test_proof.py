@@ -19,7 +19,8 @@ from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run.directory import RunDir, decompress
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.findings.model import Finding, verbatim
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Text, Verbatim
 from scripts.pages.first_look import first_look, read_first_look, write_first_look
 from scripts.pages.proof import (
     FACTOR,
@@ -47,7 +48,7 @@ def a_plan(**changed: Any) -> Planted:
 
 
 def a_finding(key: str, cause: str = "") -> Finding:
-    return Finding(key=key, rule=cause, verdict=verbatim(f"{key}."))
+    return Finding(key=key, rule=cause, verdict=Text("{key}.", key=Verbatim(key)))
 
 
 @pytest.fixture(scope="module")

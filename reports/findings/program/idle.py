@@ -66,7 +66,8 @@ IN_CALLS = 0.5
 RANGE = 0.5
 """Part of the idle time that lies before the launches of one NVTX range, so that it is named."""
 IDLE_CELLS = column("idle_gaps", "idle_ns")
-LAUNCHED = column("launches", "start_ns")
+DURATIONS = column("launches", "duration_ns")
+LAUNCHED = (*column("launches", "start_ns"), *DURATIONS)
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
 DURING = {
@@ -197,13 +198,13 @@ def _once_clause(once: float) -> Text:
     return Text(
         " {once} of this come once, before all kernels that repeat have run: start-up, which a "
         "long run does not see, and which is not in the gain.",
-        once=Number(once, "ns", (*LAUNCHED, *column("launches", "duration_ns"))),
+        once=Number(once, "ns", LAUNCHED),
     )
 
 
 def _startup(stage: Stage, once: float) -> Finding:
     """Return a finding without a gain about time that comes once."""
-    lost = Number(once, "ns", (*LAUNCHED, *column("launches", "duration_ns")))
+    lost = Number(once, "ns", LAUNCHED)
     return FIRST_USE.finding(
         key="idle_outside",
         stage=stage.name,
@@ -216,9 +217,7 @@ def _startup(stage: Stage, once: float) -> Finding:
             "The GPU is idle for {lost} of {wall} {where} before all kernels that repeat have run "
             "once: start-up. That comes once: it costs a long run nothing, and only a run as short "
             "as this one much.",
-            lost=lost,
-            wall=stage.wall,
-            where=stage.where,
+            **_idle_in(stage, lost),
         ),
         evidence=(measured(Text("idle time that comes once"), lost),),
         gain_of="wall time",
@@ -342,16 +341,14 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
             "The GPU is idle for {lost} of {wall} {where} while the host loads kernels or makes "
             "graphs ({calls}). That comes once: it costs a long run nothing, and only a run as "
             "short as this one much.",
-            lost=gaps.idle,
-            wall=stage.wall,
-            where=stage.where,
             calls=calls[:NAMED],
+            **_idle_in(stage, gaps.idle),
         ),
         evidence=(
             measured(Text("idle time"), gaps.idle),
             Evidence(
                 Text("of it in calls of first use"),
-                Number(_time_in(gaps, LOADING), "ns", column("idle_gaps", "idle_ns")),
+                Number(_time_in(gaps, LOADING), "ns", IDLE_CELLS),
                 Text("{limit} or more", limit=limit.number),
                 limit.source,
             ),
@@ -402,13 +399,12 @@ def _sync_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
 
 
 def _lost(stage: Stage, gaps: Gaps) -> dict[str, Value]:
-    return {
-        "lost": gaps.idle,
-        "wall": stage.wall,
-        "where": stage.where,
-        "n": round(number(gaps.count.value)),
-        "others": _all_causes(stage, gaps),
-    }
+    counted = {"n": round(number(gaps.count.value)), "others": _all_causes(stage, gaps)}
+    return _idle_in(stage, gaps.idle) | counted
+
+
+def _idle_in(stage: Stage, lost: Number) -> dict[str, Value]:
+    return {"lost": lost, "wall": stage.wall, "where": stage.where}
 
 
 class Cause(NamedTuple):
@@ -473,12 +469,12 @@ def _range(run: Run, stage: Stage, gaps: Gaps) -> Text | str:
     inside = rows["nvtx_path"].str.rsplit("/", n=1).str[-1] == name
     if not inside.any():
         return ""  # numbers in its name stand as *
-    busy = Number(rows.loc[inside, "duration_ns"].sum(), "ns", column("launches", "duration_ns"))
-    all_busy = Number(rows["duration_ns"].sum(), "ns", column("launches", "duration_ns"))
+    busy = Number(rows.loc[inside, "duration_ns"].sum(), "ns", DURATIONS)
+    all_busy = Number(rows["duration_ns"].sum(), "ns", DURATIONS)
     return Text(
         " {part} of this time lies before what NVTX range {range} launches, which has {busy} of "
         "the GPU time there.",
-        part=Number(idle, "ns", column("idle_gaps", "idle_ns")).share_of(gaps.idle),
+        part=Number(idle, "ns", IDLE_CELLS).share_of(gaps.idle),
         range=Verbatim(name),
         busy=busy.share_of(all_busy),
     )
@@ -697,6 +693,7 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
     each: Text | str = ""
     if per_launch.value is not None:
         each = Text(", {gap} per launch", gap=per_launch)
+    values = _idle_in(stage, stage.idle)
     return [
         IDLE.finding(
             stage=stage.name,
@@ -705,23 +702,16 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
                 part=stage.idle_share,
                 where=stage.where,
             ),
-            headline=Text(
-                "The GPU is idle for {lost} of {wall} {where}",
-                lost=stage.idle,
-                wall=stage.wall,
-                where=stage.where,
-            ),
+            headline=Text("The GPU is idle for {lost} of {wall} {where}", **values),
             verdict=Text(
                 "The GPU is idle for {lost} of {wall} {where} ({part}{each}).{causes} Without the "
                 "gaps the program would save at most {gain} of its wall time. {tracing}",
-                lost=stage.idle,
-                wall=stage.wall,
-                where=stage.where,
                 part=stage.idle_share,
                 each=each,
                 causes=causes,
                 gain=Number(saved / number(program_wall.value), "fraction"),
                 tracing=TRACING,
+                **values,
             ),
             evidence=(
                 _share_evidence(

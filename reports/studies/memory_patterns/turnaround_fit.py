@@ -65,11 +65,6 @@ class Estimate:
     low: float
     high: float
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the whole interval is on one side of 0."""
-        return self.low > 0 or self.high < 0
-
 
 @dataclass(frozen=True)
 class MixFit:

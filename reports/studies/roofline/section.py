@@ -47,6 +47,11 @@ FACTS = (
     (Text("Copying from the host"), ("host", "h2d-pinned", "")),
     (Text("Starting one piece of work"), ("host", "launch", "")),
 )
+NUMBERS = (
+    *("dtype", "kind", "value", "unit", "low", "high", "per_clock_sm", "clock_hz"),
+    *("of_counters", "of_datasheet", "repeatability"),
+)
+"""What metrics.json has of a roof under the same name."""
 
 
 def section(run: Run) -> Section | None:
@@ -89,17 +94,7 @@ def _l2_bytes(run: Run) -> float:
 def _numbers(roof: MeasuredRoof) -> dict[str, Json]:
     return {
         "level_or_pipe": roof.key,
-        "dtype": roof.dtype,
-        "kind": roof.kind,
-        "value": roof.value,
-        "unit": roof.unit,
-        "low": roof.low,
-        "high": roof.high,
-        "per_clock_sm": roof.per_clock_sm,
-        "clock_hz": roof.clock_hz,
-        "of_counters": roof.of_counters,
-        "of_datasheet": roof.of_datasheet,
-        "repeatability": roof.repeatability,
+        **{name: getattr(roof, name) for name in NUMBERS},
         "confirmed": roof.accepted,
         "is_ceiling": roof.is_ceiling,
         "case_id": roof.case.get("case_id"),

@@ -18,7 +18,6 @@ from nsight_prof.reports.serving.formulas import (
     floor_s,
     flops,
     mbu,
-    memory_floor_s,
     mfu,
     prefill,
     total_flops,
@@ -151,9 +150,7 @@ def test_no_logits_need_no_output_projection() -> None:
 def test_utilisation_and_floors() -> None:
     assert mfu(50.0, 2.0, 100.0) == 0.25
     assert mbu(50.0, 2.0, 100.0) == 0.25
-    assert memory_floor_s(50.0, 100.0) == 0.5
     assert math.isnan(mfu(50.0, 2.0, math.nan))
-    assert math.isnan(memory_floor_s(50.0, 0.0))
     shape = model_shape(SMALL)
     work = decode(4, 10)
     reading, computing = traffic(shape, work).read, flops(shape, work).total
