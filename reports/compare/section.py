@@ -377,7 +377,7 @@ def schema() -> dict[str, Any]:
             "type": "object",
             "properties": {**{key: {"type": "string"} for key in KERNEL}, **numbers},
             "required": [*KERNEL, *numbers],
-        },
+        }
     }
     found = definitions(Comparison, known)
     for key in ("answer", "method"):

@@ -30,10 +30,7 @@ HOST = {
     "copy_time": Text("time of copies"),
 }
 """Times of a run or stage that depend on the host."""
-COUNTS = {
-    "launches": (Text("kernel launches"), ""),
-    "copied_bytes": (Text("copied bytes"), "B"),
-}
+COUNTS = {"launches": (Text("kernel launches"), ""), "copied_bytes": (Text("copied bytes"), "B")}
 """Counts of a run or stage with their unit."""
 
 

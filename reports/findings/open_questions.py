@@ -123,8 +123,5 @@ def _reason(run: Run, step_name: str) -> Text | Verbatim:
     return Text("the {step} step gave nothing that could be read", step=name)
 
 
-NO_STEP = {
-    "trace": Text("this run has no trace"),
-    "counters": Text("this run has no counters"),
-}
+NO_STEP = {"trace": Text("this run has no trace"), "counters": Text("this run has no counters")}
 """Why something is not known, by the step that the run lacks."""

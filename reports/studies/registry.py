@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.roof_comparison import (
-    compare_roofs,
-    roofs_measured_by,
-)
+from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.cases import conditions as of_cases
 from nsight_prof.reports.cases import serving as of_serving
 from nsight_prof.reports.page import Section, Text, Value

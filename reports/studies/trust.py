@@ -55,9 +55,7 @@ def trust_section(
 ) -> Section:
     """Return the section that ends a report."""
     return Section(
-        "trust",
-        Text("How far to trust this"),
-        (_conditions(facts), *of_roofs, *gaps, *how),
+        "trust", Text("How far to trust this"), (_conditions(facts), *of_roofs, *gaps, *how)
     )
 
 

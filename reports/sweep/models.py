@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsight_prof.reports.page import (
-    Name,
-)
+from nsight_prof.reports.page import Name
 from nsight_prof.reports.profile.view_models import Fact
 
 

@@ -244,10 +244,7 @@ def _end(rule: Rule, kernel: Kernel, required_shares: dict[str, float]) -> list[
     refs = tuple(cell(name, text(kernel.row.get("kernel_id"))) for name in WHERE[last])
     return [
         Evidence(
-            Text(
-                "time that the work needs afterwards ({resource})",
-                resource=NAMES[last],
-            ),
+            Text("time that the work needs afterwards ({resource})", resource=NAMES[last]),
             Number(100 * required_shares[last], "%", refs),
             Text("the gain ends there"),
             source,

@@ -184,10 +184,7 @@ def _shortest(judged: Judged) -> list[Evidence]:
     if floor is None:
         return []
     mean = Number(number(judged.row["mean_ns"]), "ns", _cells(judged.row, ("kernels.mean_ns",)))
-    return [
-        Evidence(Text("mean launch"), mean, source=NSYS),
-        floor.evidence(limit),
-    ]
+    return [Evidence(Text("mean launch"), mean, source=NSYS), floor.evidence(limit)]
 
 
 def _clock_fell(row: Row) -> bool:

@@ -462,8 +462,7 @@ def _gain(finding: Finding, lead: Judged) -> Text:
         )
     if finding.bound != "latency":
         return Text(
-            "At the full roof it would save at most {gain} of the GPU time ({time}).",
-            **values,
+            "At the full roof it would save at most {gain} of the GPU time ({time}).", **values
         )
     less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
     return Text(

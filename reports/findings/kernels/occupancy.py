@@ -192,10 +192,7 @@ FEW_BLOCKS = Rule(
     attainable_source=ALL_WARPS_SOURCE,
     bounds=("latency",),
     unless=("small_grid",),
-    evidence=(
-        facts.WAVES,
-        facts.ACHIEVED_OCCUPANCY,
-    ),
+    evidence=(facts.WAVES, facts.ACHIEVED_OCCUPANCY),
     batches=True,
     actions=MORE_BLOCKS,
 )
@@ -229,10 +226,7 @@ ACHIEVED_OCCUPANCY = Rule(
     bounds=("latency",),
     unless=("few_blocks", "small_grid", "imbalance"),
     promote=(facts.ACHIEVED_OCCUPANCY < 50),
-    evidence=(
-        facts.ACHIEVED_OCCUPANCY,
-        facts.THEORETICAL_OCCUPANCY,
-    ),
+    evidence=(facts.ACHIEVED_OCCUPANCY, facts.THEORETICAL_OCCUPANCY),
 )
 SHARED_LIMITED = Rule(
     key="shared_limited",

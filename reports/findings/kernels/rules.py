@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from nsight_prof.reports.findings.kernels import (
-    instructions,
-    matrix,
-    memory,
-    occupancy,
-    waits,
-)
+from nsight_prof.reports.findings.kernels import instructions, matrix, memory, occupancy, waits
 
 RULES = (
     matrix.TENSOR_IDLE,

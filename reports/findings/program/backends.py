@@ -45,9 +45,7 @@ SLOW_BACKEND = Rule(
             "count",
         ),
         "apart": Threshold(
-            100_000,
-            Text("prof: parts of one attention are launched one right after another"),
-            "ns",
+            100_000, Text("prof: parts of one attention are launched one right after another"), "ns"
         ),
     },
 )

@@ -28,9 +28,7 @@ COLLECTIVES_EXPOSED = Rule(
     key="collectives_exposed",
     question="Does communication between GPUs run alone?",
     requires="a trace with single launches of more than one GPU, or of one rank",
-    thresholds={
-        "share": Threshold(0.01, Text("prof: part of the wall time worth a finding")),
-    },
+    thresholds={"share": Threshold(0.01, Text("prof: part of the wall time worth a finding"))},
     gain="the time in which communication runs alone, the mean of the GPUs.",
     action=Text(
         "Overlap it with computation (buckets of gradients, prefetching of shards, a stream of its "

@@ -48,8 +48,7 @@ COMPILATION = Rule(
     thresholds={
         **THRESHOLDS,
         "once": Threshold(
-            0.5,
-            Text("prof: part of it in the longest gap above which code is compiled only once"),
+            0.5, Text("prof: part of it in the longest gap above which code is compiled only once")
         ),
     },
     gain=f"{GAIN} None where code is compiled only once.",

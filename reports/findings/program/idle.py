@@ -34,11 +34,7 @@ from nsight_prof.reports.findings.program.idle_rules import (
     LAUNCH_BOUND,
     SYNC_STALLS,
 )
-from nsight_prof.reports.findings.program.queued import (
-    queued_clause,
-    queued_evidence,
-    queued_steps,
-)
+from nsight_prof.reports.findings.program.queued import queued_clause, queued_evidence, queued_steps
 from nsight_prof.reports.findings.program.rule import (
     Rule,
     column,

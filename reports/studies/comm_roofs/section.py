@@ -82,11 +82,7 @@ def section(run: Run) -> Section | None:
         TARGET,
         Text("Roofs of the links between GPUs"),
         arranged(
-            [INTRO],
-            map(_finding, _by_ranks(curves)),
-            [_chart(curves)],
-            [_table(curves)],
-            METHOD,
+            [INTRO], map(_finding, _by_ranks(curves)), [_chart(curves)], [_table(curves)], METHOD
         ),
         numbers={
             curve.name: {

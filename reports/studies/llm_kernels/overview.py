@@ -115,8 +115,7 @@ def table(found: Sequence[Point], model: str) -> Table[Step] | None:
         return [
             Column(Text("{operation}", operation=name), lambda row: row.share(operation)),
             Column(
-                Text("{operation} could save", operation=name),
-                lambda row: row.saving(operation),
+                Text("{operation} could save", operation=name), lambda row: row.saving(operation)
             ),
         ]
 

@@ -204,8 +204,7 @@ def streaming(found: Sequence[Point]) -> Finding | None:
     if kernels > 1 and (point.bytes_ratio.value or 0) > CLEAR:
         evidence.append(
             Evidence(
-                Text("its {n} kernels move, of the compulsory bytes,", n=kernels),
-                point.bytes_ratio,
+                Text("its {n} kernels move, of the compulsory bytes,", n=kernels), point.bytes_ratio
             )
         )
     return Finding(

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, known, number
 from nsight_prof.reports.cases.rows import ratio
-from nsight_prof.reports.page import (
-    Column,
-    Evidence,
-    Figure,
-    Finding,
-    Json,
-    Number,
-    Table,
-    Text,
-)
+from nsight_prof.reports.page import Column, Evidence, Figure, Finding, Json, Number, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.studies.memory_patterns.outcome import Outcome
 

@@ -78,12 +78,7 @@ def jacobian(drain: Drain, found: Parameters) -> Floats:
     fits = len(found.cost)
     by_rate = np.broadcast_to(drain.both, (fits, *drain.both.shape))
     by_penalty = np.stack(
-        [
-            shape,
-            cost * shape * (drain.read_run - drained),
-            cost * shape * (1 - p) * beyond,
-        ],
-        axis=2,
+        [shape, cost * shape * (drain.read_run - drained), cost * shape * (1 - p) * beyond], axis=2
     )
     return np.concatenate([by_rate, by_penalty], axis=2)
 

@@ -8,13 +8,7 @@ from collections.abc import Sequence
 
 from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.reports.page import Evidence, Finding, Number, Text
-from nsight_prof.reports.studies.network_kernels.points import (
-    FAMILIES,
-    GRAPH,
-    Point,
-    curves,
-    pairs,
-)
+from nsight_prof.reports.studies.network_kernels.points import FAMILIES, GRAPH, Point, curves, pairs
 
 CLEAR = 1.1
 """Times of two cases that differ by less are alike."""

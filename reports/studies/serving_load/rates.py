@@ -7,13 +7,7 @@ from dataclasses import replace
 
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
-from nsight_prof.reports.studies.serving_load.points import (
-    RATE,
-    Keeping,
-    LoadTest,
-    Point,
-    keeping,
-)
+from nsight_prof.reports.studies.serving_load.points import RATE, Keeping, LoadTest, Point, keeping
 
 ALIKE = 0.1
 """Relative difference of two throughputs that count as equal."""
