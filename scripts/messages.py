@@ -5,7 +5,7 @@
     scripts/messages.py --check    fails where they are not up to date, or a translation is wrong
 
 A message is the first argument of `Text(...)`, a literal, and a second one its plural (also in
-`partial(Text, ...)`); in a template those of `_(...)`. What a figure shows (`alt`), why a number is
+`partial(Text, ...)`); in a template those of `_(...)`. What a figure says, why a number is
 `missing` and what a file holds (`FileFact`) are messages without values. Each study, family of
 findings and other package of `reports` has a file of its own, and so have the templates, the
 questions of the bundled recipes, the glossary and labels of data. Needs Babel (pip install
@@ -30,7 +30,13 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
+from nsight_prof.reports.page.figure_models import COPIES, IDLE
 from nsight_prof.reports.page.values import has_words, placeholders
+from nsight_prof.reports.plots.overview import CLOCK
+from nsight_prof.reports.plots.palette import families
+from nsight_prof.reports.plots.roofline.axes import ORIGINS
+from nsight_prof.reports.plots.throughput import NAMES as COLUMN_NAMES
+from nsight_prof.reports.profile.figure_views import PANELS
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS
 from nsight_prof.reports.trace_view.assets import messages as trace_words
@@ -40,8 +46,14 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "reports"
 WORDS = REPORTS / "words"
 WORDS_OF = ("alt", "missing")
-PLACES = {"FileFact": 0, "Figure": 2}
-"""Where such a literal stands among the arguments of a class."""
+OF_PICTURES = ("title", "subtitle", "x_label", "y_label", "value_label", "label", "group", "text",
+               "texts", "marks", "levels", "groups", "axis")  # fmt: skip
+PLACES = {
+    "FileFact": (0,), "Figure": (1, 2, 3, 4), "Series": (0, 6), "Panel": (0, 2), "Bar": (0, 4, 5),
+    "Stack": (0, 2), "HeatRow": (0,), "Slice": (3,), "Span": (2, 3), "Key": (0,), "Head": (0, 1, 3),
+}  # fmt: skip
+"""Where literals that are messages stand among the arguments of a class, for those of pictures also
+the keywords OF_PICTURES."""
 Messages = dict[str, str]
 """Message -> its plural, "" for none."""
 
@@ -82,6 +94,8 @@ def labels() -> Iterator[str]:
     yield from (*TITLES.values(), *ALT.values())
     yield from trace_words()
     yield from (state.value for state in StepState)
+    yield from (*families().values(), IDLE, COPIES, CLOCK, "run", "GPU time")
+    yield from (*ORIGINS.values(), *COLUMN_NAMES.values(), *PANELS.values())
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 
 
@@ -127,15 +141,28 @@ def fixed_words(tree: ast.Module) -> Iterator[str]:
         if isinstance(target, ast.Name)
     }
     for node in ast.walk(tree):
-        given: ast.expr | None = None
-        if isinstance(node, ast.keyword) and node.arg in WORDS_OF:
-            given = named.get(node.value.id) if isinstance(node.value, ast.Name) else node.value
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in WORDS_OF:
-            given = node.value
-        elif isinstance(node, ast.Call) and (place := PLACES.get(_kind(node))) is not None:
-            given = node.args[place] if len(node.args) > place else None
-        if isinstance(given, ast.Constant) and isinstance(given.value, str) and given.value:
-            yield given.value
+        given: list[ast.expr] = []
+        if isinstance(node, ast.keyword):
+            given = [node.value] if node.arg in WORDS_OF else []
+        elif isinstance(node, ast.Assign):
+            given = [node.value] if getattr(node.targets[0], "id", "") in WORDS_OF else []
+        elif isinstance(node, ast.Call) and (places := PLACES.get(_kind(node))) is not None:
+            given = [arg for place, arg in enumerate(node.args) if place in places]
+            given += [word.value for word in node.keywords if word.arg in OF_PICTURES]
+        for value in given:
+            literal = named.get(value.id, value) if isinstance(value, ast.Name) else value
+            yield from filter(has_words, _literals(literal))
+
+
+def _literals(value: ast.expr) -> Iterator[str]:
+    """Yield the strings that an expression may be, or that stand in its tuples."""
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        yield value.value
+    elif isinstance(value, ast.IfExp):
+        yield from (*_literals(value.body), *_literals(value.orelse))
+    elif isinstance(value, ast.Tuple | ast.List | ast.BoolOp):
+        inside = value.values if isinstance(value, ast.BoolOp) else value.elts
+        yield from (words for item in inside for words in _literals(item))
 
 
 def _kind(call: ast.Call) -> str:

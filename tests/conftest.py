@@ -171,7 +171,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _blank(picture: Picture, style: Style) -> Drawn:
     named = {f"{picture.name}.svg": b"<svg/>"} if MARKDOWN in style.formats else {}
-    return Drawn(picture.name, named, "<svg></svg>")
+    return Drawn(picture.name, named, dict.fromkeys(style.all_languages, "<svg></svg>"))
 
 
 @pytest.fixture(scope="session")

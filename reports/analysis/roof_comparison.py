@@ -8,7 +8,7 @@ from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.page import Text, Value
-from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.page.charts import Roof
 
 ORDER = ("dram", "l2", "l1", "shared", "tensor", "fp16", "fp32", "fp64")
 

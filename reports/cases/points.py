@@ -7,7 +7,7 @@ from typing import Any
 
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.rows import case_ref, ratio, roof_used
-from nsight_prof.reports.page import Number, Ref
+from nsight_prof.reports.page.values import Number, Ref
 
 NOT_COUNTED = "not counted under ncu"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Name, Ref
 from nsight_prof.reports.page.units import quantity, significant
+from nsight_prof.reports.page.values import Name, Ref
 
 USUAL = ("cold", "normal")
 """Mode and data of a case that its name need not tell."""

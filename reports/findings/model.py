@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from nsight_prof.reports import page
-from nsight_prof.reports.page import Evidence, Number, Text
-from nsight_prof.reports.page.section import Confidence
+from nsight_prof.reports.page.section import Evidence
+from nsight_prof.reports.page.section import Finding as PageFinding
+from nsight_prof.reports.page.values import Confidence, Number, Text
 
 CAUSE_OF = {
     "sync_stalls": ("launch_bound", "host_bound"),
@@ -27,7 +27,7 @@ cannot run ahead, however fast it launches."""
 
 
 @dataclass(frozen=True)
-class Finding(page.Finding):
+class Finding(PageFinding):
     """Something that a reader can act on.
 
     `verdict` is the sentence of the report, `headline` a short one for the terminal, `title` the

@@ -21,6 +21,16 @@ def file_in(name: str, language: str) -> str:
     return name if language == ENGLISH else f"{name.removesuffix('.md')}.{language}.md"
 
 
+def picture_in(name: str, language: str) -> str:
+    """Return the name of a picture in a language: "time.svg" is "time.ko.svg" in Korean."""
+    return name if language == ENGLISH else f"{name.removesuffix('.svg')}.{language}.svg"
+
+
+def language_of(name: str) -> str:
+    """Return the language of a page by its name: of "report.ko.html" Korean."""
+    return next((language for language in LANGUAGES if f".{language}." in name), ENGLISH)
+
+
 @cache
 def catalogue(language: str) -> Mapping[str, str]:
     """Return message id -> translation; empty for English. Fuzzy and empty ones are left out.

@@ -5,10 +5,116 @@ reports.plots draws them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from nsight_prof.reports.page.figure_models import RooflinePanel
+from nsight_prof.reports.page.values import Words
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One ceiling: a memory level (B/s) or a pipe (FLOP/s), with where its value comes from.
+
+    `key` is dram, l2, l1, fp64, fp32, fp16 or tensor; `dtype` is set for pipes that have several.
+    `source` is measured, counters or datasheet.
+    """
+
+    key: str
+    dtype: str
+    label: str
+    value: float
+    unit: str
+    source: str
+    clock_hz: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Where a memory roof meets a compute roof: below `intensity` the memory level limits."""
+
+    level: str
+    pipe: str
+    dtype: str
+    intensity: float
+
+
+def ridges(memory: Sequence[Roof], compute: Sequence[Roof]) -> tuple[Ridge, ...]:
+    """Return the ridge points of all pairs: per compute roof, one per memory level."""
+    return tuple(Ridge(m.key, c.key, c.dtype, c.value / m.value) for c in compute for m in memory)
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """One kernel at one memory level. `roof_share`: reached over attainable at this intensity."""
+
+    level: str
+    intensity: float
+    roof_share: float | None
+
+
+@dataclass(frozen=True)
+class RooflineKernel:
+    """One kernel on a roofline: the same height (`throughput`, FLOP/s) at each level's intensity.
+
+    `points` are ordered dram, l2, l1 as far as known; `share` (of GPU time) sets the marker area.
+    `clock_hz` is the SM clock at which it was counted.
+    """
+
+    number: int
+    kernel_id: str
+    label: str
+    category: str
+    share: float | None
+    throughput: float
+    pipe: str
+    dtype: str
+    bound_by: str
+    points: tuple[RooflinePoint, ...]
+    clock_hz: float | None = None
+
+
+@dataclass(frozen=True)
+class NotPlotted:
+    """A profiled kernel without a point on the roofline, and why."""
+
+    number: int
+    label: str
+    share: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class RooflinePanel:
+    """One roofline plot: the roofs that apply and the kernels measured against them.
+
+    `key` ("tensor", "vector") names the file. Memory roofs are B/s, compute roofs FLOP/s, each at
+    its own clock. `published` are those of the data sheet where measured ones are used.
+    """
+
+    key: str
+    title: Words
+    memory_roofs: tuple[Roof, ...]
+    compute_roofs: tuple[Roof, ...]
+    ridges: tuple[Ridge, ...]
+    kernels: tuple[RooflineKernel, ...]
+    published: tuple[Roof, ...] = ()
+
+    @property
+    def clock_hz(self) -> float | None:
+        """Mean SM clock of the kernels, weighted by their FLOPs; None where not known."""
+        known = [
+            ((kernel.share or 0.0) * kernel.throughput, kernel.clock_hz)
+            for kernel in self.kernels
+            if kernel.clock_hz
+        ]
+        flops = sum(flops_of_kernel for flops_of_kernel, _ in known)
+        return (
+            sum(flops_of_kernel * clock for flops_of_kernel, clock in known) / flops
+            if flops
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -20,26 +126,26 @@ class Series:
     is room.
     """
 
-    label: str
+    label: Words
     x: tuple[float, ...]
     y: tuple[float, ...]
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     style: Literal["line", "points", "steps"] = "line"
     group: str = ""
-    texts: tuple[str, ...] = ()
+    texts: tuple[Words, ...] = ()
 
 
 @dataclass(frozen=True)
 class Panel:
     """One of several axes of a figure, below each other, with the same x axis."""
 
-    y_label: str
+    y_label: Words
     series: tuple[Series, ...]
-    title: str = ""
+    title: Words = ""
     y_log: bool = False
     y_zero: bool = True
-    levels: tuple[tuple[float, str], ...] = ()
+    levels: tuple[tuple[float, Words], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,18 +159,18 @@ class LineFigure:
     """
 
     name: str
-    title: str
+    title: Words
     alt: str
-    x_label: str
-    y_label: str = ""
+    x_label: Words
+    y_label: Words = ""
     series: tuple[Series, ...] = ()
     x_log: bool = False
     y_log: bool = False
-    marks: tuple[tuple[float, str], ...] = ()
-    levels: tuple[tuple[float, str], ...] = ()
+    marks: tuple[tuple[float, Words], ...] = ()
+    levels: tuple[tuple[float, Words], ...] = ()
     x_bytes: bool = False
     y_zero: bool = True
-    subtitle: str = ""
+    subtitle: Words = ""
     panels: tuple[Panel, ...] = ()
 
 
@@ -74,12 +180,12 @@ class Bar(NamedTuple):
     Bars of one `group` have one colour and the key names it.
     """
 
-    label: str
+    label: Words
     value: float
     low: float | None = None
     high: float | None = None
     group: str = ""
-    text: str = ""
+    text: Words = ""
 
 
 @dataclass(frozen=True)
@@ -87,12 +193,12 @@ class BarFigure:
     """Horizontal bars from 0, in the unit of `value_label`; `levels` are vertical lines."""
 
     name: str
-    title: str
+    title: Words
     alt: str
-    value_label: str
+    value_label: Words
     bars: tuple[Bar, ...]
-    levels: tuple[tuple[float, str], ...] = ()
-    subtitle: str = ""
+    levels: tuple[tuple[float, Words], ...] = ()
+    subtitle: Words = ""
 
 
 @dataclass(frozen=True)
@@ -100,10 +206,10 @@ class RooflineFigure:
     """A roofline of roofs alone: `panel` has no kernels."""
 
     name: str
-    title: str
+    title: Words
     alt: str
     panel: RooflinePanel
-    subtitle: str = ""
+    subtitle: Words = ""
 
 
 class Stack(NamedTuple):
@@ -112,9 +218,9 @@ class Stack(NamedTuple):
     Without values only the text is shown.
     """
 
-    label: str
+    label: Words
     values: tuple[float, ...]
-    text: str = ""
+    text: Words = ""
 
 
 @dataclass(frozen=True)
@@ -122,12 +228,12 @@ class StackFigure:
     """Times in ns, stacked in horizontal bars; `groups` name the values of each bar."""
 
     name: str
-    title: str
+    title: Words
     alt: str
-    value_label: str
+    value_label: Words
     groups: tuple[str, ...]
     bars: tuple[Stack, ...]
-    subtitle: str = ""
+    subtitle: Words = ""
 
 
 class Span(NamedTuple):
@@ -139,7 +245,7 @@ class Span(NamedTuple):
     begin: float
     end: float
     group: str
-    text: str = ""
+    text: Words = ""
 
 
 @dataclass(frozen=True)
@@ -150,19 +256,19 @@ class TimelineFigure:
     """
 
     name: str
-    title: str
+    title: Words
     alt: str
-    x_label: str
+    x_label: Words
     panels: tuple[Panel, ...]
     spans: tuple[Span, ...] = ()
-    subtitle: str = ""
+    subtitle: Words = ""
 
 
 @dataclass(frozen=True)
 class HeatRow:
     """One row of a heat map, a value for each column; NaN where there is none."""
 
-    label: str
+    label: Words
     values: tuple[float, ...]
 
 
@@ -174,13 +280,13 @@ class HeatFigure:
     """
 
     name: str
-    title: str
+    title: Words
     alt: str
-    x_label: str
-    value_label: str
+    x_label: Words
+    value_label: Words
     columns: tuple[int, ...]
     rows: tuple[HeatRow, ...]
-    subtitle: str = ""
+    subtitle: Words = ""
 
 
 class Slice(NamedTuple):
@@ -198,7 +304,7 @@ class Slice(NamedTuple):
     depth: int
     begin: float
     value: float
-    text: str
+    text: Words
     path: str
     group: str
 
@@ -208,10 +314,10 @@ class IcicleFigure:
     """Boxes below each other: each row divides the boxes of the row above it. Times in ns."""
 
     name: str
-    title: str
+    title: Words
     alt: str
     slices: tuple[Slice, ...]
-    subtitle: str = ""
+    subtitle: Words = ""
 
 
 Chart = (

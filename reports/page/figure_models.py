@@ -6,118 +6,14 @@ Units and the meaning of None and `number` are as in reports/profile/view_models
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nsight_prof.reports.page.values import Words
+
 IDLE, COPIES = "idle", "copies to and from the host"
-
-
-@dataclass(frozen=True)
-class Roof:
-    """One ceiling: a memory level (B/s) or a pipe (FLOP/s), with where its value comes from.
-
-    `key` is dram, l2, l1, fp64, fp32, fp16 or tensor; `dtype` is set for pipes that have several.
-    `source` is measured, counters or datasheet.
-    """
-
-    key: str
-    dtype: str
-    label: str
-    value: float
-    unit: str
-    source: str
-    clock_hz: float | None
-    detail: str
-
-
-@dataclass(frozen=True)
-class Ridge:
-    """Where a memory roof meets a compute roof: below `intensity` the memory level limits."""
-
-    level: str
-    pipe: str
-    dtype: str
-    intensity: float
-
-
-def ridges(memory: Sequence[Roof], compute: Sequence[Roof]) -> tuple[Ridge, ...]:
-    """Return the ridge points of all pairs: per compute roof, one per memory level."""
-    return tuple(Ridge(m.key, c.key, c.dtype, c.value / m.value) for c in compute for m in memory)
-
-
-@dataclass(frozen=True)
-class RooflinePoint:
-    """One kernel at one memory level. `roof_share`: reached over attainable at this intensity."""
-
-    level: str
-    intensity: float
-    roof_share: float | None
-
-
-@dataclass(frozen=True)
-class RooflineKernel:
-    """One kernel on a roofline: the same height (`throughput`, FLOP/s) at each level's intensity.
-
-    `points` are ordered dram, l2, l1 as far as known; `share` (of GPU time) sets the marker area.
-    `clock_hz` is the SM clock at which it was counted.
-    """
-
-    number: int
-    kernel_id: str
-    label: str
-    category: str
-    share: float | None
-    throughput: float
-    pipe: str
-    dtype: str
-    bound_by: str
-    points: tuple[RooflinePoint, ...]
-    clock_hz: float | None = None
-
-
-@dataclass(frozen=True)
-class NotPlotted:
-    """A profiled kernel without a point on the roofline, and why."""
-
-    number: int
-    label: str
-    share: float | None
-    reason: str
-
-
-@dataclass(frozen=True)
-class RooflinePanel:
-    """One roofline plot: the roofs that apply and the kernels measured against them.
-
-    `key` ("tensor", "vector") names the file. Memory roofs are B/s, compute roofs FLOP/s, each at
-    its own clock. `published` are those of the data sheet where measured ones are used.
-    """
-
-    key: str
-    title: str
-    memory_roofs: tuple[Roof, ...]
-    compute_roofs: tuple[Roof, ...]
-    ridges: tuple[Ridge, ...]
-    kernels: tuple[RooflineKernel, ...]
-    published: tuple[Roof, ...] = ()
-
-    @property
-    def clock_hz(self) -> float | None:
-        """Mean SM clock of the kernels, weighted by their FLOPs; None where not known."""
-        known = [
-            ((kernel.share or 0.0) * kernel.throughput, kernel.clock_hz)
-            for kernel in self.kernels
-            if kernel.clock_hz
-        ]
-        flops = sum(flops_of_kernel for flops_of_kernel, _ in known)
-        return (
-            sum(flops_of_kernel * clock for flops_of_kernel, clock in known) / flops
-            if flops
-            else None
-        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +21,7 @@ class TimeBar:
     """A kernel in the picture of the GPU time; `number` is empty for the rest."""
 
     number: str
-    label: str
+    label: Words
     category: str
     share: float
     total_ns: float | None

@@ -53,7 +53,13 @@ def written(
         write = write.with_footnotes(footnote)
     cells = [table.cells()[row] for row in rows]
     cells += [list(table.footer.cells)] if table.footer is not None else []
-    texts = [[write.cell(*pair) for pair in zip(row, table.columns, strict=True)] for row in cells]
+    texts = [
+        [
+            write.cell(value, column.unit, column.digits)
+            for value, column in zip(row, table.columns, strict=True)
+        ]
+        for row in cells
+    ]
     return texts, [(letter, write.word(reason)) for reason, letter in letters_of.items()]
 
 

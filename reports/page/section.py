@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from nsight_prof.reports.page.charts import Chart
-from nsight_prof.reports.page.values import Link, Name, Number, Ref, Text, Value, Verbatim
+from nsight_prof.reports.page.values import (
+    Confidence,
+    Link,
+    Name,
+    Number,
+    Ref,
+    Text,
+    Value,
+    Verbatim,
+)
 
 Row = TypeVar("Row")
 Json: TypeAlias = Any
 """What metrics.json can say: None, bool, int, float, str, lists and dictionaries of them."""
-Confidence: TypeAlias = Literal["", "high", "medium", "low"]
-"""How sure a finding is; "" where that is not graded."""
 FOLD_ABOVE = 30
 """Rows above which a table shows its first ones only."""
 FOLDED_TO = 10

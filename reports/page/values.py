@@ -10,7 +10,7 @@ import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.page import units
@@ -226,6 +226,13 @@ Value: TypeAlias = (
     | Link | Strong | Capital | Series | Sequence["Value"]
 )  # fmt: skip
 """What a placeholder or a cell can hold; several are shown as a list. A str is no sentence."""
+
+
+Confidence: TypeAlias = Literal["", "high", "medium", "low"]
+"""How sure a finding is; "" where that is not graded."""
+
+Words: TypeAlias = str | Text
+"""Words of a picture: a message, or a str: a name, or a message without values."""
 
 
 def placeholders(message: str) -> set[str]:

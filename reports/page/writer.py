@@ -7,13 +7,12 @@ import re
 import string
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
 from nsight_prof.reports.page.marks import HOLD, mark
-from nsight_prof.reports.page.section import Column
 from nsight_prof.reports.page.values import (
     Capital,
     Document,
@@ -280,13 +279,13 @@ class Writer:
         written = ", ".join(self.value(item, digits) for item in value.values)
         return f"{written}, …" if value.cut else written or self.markup.escape(NONE)
 
-    def cell(self, value: Value | None, column: Column[Any]) -> str:
-        """Return a cell of a table: numbers in the unit of the column, with their intervals."""
-        digits = column.digits or IN_TABLE
-        text = self.value(value, digits, column.unit)
+    def cell(self, value: Value | None, unit: str, digits: int = 0) -> str:
+        """Return a cell of a table: numbers in the unit of its column, with their intervals."""
+        digits = digits or IN_TABLE
+        text = self.value(value, digits, unit)
         if not isinstance(value, Number) or value.low is value.high is None:
             return text
-        ends = self._interval(value.interval, value.digits or digits, column.unit)
+        ends = self._interval(value.interval, value.digits or digits, unit)
         bound = None in (value.low, value.high) and value.value in (value.low, value.high)
         return self.markup.escape(ends) if bound else f"{text} ({self.markup.escape(ends)})"
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.figure_models import OccupancyBar, TimeBar
-from nsight_prof.reports.page.formats import NA, counted, duration, percent, share
+from nsight_prof.reports.page.formats import NA, duration, percent, share
+from nsight_prof.reports.page.values import Text, Word, Words
 from nsight_prof.reports.plots.palette import BLUE, INK, VERMILLION, family
 from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
 from nsight_prof.reports.plots.sheet import Key
 from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import fit, style, text_width
+from nsight_prof.reports.plots.words import labelled, of_gpu_time, say
 
 THICK = 0.62
 TEXT = 296.0  # pixels for the words beside the occupancy bars
@@ -26,12 +28,8 @@ def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int = 1)
     """
     with style():
         families = dict.fromkeys(family(bar.category) for bar in bars if bar.number)
-        total = duration(gpu_time_ns)
-        on = f" on {gpus} GPUs" if gpus > 1 else ""
         head = Head(
-            f"Where the GPU time goes: {total} in kernels{on}"
-            if total != NA
-            else "GPU time by kernel",
+            _time_title(gpu_time_ns, gpus),
             "Share of the time of all kernels, then total time and number of launches.",
             tuple(Key(name, colour) for colour, name in families),
             "Share of GPU time",
@@ -82,27 +80,39 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
         return rows.sheet.figure
 
 
+def _time_title(gpu_time_ns: float | None, gpus: int) -> Words:
+    total = duration(gpu_time_ns)
+    if total == NA:
+        return Text("GPU time by kernel")
+    if gpus == 1:
+        return Text("Where the GPU time goes: {total} in kernels", total=total)
+    return Text("Where the GPU time goes: {total} in kernels on {n} GPUs", total=total, n=gpus)
+
+
 def _time_told(bar: TimeBar) -> str:
-    of = f"{share(bar.share)} of GPU time"
+    of = of_gpu_time(bar.share)
     if bar.total_ns is None or bar.calls is None:
         return tooltip(f"{bar.number} {bar.label}", of)
-    each = f"{duration(bar.total_ns)} in {counted(bar.calls, 'launch')}"
+    launches = Text("{time} in {n} launch", "{time} in {n} launches",
+                    time=duration(bar.total_ns), n=bar.calls)  # fmt: skip
+    each = say(launches)
     return tooltip(f"{bar.number} {bar.label}", of, each, family(bar.category)[1])
 
 
 def _occupancy_told(bar: OccupancyBar) -> str:
     return tooltip(
         f"{bar.number} {bar.label}",
-        f"achieved: {percent(bar.achieved_pct)}",
-        f"theoretical: {percent(bar.theoretical_pct)}",
-        f"limited by {bar.limiter}" if bar.limiter else "",
-        f"{share(bar.share)} of GPU time" if bar.share is not None else "",
+        labelled(Text("achieved"), percent(bar.achieved_pct)),
+        labelled(Text("theoretical"), percent(bar.theoretical_pct)),
+        say(Text("limited by {limiter}", limiter=Word(bar.limiter))) if bar.limiter else "",
+        of_gpu_time(bar.share),
     )
 
 
 def _limits(bar: OccupancyBar) -> str:
     if bar.achieved_pct is None and bar.theoretical_pct is None:
         return NA
-    of = f"{percent(bar.achieved_pct).removesuffix(' %')} of {percent(bar.theoretical_pct)}"
+    achieved, theoretical = percent(bar.achieved_pct), percent(bar.theoretical_pct)
+    of = say(Text("{part} of {total}", part=achieved.removesuffix(" %"), total=theoretical))
     full = bar.theoretical_pct is not None and bar.theoretical_pct >= 100
-    return f"{of}: {bar.limiter}" if bar.limiter and not full else of
+    return labelled(of, say(bar.limiter)) if bar.limiter and not full else of

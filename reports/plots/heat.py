@@ -12,6 +12,7 @@ from nsight_prof.reports.plots.palette import BLUE, GRID
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Sheet, title_height
 from nsight_prof.reports.plots.spots import MOST, Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
+from nsight_prof.reports.plots.words import labelled, say
 
 TALL, LOW = 18.0, 6.0
 LABELLED = 32
@@ -62,7 +63,7 @@ class _Heat:
         """Draw the shades from zero to the largest value above the map."""
         y, wide = self.sheet.top - SCALE, 120.0
         steps = 24
-        first = f"{self.figure.value_label}: 0"
+        first = labelled(self.figure.value_label, "0")
         x = MARGIN + text_width(first) + 8
         self.sheet.text(MARGIN, y + SCALE / 2, first)
         for step in range(steps):
@@ -90,8 +91,8 @@ class _Heat:
         for at in thinned(range(len(values)), max(8, MOST // len(self.figure.rows))):
             value = significant(values[at], DIGITS) if math.isfinite(values[at]) else "n/a"
             words = tooltip(
-                f"{label}, {self.figure.x_label} {self.figure.columns[at]}",
-                f"{self.figure.value_label}: {value}",
+                f"{say(label)}, {say(self.figure.x_label)} {self.figure.columns[at]}",
+                labelled(self.figure.value_label, value),
             )
             x = self.left + (at + 0.5) * self.column
             self.sheet.spot(Spot(x, self._y(row), max(self.column, 4.0), self.row, words))

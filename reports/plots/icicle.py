@@ -6,10 +6,12 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.charts import IcicleFigure
 from nsight_prof.reports.page.formats import duration, percent
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import INK, SERIES, text_on
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
+from nsight_prof.reports.plots.words import say
 
 ROW = 24.0
 ROOM = 10.0
@@ -45,8 +47,9 @@ def plot_icicle(figure: IcicleFigure) -> Figure:
         return sheet.figure
 
 
-def _label(text: str, room: float) -> str:
+def _label(words: Words, room: float) -> str:
     """Return a name as it fits: whole, without file or namespace, or cut; empty without room."""
+    text = say(words)
     last = text.rpartition("::" if "::" in text else " ")[2]
     fitting = next((name for name in (text, last) if text_width(name) <= room), "")
     return fitting or (fit(last, room) if room >= LEAST else "")

@@ -15,10 +15,12 @@ from xml.etree.ElementTree import Element
 
 from matplotlib.figure import Figure
 
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import COLOURS
 from nsight_prof.reports.plots.sheet import PT
 from nsight_prof.reports.plots.spots import Spot, spots
 from nsight_prof.reports.plots.style import DPI, WIDTH, text_width
+from nsight_prof.reports.plots.words import say
 
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in COLOURS.items()}
 _HASH = re.compile(r"#[0-9a-f]{6}\b", re.IGNORECASE)
@@ -39,7 +41,7 @@ _DROPPED = {"metadata", "style"}
 _USUAL = {"stroke-linecap": ("square", "butt"), "stroke-linejoin": ("miter", "round")}
 
 
-def render_inline(figure: Figure, svg: bytes, prefix: str, alt: str) -> str:
+def render_inline(figure: Figure, svg: bytes, prefix: str, alt: Words) -> str:
     """Return the figure, drawn already as `svg`, as an <svg> element with its spots.
 
     `prefix` sets the names of its parts apart from those of other figures, and `alt` is its name
@@ -57,7 +59,7 @@ def render_inline(figure: Figure, svg: bytes, prefix: str, alt: str) -> str:
     tooltips = "".join(_spot(spot, height) for spot in places)
     role = "group" if any(spot.kernel for spot in places) else "img"  # an image may hold no links
     return (
-        f'<svg role="{role}" aria-label="{escape(alt)}" viewBox="{root.get("viewBox")}" '
+        f'<svg role="{role}" aria-label="{escape(say(alt))}" viewBox="{root.get("viewBox")}" '
         f'width="{WIDTH}" height="{_short(height)}">{body}<g class="spots">{tooltips}</g></svg>'
     )
 

@@ -12,10 +12,12 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
 from nsight_prof.reports.page.formats import clock, duration
+from nsight_prof.reports.page.values import Text, Word
 from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families, text_on
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
+from nsight_prof.reports.plots.words import say
 
 LEFT = 84.0  # pixels for the names of lanes
 LANE, GAP, SPAN, BAR = 30.0, 5.0, 18.0, 30.0
@@ -175,8 +177,16 @@ def _clock(sheet: Sheet, figure: Overview, width: float) -> None:
     at = np.flatnonzero(~np.isnan(hz))
     axes.hlines(hz[at], at, at + 1, color=INK, linewidth=1.6)
     low, high = clock(float(np.nanmin(hz))), clock(float(np.nanmax(hz)))
-    clocks = low if low == high else f"{low.rpartition(' ')[0]} to {high}"
-    words = f"{clocks}, by the times of kernels that arithmetic limits; at most {clock(top)}"
+    about = {"high": high, "top": clock(top)}
+    words = say(
+        Text("{high}, by the times of kernels that arithmetic limits; at most {top}", **about)
+        if low == high
+        else Text(
+            "{low} to {high}, by the times of kernels that arithmetic limits; at most {top}",
+            low=low.rpartition(" ")[0],
+            **about,
+        )
+    )
     sheet.text(MARGIN, sheet.top + LANE / 2, CLOCK)
     sheet.text(LEFT + 6, sheet.top + 8, fit(words, width - 12), Ink(colour=QUIET))
     sheet.spot(Spot(LEFT + width / 2, sheet.top + LANE / 2, width, LANE, tooltip(CLOCK, words)))
@@ -213,9 +223,10 @@ def _draw_part(sheet: Sheet, item: TimePart, x: float, wide: float, total_name: 
     sheet.box(x, sheet.top, wide, BAR - 4, facecolor=item.colour, edgecolor="white", linewidth=0.6)
     amount = f"{100 * item.share:.0f} %"
     ink = Ink(ha="center", colour=text_on(item.colour), bold=item.name == IDLE)
-    label = f"{item.name} {amount}"
+    label = f"{say(item.name)} {amount}"
     words = label if text_width(label, bold=True) + 8 <= wide else amount
     if text_width(words, bold=True) + 6 <= wide:
         sheet.text(x + wide / 2, sheet.top + BAR / 2 - 2, words, ink)
     sheet.spot(Spot(x + wide / 2, sheet.top + BAR / 2, wide, BAR,
-                    tooltip(item.name, f"{amount} of the {total_name}")))  # fmt: skip
+                    tooltip(item.name, say(Text("{share} of the {total}", share=amount,
+                                                total=Word(total_name))))))  # fmt: skip

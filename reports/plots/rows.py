@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import QUIET
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot
@@ -27,17 +28,17 @@ TICK = 48.0  # pixels that a tick and its label need
 class Head:
     """Title, subtitle, key and (where there is an axis) its label."""
 
-    title: str
-    subtitle: str
+    title: Words
+    subtitle: Words
     keys: tuple[Key, ...] = ()
-    axis: str = ""
+    axis: Words = ""
 
 
 class Rows:
     """A sheet with one row for each (number, name); `right` pixels are kept free for text."""
 
     def __init__(
-        self, head: Head, names: Sequence[tuple[str, str]], right: float, gap: float = 0.0
+        self, head: Head, names: Sequence[tuple[str, Words]], right: float, gap: float = 0.0
     ) -> None:
         tail = 44.0 if head.axis else 4.0
         body = ROW * len(names) + gap

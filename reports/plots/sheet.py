@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from nsight_prof.reports.page.formats import NA, share
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import INK, QUIET
 from nsight_prof.reports.plots.spots import Spot, add_spot
 from nsight_prof.reports.plots.style import (
@@ -26,6 +27,7 @@ from nsight_prof.reports.plots.style import (
     font,
     text_width,
 )
+from nsight_prof.reports.plots.words import say
 
 MARGIN = 14.0
 PT = DPI / 72  # pixels a point
@@ -35,7 +37,7 @@ PT = DPI / 72  # pixels a point
 class Key:
     """One entry of a key: a marker (matplotlib's letter), a bar (`hatch`) or a line (`dashes`)."""
 
-    text: str
+    text: Words
     colour: str
     marker: str = ""
     size: float = 7.0
@@ -48,7 +50,7 @@ class Entry:
     """One kernel in the list below a plot."""
 
     number: int
-    label: str
+    label: Words
     share: float | None
     colour: str
 
@@ -77,7 +79,7 @@ class Sheet:
         self.figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="white")
         self.top = height - MARGIN
 
-    def text(self, x: float, y: float, text: str, ink: Ink = PLAIN) -> Text:
+    def text(self, x: float, y: float, text: Words, ink: Ink = PLAIN) -> Text:
         """Write one line; y is the middle of its height."""
         artist = self.figure.text(
             x / WIDTH,
@@ -124,7 +126,7 @@ class Sheet:
         """Say what an HTML page tells where a reader points at this place."""
         add_spot(self.figure, spot)
 
-    def title(self, title: str, subtitle: str = "") -> None:
+    def title(self, title: Words, subtitle: Words = "") -> None:
         """Write the head of the plot; each line is cut to the width."""
         self.text(MARGIN, self.top - 8, fit_title(title), Ink(size=TITLE_PT, bold=True))
         self.top -= 22
@@ -173,28 +175,37 @@ class Sheet:
         self.top -= LINE * rows
 
     def _entry(self, x: float, y: float, width: float, entry: Entry) -> None:
-        amount = share(entry.share) if entry.share is not None else f"share {NA}"
+        amount = say(NA) if entry.share is None else share(entry.share)
         self.text(x + 20, y, str(entry.number), Ink(bold=True, ha="right"))
         self.box(x + 26, y - 5, 10, 10, facecolor=entry.colour, linewidth=0)
         self.text(x + 42, y, fit(entry.label, width - 42 - text_width(amount) - 8))
         self.text(x + width, y, amount, Ink(ha="right", colour=QUIET))
 
 
-def fit_title(title: str) -> str:
+def fit_title(title: Words) -> str:
     """Return a title cut to the width of the figure."""
     return fit(title, WIDTH - 2 * MARGIN - 20, TITLE_PT)
 
 
-def wrap(text: str, width: float) -> list[str]:
-    """Return `text` broken at spaces into lines of at most `width` pixels."""
-    lines: list[str] = []
+def wrap(words: Words, width: float) -> list[str]:
+    """Return words broken at spaces, Chinese at each letter, into lines of `width` pixels."""
+    lines = [""]
+    for piece in _pieces(say(words)):
+        if lines[-1] and text_width((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece if lines[-1] else fit(piece.rstrip(), width) + " " * piece.endswith(" ")
+    return [line.rstrip() for line in lines if line]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the pieces that a line can be broken between, each with the space behind it."""
     for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(longer) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(fit(word, width))
-    return lines
+        begin = 0
+        for at, letter in enumerate(word, 1):
+            if "\u3000" <= letter <= "\u9fff":  # Chinese, and its punctuation
+                yield from filter(None, (word[begin : at - 1], word[at - 1 : at]))
+                begin = at
+        yield f"{word[begin:]} "
 
 
 def _symbol_width(key: Key) -> float:
@@ -218,6 +229,6 @@ def keys_height(keys: Sequence[Key]) -> float:
     return LINE * (flow(keys)[-1][1] + 1) + 4 if keys else 0.0
 
 
-def title_height(subtitle: str) -> float:
+def title_height(subtitle: Words) -> float:
     """Return the pixels that `Sheet.title` takes."""
     return 26 + LINE * len(wrap(subtitle, WIDTH - 2 * MARGIN))

@@ -12,6 +12,9 @@ from weakref import WeakKeyDictionary
 
 from matplotlib.figure import Figure
 
+from nsight_prof.reports.page.values import Words
+from nsight_prof.reports.plots.words import say
+
 MOST = 240
 """Spots that one line of a figure has at most: nearer than that no pointer can tell them apart."""
 
@@ -48,9 +51,9 @@ def spots(figure: Figure) -> tuple[Spot, ...]:
     return tuple(_SPOTS.get(figure, ()))
 
 
-def tooltip(*lines: str) -> str:
+def tooltip(*lines: Words) -> str:
     """Return the text of a spot from its lines; empty ones are left out."""
-    return "\n".join(" ".join(line.split()) for line in lines if line.strip())
+    return "\n".join(" ".join(line.split()) for line in map(say, lines) if line.strip())
 
 
 def thinned(items: Sequence[T], limit: int = MOST) -> Iterable[T]:

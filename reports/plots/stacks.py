@@ -16,10 +16,12 @@ from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import HATCHES, fit, style, text_width
+from nsight_prof.reports.plots.words import labelled, say
 
 THICK = 0.7
 SHOWN = 7  # as many colours as stay apart; what is left is "other"
 OTHER = "#bbbbbb"
+LONGEST = 380.0  # pixels of a name in the key
 
 
 @dataclass(frozen=True)
@@ -33,21 +35,21 @@ class Part:
     kernel: str = ""
 
 
-def looks(names: Sequence[str]) -> list[Key]:
+def _looks(names: Sequence[str]) -> list[Key]:
     """Return a colour and a hatch for each name; "other" is grey."""
     keys = []
     for index, name in enumerate(names):
         if name.startswith("other") or index >= SHOWN:
-            keys.append(Key(name, OTHER))
+            keys.append(Key(fit(name, LONGEST), OTHER))
         else:
-            keys.append(Key(name, SERIES[index], hatch=HATCHES[index]))
+            keys.append(Key(fit(name, LONGEST), SERIES[index], hatch=HATCHES[index]))
     return keys
 
 
 def plot_stalls(figure: StallFigure) -> Figure:
     """Return for each kernel what its warps waited for, stacked to 100 %."""
     with style():
-        keys = looks([reason.replace("_", " ") for reason in figure.reasons])
+        keys = _looks([reason.replace("_", " ") for reason in figure.reasons])
         head = Head(
             "Stall reasons: what warps wait for between two instructions",
             "Share of the time between two instructions of a warp. The report says below what each "
@@ -61,7 +63,7 @@ def plot_stalls(figure: StallFigure) -> Figure:
             label = f"{bar.number} {bar.label}"
             segments = [
                 Part(key, 100 * value, f"{100 * value:.0f}",
-                     tooltip(label, f"{key.text}: {percent(100 * value)}", meaning),
+                     tooltip(label, labelled(key.text, percent(100 * value)), meaning),
                      str(bar.number))
                 for key, value, meaning in zip(keys, bar.shares, figure.meanings, strict=True)
             ]  # fmt: skip
@@ -72,10 +74,12 @@ def plot_stalls(figure: StallFigure) -> Figure:
 def plot_stacks(figure: StackFigure) -> Figure:
     """Return stacked bars of times; the first groups have a colour."""
     with style():
-        keys = looks([fit(name, 380) for name in figure.groups])
+        keys = _looks(figure.groups)
         longest = max((sum(bar.values) for bar in figure.bars), default=0.0)
         unit, scale = _unit(longest)
-        head = Head(figure.title, figure.subtitle, tuple(keys), f"{figure.value_label} ({unit})")
+        head = Head(
+            figure.title, figure.subtitle, tuple(keys), f"{say(figure.value_label)} ({unit})"
+        )
         rows = Rows(head, [("", bar.label) for bar in figure.bars], right=150)
         top = longest / scale * 1.02 or 1.0
         axes = rows.axes(top, "")

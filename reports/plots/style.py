@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import warnings
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from unicodedata import east_asian_width
 
 import matplotlib
 from matplotlib.backends.backend_agg import get_hinting_flag
@@ -15,6 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, get_font
 
 from nsight_prof.reports.page.formats import briefer
+from nsight_prof.reports.page.values import Words
+from nsight_prof.reports.plots.words import say
 
 # Pixels of a GitHub page's text column; the SVG's 648 pt are shown as 864 CSS pixels there.
 WIDTH = 900
@@ -43,21 +47,35 @@ def _glyphs(bold: bool) -> frozenset[int]:
     return frozenset(get_font(_font_file(bold)).get_charmap())
 
 
-def drawable(text: str, *, bold: bool = False) -> str:
-    """Return `text` on one line; a character that the font lacks becomes a question mark."""
+def drawable(words: Words, *, bold: bool = False) -> str:
+    """Return words on one line in the language that is drawn.
+
+    A character that neither our font nor any of East Asia has becomes a question mark.
+    """
     glyphs = _glyphs(bold)
-    return "".join(c if ord(c) in glyphs else "?" for c in " ".join(text.split()))
+    one_line = " ".join(say(words).split())
+    return "".join(c if ord(c) in glyphs or _is_wide(c) else "?" for c in one_line)
+
+
+def _is_wide(character: str) -> bool:
+    """Tell whether it is a letter of East Asia: those are as wide as high in every font."""
+    return east_asian_width(character) in "WF"
+
+
+def text_width(words: Words, size: float = TEXT_PT, bold: bool = False) -> float:
+    """Return the width of a drawn text in pixels at DPI."""
+    return _width(drawable(words, bold=bold), size, bold)
 
 
 @cache
-def text_width(text: str, size: float = TEXT_PT, bold: bool = False) -> float:
-    """Return the width of a drawn text in pixels at DPI."""
+def _width(drawn: str, size: float, bold: bool) -> float:
     # Pairs of characters, with their kerning, make any text: to lay out each text takes ten times
     # as long.
-    line = drawable(text, bold=bold)
+    line = "".join(c for c in drawn if not _is_wide(c))
     pairs = zip(line, line[1:], strict=False)
     advances = (_laid_out(a + b, size, bold) - _laid_out(b, size, bold) for a, b in pairs)
-    return sum(advances) + _laid_out(line[-1:], size, bold)
+    wide = (len(drawn) - len(line)) * size * DPI / 72
+    return sum(advances) + _laid_out(line[-1:], size, bold) + wide
 
 
 @cache
@@ -69,12 +87,13 @@ def _laid_out(text: str, size: float, bold: bool) -> float:
     return font.get_width_height()[0] / 64
 
 
-def fit(text: str, width: float, size: float = TEXT_PT) -> str:
-    """Return `text` cut so that it is at most `width` pixels wide.
+def fit(words: Words, width: float, size: float = TEXT_PT) -> str:
+    """Return words cut so that it is at most `width` pixels wide.
 
     A list ("cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, TN") loses whole parts, the least telling
     first; other text loses its middle.
     """
+    text = say(words)
     for form in briefer(text):
         if text_width(form, size) <= width:
             return form
@@ -120,6 +139,8 @@ def render_png(figure: Figure) -> bytes:
 def _render(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
     stream = io.BytesIO()
     dpi = PNG_DPI if kind == "png" else DPI
-    with style():
+    with style(), warnings.catch_warnings():
+        # The reader's fonts have the letters of East Asia that ours lacks: text stays text in SVG.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
     return stream.getvalue()

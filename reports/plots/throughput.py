@@ -8,19 +8,21 @@ from matplotlib.figure import Figure
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.page.figure_models import ThroughputBar
-from nsight_prof.reports.page.formats import NA, percent, share
+from nsight_prof.reports.page.formats import NA, percent
+from nsight_prof.reports.page.values import Text
 from nsight_prof.reports.plots.palette import BLUE, INK, QUIET
 from nsight_prof.reports.plots.rows import ROW, Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import fit, style
+from nsight_prof.reports.plots.words import labelled, of_gpu_time, say
 
 COLUMNS = ("dram", "l2", "l1", "tensor")
 NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor"}
 
-LIMIT = "Limited by"
+LIMIT = Text("Limited by")
 LIMIT_PX = 132.0
-UNKNOWN = "not known"
+UNKNOWN = Text("not known")
 HEAD = Head(
     "Throughput: how much of each part of the GPU is used",
     "Per cent of the peak at the clock of the run (Tensor Cores: of the cycles).",
@@ -57,13 +59,15 @@ def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
 
 
 def _tooltip(bar: ThroughputBar, name: str) -> str:
-    what = "of the cycles" if name == "tensor" else "of the peak at the clock of the run"
-    value = getattr(bar, f"{name}_pct")
+    value = percent(getattr(bar, f"{name}_pct"))
+    of = Text("{share} of the cycles", share=value)
+    if name != "tensor":
+        of = Text("{share} of the peak at the clock of the run", share=value)
     return tooltip(
         f"{bar.number} {bar.label}",
-        f"{NAMES[name]}: {percent(value)}" + (f" {what}" if value is not None else ""),
-        "limits the kernel" if bar.bound_by == name else "",
-        f"{share(bar.share)} of GPU time" if bar.share is not None else "",
+        labelled(NAMES[name], value if value == NA else say(of)),
+        Text("limits the kernel") if bar.bound_by == name else "",
+        of_gpu_time(bar.share),
     )
 
 

@@ -15,18 +15,21 @@ from nsight_prof.parsers.build.roofline import (
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.waits import stall_meaning
-from nsight_prof.reports.page.figure_models import (
+from nsight_prof.reports.page.charts import (
     NotPlotted,
-    OccupancyBar,
     Roof,
     RooflineKernel,
     RooflinePanel,
     RooflinePoint,
+    ridges,
+)
+from nsight_prof.reports.page.figure_models import (
+    OccupancyBar,
     StallBar,
     StallFigure,
     ThroughputBar,
-    ridges,
 )
+from nsight_prof.reports.page.values import Text, Word
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import KernelRow, LevelFigures
 
@@ -135,7 +138,7 @@ def _panel(
     slopes, levels = tuple(map(_roof, memory)), tuple(map(_roof, compute))
     return RooflinePanel(
         key,
-        f"Roofline: {PANELS[key]}",
+        Text("Roofline: {units}", units=Word(PANELS[key])),
         slopes,
         levels,
         ridges(slopes, levels),

@@ -18,14 +18,8 @@ from nsight_prof.reports.analysis.models import RunTime as RunTime
 from nsight_prof.reports.findings.model import BoundShare, Finding
 from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
-from nsight_prof.reports.page.figure_models import (
-    NotPlotted,
-    OccupancyBar,
-    Roof,
-    RooflinePanel,
-    StallFigure,
-    ThroughputBar,
-)
+from nsight_prof.reports.page.charts import NotPlotted, Roof, RooflinePanel
+from nsight_prof.reports.page.figure_models import OccupancyBar, StallFigure, ThroughputBar
 from nsight_prof.reports.profile.time_models import HostCost as HostCost
 from nsight_prof.reports.profile.time_models import IdleRow as IdleRow
 from nsight_prof.reports.profile.time_models import KindTable as KindTable

@@ -18,20 +18,21 @@ from multiprocessing.reduction import ForkingPickler
 from typing import NamedTuple
 
 from nsight_prof.parsers.substeps import substep
+from nsight_prof.reports.page.catalogue import ENGLISH, picture_in
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture as drawn: `files` of markdown by name, and an <svg> element for HTML.
+    """A picture as drawn: `files` of markdown by name, an <svg> element for HTML by language.
 
     Either is empty where no page of that format is written.
     """
 
     name: str
     files: dict[str, bytes]
-    html: str
+    html: dict[str, str]
 
 
 class Drawing(NamedTuple):
@@ -142,13 +143,17 @@ def _drawn_or_error(picture: Picture, style: Style) -> Drawn | Exception:
 def _drawn(picture: Picture, style: Style) -> Drawn:
     from nsight_prof.reports.plots.inline import render_inline
     from nsight_prof.reports.plots.style import render_png, render_svg
+    from nsight_prof.reports.plots.words import drawn_in
 
-    figure = picture.draw()
-    svg = render_svg(figure)
-    files = {}
-    if MARKDOWN in style.formats:
-        files[f"{picture.name}.svg"] = svg
-        if style.png:
-            files[f"{picture.name}.png"] = render_png(figure)
-    html = render_inline(figure, svg, picture.name, picture.alt) if HTML in style.formats else ""
-    return Drawn(picture.name, files, html)
+    drawn = Drawn(picture.name, {}, {})
+    for language in style.all_languages:
+        with drawn_in(language):
+            figure = picture.draw()
+            svg = render_svg(figure)
+            if MARKDOWN in style.formats:
+                drawn.files[picture_in(f"{picture.name}.svg", language)] = svg
+                if style.png and language == ENGLISH:  # the font of PNG has English alone
+                    drawn.files[f"{picture.name}.png"] = render_png(figure)
+            if HTML in style.formats:
+                drawn.html[language] = render_inline(figure, svg, picture.name, picture.alt)
+    return drawn

@@ -14,18 +14,19 @@ from nsight_prof.reports.page.charts import (
     HeatFigure,
     IcicleFigure,
     RooflineFigure,
+    RooflinePanel,
     StackFigure,
     TimelineFigure,
 )
 from nsight_prof.reports.page.figure_models import (
     OccupancyBar,
     Overview,
-    RooflinePanel,
     StallFigure,
     ThroughputBar,
     TimeBar,
 )
 from nsight_prof.reports.page.section import Section, slug
+from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.profile.view_models import KernelFigures, ReportView, working_gpus
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Picture:
 
     group: str
     name: str
-    alt: str
+    alt: Words
     stage: str
     draw: Callable[[], Figure]
 
@@ -92,8 +93,7 @@ def _time(view: KernelFigures | ReportView) -> Iterator[Picture]:
         if k.share is not None
     ]
     if bars and view.rest_kernels and view.rest_share is not None:
-        plural = "s" if view.rest_kernels > 1 else ""
-        rest = f"rest ({view.rest_kernels} kernel{plural})"
+        rest = Text("rest ({n} kernel)", "rest ({n} kernels)", n=view.rest_kernels)
         bars.append(TimeBar("", rest, "", view.rest_share, None, None))
     if bars:
         alt = "Bars: share of GPU time of each kernel"
@@ -115,7 +115,7 @@ def _rooflines(view: KernelFigures | ReportView) -> Iterator[Picture]:
 def _roofline(panel: RooflinePanel, stage: str) -> Picture:
     numbers = ", ".join(str(kernel.number) for kernel in panel.kernels)
     name = f"roofline-{slug(panel.key)}" + (f"-{slug(stage)}" if stage else "")
-    alt = f"{panel.title} (kernels {numbers})"
+    alt = Text("{title} (kernels {numbers})", title=panel.title, numbers=numbers)
     return Picture("roofline", name, alt, stage, partial(_draw_roofline, panel))
 
 
@@ -127,7 +127,9 @@ def _of_stage(
     kernels = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
     if not kernels or len(kernels) == len(panel.kernels):
         return None
-    return replace(panel, title=f"{panel.title}, stage {stage}", kernels=kernels)
+    return replace(
+        panel, title=Text("{title}, stage {stage}", title=panel.title, stage=stage), kernels=kernels
+    )
 
 
 def _counters(view: KernelFigures | ReportView) -> Iterator[Picture]:
@@ -181,7 +183,7 @@ def _draw_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int) ->
     return plot_time(bars, gpu_time_ns, gpus)
 
 
-def _draw_roofline(panel: RooflinePanel, *subtitle: str) -> Figure:
+def _draw_roofline(panel: RooflinePanel, *subtitle: Words) -> Figure:
     from nsight_prof.reports.plots.roofline.roofline import plot_roofline
 
     return plot_roofline(panel, *subtitle)

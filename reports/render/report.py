@@ -25,7 +25,7 @@ from nsight_prof.reports.engine.operators.page import FILE as OPERATORS
 from nsight_prof.reports.engine.operators.page import operators_page
 from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.page import Section, Table, Text
-from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in
+from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of, picture_in
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
@@ -172,7 +172,7 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     all_operators = operators_page(run)
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
-    tables: dict[str, list[Table[Any]]] = {language: [] for language in _languages(style)}
+    tables: dict[str, list[Table[Any]]] = {language: [] for language in style.all_languages}
     for language, in_page in tables.items():
         sections = [section_in_two(s, language, markup=InTemplate()) for s in view.sections]
         others = _others(REPORT, language, style)
@@ -208,7 +208,7 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
             for kernel in view.kernels
             if (source := sources.get(kernel.kernel_id)) and source.raw
         }
-        for language in _languages(style)
+        for language in style.all_languages
     }
     html = _Html(texts, tables, elements, rooflines, folds=folds)
     return _write(run.directory.report, files, drawn, known, style, html)
@@ -282,7 +282,7 @@ def _section_pages(
     """
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
-    tables: dict[str, list[Table[Any]]] = {language: [] for language in _languages(style)}
+    tables: dict[str, list[Table[Any]]] = {language: [] for language in style.all_languages}
     for language, in_page in tables.items():
         others = {"others": _others(REPORT, language, style)}
         for written, pages in (
@@ -296,11 +296,6 @@ def _section_pages(
     return markdown, texts, tables
 
 
-def _languages(style: Style) -> list[str]:
-    """Return the languages of the pages: English, and those that were asked for."""
-    return list(dict.fromkeys((ENGLISH, *style.languages)))
-
-
 def _in_language(pages: Mapping[str, str], language: str) -> dict[str, str]:
     """Return pages under their names in a language."""
     return {file_in(name, language): text for name, text in pages.items()}
@@ -309,7 +304,7 @@ def _in_language(pages: Mapping[str, str], language: str) -> dict[str, str]:
 def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
     """Return the names of the other languages of a page, and its files in them."""
     others = (
-        name_of_language for name_of_language in _languages(style) if name_of_language != language
+        name_of_language for name_of_language in style.all_languages if name_of_language != language
     )
     return [(NAMES[o], file_in(name, o)) for o in others]
 
@@ -399,6 +394,10 @@ def _write(
     html: _Html,
 ) -> ReportPaths:
     """Write a report; `html` is what its HTML pages are made of."""
+    files = {
+        name: _with_pictures_in(language_of(name), text, pictures.names)
+        for name, text in files.items()
+    }
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
     try:
@@ -407,7 +406,7 @@ def _write(
         pages = _html_pages(html, pictures.names, style) if HTML in style.formats else {}
         for picture in pictures.drawn:
             pages = {
-                name: text.replace(_mark(picture.name), picture.html)
+                name: text.replace(_mark(picture.name), picture.html[language_of(name)])
                 for name, text in pages.items()
             }
             drawn += picture.files
@@ -434,6 +433,14 @@ def _write(
     )
 
 
+def _with_pictures_in(language: str, page: str, pictures: Iterable[str]) -> str:
+    """Return a page of markdown that shows the pictures of its language."""
+    if language != ENGLISH:
+        for name in pictures:
+            page = page.replace(f"({name}.svg)", f"({picture_in(f'{name}.svg', language)})")
+    return page
+
+
 def _written(files: Mapping[str, str], style: Style) -> dict[str, str]:
     """Return the files that are written: markdown only where it is asked for."""
     with_markdown = MARKDOWN in style.formats
@@ -447,7 +454,7 @@ def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, st
     figures |= {name: live(name, figures[name], data) for name, data in html.rooflines.items()}
     sections = {
         language: {s.key: section_html(s, figures, language) for s in html.sections}
-        for language in _languages(style)
+        for language in style.all_languages
     }
     return html_pages(html.texts, figures, style.templates, sections, html.folds, html.tables)
 

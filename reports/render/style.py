@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.reports.page.catalogue import LANGUAGES
+from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 
 SUFFIX = ".j2"
 MARKDOWN, HTML = FORMATS = ("md", "html")
@@ -29,6 +29,11 @@ class Style:
     languages: tuple[str, ...] = ()
     formats: tuple[str, ...] = FORMATS
     png: bool = False
+
+    @property
+    def all_languages(self) -> tuple[str, ...]:
+        """Languages of the pages: English, and those that were asked for."""
+        return tuple(dict.fromkeys((ENGLISH, *self.languages)))
 
 
 def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:

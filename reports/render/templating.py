@@ -29,6 +29,7 @@ from nsight_prof.parsers.whole_file import whole_file
 from nsight_prof.reports.page import Interval, Name, Number, Table, Text, Verbatim, formats
 from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.marks import mark
+from nsight_prof.reports.page.values import Word, Words
 from nsight_prof.reports.page.writer import InTemplate, Writer, punctuated
 from nsight_prof.reports.profile import links
 from nsight_prof.reports.profile.caveats import label
@@ -188,9 +189,9 @@ def _words(write: Writer, value: Any) -> Any:
     return write.value(value) if isinstance(value, PAGE_VALUES) else value
 
 
-def _translated(write: Writer, word: str) -> str:
-    """Return a word of a fixed set ("medium", "DRAM bandwidth") in the language of the page."""
-    return write.word(word)
+def _translated(write: Writer, words: Words) -> str:
+    """Return words, as of a fixed set ("medium", "DRAM bandwidth"), in the language of the page."""
+    return write.value(Word(words) if isinstance(words, str) else words)
 
 
 def _page(language: str, name: str) -> formats.Markdown:

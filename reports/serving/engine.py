@@ -10,7 +10,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import ModelShape
 from nsight_prof.parsers.serving.stored_weights import sees, stored_shape, told_to_quantize
-from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.values import Text
 
 PRODUCTS = {"vllm": "vLLM", "sglang": "SGLang"}
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsight_prof.reports.page import Text, Value, Verbatim
+from nsight_prof.reports.page.values import Text, Value, Verbatim
 
 ROOF_NAMES = {
     "measured steady roof": Text("measured steady roof"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.page import Fact, Finding, Section, Text
-from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.page.charts import Roof
 from nsight_prof.reports.profile.view_models import Caveat, GlossaryEntry, Method
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 

@@ -23,7 +23,7 @@ from nsight_prof.reports.page import (
     Text,
     Value,
 )
-from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.page.charts import Roof
 from nsight_prof.reports.profile.view_models import CommandRow, Method
 from nsight_prof.reports.profile.view_models import Fact as FormattedFact
 from nsight_prof.reports.studies.models import NotRun

@@ -9,8 +9,9 @@ from typing import Any
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.build.roofline import roof_label
-from nsight_prof.reports.page.figure_models import Roof, RooflineKernel, RooflinePanel
+from nsight_prof.reports.page.charts import Roof, RooflineKernel, RooflinePanel
 from nsight_prof.reports.page.formats import clock, count, duration, share
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.plots.palette import COLOURS, LEVEL_COLOURS, family
 from nsight_prof.reports.plots.roofline.axes import at_clock
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
@@ -34,7 +35,7 @@ def live(name: str, picture: str, data: str) -> str:
 def _data(panel: RooflinePanel, rows: dict[int, KernelRow]) -> str:
     clocked = at_clock(panel, panel.clock_hz)
     data = {
-        "title": panel.title,
+        "title": Writer().value(panel.title),
         "clock": "" if panel.clock_hz is None else clock(panel.clock_hz),
         "roofs": [_roof(roof) for roof in (*clocked.memory_roofs, *clocked.compute_roofs)],
         "kernels": [_kernel(kernel, rows[kernel.number]) for kernel in panel.kernels],

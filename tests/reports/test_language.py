@@ -95,8 +95,8 @@ def test_a_report_is_there_in_every_language(run: Run, language: str) -> None:
     english = (folder / "report.md").read_text("utf-8")
     assert page.count("\n#") == english.count("\n#")
     assert f'<html lang="{language}">' in (folder / f"report.{language}.html").read_text("utf-8")
-    linked = re.findall(r"\]\(([^)#]+\.md)", page)
-    assert linked
+    linked = re.findall(r"\]\(([^)#]+\.(?:md|svg))", page)
+    assert f"overview.{language}.svg" in linked
     assert not [name for name in linked if not (folder / name).is_file()]
     assert "](report.md)" in page  # the English one
     assert f"](report.{language}.md)" in english

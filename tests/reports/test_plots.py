@@ -19,16 +19,21 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page.charts import IcicleFigure, Slice, Stack, StackFigure
-from nsight_prof.reports.page.figure_models import (
-    Lane,
-    OccupancyBar,
-    Overview,
+from nsight_prof.reports.page.charts import (
+    IcicleFigure,
     Ridge,
     Roof,
     RooflineKernel,
     RooflinePanel,
     RooflinePoint,
+    Slice,
+    Stack,
+    StackFigure,
+)
+from nsight_prof.reports.page.figure_models import (
+    Lane,
+    OccupancyBar,
+    Overview,
     Span,
     StallBar,
     StallFigure,

@@ -11,7 +11,7 @@ from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
-from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.page.charts import Roof
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.render.report import render_report
 from tests.recorded import whole_report

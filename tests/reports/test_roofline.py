@@ -6,7 +6,7 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.roofline import attainable, ceilings, distance
-from nsight_prof.reports.page.figure_models import Roof, ridges
+from nsight_prof.reports.page.charts import Roof, ridges
 from nsight_prof.reports.plots.roofline.axes import RoofLine
 
 

@@ -15,7 +15,7 @@ from nsight_prof.reports.findings.kernels.fact import cell
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES, unit_of
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
-from nsight_prof.reports.page.section import Confidence
+from nsight_prof.reports.page.values import Confidence
 
 CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
 SAME = 0.001

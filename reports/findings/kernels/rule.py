@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from nsight_prof.parsers.cells import Row
 from nsight_prof.reports.findings.kernels.fact import Condition, Context, Expression, Fact, Facts
-from nsight_prof.reports.page.section import Confidence
-from nsight_prof.reports.page.values import Number, Text
+from nsight_prof.reports.page.values import Confidence, Number, Text
 
 DEFECT, FEW_WARPS, STALL, OCCUPANCY = 1, 2, 3, 4
 """Ranks: defects come before too few warps, these before what the warps wait for, and that before

@@ -9,12 +9,14 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import known, significant
+from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.plots.bench.axes import stacked
 from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES, STAGES
 from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import tooltip
 from nsight_prof.reports.plots.style import LINE, fit, style, text_width
+from nsight_prof.reports.plots.words import labelled, range_of
 
 THICK = 0.62
 WORDS = 300.0  # widest text behind a bar, in pixels
@@ -45,11 +47,13 @@ def plot_bars(figure: BarFigure) -> Figure:
         return rows.sheet.figure
 
 
-def _tooltip(bar: Bar, label: str) -> str:
-    value = f"{label}: {significant(bar.value)}" if known(bar.value) is not None else ""
+def _tooltip(bar: Bar, label: Words) -> str:
+    value = labelled(label, significant(bar.value)) if known(bar.value) is not None else ""
     low, high = known(bar.low), known(bar.high)
     between = low is not None and high is not None
-    interval = f"interval: {significant(low)} to {significant(high)}" if between else ""
+    interval = (
+        labelled(Text("interval"), range_of(significant(low), significant(high))) if between else ""
+    )
     return tooltip(bar.label, bar.group, value, interval, bar.text)
 
 

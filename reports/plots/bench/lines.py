@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.page.formats import significant
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.bench.axes import Scale, byte_text, dress, scale, spread, stacked
 from nsight_prof.reports.plots.palette import INK, QUIET, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, fit, style, text_width
+from nsight_prof.reports.plots.words import labelled, range_of
 
 HEIGHT, PANEL_HEIGHT = 380.0, 210.0
 LEFT, FOOT, BETWEEN = 86.0, 58.0, 34.0
@@ -221,14 +223,15 @@ class _PanelDrawing:
             self.lines.sheet.text(start, spot, series.label, Ink(role="name"))
 
 
-def told_point(series: Series, n: int, y_label: str, x_label: str, x: Scale) -> str:
+def told_point(series: Series, n: int, y_label: Words, x_label: Words, x: Scale) -> str:
     """Return what a page tells of point `n` of a line: its name, both values, its band."""
     at = byte_text(series.x[n]) if x.bytes else significant(series.x[n], DIGITS)
     band = ""
     if series.low is not None and series.high is not None:
-        band = f"{significant(series.low[n], DIGITS)} to {significant(series.high[n], DIGITS)}"
-    height = f"{y_label}: {significant(series.y[n], DIGITS)}"
-    return tooltip(series.label, height, band, f"{x_label}: {at}")
+        low, high = (significant(end[n], DIGITS) for end in (series.low, series.high))
+        band = range_of(low, high)
+    height = labelled(y_label, significant(series.y[n], DIGITS))
+    return tooltip(series.label, height, band, labelled(x_label, at))
 
 
 def _y_scale(panel: Panel, height: float) -> Scale:
@@ -284,13 +287,13 @@ def _heights(series: Series) -> list[float]:
     return [value for values in every for value in values]
 
 
-def _looks(every: Sequence[Series]) -> dict[tuple[str, str], _Look]:
+def _looks(every: Sequence[Series]) -> dict[tuple[Words, str], _Look]:
     """Return a look for each (label, group); a group shares its colour, dashes tell its lines."""
-    colours: dict[str, int] = {}
-    members: dict[str, list[str]] = {}
+    colours: dict[tuple[str, Words], int] = {}
+    members: dict[tuple[str, Words], list[Words]] = {}
     looks = {}
     for series in every:
-        key = series.group or f"\0{series.label}"
+        key = series.group, "" if series.group else series.label
         index = colours.setdefault(key, len(colours))
         lines_of_look = members.setdefault(key, [])
         if series.label not in lines_of_look:

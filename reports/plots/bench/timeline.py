@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
 from nsight_prof.reports.page.formats import significant
+from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.plots.bench.axes import Scale, dress, scale
 from nsight_prof.reports.plots.bench.lines import DASHES, told_point
 from nsight_prof.reports.plots.palette import (
@@ -27,6 +28,7 @@ from nsight_prof.reports.plots.palette import (
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import WIDTH, style, text_width
+from nsight_prof.reports.plots.words import labelled, range_of, say
 
 PANEL, HEAD, FOOT = 82.0, 24.0, 50.0
 STRIP, BELOW_STRIP = 16.0, 6.0
@@ -104,13 +106,14 @@ class _Timeline:
 
     def _when(self, span: Span) -> str:
         begin, end = significant(span.begin, DIGITS), significant(span.end, DIGITS)
-        return f"{self.figure.x_label}: {begin} to {end}"
+        return labelled(self.figure.x_label, range_of(begin, end))
 
     def _head(self, panel: Panel, y: float) -> None:
         """Write what the panel shows, and what its level is at the right."""
         self.sheet.text(LEFT, y, panel.y_label, Ink(bold=True))
         if panel.levels:
-            words = f"dashed: {', '.join(text for _, text in panel.levels)}"
+            levels = [say(text) for _, text in panel.levels]
+            words = say(Text("dashed: {levels}", levels=levels))
             self.sheet.text(self.right, y, words, Ink(colour=QUIET, ha="right", role="level"))
 
     def _panel(self, panel: Panel, bottom: float, last: bool) -> None:
@@ -167,7 +170,7 @@ def _shade(axes: Axes, span: Span, colour: str) -> None:
     axes.axvspan(span.begin, span.end, color=colour, alpha=PALE, linewidth=0, zorder=0)
 
 
-def _looks(panels: list[Panel]) -> dict[str, Look]:
+def _looks(panels: list[Panel]) -> dict[Words, Look]:
     """Return how each line is drawn that shares a panel with others; one alone needs no key."""
     shared = [p for p in panels if sum(map(_drawable, p.series)) > 1]
     labels = dict.fromkeys(line.label for p in shared for line in p.series if _drawable(line))

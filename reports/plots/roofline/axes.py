@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.build.roofline import scaled
-from nsight_prof.reports.page.figure_models import Roof, RooflinePanel, ridges
+from nsight_prof.reports.page.charts import Roof, RooflinePanel, ridges
 from nsight_prof.reports.page.formats import byte_rate, clock, flop_rate
+from nsight_prof.reports.page.values import Text
 from nsight_prof.reports.plots.placement import Box, Point, Segment
+from nsight_prof.reports.plots.words import say
 
 # Roofs nearer than this are one line on paper: they share a label.
 SAME_LINE = 0.04
@@ -77,8 +79,9 @@ class RoofLine:
 
 def _origin(roof: Roof) -> str:
     """Return the source, and the clock of a pipe: a kernel at a lower one cannot reach the roof."""
-    at = f"at {clock(roof.clock_hz)}" if roof.unit != "B/s" and roof.clock_hz else ""
-    return ", ".join(filter(None, (ORIGINS.get(roof.source, roof.source), at)))
+    is_clocked = roof.unit != "B/s" and roof.clock_hz
+    at = say(Text("at {clock}", clock=clock(roof.clock_hz))) if is_clocked else ""
+    return ", ".join(filter(None, (say(ORIGINS.get(roof.source, roof.source)), at)))
 
 
 def _joined(labels: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.build.roofline import roof_label
-from nsight_prof.reports.page.figure_models import (
+from nsight_prof.reports.page.charts import (
     Ridge,
     Roof,
     RooflineKernel,
@@ -19,6 +19,7 @@ from nsight_prof.reports.page.figure_models import (
 )
 from nsight_prof.reports.page.formats import clock, flop_rate, intensity, share, significant
 from nsight_prof.reports.page.units import SI
+from nsight_prof.reports.page.values import Text, Word, Words
 from nsight_prof.reports.plots.palette import INK, LEVEL_COLOURS, QUIET, family
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
@@ -35,6 +36,7 @@ from nsight_prof.reports.plots.sheet import (
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, style, text_width
 from nsight_prof.reports.plots.ticks import draw_ticks
+from nsight_prof.reports.plots.words import labelled, of_gpu_time, say
 
 LEVELS = {"dram": ("o", "DRAM"), "l2": ("s", "L2"), "l1": ("^", "L1")}
 BEHIND = {"dram": 2, "l2": 1, "l1": 0}  # where markers meet, the eye still finds the DRAM one
@@ -46,7 +48,7 @@ AREA = 600.0  # square points of a marker for a kernel with all of the time
 LEAST_AREA = 26.0
 NUMBERED, SMALL = 14, 0.01
 """Kernels that get a number; those beyond with less than SMALL of the GPU time get none."""
-SUBTITLE = (
+SUBTITLE = Text(
     "One line per kernel: its height is its throughput, its markers stand at the FLOPs per byte "
     "moved at each memory level. Compare a marker with the roof of its colour."
 )
@@ -61,7 +63,7 @@ class _Spot:
     diameter: float  # points
 
 
-def plot_roofline(panel: RooflinePanel, subtitle: str = SUBTITLE) -> Figure:
+def plot_roofline(panel: RooflinePanel, subtitle: Words = SUBTITLE) -> Figure:
     """Return the roofline of one panel; labels cover neither each other nor a marker.
 
     Without kernels it shows the roofs alone, with a dot where two of them meet.
@@ -76,7 +78,7 @@ def diameter(share: float | None) -> float:
 
 
 class _Roofline:
-    def __init__(self, panel: RooflinePanel, subtitle: str) -> None:
+    def __init__(self, panel: RooflinePanel, subtitle: Words) -> None:
         self.clock_hz = panel.clock_hz
         self.panel = panel = at_clock(panel, self.clock_hz)
         self.highest = max(panel.compute_roofs, key=lambda roof: roof.value, default=None)
@@ -87,7 +89,10 @@ class _Roofline:
         keys, looks = self._level_keys(), self._family_keys()
         rows = -(-len(self.named) // 2)
         if self.clock_hz is not None and subtitle:
-            subtitle += f" Roofs at {clock(self.clock_hz)}, the SM clock of these kernels."
+            at = Text(
+                "Roofs at {clock}, the SM clock of these kernels.", clock=clock(self.clock_hz)
+            )
+            subtitle = f"{say(subtitle)} {say(at)}"
         head = title_height(subtitle) + keys_height(keys) + keys_height(looks)
         self.sheet = Sheet(MARGIN + head + HEIGHT + 58 + LINE * rows + MARGIN)
         self.sheet.title(panel.title, subtitle)
@@ -121,8 +126,8 @@ class _Roofline:
         if not self.panel.kernels:
             keys = []
         sizes = [
-            Key(f"{text} of GPU time", "white", "o", diameter(value))
-            for value, text in ((0.02, "2 %"), (0.1, "10 %"), (0.4, "40 %"))
+            Key(of_gpu_time(value), "white", "o", diameter(value))
+            for value in (0.02, 0.1, 0.4)
             if any(kernel.share is not None for kernel in self.panel.kernels)
         ]
         ridges = [Key("ridge point", "white", "D", 5.0)] if self.panel.ridges else []
@@ -135,7 +140,9 @@ class _Roofline:
         keys = [Key(name, colour, dashes=()) for colour, name in families]
         if self.small:
             together = sum(kernel.share or 0.0 for kernel in self.small)
-            text = f"{len(self.small)} smaller kernels, {share(together)} of GPU time together"
+            text = say(Text("{n} smaller kernel, {share} of GPU time",
+                            "{n} smaller kernels, {share} of GPU time together",
+                            n=len(self.small), share=share(together)))  # fmt: skip
             keys.append(Key(text, "white", "o", diameter(0.0)))
         return keys
 
@@ -243,8 +250,12 @@ class _Roofline:
                 spot = self.placer.best_of(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
                 if spot is not None:
                     self._write(spot.box, text, spot.leader, "ridge", colour)
-            names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level)}"
-            text = tooltip(f"{names} meet", intensity(ridge.intensity), flop_rate(peak.value))
+            pipe, level = roof_label(ridge.pipe, ridge.dtype), roof_label(ridge.level)
+            text = tooltip(
+                say(Text("{pipe} and {level} meet", pipe=pipe, level=level)),
+                intensity(ridge.intensity),
+                flop_rate(peak.value),
+            )
             self.sheet.spot(Spot(x, y, 14, 14, text, round=True))
 
     def _label_roofs(self, lines: list[RoofLine]) -> None:
@@ -293,14 +304,16 @@ def _is_of(ridge: Ridge, roof: Roof | None) -> bool:
 
 def _tooltip(kernel: RooflineKernel, point: RooflinePoint) -> str:
     bound = LABELS.get(kernel.bound_by, "")
-    reached = f"{share(point.roof_share)} of what the roofs allow at this intensity"
+    reached = Text(
+        "{share} of what the roofs allow at this intensity", share=share(point.roof_share)
+    )
     return tooltip(
         f"{kernel.number} {kernel.label}",
         flop_rate(kernel.throughput),
-        f"{roof_label(point.level)}: {intensity(point.intensity)}",
-        reached if point.roof_share is not None else "",
-        f"bound by {bound}" if bound else "",
-        f"{share(kernel.share)} of GPU time" if kernel.share is not None else "",
+        labelled(roof_label(point.level), intensity(point.intensity)),
+        say(reached) if point.roof_share is not None else "",
+        say(Text("bound by {unit}", unit=Word(bound))) if bound else "",
+        of_gpu_time(kernel.share),
     )
 
 

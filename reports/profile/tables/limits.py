@@ -8,7 +8,7 @@ from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import BoundShare
 from nsight_prof.reports.page import Column, Number, Table, Text, Value, Word
-from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.page.charts import Roof
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.page.section import Footer
 from nsight_prof.reports.profile.links import Links

@@ -8,8 +8,15 @@ from nsight_prof.parsers.build.roofline import LEVELS
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
-from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, RooflineFigure
-from nsight_prof.reports.page.figure_models import Roof, RooflinePanel, ridges
+from nsight_prof.reports.page.charts import (
+    Bar,
+    BarFigure,
+    Chart,
+    Roof,
+    RooflineFigure,
+    RooflinePanel,
+    ridges,
+)
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.roofline.l2 import TERA, l2_chart
 from nsight_prof.reports.studies.roofline.sweeps import host_sweep, latency_sweep, stride_sweep

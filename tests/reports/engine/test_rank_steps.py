@@ -48,7 +48,7 @@ def test_one_long_step_does_not_hide_the_others(tmp_path: Path) -> None:
     longest = max(max(row.values) for row in own.rows)
     typical = own.rows[2].values[20]
     assert typical > longest / 4
-    assert f"What is over {longest:.3g} ms is drawn as that" in own.subtitle
+    assert f"What is over {longest:.3g} ms is drawn as that" in str(own.subtitle)
 
 
 def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
@@ -57,4 +57,4 @@ def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
     own, _ = made.steps.charts
     assert len(own.columns) == MOST_COLUMNS
     assert own.columns[-1] == 299
-    assert f"{MOST_COLUMNS} of 300 steps" in own.subtitle
+    assert f"{MOST_COLUMNS} of 300 steps" in str(own.subtitle)

@@ -19,13 +19,16 @@ from nsight_prof.reports.page.charts import (
     TimelineFigure,
 )
 from nsight_prof.reports.page.figure_models import StallBar, StallFigure
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.bench.bars import plot_bars
 from nsight_prof.reports.plots.bench.lines import plot_lines
 from nsight_prof.reports.plots.bench.timeline import plot_timeline
 from nsight_prof.reports.plots.inline import render_inline
+from nsight_prof.reports.plots.sheet import wrap
 from nsight_prof.reports.plots.spots import MOST, spots, thinned
 from nsight_prof.reports.plots.stacks import plot_stalls
-from nsight_prof.reports.plots.style import render_svg
+from nsight_prof.reports.plots.style import DPI, render_svg, text_width
+from nsight_prof.reports.plots.words import drawn_in
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.gallery import pictures
 
@@ -50,7 +53,7 @@ def shown(svg: str) -> list[str]:
     return [(element.text or "").strip() for element in root.iter("text")]
 
 
-def inlined(figure: Figure, name: str = "s", alt: str = "") -> str:
+def inlined(figure: Figure, name: str = "s", alt: Words = "") -> str:
     return render_inline(figure, render_svg(figure), name, alt)
 
 
@@ -62,6 +65,29 @@ def test_a_figure_keeps_its_text_and_leaves_its_colours_to_the_page(name: str) -
     assert not set(texts) - set(shown(svg))
     assert not re.search(r"#[0-9a-f]{6}\b", svg)
     assert svg == inlined(MADE[name](), name, "what it shows")
+
+
+@pytest.mark.parametrize(
+    ("language", "words"), [("zh", "占 warp 时间的比例"), ("ko", "워프 시간의 비율")]
+)
+def test_a_figure_speaks_the_language_of_its_page(language: str, words: str) -> None:
+    bars = tuple(StallBar(n, "k", 1.0, (0.5, 0.5)) for n in (1, 2))
+    figure = StallFigure(("long_scoreboard", "other"), ("", ""), bars)
+    with drawn_in(language):
+        svg = inlined(plot_stalls(figure))
+    assert words in shown(svg)
+    assert "Share of warp time" not in svg
+    assert not [text for text in shown(svg) if "?" in text]
+    assert "Share of warp time" in shown(inlined(plot_stalls(figure)))
+
+
+def test_chinese_is_broken_at_letters_and_as_wide_as_high() -> None:
+    with drawn_in("zh"):
+        assert text_width("占比", 9.0) == pytest.approx(2 * 9.0 * DPI / 72)
+        lines = wrap("占一个 warp 两条指令之间时间的比例", 100)
+    assert len(lines) > 2
+    assert "".join(lines).replace(" ", "") == "占一个warp两条指令之间时间的比例"
+    assert all(text_width(line) <= 100 for line in lines)
 
 
 def test_all_pictures_of_a_run_share_one_space_of_names(run: Run) -> None:

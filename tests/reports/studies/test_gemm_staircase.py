@@ -101,7 +101,7 @@ def cells(table: Table[Any], place: int) -> dict[str, str]:
     """The cells of a row as a page shows them, by the heading of the column."""
     write, row = Writer(), table.cells()[place]
     return {
-        write.text(column.heading): write.cell(cell, column)
+        write.text(column.heading): write.cell(cell, column.unit, column.digits)
         for column, cell in zip(table.columns, row, strict=True)
     }
 

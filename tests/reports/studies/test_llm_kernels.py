@@ -239,7 +239,7 @@ def test_tables_write_every_cell(made_section: Section) -> None:
     for table in made_section.tables:
         assert table.rows
         cells = [
-            write.cell(c, col)
+            write.cell(c, col.unit, col.digits)
             for row in table.cells()
             for c, col in zip(row, table.columns, strict=True)
         ]
