@@ -34,6 +34,7 @@ from nsight_prof.parsers.run.directory import (
     write_manifest,
 )
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page.catalogue import picture_in
 from nsight_prof.reports.render import drawing
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.gallery import Picture
@@ -170,8 +171,10 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _blank(picture: Picture, style: Style) -> Drawn:
-    named = {f"{picture.name}.svg": b"<svg/>"} if MARKDOWN in style.formats else {}
-    return Drawn(picture.name, named, dict.fromkeys(style.all_languages, "<svg></svg>"))
+    languages = style.all_languages
+    names = (picture_in(f"{picture.name}.svg", language) for language in languages)
+    files = dict.fromkeys(names, b"<svg/>") if MARKDOWN in style.formats else {}
+    return Drawn(picture.name, files, dict.fromkeys(languages, "<svg></svg>"))
 
 
 @pytest.fixture(scope="session")

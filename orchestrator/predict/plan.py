@@ -285,8 +285,8 @@ class Plan:
         if trace is None and isinstance(self.fitted, Exact) and self.fitted.has_products:
             return None  # served models tell nothing of predictions from such measurements yet
         # Kernels of one type or of one GPU tell nothing of others; a slice has the model's own.
-        other = shard.quantized is not None or shard.tensor_parallel > 1
-        if shard.experts or (other and basis != SLICE):
+        differs = shard.quantized is not None or shard.tensor_parallel > 1
+        if shard.experts or (differs and basis != SLICE):
             return None
         if not (basis and known and self.gpu == self.measured):
             return None
@@ -300,7 +300,7 @@ class Plan:
                 bounds = (
                     f"; {lacks} is in none of it, so that what operators may miss widens the "
                     "intervals"
-                    if other
+                    if differs
                     else f", as {found.models} models that are left out need it for 90 %"
                 )
                 self.notes.append(
@@ -309,7 +309,7 @@ class Plan:
                 )
                 if shard.quantized:
                     return found.of_decode()
-                return found.unbounded() if other else found
+                return found.unbounded() if differs else found
         return None
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:

@@ -310,9 +310,12 @@ class Anchors:
         known = [(at, seconds) for at, (_, seconds) in self.sizes[size].items()]
         if not known[0][0] <= work <= known[-1][0] or len(known) == 1:
             return _between(work, self._factors[size])
-        part = size / operator.m
+        fraction = size / operator.m
         same = replace(
-            operator, m=round(size), flops=operator.flops * part, bytes=operator.bytes * part
+            operator,
+            m=round(size),
+            flops=operator.flops * fraction,
+            bytes=operator.bytes * fraction,
         )
         return math.log(_line(work, known) / self.base.of(same).seconds)
 

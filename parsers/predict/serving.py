@@ -196,12 +196,12 @@ class Predictor:
         if self.correction.bounded:
             return Seconds(*(found.value * factor for factor in factors))
         # What operators miss by themselves, beside what engines miss as a whole.
-        apart = [
+        below, above = (
             math.hypot(found[end] / found.value - 1, factors[end] / factors.value - 1)
             for end in (LOW, HIGH)
-        ]
+        )
         value = found.value * factors.value
-        return Seconds(value, value * max(0.0, 1 - apart[0]), value * (1 + apart[1]))
+        return Seconds(value, value * max(0.0, 1 - below), value * (1 + above))
 
     def on_gpu(self, step: Step, loaded_s: float = 0.0) -> Seconds:
         """Return how long a step of a batch takes the GPU, however long its host does."""

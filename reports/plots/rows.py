@@ -89,11 +89,9 @@ class Rows:
         self.sheet.spot(Spot(middle, self.y(row), width, ROW - 2, text, kernel))
 
 
-def draw_bar(
-    axes: Axes, row: int, width: float, thick: float, left: float = 0.0, **look: Any
-) -> None:
+def draw_bar(axes: Axes, row: int, width: float, thick: float, x: float = 0.0, **look: Any) -> None:
     """Draw a bar of a row; `Axes.barh`, which fits limits to each anew, takes ten times as long."""
-    axes.add_artist(Rectangle((left, row - thick / 2), width, thick, **look))
+    axes.add_artist(Rectangle((x, row - thick / 2), width, thick, **look))
 
 
 def tick(value: float, unit: str) -> str:

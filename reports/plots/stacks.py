@@ -101,7 +101,7 @@ def _stack(rows: Rows, axes: Axes, row: int, segments: Sequence[Part], top: floa
     x0 = 0.0
     for segment in segments:
         if segment.width > 0:
-            draw_bar(axes, row, segment.width, THICK, left=x0, facecolor=segment.look.colour,
+            draw_bar(axes, row, segment.width, THICK, x=x0, facecolor=segment.look.colour,
                      hatch=segment.look.hatch, edgecolor="white", linewidth=0.4)  # fmt: skip
             corner = rows.x(x0, top), rows.x(x0 + segment.width, top)
             rows.spot(row, segment.tooltip, segment.kernel, corner)

@@ -30,13 +30,13 @@ def draw_ticks(
     axis: Axis
     if along == "x":
         axis, marker, transform = axes.xaxis, TICKDOWN, axes.get_xaxis_transform
-        place, va, ha = axes.get_xaxis_text1_transform(PAD)
+        position, va, ha = axes.get_xaxis_text1_transform(PAD)
     else:
         axis, marker, transform = axes.yaxis, TICKLEFT, axes.get_yaxis_transform
-        place, va, ha = axes.get_yaxis_text1_transform(PAD)
+        position, va, ha = axes.get_yaxis_text1_transform(PAD)
     axis.set_visible(False)
     low, high = sorted(axis.get_view_interval())
-    shown = [tick for tick in ticks if low <= tick <= high]
+    visible = [tick for tick in ticks if low <= tick <= high]
 
     def line(values: Sequence[float], others: Sequence[float], which: str, **look: object) -> None:
         ends = (values, others) if along == "x" else (others, values)
@@ -47,11 +47,13 @@ def draw_ticks(
              markersize=length, markeredgewidth=width, clip_on=False)  # fmt: skip
 
     gap = float("nan")
-    line([end for tick in shown for end in (tick, tick, gap)], [0.0, 1.0, gap] * len(shown),
+    line([end for tick in visible for end in (tick, tick, gap)], [0.0, 1.0, gap] * len(visible),
          "grid", color=GRID, linewidth=0.6)  # fmt: skip
     marks(minor, 2.0, 0.6)
-    marks(shown, 3.5, 0.8)
-    for tick in shown:
+    marks(visible, 3.5, 0.8)
+    for tick in visible:
         if words := text(tick):
             x, y = (tick, 0.0) if along == "x" else (0.0, tick)
-            axes.text(x, y, words, fontproperties=font(), color=INK, ha=ha, va=va, transform=place)
+            axes.text(
+                x, y, words, fontproperties=font(), color=INK, ha=ha, va=va, transform=position
+            )

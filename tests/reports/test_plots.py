@@ -361,7 +361,8 @@ def test_a_name_of_parts_loses_whole_ones() -> None:
 
 
 def test_a_character_that_the_font_lacks_is_a_question_mark() -> None:
-    assert drawable("a\n漢 b") == "a ? b"
+    assert drawable("a\n\N{DEVANAGARI LETTER A} b") == "a ? b"
+    assert drawable("漢 b") == "漢 b"  # which the fonts of readers have
 
 
 def test_a_label_avoids_what_is_taken() -> None:

@@ -43,9 +43,9 @@ class Pages:
         file, kinds = self._file.fileno(), [np.zeros(1, np.uint8)]
         end = os.fstat(file).st_size // self._size * self._size
         for at in range(0, end, _AT_ONCE):
-            part = mmap.mmap(file, min(_AT_ONCE, end - at), offset=at, access=mmap.ACCESS_READ)
-            with closing(part):
-                kinds.append(np.frombuffer(part, np.uint8)[:: self._size].copy())
+            window = mmap.mmap(file, min(_AT_ONCE, end - at), offset=at, access=mmap.ACCESS_READ)
+            with closing(window):
+                kinds.append(np.frombuffer(window, np.uint8)[:: self._size].copy())
         found = np.concatenate(kinds)
         self._file.seek(_HEAD)
         found[1:2] = np.frombuffer(self._file.read(1), np.uint8)  # the file's head comes first
