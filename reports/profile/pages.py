@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from nsight_prof.reports.page import Table
@@ -95,10 +95,11 @@ def marked_pages(
         anchor: name for name, text in texts.items() for kind, anchor in marks(text) if kind == "id"
     }
 
+    relative = cache(posixpath.relpath)  # asks for the current folder; hundreds of links share one
+
     def target(name: str, anchor: str) -> str:
         page = where.get(anchor, name)
-        file = "" if page == name else posixpath.relpath(page, posixpath.dirname(name) or ".")
-        return f"{file}#{anchor}"
+        return f"{'' if page == name else relative(page, posixpath.dirname(name) or '.')}#{anchor}"
 
     return {
         name: filled(text, {"id": InMarkdown().anchor, "link": partial(target, name)}).replace(

@@ -66,7 +66,6 @@ from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 from nsight_prof.reports.render.templating import IN_PAGE, render
 from nsight_prof.reports.studies.models import leading
-from nsight_prof.reports.studies.registry import bench_report
 from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
@@ -221,6 +220,9 @@ def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
 
 def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     """Render the report of a benchmark run: its sections instead of kernels."""
+    # All studies take a while to import; the report of a program has none.
+    from nsight_prof.reports.studies.registry import bench_report
+
     view = bench_report(run)
     drawings = bench_pictures(view.sections)
     drawn = draw(drawings, style)
