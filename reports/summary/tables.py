@@ -58,7 +58,11 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         Column(heading, saves, digits=IN_TEXT, sort=lambda row: row[1].saves.value, right=True),
         Column(Text("How sure"), lambda row: Word(row[1].sure)),
         Column(Text("Effort"), lambda row: Word(row[1].effort)),
-        Column(Text("After it"), lambda row: Verbatim(times[row[0]][1]), right=True),
+        Column(
+            Text("After it"),
+            lambda row: Verbatim(times[row[0]][1], row[1].after.value),
+            right=True,
+        ),
         Column(Text("Findings"), findings),
     ]
     return Table("actions", NO_TITLE, columns, list(enumerate(first.actions[:count])))
