@@ -2,6 +2,9 @@
 
 python scripts/bench_predict.py [--on RUN …]
 
+The command is timed as users call it, in a process of its own: import, reading the runs, points,
+other choices, tables, report and pictures, in seconds of a clock and of CPU.
+
 The naive loop asks for the costs of every operator of every step anew, as a script around single
 calls would; prof asks once for each operator. Both give the same numbers, which is checked.
 """
@@ -10,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -54,6 +59,21 @@ def naive(predictor: Predictor, work: Workload) -> float:
     return max(item.finish_s for item in simulate(seconds, queue))
 
 
+def command(runs: Sequence[Path], *sizes: str) -> str:
+    """Return the seconds of `prof predict`, those of its pictures' process with it."""
+    words = [word for run in runs for word in ("--on", str(run))]
+    with tempfile.TemporaryDirectory() as folder:
+        words += [*sizes, "--quiet", "--out", f"{folder}/out"]
+        start, before = time.perf_counter(), os.times()
+        subprocess.run(
+            [sys.executable, "-m", "nsight_prof", "predict", "qwen2.5-7b", *words],
+            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        wall, after = time.perf_counter() - start, os.times()
+    cpu = sum(after[2:4]) - sum(before[2:4])
+    return f"{wall:.1f} s, {cpu:.1f} s of CPU"
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the times."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -63,6 +83,14 @@ def main(argv: Sequence[str]) -> int:
         runs = given or [Path(shutil.copytree(ROOT / "captures" / name, Path(folder) / name))
                          for name in RUNS]  # fmt: skip
         plan("qwen2.5-7b", runs, Settings()).predictor()  # makes the tables of the runs
+        command(runs, "--batch", "8")  # compiles what was not imported yet
+        print(f"prof predict of one point: {command(runs, '--batch', '8')}")
+        loads = {
+            flag: ",".join(str(size) for size in dict.fromkeys(getattr(w, flag) for w in grid()))
+            for flag in ("prompt", "output", "batch")
+        }
+        words = [word for flag, sizes in loads.items() for word in (f"--{flag}", sizes)]
+        print(f"prof predict of {len(grid())} configurations: {command(runs, *words)}")
         start = time.perf_counter()
         planned = plan("qwen2.5-7b", runs, Settings())
         predictor = planned.predictor()
