@@ -154,7 +154,7 @@ class NsysTrace:
     @of_file
     def memory_operations(self) -> pd.DataFrame:
         """Copies and memsets by kind (table `memory_operations`)."""
-        return memory_operations(self._db)
+        return memory_operations(self._db, self._kernel_rows.first_of_repeated)
 
     @of_file
     def api_calls(self) -> pd.DataFrame:

@@ -15,7 +15,8 @@ class SummaryRow:
     `kind` is kernels, idle, copies, other or total. `share` and `gain` are parts of the whole run
     (of the GPU time, where `basis` of the summary says so), 0 to 1, `time_ns` and `gain_ns` the
     same as time; `reached` is the part of its limit that was reached. `kernels` are numbers of the
-    report, given only where two lines have the same name. None is unknown.
+    report, given only where two lines have the same name. None is unknown. `measured` is whether
+    something says of the line itself what it could save.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class SummaryRow:
     gain_ns: float | None
     reached: float | None = None
     kernels: tuple[int, ...] = ()
+    measured: bool = True
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ OWN_LINE = 0.01
 KERNELS, IDLE, COPIES, OTHER, TOTAL = "kernels", "idle", "copies", "other", "total"
 ALONE = Text("nothing is computed meanwhile")
 IN_PART_ALONE = Text("does not fully overlap with computation")
+UNMEASURED = Text("not measured")
 RUN, GPU_TIME = Text("run"), Text("GPU time")
 
 
@@ -101,8 +102,7 @@ def _time(row: SummaryRow) -> float:
 
 def limit_of(kernel: KernelRow) -> Text:
     """Return what limits a kernel in plain words."""
-    unknown = Text("not measured")
-    return CAUSES.get(kernel.bound_cause) or LIMITS.get(kernel.bound_by, unknown)
+    return CAUSES.get(kernel.bound_cause) or LIMITS.get(kernel.bound_by, UNMEASURED)
 
 
 def _kernel_rows(view: ReportView, saved: Savings) -> list[SummaryRow]:
@@ -126,6 +126,7 @@ def _kernel_rows(view: ReportView, saved: Savings) -> list[SummaryRow]:
             ),
             reached=reached(kernels),
             kernels=tuple(k.number for k in kernels),
+            measured=limit != UNMEASURED,
         )
         for (name, limit), kernels in groups.items()
     ]

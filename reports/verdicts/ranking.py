@@ -21,6 +21,7 @@ from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked
 from nsight_prof.reports.verdicts.lines import located
+from nsight_prof.reports.verdicts.without_torch import in_words_of_cuda
 
 REPAIR = 0.05
 """Part of the time that a repair must save to stand before choices that save more."""
@@ -37,7 +38,7 @@ def findings(run: Run) -> list[Finding]:
     """
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
-    found = [located(run, marked(run, finding)) for finding in found]
+    found = [located(run, marked(run, in_words_of_cuda(run, finding))) for finding in found]
     ranks = count(1)
     minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
     return [

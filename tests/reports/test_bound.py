@@ -10,6 +10,10 @@ from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.metrics.catalogue import UTILIZATION
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.findings.kernels.roofs import limit_clause
+from nsight_prof.reports.findings.kernels.waits import STALLS
+from nsight_prof.reports.page import Number
+from nsight_prof.reports.page.writer import Writer
 
 ROOFS = [
     ("dram", "", 4e12, "B/s", "counters"),
@@ -178,6 +182,21 @@ def test_what_is_used_as_much_beside_the_bound_is_kept() -> None:
     row = unit_bound({"sm__pipe_alu_cycles_active": 66.0}, dram_pct=71.0)
     assert (row["bound_by"], row["second_by"], row["second_share"]) == ("dram", "alu", 0.66)
     assert unit_bound({"sm__pipe_alu_cycles_active": 55.0}, dram_pct=71.0)["second_by"] == ""
+
+
+@pytest.mark.parametrize(
+    ("bound_by", "stall", "same"),
+    [("alu", "math_pipe_throttle", True), ("issue", "not_selected", True),
+     ("l2", "long_scoreboard", True), ("alu", "long_scoreboard", False)],
+)  # fmt: skip
+def test_a_wait_for_what_is_used_most_is_no_second_thing(
+    bound_by: str, stall: str, same: bool
+) -> None:
+    row = {"bound_by": bound_by, "bound_unit": "", "roof_share": 0.66, "second_by": ""}
+    clause = limit_clause(row | {"top_stall": stall}, Number(0.66, "fraction"), STALLS[stall])
+    words = Writer().text(clause)
+    assert ("for which its warps wait most of all" in words) == same
+    assert ("both must go down" in words) != same
 
 
 @pytest.mark.parametrize(("whole", "unit"), [("sm", "SMs are"), ("memory", "memory is")])

@@ -16,7 +16,7 @@ from nsight_prof.reports.analysis.stages import ALL, wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
 from nsight_prof.reports.verdicts.ranking import findings, headline
-from tests.reports.programs import amount, english, where
+from tests.reports.programs import amount, english, where, write
 
 
 def named(run: Run, name: str) -> Finding:
@@ -246,8 +246,8 @@ def test_idle_time_is_told_as_time_of_the_stage(run: Run) -> None:
 
 def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
     rows = [
-        ("host to device", 10, 10**9, 4_000_000, 0),
-        ("device to device", 5, 10**9, 9_000_000, 0),
+        ("host to device", 10, 10**9, 4_000_000, 0, 0),
+        ("device to device", 5, 10**9, 9_000_000, 0, 0),
     ]
     frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
     tables.write(frame, "memory_operations", run.directory.tables)
@@ -262,8 +262,56 @@ def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
     assert copies.gain_ns == pytest.approx(wall - idle)
 
 
+def host_copies(run: Run, size: int, time: int, pageable: int, startup: int) -> Any:
+    """Return the finding about ten copies of host to device."""
+    rows = [("host to device", 10, size, time, pageable, startup)]
+    frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
+    tables.write(frame, "memory_operations", run.directory.tables)
+    (found,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
+    return found
+
+
+def test_what_is_copied_before_the_loop_is_not_in_the_gain(run: Run) -> None:
+    found = host_copies(run, 10**9, 4_000_000, 0, 3_990_000)
+    assert math.isnan(found.gain_ns)
+    assert "4.0 ms before all kernels that repeat: start-up" in english(found.verdict)
+    found = host_copies(run, 10**9, 8_000_000, 0, 5_000_000)
+    assert found.gain_ns == 3_000_000
+    assert "5.0 ms of this come before all kernels that repeat" in english(found.verdict)
+    # A loop that copies in every step copies some of it before its first kernel.
+    assert host_copies(run, 10**9, 4_000_000, 0, 400_000).gain_ns == 4_000_000
+
+
+def test_kernels_hide_no_more_copies_than_they_last(run: Run) -> None:
+    words = english(host_copies(run, 10**9, 4_000_000, 0, 0).verdict)
+    assert "Behind kernels, or avoided, they would cost nothing" in words
+    key = run.kernels["kernel_id"].iloc[0]
+    launch = {"kernel_id": key, "start_ns": 0, "duration_ns": 1_000_000, "device": 0, "pid": 1}
+    run = write(run, "launches", [launch])
+    words = english(host_copies(run, 10**9, 4_000_000, 0, 0).verdict)
+    assert "Avoided, they would cost nothing" in words
+    assert "copies behind them save no more than that" in words
+
+
+def test_copies_of_a_few_bytes_are_not_slow_for_pageable_memory(run: Run) -> None:
+    found = host_copies(run, 80, 4_000_000, 4_000_000, 0)
+    assert "They move 8 B each" in english(found.verdict)
+    assert "pageable" not in english(found.title)
+    assert "pageable" in english(host_copies(run, 10**9, 4_000_000, 4_000_000, 0).title)
+
+
+def test_a_program_without_pytorch_is_advised_in_words_of_cuda(run: Run) -> None:
+    def action() -> str:
+        return english(host_copies(run, 10**9, 4_000_000, 4_000_000, 0).action)
+
+    assert "DataLoader" in action()
+    tables.write(run.kernels.assign(library="other"), "kernels", run.directory.tables)
+    assert "cudaMemcpyAsync" in action()
+    assert "DataLoader" not in action()
+
+
 def test_copies_of_pageable_memory_are_held_to_those_of_pinned_memory(run: Run) -> None:
-    rows = [("host to device", 10, 10**9, 100_000_000, 90_000_000)]  # 10 GB/s
+    rows = [("host to device", 10, 10**9, 100_000_000, 90_000_000, 0)]  # 10 GB/s
     frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
     tables.write(frame, "memory_operations", run.directory.tables)
     roofs = tables.empty("measured_roofs")

@@ -227,6 +227,10 @@ def test_a_summary_without_counters_says_so(trace_only_run: Run) -> None:
     assert "not known" in page_of(summary)
     assert "not known" in words(summary.reservations[0])
     assert "was not measured" in words(*summary.answer)
+    # What a finding about all kernels leaves for one of them is no measure of it.
+    small = tuple(replace(row, gain=0.001, gain_ns=1e4) for row in rows)
+    assert not any(row.measured for row in small)
+    assert "hardly anything" not in page_of(replace(summary, rows=small))
 
 
 def test_without_a_wall_time_all_is_of_the_gpu_time(run: Run) -> None:

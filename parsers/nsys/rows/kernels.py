@@ -35,6 +35,10 @@ class Kernel:
     block: str
 
 
+REPEATED = 5
+"""Launches from which on a kernel is one of a loop's: what is copied before comes once."""
+
+
 @dataclass
 class KernelRows:
     """Launches as columns, ordered by start.
@@ -66,6 +70,13 @@ class KernelRows:
     def places(self) -> list[tuple[int, int]]:
         """Device and process of each of `queues`."""
         return [(int(queue[0]), int(queue[3])) for queue in self.queues]
+
+    @property
+    def first_of_repeated(self) -> int:
+        """Start of the first launch of a kernel that is launched REPEATED times; 0 for none."""
+        codes = self.kernel
+        repeats = np.bincount(codes, minlength=1)[codes] >= REPEATED
+        return int(self.start[np.argmax(repeats)]) if repeats.any() else 0
 
     def pick(self, at: Array) -> KernelRows:
         """Those at positions `at`, or where the mask `at` holds."""

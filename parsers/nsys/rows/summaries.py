@@ -47,19 +47,21 @@ _BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
 ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
 
 
-def memory_operations(db: Database) -> pd.DataFrame:
-    """Table `memory_operations`, most GPU time first."""
+def memory_operations(db: Database, begun: int) -> pd.DataFrame:
+    """Table `memory_operations`, most GPU time first; what starts before `begun` is start-up."""
     rows = []
     for name, kind in ((MEMCPY, "coalesce(copyKind, 0)"), (MEMSET, "0")):
         table = db.table(name)
         if table is not None:
             found = db.rows(
                 f"SELECT {kind}, count(*), nullif(sum(bytes), 0), sum(end - start),"
-                f' {_pageable_ns(db, name)} FROM "{table}" GROUP BY 1'
+                f" {_pageable_ns(db, name)}, sum(CASE WHEN start < {begun} THEN end - start ELSE 0"
+                f' END) FROM "{table}" GROUP BY 1'
             )
             label = COPY_KINDS if name == MEMCPY else {0: "memset"}
             rows += [(label.get(k, f"copy of kind {k}"), *sums) for k, *sums in found]
-    frame = pd.DataFrame(rows, columns=["kind", "calls", "bytes", "total_ns", "pageable_ns"])
+    columns = ["kind", "calls", "bytes", "total_ns", "pageable_ns", "startup_ns"]
+    frame = pd.DataFrame(rows, columns=columns)
     frame = frame.sort_values(["total_ns", "kind"], ascending=[False, True])
     return tables.check(frame, "memory_operations")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from nsight_prof.parsers.build.bound import BOUND_FROM
+from nsight_prof.parsers.build.roofline import PIPES
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.fact import Condition
@@ -263,6 +264,14 @@ def resource_of(row: Row) -> Text:
     return unit_of(row) or RESOURCES[text(row["bound_by"])]
 
 
+WAITS_FOR = {
+    "math_pipe_throttle": (*PIPES, "alu", "xu"),
+    "not_selected": ("issue",),
+    "long_scoreboard": ("dram", "l2"),
+}
+"""Stall -> bounds that it is the wait for: beside them it is no second thing."""
+
+
 def is_mixed_bound(row: Row) -> bool:
     """Tell whether no resource limits a kernel alone: it is used to 60 to 80 %."""
     return text(row["bound_by"]) != "latency" and number(row["roof_share"]) < BOUND_FROM
@@ -294,6 +303,8 @@ def limit_clause(row: Row, reached: Number, stall: Text | None) -> Text:
         )
     if stall is None:
         return Text("{part}, and it waits besides", part=in_part(row, reached))
+    if bound in WAITS_FOR.get(text(row.get("top_stall")), ()):
+        return Text("{part}, for which its warps wait most of all", part=in_part(row, reached))
     return Text(
         "{part}, and it waits besides, most of all {wait}: both must go down",
         part=in_part(row, reached),

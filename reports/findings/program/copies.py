@@ -31,6 +31,11 @@ from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
 PINNED = 0.8
 """Part of the rate of pinned memory below which a copy is of other memory, or in small pieces."""
+STARTUP = 0.5
+"""Part of the copy time before the first kernel that repeats above which it is told apart."""
+SMALL_BYTES = 64 * 1024
+"""Bytes of a copy below which the driver stages pageable memory without waiting (CUDA Runtime API,
+API synchronization behavior): the rate of the memory matters little."""
 PROBE = Text("probe of the roofline recipe")
 COPIES = Rule(
     key="copies",
@@ -166,13 +171,20 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     share, limit = time.share_of(busy), COPIES.thresholds["share"]
     if not crossing or number(share.value) < limit.value:
         return []
+    once = _startup(crossing, time, gpus)
+    if number((time - once).share_of(busy).value) < limit.value:
+        return [_at_startup(once, share, wall)]
     speed = _speed(run, crossing[0])
     pageable = Number(
         sum(count(row["pageable_ns"]) or 0 for row in crossing) / gpus,
         "ns",
         column("memory_operations", "pageable_ns"),
     )
+    each_bytes = number(crossing[0]["bytes"]) / number(crossing[0]["calls"])
     slow = number(pageable.value) >= COPIES.limit("pageable") * number(time.value)
+    slow = (
+        slow and not each_bytes < SMALL_BYTES
+    )  # what starting a copy costs is no matter of memory
     title = Text("Copies between host and GPU take {share} of the busy time", share=share)
     action, advice = COPIES.action, COPIES.advice
     if slow:
@@ -184,7 +196,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         "ns",
         (*column("stages", "gpu_busy_ns"), *column("launches", "duration_ns")),
     )
-    saved_ns = number(time.value)
+    saved_ns = number((time - once).value)
     if wall.value:
         saved_ns = max(0.0, min(saved_ns, number(working.value)))
     saved = Number(saved_ns, "ns")
@@ -196,16 +208,15 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             advice=advice,
             verdict=Text(
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
-                "most of it {kind} ({calls}).{pageable} Behind kernels, or avoided, they would "
-                "cost nothing: that saves at most {gain} of the wall time ({saved}).",
+                "most of it {kind} ({calls}).{pageable}{once} {saves}",
                 share=share,
                 time=time,
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
                 kind=Verbatim(text(crossing[0]["kind"]).lower()),
                 calls=Text("{n} time", "{n} times", n=round(number(crossing[0]["calls"]))),
-                pageable=_pageable(slow, *speed),
-                gain=gain,
-                saved=saved,
+                pageable=_small(each_bytes) or _pageable(slow, *speed),
+                once=_once(once),
+                saves=_saves(saved, gain, kernels_ns),
             ),
             evidence=(
                 Evidence(
@@ -233,6 +244,59 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     ]
 
 
+def _startup(crossing: list[Row], time: Number, gpus: int) -> Number:
+    """Return the time of copies that come once; 0 where it is less than half of all."""
+    refs = column("memory_operations", "startup_ns")
+    once = sum(count(row["startup_ns"]) or 0 for row in crossing) / gpus
+    return Number(once if once >= STARTUP * number(time.value) else 0.0, "ns", refs)
+
+
+def _once(once: Number) -> Text | str:
+    if not once.value:
+        return ""
+    return Text(
+        " {once} of this come before all kernels that repeat: start-up, which is not in the gain.",
+        once=once,
+    )
+
+
+def _at_startup(once: Number, share: Number, wall: Number) -> Finding:
+    """Return a finding without a gain about copies that come once, as of weights."""
+    return COPIES.finding(
+        title=Text("Copies at start-up take {share} of the busy time", share=share),
+        verdict=Text(
+            "Copies between host and GPU take {once} before all kernels that repeat: start-up, as "
+            "where weights or inputs are loaded. That comes once: it costs a long run nothing, and "
+            "only a run as short as this one much.",
+            once=once,
+        ),
+        action=Text("Measure a longer run, or only its steps; then look at what repeats."),
+        advice=Text("measure a longer run: what is loaded once costs it little"),
+        disproof=Text("A run of twice as many steps copies twice as long."),
+        evidence=(measured(Text("copies that come once"), once), wall_evidence(wall)),
+        gain_of="wall time",
+        confidence="medium",
+    )
+
+
+def _saves(saved: Number, gain: Number, kernels_ns: float) -> Text:
+    """Say what is saved; kernels hide copies only as long as they run."""
+    if not 0 < kernels_ns < number(saved.value):
+        return Text(
+            "Behind kernels, or avoided, they would cost nothing: that saves at most {gain} of the "
+            "wall time ({saved}).",
+            gain=gain,
+            saved=saved,
+        )
+    return Text(
+        "Avoided, they would cost nothing: that saves at most {gain} of the wall time ({saved}). "
+        "Kernels run for only {kernels}: copies behind them save no more than that.",
+        gain=gain,
+        saved=saved,
+        kernels=Number(kernels_ns, "ns", column("launches", "duration_ns")),
+    )
+
+
 def _speed(run: Run, row: Row) -> tuple[Number, Number]:
     """Return the bytes per second of a kind of copy, and what pinned memory reaches on this GPU.
 
@@ -256,6 +320,18 @@ def _pageable(pageable: bool, rate: Number, roof: Number) -> Text | str:
         rate=rate,
         roof=roof,
         part=Number(1 - number(rate.value) / roof.value, "fraction", (*rate.refs, *roof.refs)),
+    )
+
+
+def _small(each_bytes: float) -> Text | str:
+    """Say that copies are so small that each costs what starting it costs."""
+    if not each_bytes < SMALL_BYTES:
+        return ""
+    refs = (*column("memory_operations", "bytes"), *column("memory_operations", "calls"))
+    return Text(
+        " They move {size} each: starting them is what takes the time, so fewer and larger ones "
+        "are faster.",
+        size=Number(each_bytes, "B", refs),
     )
 
 

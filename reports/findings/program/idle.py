@@ -108,8 +108,8 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
         return None
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
         return None
-    if rule is not SYNC_STALLS and _time_in(gaps, LOADING) >= FIRST_USE.limit("loading") * lost:
-        return _first_use(stage, gaps)
+    if rule is not SYNC_STALLS and _loading_ns(gaps, rule) >= FIRST_USE.limit("loading") * lost:
+        return _first_use(stage, gaps, _loading_ns(gaps, rule))
     cost = launch_cost(run)
     remaining = 0.0
     if rule is not HOST_BOUND:
@@ -321,9 +321,19 @@ def _time_in(gaps: Gaps, calls: re.Pattern[str]) -> float:
     return sum(value for call, value in gaps.by("call") if calls.match(call))
 
 
-def _first_use(stage: Stage, gaps: Gaps) -> Finding:
+def _loading_ns(gaps: Gaps, rule: Rule) -> float:
+    """Return the ns of gaps in which the host loads kernels.
+
+    A launch that takes 0.1 ms while the GPU is idle loads what it launches: no full queue holds it.
+    """
+    launching = gaps.in_call.value if rule is HOST_BOUND else None
+    return min(number(gaps.idle.value), _time_in(gaps, LOADING) + number(launching or 0.0))
+
+
+def _first_use(stage: Stage, gaps: Gaps, loading_ns: float) -> Finding:
     """Return a finding without a gain: what comes once costs a long run nothing."""
-    calls = [Verbatim(call) for call, _ in gaps.by("call") if LOADING.match(call)]
+    calls: list[Value] = [Verbatim(c) for c, _ in gaps.by("call") if LOADING.match(c)]
+    calls = calls or [Text("in the first launches themselves")]
     limit = FIRST_USE.thresholds["loading"]
     return FIRST_USE.finding(
         key="idle_outside",
@@ -344,7 +354,7 @@ def _first_use(stage: Stage, gaps: Gaps) -> Finding:
             measured(Text("idle time"), gaps.idle),
             Evidence(
                 Text("of it in calls of first use"),
-                Number(_time_in(gaps, LOADING), "ns", IDLE_CELLS),
+                Number(loading_ns, "ns", (*IDLE_CELLS, *column("idle_gaps", "in_call_ns"))),
                 Text("{limit} or more", limit=limit.number),
                 limit.source,
             ),
@@ -525,7 +535,11 @@ def _activity(gaps: Gaps) -> Text:
     """Say what the host did: a CUDA call that takes long, else the program's own code."""
     total, calls = number(gaps.idle.value), gaps.by("call")
     doing: list[Value] = []
-    code = total - sum(value for _, value in calls)
+    launching = number(gaps.in_call.value or 0.0)
+    code = total - sum(value for _, value in calls) - launching
+    if launching >= 0.1 * total:
+        share = Number(launching / total, "fraction", column("idle_gaps", "in_call_ns"))
+        doing.append(Text("the launch that ends the gap ({part})", part=share))
     if code >= 0.1 * total:
         doing.append(
             Text(

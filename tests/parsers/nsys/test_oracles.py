@@ -3,6 +3,8 @@
 import io
 import lzma
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +130,25 @@ def test_memory_operations_are_those_of_nsys_stats(real_exports: Path, export: s
         assert export.startswith("frasertajima")
         return
     assert sorted(zip(ours["total_ns"], ours["calls"], strict=True)) == expected
+
+
+def test_start_up_is_what_is_copied_before_a_kernel_that_repeats(real_exports: Path) -> None:
+    path = real_exports / "nsys/zx3xyy+assignment2-systems/result.sqlite"
+    of_kernel = "demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ"
+    with closing(sqlite3.connect(path)) as db:
+        begun = (
+            f"SELECT min(first) FROM (SELECT min(start) AS first FROM CUPTI_ACTIVITY_KIND_KERNEL"
+            f" GROUP BY {of_kernel} HAVING count(*) >= 5)"
+        )
+        before = (
+            "SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_MEMCPY"
+            f" WHERE copyKind = 1 AND start < ({begun})"
+        )
+        ((expected,),) = db.execute(before).fetchall()
+    with open_trace(path) as trace:
+        row = trace.memory_operations().set_index("kind").loc["host to device"]
+    # Weights and embeddings, loaded before the first step.
+    assert row["startup_ns"] == expected > 0.99 * row["total_ns"]
 
 
 @pytest.mark.parametrize("export", sorted({*_exports("cuda_gpu_kern_sum")} - {TWICE}))

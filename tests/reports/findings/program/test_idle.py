@@ -1,5 +1,6 @@
 """Findings about idle time of the GPU, on made-up tables whose answer is known."""
 
+import math
 from typing import Any
 
 import pytest
@@ -153,6 +154,16 @@ def test_allocations_in_the_loop_are_named(run: Run, call: str, rule: str) -> No
     found = of_cause(write(run, "idle_gaps", [gap("host", 4.0, 9, call=call)]), rule)
     assert call in english(found.verdict)
     assert ("Allocate once" in english(found.action)) == (rule == "allocation_stalls")
+
+
+def test_a_long_launch_while_the_gpu_is_idle_loads_its_kernel(run: Run) -> None:
+    first = gap("host", 4.0, 3, before_call_ns=300_000, in_call_ns=3_700_000)
+    found = of_cause(write(run, "idle_gaps", [first]), "first_use")
+    assert "in the first launches themselves" in english(found.verdict)
+    assert math.isnan(found.gain_ns)
+    other = gap("host", 4.0, 3, before_call_ns=2_800_000, in_call_ns=1_200_000)
+    words = english(of_cause(write(run, "idle_gaps", [other]), "host_bound").verdict)
+    assert "in the launch that ends the gap (30 %) and the program's own code (70 %)" in words
 
 
 def test_gaps_of_the_gpus_own_are_not_blamed_on_the_host(run: Run) -> None:
