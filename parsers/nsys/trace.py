@@ -264,7 +264,7 @@ class NsysTrace:
 
     @cached_property
     def _idle_gaps(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        return idle_gaps(self._db, self._work, self._devices)
+        return idle_gaps(self._db, self._work, self._devices, self._stages)
 
     @cached_property
     def _python_samples(self) -> PythonSamples:

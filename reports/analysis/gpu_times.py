@@ -94,7 +94,7 @@ def per_gpu_gaps(run: Run, *, capture: bool = False) -> pd.DataFrame:
     frame["gpus"] = [in_stage.get(stage, len(gpus)) for stage in frame["stage"].fillna("")]
     for column in PARTS:
         frame[column] = frame[column] / frame["gpus"]
-    by = ["stage", "cause", "waited", "call", "nvtx_range"]
+    by = ["stage", "cause", "waited", "call", "nvtx_range", "host_range"]
     groups = frame.groupby(by, dropna=False, as_index=False)
     sums = groups[list(PARTS)].sum(min_count=1)
     others = groups.agg({"longest_ns": "max", "gpus": "first"})

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.names.ranges import fold_repeats, shorten
+from nsight_prof.parsers.names.ranges import Stages, fold_repeats, shorten
+from nsight_prof.parsers.nsys.rows.calls import Calls
 from nsight_prof.parsers.nsys.rows.devices import Devices
 from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
 from nsight_prof.parsers.nsys.rows.timeline import Operations, read_operations
@@ -32,7 +33,8 @@ from nsight_prof.parsers.nsys.sqlite.schema import (
     read_strings,
 )
 from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu, on_gpu
-from nsight_prof.parsers.nsys.stages.work import Work
+from nsight_prof.parsers.nsys.stages.stages import attribute_calls
+from nsight_prof.parsers.nsys.stages.work import Attributed, Work
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
 UNKNOWN = "unknown"
@@ -42,6 +44,9 @@ LONG_GAP_NS = 100_000
 frameworks some tens of us between two launches, even when traced."""
 LONG_CALL_NS = 20_000
 _KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
+HOST_SHARE = 0.05
+"""Part of the time from the first work to the last that the host must do something else, so that
+the ranges in which it is are read: that costs another pass over all of them."""
 _OF_CALL = ["late_calls", "before_call_ns", "in_call_ns"]
 _WAITING = ("%ynchronize%", "cu%Memcpy%")
 
@@ -59,7 +64,8 @@ class _Gaps:
 
 @dataclass(frozen=True)
 class _Told:
-    """Of each gap: cause (index into _CAUSES), ids of calls, and bounds of the call that ended it.
+    """Of each gap: cause (index into _CAUSES), ids of calls, bounds of the call that ended it, its
+    thread, and the name of the range in which a busy host was before it.
 
     Calls are ids of strings, -1 for none: the one that waited, and the one that took the time.
     """
@@ -69,6 +75,8 @@ class _Told:
     inside: Array
     call_start: Array
     call_end: Array
+    thread: Array
+    host_range: Array
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,9 @@ class _Calls:
         return _Calls(*(c[at] for c in (self.key, self.thread, self.start, self.end, self.name)))
 
 
-def idle_gaps(db: Database, work: Work, devices: Devices) -> tuple[pd.DataFrame, pd.DataFrame]:
+def idle_gaps(
+    db: Database, work: Work, devices: Devices, stages: Stages
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return tables `idle_gaps` and `gpu_idle_gaps`; empty where the trace has no CUDA calls."""
     table = db.table(RUNTIME)
     if table is None:
@@ -101,9 +111,11 @@ def idle_gaps(db: Database, work: Work, devices: Devices) -> tuple[pd.DataFrame,
     # Nearly all differ: NumPy 2.3's np.unique hashes them and takes a hundred times as long.
     keys = np.sort(pd.unique(np.concatenate([gaps.key for gaps, _ in views])))
     issuing, long = _read_calls(db, table, keys, waiting)
+    causes = [_tell(gaps, issuing, long, waiting) for gaps, _ in views]
+    causes = _in_ranges(db, stages, [gaps for gaps, _ in views], causes)
     frames = [
-        _frame(db, work, _pieces(gaps, pieces, _tell(gaps, issuing, long, waiting)))
-        for gaps, pieces in views
+        _frame(db, work, _pieces(gaps, pieces, cause))
+        for (gaps, pieces), cause in zip(views, causes, strict=True)
     ]
     capture, *each = frames
     # The gaps of the only GPU are those of the whole.
@@ -115,13 +127,13 @@ def idle_gaps(db: Database, work: Work, devices: Devices) -> tuple[pd.DataFrame,
 
 def _frame(db: Database, work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
     """Add up pieces of gaps by stage, cause, call and range."""
-    by = ["stage", "cause", "waited", "call", "nvtx_range"]
+    by = ["stage", "cause", "waited", "call", "nvtx_range", "host_range"]
     groups = pieces.groupby(by)
     sums = groups["idle_ns"].agg(["sum", "max", "count"])
     sums = sums.join(groups[_OF_CALL].sum(min_count=1)).reset_index()
     names = read_strings(db, {*sums["waited"], *sums["call"]} - {-1})
     calls = {number: ABI_VERSION.sub("", name) for number, name in names.items()}
-    stages, labels = [*work.attributed.stages, ""], _range_names(work)
+    stages, labels = [*work.attributed.stages, ""], _range_names(work.attributed)
     frame = pd.DataFrame(
         {
             "stage": [stages[code] for code in sums["stage"]],
@@ -129,6 +141,7 @@ def _frame(db: Database, work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
             "waited": [calls.get(number, "") for number in sums["waited"]],
             "call": [calls.get(number, "") for number in sums["call"]],
             "nvtx_range": [labels[code] for code in sums["nvtx_range"]],
+            "host_range": sums["host_range"],
             "gaps": sums["count"],
             "idle_ns": sums["sum"],
             "longest_ns": sums["max"],
@@ -199,8 +212,9 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
     size = len(gaps.start)
     cause = np.full(size, _CAUSES.index(UNKNOWN), np.int8)
     waited, inside = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
+    nowhere = np.full(size, "", object)
     if not len(issuing.key):
-        return _Told(cause, waited, inside, gaps.start, gaps.start)
+        return _Told(cause, waited, inside, gaps.start, gaps.start, np.full(size, -1), nowhere)
     at = np.minimum(np.searchsorted(issuing.key, gaps.key), len(issuing.key) - 1)
     known = issuing.key[at] == gaps.key
     call = issuing.pick(at)
@@ -224,7 +238,32 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
     filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
     late_launch = late & (middle >= 0) & (2 * filled > ready - gaps.start)
     inside[late_launch] = np.append(long.name, -1)[middle][late_launch]
-    return _Told(cause, waited, inside, call.start, call.end)
+    return _Told(cause, waited, inside, call.start, call.end, call.thread, nowhere)
+
+
+def _in_ranges(db: Database, stages: Stages, gaps: list[_Gaps], causes: list[_Told]) -> list[_Told]:
+    """Return `causes` with the range in which a host is that does something else.
+
+    That is the innermost one open on its thread in the middle of the time before it launches.
+    """
+    lengths = gaps[0].end - gaps[0].start
+    lost = lengths[causes[0].cause == _CAUSES.index(HOST)].sum()
+    if not lost or lost < HOST_SHARE * (gaps[0].end[-1] - gaps[0].start[0]):
+        return causes
+    at = [np.flatnonzero(cause.cause == _CAUSES.index(HOST)) for cause in causes]
+    middle, thread = [], []
+    for of_view, cause, host in zip(gaps, causes, at, strict=True):
+        start = of_view.start[host]
+        middle.append((start + np.clip(cause.call_start[host], start, of_view.end[host])) // 2)
+        thread.append(cause.thread[host])
+    ids, codes = np.unique(np.concatenate(thread), return_inverse=True)
+    calls = Calls(np.concatenate(middle), codes.astype(np.int32), ids)
+    found = attribute_calls(db, calls, stages)
+    names, done = np.array(_range_names(found), object)[found.path], 0
+    for cause, host in zip(causes, at, strict=True):
+        cause.host_range[host] = names[done : done + len(host)]
+        done += len(host)
+    return causes
 
 
 def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
@@ -250,7 +289,7 @@ def _pieces(gaps: _Gaps, pieces: pd.DataFrame, causes: _Told) -> pd.DataFrame:
     start, end = pieces.pop("start").to_numpy(), pieces["idle_ns"].to_numpy()
     end = start + end
     pieces["cause"], pieces["waited"] = causes.cause[gap], causes.waited[gap]
-    pieces["call"] = causes.inside[gap]
+    pieces["call"], pieces["host_range"] = causes.inside[gap], causes.host_range[gap]
     begun = np.clip(causes.call_start[gap], start, end)
     done = np.clip(causes.call_end[gap], start, end)
     late = causes.call_start[gap] >= gaps.start[gap]
@@ -293,9 +332,8 @@ def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _range_names(work: Work) -> list[str]:
+def _range_names(found: Attributed) -> list[str]:
     """Name of the innermost range of each path, without the numbers that tell repeats apart."""
-    found = work.attributed
     inner = {path[-1] for path in found.paths if path}
     names = dict(zip(inner, fold_repeats([shorten(found.labels[i]) for i in inner]), strict=True))
     return [names[path[-1]] if path else "" for path in found.paths]

@@ -554,6 +554,19 @@ def _activity(gaps: Gaps) -> Text:
         )
         for name, value in [c for c in calls if c[1] >= 0.1 * total][:NAMED]
     ]
+    inside = [
+        Text(
+            "{range} ({part})",
+            range=Verbatim(name),
+            part=Number(value / total, "fraction", IDLE_CELLS),
+        )
+        for name, value in gaps.by("host_range")
+        if value >= 0.1 * total
+    ][:NAMED]
+    if inside:
+        return Text(
+            " Meanwhile the host is in {doing}, in NVTX range {ranges}.", doing=doing, ranges=inside
+        )
     ranges = [name for name, value in gaps.by("nvtx_range") if value >= 0.2 * total][:NAMED]
     if not ranges:
         return Text(" Meanwhile the host is in {doing}.", doing=doing)

@@ -150,6 +150,7 @@ def test_a_long_call_and_the_range_of_the_next_launch_are_named(
 ) -> None:
     export.rows.clear()
     export.range(0, 600 * US, "step")
+    export.range(30 * US, 395 * US, "read file")
     export.range(400 * US, 590 * US, "layer 17")
     export.call(1 * US, 5 * US, 1)
     export.kernel(10 * US, 10 * US, "a", 1)
@@ -159,6 +160,7 @@ def test_a_long_call_and_the_range_of_the_next_launch_are_named(
     with open_trace(export.write(tmp_path / "t.sqlite"), ["^step$"]) as trace:
         (row,) = trace.idle_gaps().to_dict("records")
     assert (row["cause"], row["call"], row["nvtx_range"]) == ("host", "cudaMalloc", "layer 17")
+    assert row["host_range"] == "read file"
     assert (row["gaps"], row["idle_ns"], row["longest_ns"]) == (1, 400 * US, 400 * US)
     assert (row["stage"], row["waited"]) == ("step", "")
     assert (row["late_calls"], row["before_call_ns"]) == (1, 390 * US)

@@ -151,6 +151,28 @@ def test_start_up_is_what_is_copied_before_a_kernel_that_repeats(real_exports: P
     assert row["startup_ns"] == expected > 0.99 * row["total_ns"]
 
 
+def test_a_busy_host_is_in_the_range_that_the_program_has_open(real_exports: Path) -> None:
+    path = real_exports / "nsys/brycelelbach+ncu2markdown/power_iteration__baseline.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        work = "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL UNION ALL SELECT start, end FROM"
+        busy = np.array(db.execute(f"{work} CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY 1").fetchall())
+        named = "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))"
+        ranges = db.execute(f"SELECT start, end FROM NVTX_EVENTS WHERE {named} LIKE 'IO %'")
+        writing = np.array(ranges.fetchall())
+    # The program writes a file in each range IO, while the GPU has nothing to do.
+    starts, ends = busy[1:, 0], np.maximum.accumulate(busy[:-1, 1])
+    idle = sum(
+        np.maximum(0, np.minimum(starts, end) - np.maximum(ends, start)).sum()
+        for start, end in writing
+    )
+    with open_trace(path) as trace:
+        gaps = trace.idle_gaps()
+    found = gaps[gaps["host_range"] == "IO *"]
+    assert set(found["cause"]) == {"host"}
+    assert found["idle_ns"].sum() == pytest.approx(idle, rel=0.02)
+    assert idle > 0.9 * gaps.loc[gaps["cause"] == "host", "idle_ns"].sum()
+
+
 @pytest.mark.parametrize("export", sorted({*_exports("cuda_gpu_kern_sum")} - {TWICE}))
 def test_api_times_are_those_of_nsys_stats(real_exports: Path, export: str) -> None:
     oracle = _oracle(export, "cuda_api_sum").set_index("Name")

@@ -166,6 +166,16 @@ def test_a_long_launch_while_the_gpu_is_idle_loads_its_kernel(run: Run) -> None:
     assert "in the launch that ends the gap (30 %) and the program's own code (70 %)" in words
 
 
+def test_the_range_in_which_a_busy_host_is_comes_before_the_next_one(run: Run) -> None:
+    rows = [
+        gap("host", 3.0, 9, host_range="read file", nvtx_range="layer *"),
+        gap("host", 1.0, 9, nvtx_range="layer *"),
+    ]
+    words = english(of_cause(write(run, "idle_gaps", rows), "host_bound").verdict)
+    assert "in NVTX range read file (75 %)." in words
+    assert "launches next" not in words
+
+
 def test_gaps_of_the_gpus_own_are_not_blamed_on_the_host(run: Run) -> None:
     found = of_cause(write(run, "idle_gaps", [gap("queued", 7.0, 9000)]), "idle")
     assert "100 % between operations that were queued already" in english(found.verdict)
