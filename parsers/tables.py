@@ -65,8 +65,13 @@ def _empty(table: str) -> pd.DataFrame:
     return check(pd.DataFrame({c.name: [] for c in tables()[table]}), table)
 
 
-ADDED = {"gaps": ("kind",)}
-"""Columns of text that tables of older runs lack."""
+ADDED: dict[str, dict[str, str | None]] = {
+    "gaps": {"kind": ""},
+    "idle_gaps": {"host_range": ""},
+    "gpu_idle_gaps": {"host_range": ""},
+    "memory_operations": {"startup_ns": None},
+}
+"""Columns that tables of older runs lack, and what stands in them then."""
 
 
 def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
@@ -133,8 +138,9 @@ def read(folder: Path, table: str) -> pd.DataFrame:
         if not file.metadata.num_rows and file.schema_arrow.equals(_empty_schema(table)):
             return empty(table)
         frame = file.read().to_pandas()
-        lacking = [name for name in ADDED.get(table, ()) if name not in frame.columns]
-        return check(frame.assign(**dict.fromkeys(lacking, "")), table)
+        added = ADDED.get(table, {})
+        lacking = {name: value for name, value in added.items() if name not in frame.columns}
+        return check(frame.assign(**lacking), table)
 
 
 @cache

@@ -15,6 +15,7 @@ from nsight_prof.reports.summary.time_parts import (
     OTHER,
     TimeParts,
     limit_of,
+    plain_name,
     reached,
     whole_of,
 )
@@ -49,13 +50,36 @@ def _sure(found: tuple[Action, ...]) -> str:
     return max((action.sure for action in found), key=list(LEVELS).index)
 
 
+def _of_longest_launch(view: ReportView) -> Text | None:
+    """Return what limits the longest profiled launch of a run that has counters alone."""
+    profiled = [kernel for kernel in view.kernels if kernel.bound_by and kernel.ncu_duration_ns]
+    if not profiled:
+        return None
+    longest = max(profiled, key=lambda kernel: kernel.ncu_duration_ns or 0.0)
+    used = reached([longest])
+    values: dict[str, Value] = {
+        "thing": plain_name(longest),
+        "time": Number(longest.ncu_duration_ns, "ns"),
+        "limit": limit_of(longest),
+    }
+    if used is None:
+        return Text(
+            "The longest profiled launch, {thing} ({time}), is limited by: {limit}.", **values
+        )
+    return Text(
+        "The longest profiled launch, {thing} ({time}), is limited by: {limit} ({part} used).",
+        part=Number(used, "fraction"),
+        **values,
+    )
+
+
 def _verdict(
     view: ReportView, time_parts: TimeParts, saved: Savings, found: tuple[Action, ...]
 ) -> Text | None:
     """Return the one sentence that says what is wrong; None where no time is known."""
     time = view.run_time
     if not time.whole_ns or not time_parts.rows:
-        return None
+        return _of_longest_launch(view)
     whole_time = whole_of(time)
     if found and (found[0].gain.value or 0.0) >= LARGE:
         return _of_step(view, time_parts, saved.steps[0], found[0])
@@ -113,7 +137,15 @@ def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action
     if lead.key in OF_IDLE and idle is not None:
         idle_share = Number(idle.share, "fraction")
         cause = WAITS.get(view.run_time.waits, Text("not known"))
-        return Text("The GPU is idle for {part} of the run: {why}.", part=idle_share, why=cause)
+        values: dict[str, Value] = {"part": idle_share, "why": cause}
+        if action.gain.value and idle.share and action.gain.value < idle.share / 2:
+            return Text(
+                "The GPU is idle for {part} of the run: {why}. Most of it comes once, or for other "
+                "reasons: the first step saves {gain}.",
+                gain=action.gain,
+                **values,
+            )
+        return Text("The GPU is idle for {part} of the run: {why}.", **values)
     if lead.key != "kernel" or lead.rule in PROBLEMS:
         return Text(
             "{problem}: up to {gain} of the {whole} can be saved.",

@@ -22,6 +22,7 @@ from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.plain_words import WAITS
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.summary import summarise
+from nsight_prof.reports.summary.time_parts import limit_of
 
 
 def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
@@ -290,6 +291,31 @@ def test_every_cause_of_idle_time_has_its_words() -> None:
     from nsight_prof.parsers.nsys.stages import idle_gaps
 
     assert set(WAITS) == set(idle_gaps._CAUSES)
+
+
+def test_a_run_of_counters_alone_begins_with_what_limits_its_longest_launch(
+    view: ReportView,
+) -> None:
+    untimed = replace(view.run_time, whole_ns=None)
+    verdict = words(summarise(replace(view, run_time=untimed)).first.verdict)
+    longest = max(view.kernels, key=lambda kernel: kernel.ncu_duration_ns or 0.0)
+    assert verdict.startswith("The longest profiled launch, ")
+    assert words(limit_of(longest)) in verdict
+    unknown = tuple(replace(kernel, bound_by="") for kernel in view.kernels)
+    verdict = words(summarise(replace(view, run_time=untimed, kernels=unknown)).first.verdict)
+    assert "longest profiled" not in verdict
+
+
+def test_idle_time_of_which_the_first_step_saves_little_is_not_all_blamed(
+    view: ReportView,
+) -> None:
+    (idle,) = [f for f in view.findings if f.key == "idle"][:1]
+    long = replace(view.run_time, idle_ns=0.8 * (view.run_time.whole_ns or 0.0))
+    for part, said in ((0.2, True), (0.7, False)):
+        gain = part * (view.run_time.whole_ns or 0.0)
+        alone = (replace(idle, rank=1, gain_ns=gain, gain_program=part, gain_of="wall time"),)
+        verdict = words(summarise(replace(view, run_time=long, findings=alone)).first.verdict)
+        assert ("the first step saves" in verdict) == said
 
 
 def test_an_open_question_that_only_engineers_ask_is_not_in_the_summary(view: ReportView) -> None:
