@@ -51,9 +51,12 @@ def _sure(found: tuple[Action, ...]) -> str:
 
 
 def _of_longest_launch(view: ReportView) -> Text | None:
-    """Return what limits the longest profiled launch of a run that has counters alone."""
+    """Return what limits the longest profiled launch of a run that has counters alone.
+
+    A study answers its own question instead.
+    """
     profiled = [kernel for kernel in view.kernels if kernel.bound_by and kernel.ncu_duration_ns]
-    if not profiled:
+    if not profiled or view.sections:
         return None
     longest = max(profiled, key=lambda kernel: kernel.ncu_duration_ns or 0.0)
     used = reached([longest])

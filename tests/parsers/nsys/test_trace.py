@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
@@ -277,3 +278,11 @@ def test_the_hidden_kernels_of_a_real_trace_with_graphs_are_announced(real_expor
     folder = real_exports / "nsys" / "zx3xyy+assignment2-systems"
     with open_trace(folder / "result_2_7B_compile_ro.sqlite") as trace:
         assert any("10 launches of CUDA graphs" in warning for warning in trace.warnings)
+
+
+def test_tables_of_older_runs_lack_columns(tmp_path: Path) -> None:
+    for table, added in tables.ADDED.items():
+        older = [c.name for c in tables.tables()[table] if c.name not in added]
+        pd.DataFrame({name: [None] for name in older}).to_parquet(tmp_path / f"{table}.parquet")
+        (row,) = tables.read(tmp_path, table).to_dict("records")
+        assert all(pd.isna(row[name]) or row[name] == "" for name in added)
