@@ -89,9 +89,10 @@ def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
 
     def saved(index: int) -> Value:
         row = every[index]
-        if row.gain_ns is None:
+        little = row.gain is not None and row.gain < HARDLY
+        if row.gain_ns is None or (little and not row.measured):
             return Text("not known")
-        if row.gain is not None and row.gain < HARDLY:
+        if little:
             return Text("hardly anything")
         return Text("{time} ({part})", time=saves[index], part=gains[index])
 
