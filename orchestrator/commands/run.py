@@ -36,6 +36,8 @@ class Asked:
     force: bool
     repeat: int | None
     roofs: bool
+    every: str | None
+    cluster: str | None
 
 
 @click.command("run")
@@ -80,6 +82,18 @@ class Asked:
     is_flag=True,
     help="Run the program alone (the step untraced): what it writes, and no profile of it.",
 )
+@click.option(
+    "--every",
+    type=click.Choice(["gpu"]),
+    help="With --on: run it on each GPU of the cluster, a run for each, for `prof fleet`.",
+)
+@click.option(
+    "--on",
+    "cluster",
+    metavar="ray[:ADDRESS]",
+    help="With --every gpu: a Ray cluster that runs, of which all nodes see --out: "
+    "nsight-prof[ray].",
+)
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @click.option("--force", is_flag=True, help="Write into a run directory that exists.")
 @shared_options.style
@@ -117,6 +131,7 @@ def command(
       prof run top-kernels --replay runs/recorded
       prof run top-kernels --resume runs/top-kernels-20260101-120000
       prof run mine.yaml --json | jq -r .report
+      prof run roofline --on ray --every gpu --out /shared/fleet
     """
     from nsight_prof.orchestrator.recipe.read import load_recipe
     from nsight_prof.parsers.errors import UsageError
@@ -126,6 +141,9 @@ def command(
     as_it_stands = not overrides
     overrides = (*overrides, *shared_options.overrides(templates, languages), *unprofiled)
     loaded = load_recipe(recipe, overrides)
+    if asked.every is not None or asked.cluster is not None:
+        _on_every_gpu(loaded, recipe, overrides, asked, as_json)
+        return
     if asked.repeat is not None:
         if loaded.bench is None:
             raise UsageError(
@@ -159,6 +177,52 @@ def command(
     outcome = _run(loaded, asked, quiet)
     _show(outcome, as_json, quiet)
     click.get_current_context().exit(outcome.exit_code)
+
+
+def _on_every_gpu(
+    recipe: Recipe, name: str, overrides: tuple[str, ...], asked: Asked, as_json: bool
+) -> None:
+    """Run the recipe on each GPU of a cluster, and say which have their run."""
+    from dataclasses import asdict
+
+    from nsight_prof.orchestrator.system.run_lock import new_folder, no_empty_folder
+    from nsight_prof.orchestrator.workers import every_gpu
+    from nsight_prof.orchestrator.workers.mapping import executor_of
+    from nsight_prof.orchestrator.workers.on_ray import RayExecutor
+    from nsight_prof.parsers.errors import UsageError
+
+    if asked.every is None or asked.cluster is None:
+        raise UsageError(
+            "--on and --every belong together", "give both: --on ray --every gpu, or neither"
+        )
+    if asked.replay or asked.dry_run or asked.force or recipe.ranks is not None:
+        raise UsageError(
+            "on each GPU a program is run anew: no --replay, no --dry-run, no --force, no `ranks`",
+            "leave it out; GPUs that have no run yet: --resume RUN",
+        )
+    words = [str(Path(name).absolute()) if Path(name).is_file() else name]
+    words += [f"--set={override}" for override in overrides]
+    words += [f"--repeat={asked.repeat}"] if asked.repeat is not None else []
+    words += [] if asked.roofs else ["--no-roofs"]
+    with executor_of(1, asked.cluster) as executor, no_empty_folder() as created:
+        assert isinstance(executor, RayExecutor)  # of a cluster, which was asked for
+        out = asked.resume or new_folder(recipe.name, asked.out, force=False)
+        created.append(out)
+        found = every_gpu.run_on_every_gpu(
+            executor,
+            every_gpu.Asked(tuple(words), out.absolute(), Path.cwd()),
+            lambda words: say(words, err=True),
+        )
+    if as_json:
+        shared_options.say_json([asdict(gpu) for gpu in found])
+    missing = [gpu for gpu in found if gpu.error]
+    for gpu in found if not as_json else missing:
+        say(f"{gpu.uuid} ({gpu.host}): {gpu.error or gpu.run}", err=bool(gpu.error))
+    if missing:
+        say(f"\nhint: measure what is missing: prof run {name} --resume {out} …", err=True)
+    elif not as_json:
+        say(f"\ncompare them: prof fleet {out}")
+    click.get_current_context().exit(1 if missing else 0)
 
 
 def _of_record(recipe: Recipe, replay: Path) -> Recipe:

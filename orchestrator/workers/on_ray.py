@@ -25,10 +25,11 @@ CONNECT_S = 5.0
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster; two nodes may be on one host."""
+    """A machine of the cluster, and how many GPUs it gives; two nodes may be on one host."""
 
     id: str
     host: str
+    gpus: int = 0
 
     def __str__(self) -> str:
         return f"{self.host} (node {self.id[:8]})"
@@ -48,14 +49,17 @@ class RayExecutor(Executor):
         """Run it on any node."""
         return self._started(self._run, None, work, args, kwargs)
 
-    def submit_to(self, node: Node | None, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """Run it on the node whose disk alone has the file, or on any node."""
+    def submit_to(
+        self, node: Node | None, work: Callable[..., Any], /, *args: Any, gpus: int = 0
+    ) -> Future[Any]:
+        """Run it on the node whose disk alone has the file, or which has the GPUs; or on any."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         if node is None:
             return self.submit(work, *args)
         there = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        return self._started(self._run.options(scheduling_strategy=there), node, work, args, {})
+        placed = self._run.options(scheduling_strategy=there, num_gpus=gpus)
+        return self._started(placed, node, work, args, {})
 
     def lost(self) -> list[Node]:
         """Return the nodes that were there at the beginning, and are no more."""
@@ -66,7 +70,7 @@ class RayExecutor(Executor):
         # The cluster learns of a node's death seconds later than those who ask the node itself.
         is_inside = not self._ray.util.client.ray.is_connected()
         return [
-            Node(n["NodeID"], n["NodeManagerHostname"])
+            Node(n["NodeID"], n["NodeManagerHostname"], int(n["Resources"].get("GPU", 0)))
             for n in self._ray.nodes()
             if n["Alive"] and n["Resources"].get("CPU")
             if not is_inside or _answers(n["NodeManagerAddress"], n["NodeManagerPort"])

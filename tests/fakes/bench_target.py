@@ -2,7 +2,8 @@
 
 FAKE_BENCH is a mode, or mode@process: `dies` after its first case, `half` in the middle of a line,
 `no-gpu`, `nothing` (no case, exit code 0), `broken` (exit code 3 before a case), `hang`. Unset, all
-goes well. With --roofs its cases are candidates for roofs, measured on an H200.
+goes well. With --roofs its cases are candidates for roofs, measured on an H200 with the UUID that
+CUDA_VISIBLE_DEVICES holds.
 """
 
 import argparse
@@ -21,7 +22,7 @@ FACTS = (
 NONE: dict[str, Any] = dict.fromkeys(" ".join(FACTS).split(" "))
 H200 = NONE | {
     "name": "NVIDIA H200",
-    "uuid": "GPU-0",
+    "uuid": os.environ.get("CUDA_VISIBLE_DEVICES") or "GPU-0",
     "sm_count": 132,
     "l2_bytes": 62914560,
     "compute_capability": "9.0",

@@ -133,23 +133,29 @@ def test_an_address_where_nobody_answers_is_no_cluster(ranks: list[Path], tmp_pa
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
-    """A head without CPUs, and two nodes that work."""
+def head() -> Iterator[Any]:
+    """A cluster of a head without CPUs."""
     pytest.importorskip("ray", reason=NO_RAY)
     from ray.cluster_utils import Cluster
 
     found = Cluster()
     soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
     found.add_node(num_cpus=0, _system_config=soon)
-    for _ in range(2):
-        found.add_node(num_cpus=1)
-    found.wait_for_nodes()
     yield found
     found.shutdown()
     del found
     with warnings.catch_warnings():  # Ray leaves open files to the garbage collector
         warnings.simplefilter("ignore")
         gc.collect()
+
+
+@pytest.fixture
+def cluster(head: Any) -> Any:
+    """A head without CPUs, and two nodes that work."""
+    for _ in range(2):
+        head.add_node(num_cpus=1)
+    head.wait_for_nodes()
+    return head
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own

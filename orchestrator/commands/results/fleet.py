@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,10 @@ import click
 
 from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal.say import say
-from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.errors import ProfError, UsageError
 
 if TYPE_CHECKING:
-    from nsight_prof.reports.fleet.fleet import Model, Outlier
+    from nsight_prof.reports.fleet.fleet import Gpu, Model, Outlier
 
 CAUSES = {
     "clock": "its SM clock was {clock} lower, and nothing that NVML names held it down",
@@ -45,13 +46,15 @@ def command(runs: tuple[Path, ...], as_json: bool) -> None:
     \b
     Examples:
       CUDA_VISIBLE_DEVICES=3 prof run roofline --out runs/fleet/node-a/gpu-3
+      prof run roofline --on ray --every gpu --out runs/fleet
       prof fleet runs/fleet
       prof fleet runs/fleet/*/* --json
     """
-    from nsight_prof.orchestrator.report.run_tables import load_one_run
-    from nsight_prof.reports.fleet.fleet import fleet, gpu_of
+    from nsight_prof.reports.fleet.fleet import fleet
 
-    gpus = [gpu_of(load_one_run(path, "compare", refresh=True), str(path)) for path in _found(runs)]
+    gpus = list(_gpus(_found(runs), runs))
+    if not gpus:
+        raise UsageError(f"no run in {runs[0]} measured a GPU", "prof run roofline --out DIR")
     _check(sorted((gpu.uuid, gpu.run) for gpu in gpus))
     models = fleet(gpus)
     if as_json:
@@ -59,6 +62,20 @@ def command(runs: tuple[Path, ...], as_json: bool) -> None:
         return
     for model in models:
         _say(model)
+
+
+def _gpus(found: list[Path], given: tuple[Path, ...]) -> Iterator[Gpu]:
+    """Yield the GPU of each run; of those in a folder, one that was cut off is left out by name."""
+    from nsight_prof.orchestrator.report.run_tables import load_one_run
+    from nsight_prof.reports.fleet.fleet import gpu_of
+
+    for path in found:
+        try:
+            yield gpu_of(load_one_run(path, "compare", refresh=True), str(path))
+        except ProfError as error:
+            if path in given:
+                raise
+            say(f"warning: left out: {error.message}", err=True)
 
 
 def _found(runs: tuple[Path, ...]) -> list[Path]:
@@ -86,7 +103,8 @@ def _check(uuids: list[tuple[str, str]]) -> None:
 def _say(model: Model) -> None:
     from nsight_prof.reports.fleet.fleet import FEWEST
 
-    say(f"{model.name}: {model.gpus} GPUs, {model.cases} cases that all of them have")
+    gpus = f"{model.gpus} GPU{'s' if model.gpus != 1 else ''}"
+    say(f"{model.name}: {gpus}, {model.cases} cases that all of them have")
     for kind, value in model.spread.items():
         say(f"  {NAMES[kind]}: slowest and fastest {value:.1%} apart")
     for outlier in model.outliers:
