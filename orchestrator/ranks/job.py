@@ -189,7 +189,7 @@ def _run(work: _Job) -> RunOutcome:
         numbers = ", ".join(str(record.rank) for record in absent[:8])
         errors.append(
             StepFailed(
-                f"{len(absent)} ranks have no trace: {numbers}",
+                f"{len(absent)} of {len(manifest.ranks)} ranks left no trace: {numbers}",
                 f"the report says why; to go without them: --set {STEP}.missing=report",
             )
         )

@@ -293,7 +293,8 @@ def check_one_run(path: Path) -> None:
     ranks = read_manifest(RunDir(path)).ranks
     if ranks:
         raise UsageError(
-            f"{path} is a job of {len(ranks)} ranks, and one run is needed here",
+            f"{path} is a job of {len(ranks)} rank{'s' if len(ranks) != 1 else ''}, and one run is "
+            "needed here",
             f"name the run of a rank: {RunDir(path).rank(ranks[0].rank).path}",
         )
 

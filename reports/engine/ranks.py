@@ -272,6 +272,7 @@ def _job_caveats(manifest: Manifest) -> Iterator[Text]:
         )
     if job is not None and job.size is not None and job.size > len(expected):
         yield Text(
+            "{n} of the {size} ranks was traced; of the others nothing is stated.",
             "{n} of the {size} ranks were traced; of the others nothing is stated.",
             n=len(expected),
             size=job.size,
@@ -307,9 +308,10 @@ def _findings(view: JobView) -> Iterator[Finding]:
         yield Finding(
             "missing_ranks",
             Text(
-                "{n} of {total} ranks have numbers; of the others nothing is stated.",
-                n=view.rank_count,
-                total=view.rank_total,
+                "{known} of {n} rank has numbers; of the others nothing is stated.",
+                "{known} of {n} ranks have numbers; of the others nothing is stated.",
+                known=view.rank_count,
+                n=view.rank_total,
             ),
         )
     yield from waiting_findings(view.times, view.steps)
@@ -323,10 +325,10 @@ def _findings(view: JobView) -> Iterator[Finding]:
     yield Finding(
         "gpu_time",
         Text(
-            "{ranks} ranks gave work to {n} GPU{hosts}: {time} in kernels, {range} of each rank.",
-            "{ranks} ranks gave work to {n} GPUs{hosts}: {time} in kernels over all GPUs, {range} "
+            "{ranks} gave work to {n} GPU{hosts}: {time} in kernels, {range} of each rank.",
+            "{ranks} gave work to {n} GPUs{hosts}: {time} in kernels over all GPUs, {range} "
             "on each.",
-            ranks=len({row.rank for row in timed}),
+            ranks=Text("{n} rank", "{n} ranks", n=len({row.rank for row in timed})),
             n=gpus,
             hosts=Text(" on {hosts} hosts", hosts=hosts) if hosts > 1 else "",
             time=Number(sum(row.kernel_ns or 0.0 for row in timed), "ns"),

@@ -58,3 +58,12 @@ def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
     assert len(own.columns) == MOST_COLUMNS
     assert own.columns[-1] == 299
     assert f"{MOST_COLUMNS} of 300 steps" in str(own.subtitle)
+
+
+def test_one_rank_is_called_one_rank(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 1, {}, steps=20)
+    build_rank_tables(job)
+    render_job(job_view(job.path), job.report)
+    page = (job.report / "report.md").read_text()
+    assert page.startswith("# job: 1 rank\n")
+    assert "1 ranks" not in page
