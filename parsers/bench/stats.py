@@ -90,8 +90,8 @@ def largest(values: Sequence[float]) -> float:
 
 
 @cache
-def t_quantile(degrees: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t.
+def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
+    """Return the two-sided quantile of Student's t, of 95 % where nothing else is asked for.
 
     The probability within t is a finite sum in the angle atan(t / sqrt(degrees)) (Abramowitz and
     Stegun, 26.7.3 and 26.7.4); the angle is found by bisection.
@@ -101,7 +101,7 @@ def t_quantile(degrees: int) -> float:
     low, high = 0.0, math.pi / 2
     for _ in range(80):
         angle = (low + high) / 2
-        low, high = (angle, high) if _within(angle, degrees) < CONFIDENCE else (low, angle)
+        low, high = (angle, high) if _within(angle, degrees) < confidence else (low, angle)
     return math.sqrt(degrees) * math.tan((low + high) / 2)
 
 

@@ -11,6 +11,8 @@ from nsight_prof.parsers.build.rank_tables import build_rank_tables
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.ranks.clocks import fit_clock
+from nsight_prof.parsers.ranks.times import LATE
+from nsight_prof.parsers.ranks.waits import Calls, compare
 from nsight_prof.reports.engine.rank_times import straggler, times_row, waiting_findings
 from nsight_prof.reports.page.writer import Writer
 from tests.made_up_ranks import Planted, write_job
@@ -90,6 +92,40 @@ def test_balanced_ranks_have_no_straggler(tmp_path: Path) -> None:
     for seed in range(20):
         frame = read(tmp_path / str(seed), 4, {}, seed=seed, steps=50)
         assert straggler([times_row(row) for row in records(frame)]) is None
+
+
+def noisy(seed: int, ranks: int, slower: float) -> list[tuple[int, int]]:
+    """Return the GPUs that are named in a job of 60 steps whose hosts other programs disturb.
+
+    Each rank is slower by 30 % for some ten steps, some sixty steps apart; the last by `slower`.
+    """
+    random = np.random.default_rng(seed)
+    steps, transfer = 60, 200_000
+    own = 2e6 * random.normal(1, 0.005, (ranks, steps))
+    for of_rank in own:
+        at = int(random.exponential(60))
+        while at < steps:
+            end = at + 1 + int(random.exponential(10))
+            of_rank[at:end] *= 1.3
+            at = end + int(random.exponential(60))
+    own[-1] *= 1 + slower
+    ready = own.max(axis=0)
+    durations = (ready - own + transfer).astype(np.int64)
+    ends = np.cumsum(ready + transfer).astype(np.int64)
+    waits, _ = compare(
+        {(r, 0): {"k": Calls(ends - took, took, took)} for r, took in enumerate(durations)}
+    )
+    late = {gpu: w.late_ns for gpu, w in waits.items() if w.low_ns > 0}
+    return [gpu for gpu, time in late.items() if time >= LATE * ends[-1]]
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_what_slows_ranks_by_chance_for_some_steps_names_hardly_any(ranks: int) -> None:
+    """At 95 %, one job of twenty may."""
+    assert sum(bool(noisy(seed, ranks, 0.0)) for seed in range(20)) <= 1
+    named = [noisy(seed, ranks, 0.2) for seed in range(20)]
+    assert {gpu for gpus in named for gpu in gpus} == {(ranks - 1, 0)}
+    assert sum(map(len, named)) >= 14
 
 
 def test_the_parts_of_each_rank_add_up_to_its_wall_time(tmp_path: Path) -> None:
