@@ -87,6 +87,10 @@ def _write_rank(
         "total_ns": [sums["sum"][name] for name in ("gemm", norm, "nccl")],
         "calls": [sums["size"][name] for name in ("gemm", norm, "nccl")],
     })  # fmt: skip
+    stage_kernels = _frame("stage_kernels", {
+        "stage": "step", "kernel_id": kernels["kernel_id"], "calls": kernels["calls"],
+        "total_ns": kernels["total_ns"],
+    })  # fmt: skip
     stage = {"gpu": 0, "stage": "(all)", "wall_ns": wall, "gpu_busy_ns": busy,
              "idle_ns": wall - busy, "launches": len(launches), "kernel_ns": busy,
              "memory_ns": 0}  # fmt: skip
@@ -98,7 +102,8 @@ def _write_rank(
         "gpu_start_ns": begin, "gpu_end_ns": (shifted + length).reshape(steps, -1).max(axis=1),
         "kernel_ns": length.sum(axis=1), "launches": length.shape[1],
     })  # fmt: skip
-    frames = {"launches": launches, "kernels": kernels, "stage_instances": instances}
+    frames = {"launches": launches, "kernels": kernels, "stage_instances": instances,
+              "stage_kernels": stage_kernels}  # fmt: skip
     for table, row in (("gpu_stages", stage), ("gpu_idle_gaps", gap), ("devices", device)):
         frames[table] = _frame(table, {name: [value] for name, value in row.items()})
     for table, frame in frames.items():

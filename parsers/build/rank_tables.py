@@ -19,12 +19,13 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.nsys.stages.work import ALL
-from nsight_prof.parsers.ranks.times import RankTimes
+from nsight_prof.parsers.ranks.times import COLLECTIVE, RankTimes
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, roofs_table
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS, RANK_COUNTERS = "ranks", "rank_kernels", "rank_counters"
+RANK_STAGES = "rank_stages"
 RANK_TIMES, RANK_COLLECTIVES, RANK_STEPS = "rank_times", "rank_collectives", "rank_steps"
 READ_ONCE = ("kernels", "gpu_stages", "devices")
 """Tables of a rank that several tables of the job are made of."""
@@ -47,6 +48,7 @@ def build_rank_tables(job: RunDir) -> None:
     roofs = roofs_table(job.path / COMM_ROOFS_FILE)
     rows: list[dict[str, Any]] = []
     counted: list[dict[str, Any]] = []
+    stages: list[dict[str, Any]] = []
     sums, times = _Kernels(), RankTimes()
     for record in read_manifest(job).ranks:
         if record.reason:
@@ -58,6 +60,7 @@ def build_rank_tables(job: RunDir) -> None:
             rows += _rank_rows(record, read)
             sums.add(record.rank, read["kernels"])
             times.add(record.rank, run, read)
+            stages += _stages(record.rank, run, read["kernels"])
             counted += _counted(record.rank, run, read["kernels"])
         except ProfError as error:
             rows.append(_row(record, problem=error.message))
@@ -68,6 +71,8 @@ def build_rank_tables(job: RunDir) -> None:
         tables.write(sums.frame(), RANK_KERNELS, partial)
         counters = pd.DataFrame(counted, columns=_columns(RANK_COUNTERS))
         tables.write(tables.check(counters, RANK_COUNTERS), RANK_COUNTERS, partial)
+        of_stages = pd.DataFrame(stages, columns=_columns(RANK_STAGES))
+        tables.write(tables.check(of_stages, RANK_STAGES), RANK_STAGES, partial)
         for name, frame in times.frames(roofs).items():
             tables.write(frame, name, partial)
         tables.write(roofs, COMM_ROOFS, partial)
@@ -103,6 +108,21 @@ def _row(record: RankRecord, problem: str = "", **facts: Any) -> dict[str, Any]:
     empty = dict.fromkeys(_columns(RANKS))
     of_record = {"rank": record.rank, "host": record.host, "file": record.file, "problem": problem}
     return empty | of_record | facts
+
+
+def _stages(rank: int, run: RunDir, kernels: list[Row]) -> Iterator[dict[str, Any]]:
+    """Yield what each stage of a rank takes, collectives apart."""
+    collectives = {row["kernel_id"] for row in kernels if text(row["category"]) == COLLECTIVE}
+    rows = tables.read(run.tables, "stage_kernels")
+    for stage, of_stage in rows.groupby("stage", sort=False, observed=True):
+        is_collective = of_stage["kernel_id"].isin(collectives)
+        yield {
+            "rank": rank,
+            "stage": stage,
+            "kernel_ns": of_stage.loc[~is_collective, "total_ns"].sum(),
+            "collective_ns": of_stage.loc[is_collective, "total_ns"].sum(),
+            "launches": of_stage.loc[~is_collective, "calls"].sum(),
+        }
 
 
 def _counted(rank: int, run: RunDir, listed: list[Row]) -> Iterator[dict[str, Any]]:

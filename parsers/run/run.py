@@ -336,6 +336,11 @@ class Run:
         return self._read("rank_counters")
 
     @cached_property
+    def rank_stages(self) -> pd.DataFrame:
+        """Table `rank_stages` of a job: each stage on each rank."""
+        return self._read("rank_stages")
+
+    @property
     def rank_steps(self) -> pd.DataFrame:
         """Table `rank_steps` of a job: each step of each GPU."""
         return self._read("rank_steps")

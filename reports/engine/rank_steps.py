@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nsight_prof.reports.page import Column, Name, Number, Ref, Table, Text
 from nsight_prof.reports.page.charts import HeatFigure, HeatRow
 
 MILLI = 1e-6
 TYPICAL, LONGEST = 90, 3.0
 """Times are drawn up to LONGEST times this percentile of them."""
+MOST_STAGES = 20
 MOST_CELLS, MOST_COLUMNS, MOST_ROWS = 4_000, 200, 64
 """Cells of the picture; the table has all steps of all ranks."""
 
@@ -39,6 +41,74 @@ class StepsView:
     def slowest_of(self, rank: int, device: int) -> int:
         """Return in how many steps this GPU needed longest."""
         return sum(s.steps for s in self.slowest if (s.rank, s.device) == (rank, device))
+
+
+@dataclass(frozen=True)
+class StageBalance:
+    """What a stage takes on the ranks that have it, without collectives: mean and longest (ns)."""
+
+    stage: str
+    ranks: int
+    mean_ns: float
+    max_ns: float
+    max_rank: int
+
+    @property
+    def imbalance(self) -> float:
+        """The part of the longest time by which the mean is shorter."""
+        return 1 - self.mean_ns / self.max_ns if self.max_ns else 0.0
+
+    @property
+    def gain_ns(self) -> float:
+        """What equal work on all ranks saves at most."""
+        return self.max_ns - self.mean_ns
+
+
+def stage_balances(stages: pd.DataFrame) -> tuple[StageBalance, ...]:
+    """Return the stages of table `rank_stages` that several ranks have, the largest gain first."""
+    found = []
+    for stage, rows in stages.groupby("stage", sort=False):
+        times = rows["kernel_ns"].astype(float)
+        if len(times) > 1 and times.max() > 0:
+            rank = int(rows["rank"].iloc[int(times.to_numpy().argmax())])
+            mean, longest = float(times.mean()), float(times.max())
+            found.append(StageBalance(str(stage), len(times), mean, longest, rank))
+    return tuple(sorted(found, key=lambda balance: -balance.gain_ns))
+
+
+def balance_table(balances: Sequence[StageBalance]) -> Table[StageBalance]:
+    """Return how unequal the work of the ranks is, stage by stage."""
+
+    def time(heading: Text, column: str) -> Column[StageBalance]:
+        return Column(heading, lambda row: Number(getattr(row, column), "ns", _refs(row), digits=3))
+
+    return Table(
+        "rank-stages",
+        Text("Load imbalance by stage"),
+        [
+            Column(Text("Stage"), lambda row: Name(row.stage)),
+            Column(Text("Ranks"), lambda row: row.ranks),
+            time(Text("Mean"), "mean_ns"),
+            time(Text("Longest"), "max_ns"),
+            Column(Text("On rank"), lambda row: row.max_rank),
+            Column(
+                Text("Imbalance"),
+                lambda row: Number(row.imbalance, "fraction", _refs(row), digits=2),
+            ),
+            time(Text("Balance saves at most"), "gain_ns"),
+        ],
+        balances[:MOST_STAGES],
+        lead=Text(
+            "GPU time of the kernels of a stage other than collectives. Imbalance: by how much the "
+            "mean is shorter than the longest. Of stages inside of others the savings do not add "
+            "up."
+        ),
+        refs=_refs,
+    )
+
+
+def _refs(row: StageBalance) -> tuple[Ref, ...]:
+    return (Ref("rank_stages", f"{row.max_rank} {row.stage}", "kernel_ns"),)
 
 
 def steps_view(steps: pd.DataFrame) -> StepsView | None:

@@ -12,6 +12,7 @@ from nsight_prof.parsers.build.rank_tables import (
     RANK_COLLECTIVES,
     RANK_COUNTERS,
     RANK_KERNELS,
+    RANK_STAGES,
     RANK_STEPS,
     RANK_TIMES,
     RANKS,
@@ -23,7 +24,13 @@ from nsight_prof.reports.engine.rank_counters import (
     rank_counter_row,
     rank_counter_tables,
 )
-from nsight_prof.reports.engine.rank_steps import StepsView, steps_view
+from nsight_prof.reports.engine.rank_steps import (
+    StageBalance,
+    StepsView,
+    balance_table,
+    stage_balances,
+    steps_view,
+)
 from nsight_prof.reports.engine.rank_times import (
     CollectiveRow,
     TimesRow,
@@ -143,6 +150,7 @@ class JobView:
     collectives: tuple[CollectiveRow, ...]
     counters: tuple[RankCounterRow, ...]
     steps: StepsView | None
+    stages: tuple[StageBalance, ...]
     caveats: tuple[Text, ...]
 
 
@@ -175,6 +183,7 @@ def job_view(path: Path) -> JobView:
         collectives=tuple(map(collective_row, records(tables.read(folder, RANK_COLLECTIVES)))),
         counters=tuple(map(rank_counter_row, records(tables.read(folder, RANK_COUNTERS)))),
         steps=steps_view(tables.read(folder, RANK_STEPS)),
+        stages=stage_balances(tables.read(folder, RANK_STAGES)),
         caveats=tuple(_caveats(RunDir(path), manifest, ranks, times)),
     )
 
@@ -288,6 +297,7 @@ def job_section(view: JobView) -> Section:
             *(tuple(_findings(view)) or (Text("No rank has numbers; the caveats say why."),)),
             *((times_table(view.times),) if view.times else ()),
             *(map(Figure, view.steps.charts) if view.steps is not None else ()),
+            *((balance_table(view.stages),) if view.stages else ()),
             *((collective_table(view.collectives),) if view.collectives else ()),
             _rank_table(view),
             Text(

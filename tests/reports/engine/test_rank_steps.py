@@ -60,6 +60,21 @@ def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
     assert f"{MOST_COLUMNS} of 300 steps" in str(own.subtitle)
 
 
+def test_the_work_of_a_stage_is_compared_over_the_ranks(tmp_path: Path) -> None:
+    made = view(tmp_path / "job", {2: Planted(matrix=1.2)})
+    (balance,) = made.stages
+    assert (balance.stage, balance.ranks, balance.max_rank) == ("step", 4, 2)
+    # Of 40 steps with 8 products of 100 us and 12 others of 25 us; products of rank 2 take 120 us.
+    own, more = 40 * (8 * 100_000 + 12 * 25_000), 40 * 8 * 20_000
+    assert balance.max_ns == pytest.approx(own + more, rel=0.01)
+    assert balance.gain_ns == pytest.approx(0.75 * more, rel=0.1)
+    assert balance.imbalance == pytest.approx(0.75 * more / (own + more), rel=0.1)
+    render_job(made, tmp_path / "report")
+    page = (tmp_path / "report/report.md").read_text()
+    assert "Load imbalance by stage" in page
+    assert view(tmp_path / "balanced", {}).stages[0].imbalance < 0.01
+
+
 def test_one_rank_is_called_one_rank(tmp_path: Path) -> None:
     job = write_job(tmp_path / "job", 1, {}, steps=20)
     build_rank_tables(job)
