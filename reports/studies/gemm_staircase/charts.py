@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
 from nsight_prof.reports.page.units import quantity
+from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.studies.gemm_staircase.points import Curve
 from nsight_prof.reports.studies.gemm_staircase.steps import Batches, OddSize, Staircase
 
@@ -44,8 +45,8 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     """Return latency over throughput of one dtype, with the steps that the tile model predicts."""
     times = [_series(curve, [p.seconds * MICRO for p in curve.points]) for curve in sweeps]
     rates = [_series(curve, [p.rate * TERA for p in curve.points]) for curve in sweeps]
-    marks: tuple[tuple[float, str], ...] = ()
-    subtitle = ""
+    marks: tuple[tuple[float, Words], ...] = ()
+    subtitle: Words = ""
     if fitted is not None:
         points, predicted = fitted.curve.points, fitted.predicted_as_measured()
         x = tuple(float(point.m) for point in points)
@@ -53,10 +54,11 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
         times.append(Series(MODEL, x, tuple(t * MICRO for t in predicted), group=MODEL))
         rates.append(Series(MODEL, x, tuple(modelled), group=MODEL))
         marks = tuple((edge + 0.5, _waves(fitted.waves_at(edge))) for edge in fitted.edges())
-        subtitle = (
-            f"Pinned tile {fitted.tiling.name}: each wave adds "
-            f"{quantity(fitted.waves.t_unit_s, 's', 3)}. Marks: the largest M of each number of "
-            "waves."
+        subtitle = Text(
+            "Pinned tile {tile}: each wave adds {time}. Marks: the largest M of each number of "
+            "waves.",
+            tile=fitted.tiling.name,
+            time=quantity(fitted.waves.t_unit_s, "s", 3),
         )
     first = sweeps[0].points[0]
     active = [
@@ -66,7 +68,12 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     ]
     return LineFigure(
         name=f"staircase-{first.dtype}",
-        title=f"The staircase of wave quantization: {first.dtype}, N = {first.n}, K = {first.k}",
+        title=Text(
+            "The staircase of wave quantization: {dtype}, N = {n_size}, K = {k_size}",
+            dtype=first.dtype,
+            n_size=f"{first.n}",
+            k_size=f"{first.k}",
+        ),
         alt="Panels against M: latency rises in steps; throughput and use of the "
         "Tensor Cores fall at each step and recover until the next",
         x_label="M, rows of A (tokens)",
@@ -88,8 +95,8 @@ def _series(curve: Curve, values: Sequence[float | None]) -> Series:
     return Series(label, x, y, style="points", group=label)
 
 
-def _waves(count: int) -> str:
-    return f"{count} wave{'' if count == 1 else 's'}"
+def _waves(count: int) -> Text:
+    return Text("{n} wave", "{n} waves", n=count)
 
 
 def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
@@ -103,12 +110,20 @@ def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
         series.append(Series(name, x, y, low, high, group=name))
         if bandwidth:
             floor = tuple(point.moved / bandwidth * MICRO for point in batch.cold.points)
-            label = f"{batch.cold.dtype}: bytes at {quantity(bandwidth, 'B/s', 3)}"
+            label = Text(
+                "{dtype}: bytes at {rate}",
+                dtype=batch.cold.dtype,
+                rate=quantity(bandwidth, "B/s", 3),
+            )
             series.append(Series(label, x, floor, group=name))
     first = small[0].cold.points[0]
     return LineFigure(
         name="small-batches",
-        title=f"Small batches: N = {first.n}, K = {first.k}, M from 1",
+        title=Text(
+            "Small batches: N = {n_size}, K = {k_size}, M from 1",
+            n_size=f"{first.n}",
+            k_size=f"{first.k}",
+        ),
         alt="Latency against M from 1 to 64: nearly flat, since the weights are read once for all",
         x_label="M, rows of A (tokens)",
         y_label="Latency, us",
@@ -120,8 +135,8 @@ def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
 def _odd(base: str, bars: Sequence[Bar]) -> BarFigure:
     return BarFigure(
         name="odd-sizes",
-        title=f"Throughput next to {base}",
+        title=Text("Throughput next to {shape}", shape=base),
         alt="Bars: throughput of products with one odd size, in per cent of the even one",
-        value_label=f"Useful FLOP/s, % of those at {base}",
+        value_label=Text("Useful FLOP/s, % of those at {shape}", shape=base),
         bars=tuple(bars),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
 from nsight_prof.reports.page.units import quantity, significant
+from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.serving.scaling_fit import Scaling
 from nsight_prof.reports.studies.serving_baseline.points import GRAPHS, Baseline, Point
 from nsight_prof.reports.studies.serving_baseline.speed import RATE
@@ -53,18 +54,22 @@ def _throughput(found: Baseline) -> LineFigure | None:
         Series("while decoding", at, tuple(p.batch / p.step_s for p in sweep)),
         Series("proportional", at, tuple(alone * b for b in at)),
     ]
-    marks: tuple[tuple[float, str], ...] = ()
+    marks: tuple[tuple[float, Words], ...] = ()
     if law is not None:
         xs = _curve(law)
         lines.insert(0, Series("fit", tuple(xs), tuple(first.output * x / law.at(x) for x in xs)))
         if law.bend_measured:
-            marks = ((law.bend, f"bends at batch {significant(law.bend, 2)}"),)
+            marks = ((law.bend, Text("bends at batch {n}", n=significant(law.bend, 2))),)
     return LineFigure(
         name="serving-throughput",
         title="Throughput over the batch size",
         alt="Output tokens per second over the batch, measured, fitted and proportional to batch 1",
-        subtitle=f"{first.prompt:,} prompt and {first.output:,} output tokens per request. "
-        "measured: end to end; while decoding: batch over the time of a decode step",
+        subtitle=Text(
+            "{prompt} prompt and {output} output tokens per request. measured: end to end; while "
+            "decoding: batch over the time of a decode step",
+            prompt=first.prompt,
+            output=first.output,
+        ),
         x_label="batch size (requests)",
         y_label="output tokens/s",
         series=tuple(lines),
@@ -102,11 +107,15 @@ def _stages(found: Baseline) -> LineFigure | None:
     )
 
 
-def _roofs(found: Baseline) -> str:
+def _roofs(found: Baseline) -> Words:
     memory, compute = found.roofs.memory, found.roofs.compute
     if memory is None or compute is None:
         return ""
-    return f"At the roofs: bytes at the {memory.name} or FLOPs at the {compute.name}, if longer"
+    return Text(
+        "At the roofs: bytes at the {memory} or FLOPs at the {compute}, if longer",
+        memory=memory.name,
+        compute=compute.name,
+    )
 
 
 def _ms(values: Iterable[float]) -> tuple[float, ...]:
@@ -132,7 +141,10 @@ def _first_token(found: Baseline) -> LineFigure | None:
         name="serving-first-token",
         title="TTFT over the prompt length",
         alt="Milliseconds until the first token over prompt tokens, measured and fitted",
-        subtitle=f"One request at a time; a short prompt pays {quantity(times[0], 's', 3)} anyway",
+        subtitle=Text(
+            "One request at a time; a short prompt pays {time} anyway",
+            time=quantity(times[0], "s", 3),
+        ),
         x_label="prompt tokens",
         y_label="ms",
         series=tuple(lines),
@@ -150,7 +162,7 @@ def _lengths(found: Baseline) -> LineFigure | None:
         sweep = sorted((p for p in points if p.output == output), key=lambda p: p.prompt)
         at = tuple(float(p.prompt) for p in sweep)
         times = tuple(MS * p.value("e2e_p50_s") for p in sweep)
-        lines.append(Series(f"{output:,} output tokens", at, times))
+        lines.append(Series(Text("{n} output tokens", n=output), at, times))
     if not any(len(line.x) > 1 for line in lines):
         return None
     return LineFigure(
@@ -182,7 +194,7 @@ def _graphs(found: Baseline) -> BarFigure | None:
 
 def _step_bar(point: Point) -> Bar:
     return Bar(
-        f"batch {point.batch}",
+        Text("batch {n}", n=point.batch),
         MS * point.step_s,
         group="CUDA graphs" if point.mode == GRAPHS else point.mode,
         text=quantity(point.step_s, "s", 3),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from nsight_prof.reports.page.charts import Chart, LineFigure, Panel, Series
 from nsight_prof.reports.page.units import quantity, significant
+from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.studies.serving_load.points import RATE, LoadTest, Point, keeping
 
 MS = 1e3
@@ -27,9 +28,9 @@ def _closed(found: LoadTest) -> LineFigure | None:
     if len(sweep) < 2:
         return None
     law = found.law
-    marks: tuple[tuple[float, str], ...] = ()
+    marks: tuple[tuple[float, Words], ...] = ()
     if law is not None and law.bend_measured:
-        marks = ((law.bend, f"bends at {significant(law.bend, 2)} clients"),)
+        marks = ((law.bend, Text("bends at {n} clients", n=significant(law.bend, 2))),)
     return LineFigure(
         name="serving-clients",
         title="Throughput and latencies over the number of clients",
@@ -65,8 +66,11 @@ def _open(found: LoadTest) -> LineFigure | None:
         title="Answers and latencies over the rate of requests",
         alt="Requests answered per second, those within the targets, time to first token and time "
         "per output token over the rate at which requests arrive",
-        subtitle=f"{_shape(sweep[0])} Arrivals are Poisson. answered: over the time until the last "
-        "answer, so that it is below the rate for a short load",
+        subtitle=Text(
+            "{shape} Arrivals are Poisson. answered: over the time until the last answer, so that "
+            "it is below the rate for a short load",
+            shape=_shape(sweep[0]),
+        ),
         x_label="arriving requests/s",
         panels=(answered, *_latencies(found, sweep)),
     )
@@ -90,7 +94,8 @@ def _latency(sweep: list[Point], name: str, title: str, target_s: float) -> Pane
     highest, lowest = max(values, default=0.0), min(values, default=0.0)
     # A target far above all that was measured would flatten the lines.
     near = MS * target_s <= 2 * highest
-    levels = ((MS * target_s, f"target {quantity(target_s, 's', 3)}"),) if near else ()
+    target = Text("target {time}", time=quantity(target_s, "s", 3))
+    levels = ((MS * target_s, target),) if near else ()
     return Panel("ms", drawn, title, levels=levels, y_log=highest > WIDE * lowest > 0)
 
 
@@ -103,8 +108,8 @@ def _trade(found: LoadTest) -> LineFigure | None:
     """Return the throughput of the server over that of each user."""
     lines = []
     for kind, unit, sweep in (
-        ("closed loops", "clients", found.closed),
-        ("open loops", "requests/s", found.opened),
+        (Text("closed loops"), Text("clients"), found.closed),
+        (Text("open loops"), Text("requests/s"), found.opened),
     ):
         states = {p.load: keeping(p, found.law) for p in sweep}
         known = [
@@ -115,7 +120,13 @@ def _trade(found: LoadTest) -> LineFigure | None:
         if known:
             lines.append(
                 Series(
-                    f"{kind}, {known[0].load:g} to {known[-1].load:g} {unit}",
+                    Text(
+                        "{kind}, {low} to {high} {unit}",
+                        kind=kind,
+                        low=f"{known[0].load:g}",
+                        high=f"{known[-1].load:g}",
+                        unit=unit,
+                    ),
                     tuple(p.user_rate for p in known),
                     tuple(p.value(RATE) for p in known),
                 )
@@ -134,5 +145,9 @@ def _trade(found: LoadTest) -> LineFigure | None:
     )
 
 
-def _shape(point: Point) -> str:
-    return f"{point.prompt:,} prompt and {point.output:,} output tokens per request."
+def _shape(point: Point) -> Text:
+    return Text(
+        "{prompt} prompt and {output} output tokens per request.",
+        prompt=point.prompt,
+        output=point.output,
+    )
