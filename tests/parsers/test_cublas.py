@@ -7,7 +7,9 @@ import pytest
 
 from nsight_prof.orchestrator.imports.importing import import_files
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.join.cublas import read_cublas_calls
+from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.run.run import Run
 
 
@@ -18,6 +20,7 @@ def run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = import_files([trace], tmp_path_factory.mktemp("cublas") / "run").path
     log = fixtures / "cublas" / "small-network-h200.log.xz"
     (folder / "steps" / "1-trace" / "cublaslt.log.xz").write_bytes(log.read_bytes())
+    refresh_tables(RunDir(folder))
     return load_run(folder)
 
 

@@ -195,7 +195,8 @@ def test_ctrl_c_says_how_to_go_on(
 def test_options_of_the_command_are_those_of_the_runner() -> None:
     asked = {option.name for option in command.command.params} - {"recipe", "overrides", "dry_run"}
     styles = {"templates", "languages", "as_json", "quiet", "no_profile"}
-    assert asked == {"out", "replay", "resume", "force", "repeat", "roofs"} | styles
+    of_fleets = {"cluster", "every"}
+    assert asked == {"out", "replay", "resume", "force", "repeat", "roofs"} | styles | of_fleets
 
 
 def test_repeat_is_for_benchmarks(
