@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
+from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
 from nsight_prof.reports.page import Name, Number, Text
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
@@ -17,6 +19,11 @@ LONGEST, SUBJECTS, STAGES = 5, 3, 2
 """Actions; kinds of kernels and stages that one of them names."""
 HALF, HALVED = ("bf16", "fp16"), ("dram", "tensor")
 """Types of 16 bits, and limits that 8 bits halve."""
+IN_TORCH = {
+    SMALL_KERNELS.action: Text("Merge tiny steps: CUDA graphs or torch.compile"),
+    ELEMENTWISE_CHAIN.action: Text("Fuse steps that pass data through memory: torch.compile"),
+}
+"""What to do in a few words, by the action of a finding that names functions of PyTorch."""
 MINIMUM = 0.01
 """Part of the run from which on a gain is worth a row."""
 
@@ -92,7 +99,7 @@ def remedy(view: ReportView, step: Step) -> Text:
     """Return what to do in a few words: for what, where that does not go without saying."""
     lead = step.findings[0]
     stages = list(dict.fromkeys(f.stage for f in step.findings if f.stage not in ("", "(all)")))
-    short = ACTIONS.get(lead.rule)
+    short = IN_TORCH.get(lead.action) or ACTIONS.get(lead.rule)
     if lead.key == "kernel" or short is None:
         what = subjects(view, step.findings) if lead.key == "kernel" else problem(lead)
         return Text("{what}: {advice}", what=what, advice=lead.advice or Text(""))
