@@ -165,13 +165,10 @@ def _where(view: ReportView, step: Step) -> Text:
     """Return which kernels a step is about, what part of the run they take, and their limit."""
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
     share = view.run_time.of_whole(sum(kernel.share or 0.0 for kernel in kernels))
-    limit, used = limit_of(kernels[0]), reached(kernels)
-    if used is not None:
-        limit = Text("{limit}, {part} used", limit=limit, part=Number(used, "fraction"))
     return Text(
         "{thing} takes {part} of the {whole} (limit: {limit})",
         thing=subjects(view, step.findings),
         part=Number(share, "fraction"),
         whole=whole_of(view.run_time),
-        limit=limit,
+        limit=limit_of(kernels[0]),
     )

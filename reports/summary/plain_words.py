@@ -115,7 +115,7 @@ PROBLEMS = {
 
 ACTIONS = {
     "launch_bound": Text("CUDA graphs: record each step once and replay it"),
-    "host_bound": Text("Move the CPU's other work out of the way"),
+    "host_bound": Text("Do the CPU's other work before or after, not while the GPU waits for it"),
     "allocation_stalls": Text("Allocate the GPU's memory once, before the loop"),
     "first_use": Text("Warm up before the part that is measured"),
     "sync_stalls": Text("Let the CPU run ahead: wait for results less often"),
@@ -128,7 +128,9 @@ ACTIONS = {
     "copies": Text("Keep data on the GPU, or copy while it computes"),
     "small_kernels": Text("Merge tiny steps: fuse them, or replay them as one CUDA graph"),
     "elementwise_chain": Text("Fuse steps that pass data through memory"),
-    "casts_and_copies": Text("Store data in the format that it is used in"),
+    "casts_and_copies": Text(
+        "Store data in the type and layout in which it is used: fewer casts and copies"
+    ),
     "collectives_exposed": Text("Overlap communication with computation"),
     "throttling": Text("Power, cooling: let the GPU run at a higher clock"),
     "padding": Text("Choose sizes that are multiples of the block in which the GPU computes"),

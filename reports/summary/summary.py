@@ -114,8 +114,8 @@ def _savings(view: ReportView, times: TimeParts) -> list[Text]:
     if not counted:
         return [
             Text(
-                "In all, with steps too small to list, up to {time} ({gain}) can be saved; how far "
-                "each kernel is from its limit was not measured.",
+                "In all, with smaller steps that are not listed, up to {time} ({gain}) can be "
+                "saved; how far each kernel is from its limit was not measured.",
                 **values,
             )
         ]
@@ -125,8 +125,8 @@ def _savings(view: ReportView, times: TimeParts) -> list[Text]:
         rounded = adding_up(total, Number(idle, "ns"), Number(code, "ns"), digits=3)
         found.append(
             Text(
-                "In all, with steps too small to list, up to {time} ({gain}) can be saved: {idle} "
-                "by shorter waits, {code} by faster or less work on the GPU.",
+                "In all, with smaller steps that are not listed, up to {time} ({gain}) can be "
+                "saved: {idle} by shorter waits, {code} by faster or less work on the GPU.",
                 **{**values, **dict(zip(("time", "idle", "code"), rounded, strict=True))},
             )
         )
