@@ -199,8 +199,10 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
         ),
         action=Text(
             "Where enough requests come at once, answer more of them together: batch {large} takes "
-            "{ratio} the time per step and gives {factor} the tokens per second.",
+            "{ratio} the time of batch {small} per decode step and gives {factor} the tokens per "
+            "second while it decodes; prompts take their time besides.",
             **values,
+            small=size,
         ),
     )
 
