@@ -34,7 +34,7 @@ from nsight_prof.parsers.run.directory import (
     write_manifest,
 )
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page.catalogue import picture_in
+from nsight_prof.reports.page.catalogue import file_in
 from nsight_prof.reports.render import drawing
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.gallery import Picture
@@ -172,7 +172,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _blank(picture: Picture, style: Style) -> Drawn:
     languages = style.all_languages
-    names = (picture_in(f"{picture.name}.svg", language) for language in languages)
+    names = (file_in(f"{picture.name}.svg", language) for language in languages)
     files = dict.fromkeys(names, b"<svg/>") if MARKDOWN in style.formats else {}
     return Drawn(picture.name, files, dict.fromkeys(languages, "<svg></svg>"))
 

@@ -144,7 +144,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_in_turn(folder: Path) -> Iterator[None]:
-    """Hold `folder` once whoever holds it has let go; on a file system without locks, go on.
+    """Hold `folder` once whoever holds it has let go; where no lock can be made, go on.
 
     Raises:
         UsageError: it is still held after TURN_S.

@@ -17,13 +17,9 @@ LANGUAGES = tuple(NAMES)
 
 
 def file_in(name: str, language: str) -> str:
-    """Return the name of a page in a language: "report.md" is "report.ko.md" in Korean."""
-    return name if language == ENGLISH else f"{name.removesuffix('.md')}.{language}.md"
-
-
-def picture_in(name: str, language: str) -> str:
-    """Return the name of a picture in a language: "time.svg" is "time.ko.svg" in Korean."""
-    return name if language == ENGLISH else f"{name.removesuffix('.svg')}.{language}.svg"
+    """Return the name of a file in a language: "report.md" is "report.ko.md" in Korean."""
+    stem, _, suffix = name.rpartition(".")
+    return name if language == ENGLISH else f"{stem}.{language}.{suffix}"
 
 
 def language_of(name: str) -> str:

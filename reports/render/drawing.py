@@ -18,7 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import NamedTuple
 
 from nsight_prof.parsers.substeps import substep
-from nsight_prof.reports.page.catalogue import ENGLISH, picture_in
+from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style
 
@@ -151,7 +151,7 @@ def _drawn(picture: Picture, style: Style) -> Drawn:
             figure = picture.draw()
             svg = render_svg(figure)
             if MARKDOWN in style.formats:
-                drawn.files[picture_in(f"{picture.name}.svg", language)] = svg
+                drawn.files[file_in(f"{picture.name}.svg", language)] = svg
                 if style.png and language == ENGLISH:  # the font of PNG has English alone
                     drawn.files[f"{picture.name}.png"] = render_png(figure)
             if HTML in style.formats:

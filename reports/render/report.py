@@ -25,7 +25,7 @@ from nsight_prof.reports.engine.operators.page import FILE as OPERATORS
 from nsight_prof.reports.engine.operators.page import operators_page
 from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.page import Section, Table, Text
-from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of, picture_in
+from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
@@ -439,7 +439,7 @@ def _with_pictures_in(language: str, page: str, pictures: Iterable[str]) -> str:
     """Return a page of markdown that shows the pictures of its language."""
     if language != ENGLISH:
         for name in pictures:
-            page = page.replace(f"({name}.svg)", f"({picture_in(f'{name}.svg', language)})")
+            page = page.replace(f"({name}.svg)", f"({file_in(f'{name}.svg', language)})")
     return page
 
 

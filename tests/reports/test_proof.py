@@ -333,7 +333,7 @@ def test_three_quarters_of_the_estimates_are_right(recorded: list[Verdict]) -> N
 
 
 def test_local_memory_is_that_of_kernels_that_access_it(recorded_run: Run) -> None:
-    """The oracle: local loads and stores of warps, of 4 bytes a thread (and 16 at most)."""
+    """The oracle: local loads and stores of warps, of 4 bytes per thread (and 16 at most)."""
     values = recorded_run.metrics.drop_duplicates(["kernel_id", "metric"])
     table = values.pivot(index="kernel_id", columns="metric", values="value")
     names = [f"smsp__sass_inst_executed_op_local_{kind}.sum" for kind in ("ld", "st")]
