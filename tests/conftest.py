@@ -104,7 +104,7 @@ def no_second_process_draws() -> Iterator[None]:
     Tests of the second process import what starts it; `prof` as a program has it as well.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "drawing_beside", lambda: nullcontext(drawing.draw_here))
+        patch.setattr(drawing, "drawing_in_parallel", lambda: nullcontext(drawing.draw_here))
         yield
 
 

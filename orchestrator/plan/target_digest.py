@@ -11,7 +11,7 @@ from pathlib import Path
 # Sources in other languages, and data, that lie beside the modules which load them.
 BESIDE = (".cu", ".cuh", ".json", ".yaml")
 # Holds `targets`, in a checkout and when installed: bundled targets have one digest in both.
-OURS = Path(__file__).resolve().parents[2]
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "nsight_prof"
 
 
@@ -33,7 +33,7 @@ def digest_of(path: Path) -> str:
 def _root(path: Path) -> Path | None:
     """Return the folder that holds the file's outermost package, None for a lone script."""
     root = path.parent
-    while root != OURS and (root / "__init__.py").is_file():
+    while root != PACKAGE_ROOT and (root / "__init__.py").is_file():
         root = root.parent
     return None if root == path.parent else root
 
@@ -84,7 +84,7 @@ def _names(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]
 
 def _places(name: tuple[str, ...], root: Path) -> Iterator[Path]:
     """Give the file of a module, and those of the packages around it, as far as they exist."""
-    if root == OURS and name[:1] == (PACKAGE,):
+    if root == PACKAGE_ROOT and name[:1] == (PACKAGE,):
         name = name[1:]
     for length in range(1, len(name) + 1):
         path = root.joinpath(*name[:length])

@@ -27,10 +27,10 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     `style` goes before what the recipe of the run says of languages; templates are those of `style`
     alone.
     """
-    from nsight_prof.reports.render.drawing import drawing_beside
+    from nsight_prof.reports.render.drawing import drawing_in_parallel
 
     _check_address_space()
-    with drawing_beside() as draw:
+    with drawing_in_parallel() as draw:
         # The second process imports what draws while this one imports all else.
         from nsight_prof.parsers.build.load import load_run
         from nsight_prof.parsers.build.refresh import refresh_tables

@@ -262,9 +262,9 @@ def _counters(
     selection, dtypes = chosen
     metrics = choose_metrics(work.recipe, dtypes, _chip(work))
     finished, what = _profile(step, folder, work, selection, metrics)
-    told_lacking = ncu.unknown_metrics(ends_of(folder / NCU_LOG) + finished.tail)
+    unknown = ncu.unknown_metrics(ends_of(folder / NCU_LOG) + finished.tail)
     # Sections of ncu's rules ask for metrics of their own, which chips may lack.
-    lacking = [metric for metric in told_lacking if metric in metrics]
+    lacking = [metric for metric in unknown if metric in metrics]
     remaining = tuple(metric for metric in metrics if metric not in lacking)
     if lacking and remaining:
         result.warnings.append(

@@ -32,7 +32,7 @@ from nsight_prof.parsers.run.directory import (
 
 LOCK = ".lock"
 # What a run puts into its folder, and what follows the name of a step in that of another try.
-OURS = frozenset({MANIFEST, ROOFS_FILE, COMM_ROOFS_FILE, STEPS, TABLES, REPORT, VARIANTS})
+RUN_FILES = frozenset({MANIFEST, ROOFS_FILE, COMM_ROOFS_FILE, STEPS, TABLES, REPORT, VARIANTS})
 TRY = r"(?:\.partial|\.(?:failed|replaced)-\d+)?"
 RUNS = Path("runs")
 TURN_S = 600.0
@@ -58,7 +58,7 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
             else "choose another --out, or write into it all the same with --force"
         )
         raise UsageError(f"--out {out} is not empty", hint)
-    files_of_prof = sorted({path.name for path in content} & OURS)
+    files_of_prof = sorted({path.name for path in content} & RUN_FILES)
     if files_of_prof and not _is_run(out):
         raise UsageError(
             f"--out {out} holds {', '.join(files_of_prof)}, and no run of prof made that",

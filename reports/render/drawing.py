@@ -71,7 +71,7 @@ def _each(pictures: Iterable[Picture], style: Style) -> Iterator[Drawn]:
 
 
 @contextmanager
-def drawing_beside() -> Iterator[Draw]:
+def drawing_in_parallel() -> Iterator[Draw]:
     """Give what draws in a second process, which imports matplotlib meanwhile.
 
     Where there is no second core or no fork that is safe (macOS), it draws in this process.

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.figure_models import TimeBar
 from nsight_prof.reports.plots.bars import plot_time
-from nsight_prof.reports.render.drawing import draw_here, drawing_beside
+from nsight_prof.reports.render.drawing import draw_here, drawing_in_parallel
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import Style
 
@@ -39,7 +39,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_draw_the_same() -> None:
     shown = [picture("one"), picture("two")]
     here = draw_here(shown, Style(png=True))
-    with drawing_beside() as draw:
+    with drawing_in_parallel() as draw:
         beside = draw(shown, Style(png=True))
         drawn = list(beside.drawn)
     assert beside.names == here.names == ("one", "two")
@@ -48,11 +48,11 @@ def test_both_draw_the_same() -> None:
 
 
 def test_what_a_dead_process_leaves_is_drawn_here() -> None:
-    with drawing_beside() as draw:
+    with drawing_in_parallel() as draw:
         drawn = list(draw([picture("one"), picture("two", _die)], Style()).drawn)
     assert drawn[1].files["two.svg"] == drawn[0].files["one.svg"]
 
 
 def test_an_error_is_that_of_the_picture() -> None:
-    with drawing_beside() as draw, pytest.raises(OSError, match="no space left"):
+    with drawing_in_parallel() as draw, pytest.raises(OSError, match="no space left"):
         list(draw([picture("one", _fail)], Style()).drawn)

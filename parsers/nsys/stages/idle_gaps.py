@@ -63,7 +63,7 @@ class _Gaps:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _GapCauses:
     """Of each gap: cause (index into _CAUSES), ids of calls, bounds of the call that ended it, its
     thread, and the name of the range in which a busy host was before it.
 
@@ -111,7 +111,7 @@ def idle_gaps(
     # Nearly all differ: NumPy 2.3's np.unique hashes them and takes a hundred times as long.
     keys = np.sort(pd.unique(np.concatenate([gaps.key for gaps, _ in views])))
     issuing, long = _read_calls(db, table, keys, waiting)
-    causes = [_tell(gaps, issuing, long, waiting) for gaps, _ in views]
+    causes = [_causes(gaps, issuing, long, waiting) for gaps, _ in views]
     causes = _in_ranges(db, stages, [gaps for gaps, _ in views], causes)
     frames = [
         _frame(db, work, _pieces(gaps, pieces, cause))
@@ -208,13 +208,13 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
     return issuing.pick(first), long.pick(np.lexsort((long.start, long.thread)))
 
 
-def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
+def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapCauses:
     size = len(gaps.start)
     cause = np.full(size, _CAUSES.index(UNKNOWN), np.int8)
     waited, inside = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
     nowhere = np.full(size, "", object)
     if not len(issuing.key):
-        return _Told(cause, waited, inside, gaps.start, gaps.start, np.full(size, -1), nowhere)
+        return _GapCauses(cause, waited, inside, gaps.start, gaps.start, np.full(size, -1), nowhere)
     at = np.minimum(np.searchsorted(issuing.key, gaps.key), len(issuing.key) - 1)
     known = issuing.key[at] == gaps.key
     call = issuing.pick(at)
@@ -238,10 +238,12 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
     filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
     late_launch = late & (middle >= 0) & (2 * filled > ready - gaps.start)
     inside[late_launch] = np.append(long.name, -1)[middle][late_launch]
-    return _Told(cause, waited, inside, call.start, call.end, call.thread, nowhere)
+    return _GapCauses(cause, waited, inside, call.start, call.end, call.thread, nowhere)
 
 
-def _in_ranges(db: Database, stages: Stages, gaps: list[_Gaps], causes: list[_Told]) -> list[_Told]:
+def _in_ranges(
+    db: Database, stages: Stages, gaps: list[_Gaps], causes: list[_GapCauses]
+) -> list[_GapCauses]:
     """Return `causes` with the range in which a host is that does something else.
 
     That is the innermost one open on its thread in the middle of the time before it launches.
@@ -280,7 +282,7 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
     return np.where(found, at, -1)
 
 
-def _pieces(gaps: _Gaps, pieces: pd.DataFrame, causes: _Told) -> pd.DataFrame:
+def _pieces(gaps: _Gaps, pieces: pd.DataFrame, causes: _GapCauses) -> pd.DataFrame:
     """Return the pieces of `_by_stage` with what is told of their gaps, and the columns _OF_CALL.
 
     Time before the call that ended the gap, and in it; NaN where the trace does not hold the call.
