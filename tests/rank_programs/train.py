@@ -3,9 +3,10 @@
     torchrun --nproc-per-node 2 train.py --steps 50 --plant sleep
 
 Each step has NVTX range `step`; the model is averaged by DistributedDataParallel. Afterwards come
-collectives of known sizes in range `known`, each between CUDA events, on the world's communicator
-and on a second one of the same ranks. The first rank writes what was sent, and all events' times,
-to --out. `--seconds` trains for so long instead, and says "training" once 20 steps are done.
+collectives of known sizes in range `known`, each between CUDA events (--calls N: N of them, one
+behind the other), on the world's communicator and on a second one of the same ranks. The first
+rank writes what was sent, and all events' times, to --out. `--seconds` trains for so long instead,
+and says "training" once 20 steps are done.
 
 Plants of the last rank: `sleep` (5 ms on the host before each step), `loader` (a DataLoader that
 takes as long for its items), `input` (a batch longer by half), `kernels` (matrix products beside
@@ -29,6 +30,7 @@ import torch.distributed as dist
 ITEM_S = 0.005
 BYTES = (1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
 REPEATS = 4
+SPIN_CYCLES = 200_000  # for each call: the host launches all of them before the first one runs
 
 
 @contextlib.contextmanager
@@ -189,11 +191,15 @@ class Rank:
             return None
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.sync()
+        calls = self.args.calls
+        if calls > 1:
+            torch.cuda._sleep(SPIN_CYCLES * calls)
         start.record()
-        call()
+        for _ in range(calls):
+            call()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end)
+        return start.elapsed_time(end) / calls
 
     def run(self):
         args = self.args
@@ -243,6 +249,7 @@ def main():
     parser.add_argument("--plant-rank", type=int)
     parser.add_argument("--go", type=Path)
     parser.add_argument("--known", action="store_true")
+    parser.add_argument("--calls", type=int, default=1, help="of each known one, between events")
     parser.add_argument(
         "--window", action="store_true", help="call the CUDA profiler's start, stop"
     )
