@@ -258,8 +258,12 @@ class RankTimes:
         facts = self.rows[gpu]
         exposed, known = facts["exposed"], waits.matched > 0
         total = sum(int(calls.duration.sum()) for calls in self.calls[gpu].values())
-        share = waits.wait_ns / total if known and total else None
-        waited_ns = None if share is None else round(exposed * share)
+
+        def exposed_of(time_ns: int) -> int | None:
+            """Return what of a time of collectives no other kernel hides, in proportion."""
+            return round(exposed * time_ns / total) if known and total else None
+
+        waited_ns = exposed_of(waits.wait_ns)
         causes = facts["idle_causes"]
         longest = max(causes, key=lambda cause: (causes[cause], cause), default="")
         clock = waits.clock if gpu != reference else None
@@ -277,6 +281,7 @@ class RankTimes:
             "collective_ns": exposed,
             "overlapped_ns": max(0, total - exposed),
             "wait_ns": waited_ns,
+            "first_wait_ns": exposed_of(waits.first_ns),
             "transfer_ns": None if waited_ns is None else exposed - waited_ns,
             "collectives": waits.matched,
             "late_ns": waits.late_ns if known else None,

@@ -46,7 +46,8 @@ class Calls:
 class Waits:
     """What collectives tell of one GPU of a rank.
 
-    `wait_ns` and `transfer_ns` add up to the durations of its matched collectives (`matched`).
+    `wait_ns` and `transfer_ns` add up to the durations of its matched collectives (`matched`);
+    `first_ns` is what of the waits is in the first collective of each group.
     `late_ns` is how much longer the others have nothing to do but wait than it has itself, summed
     over the collectives but the first of a group, to which ranks come as their captures began: a
     rank that waits computes ahead, so that it comes early to the next collectives, too, and its
@@ -59,6 +60,7 @@ class Waits:
 
     matched: int
     wait_ns: int
+    first_ns: int
     transfer_ns: int
     late_ns: float
     low_ns: float
@@ -231,18 +233,20 @@ def _waits(
         # In the order of their start, for parts of the trace.
         starts = np.concatenate([calls[gpu][key].start for key in keys])
         order = np.argsort(starts, kind="stable")
-        late, waits = [], []
+        late, waits, first_ns = [], [], 0
         for key in keys:
             duration, before = calls[gpu][key].duration.astype(np.int64), calls[gpu][key].alone
             late.append((alone[key] - before) / (len(members[key]) - 1) - before)
+            waits.append(duration - shortest[key])
             if key in firsts:
                 late[-1][0] = 0.0
-            waits.append(duration - shortest[key])
+                first_ns += int(waits[-1][0])
         ordered, waited = np.concatenate(late)[order], np.concatenate(waits)[order]
         low, high = _interval(ordered, confidence)
         found[gpu] = Waits(
             matched=len(order),
             wait_ns=int(waited.sum()),
+            first_ns=first_ns,
             transfer_ns=int(sum(shortest[key].sum() for key in keys)),
             late_ns=float(ordered.sum()),
             low_ns=low,
@@ -292,4 +296,4 @@ def _kind(key: str, calls: Mapping[RankGpu, Mapping[str, Calls]], gpus: Sequence
 
 
 def _nothing(clock: Clock | None) -> Waits:
-    return Waits(0, 0, 0, 0.0, 0.0, 0.0, 0, clock)
+    return Waits(0, 0, 0, 0, 0.0, 0.0, 0.0, 0, clock)

@@ -33,6 +33,7 @@ class TimesRow:
     wall_ns: float | None
     compute_ns: float | None
     wait_ns: float | None
+    first_wait_ns: float | None
     transfer_ns: float | None
     collective_ns: float | None
     overlapped_ns: float | None
@@ -50,6 +51,26 @@ class TimesRow:
     clock: str
     clock_residual_ns: float | None
     clock_drift_ppm: float | None
+
+    @property
+    def begun_ns(self) -> float:
+        """Wall time but for its wait in the first collectives, to which captures begin apart."""
+        return (self.wall_ns or 0.0) - (self.first_wait_ns or 0.0)
+
+    @property
+    def later_wait_ns(self) -> float | None:
+        """Its wait in all other collectives."""
+        return None if self.wait_ns is None else self.wait_ns - (self.first_wait_ns or 0.0)
+
+    @property
+    def own_ns(self) -> float:
+        """What it needs itself: wall time without waiting and transfer."""
+        return (self.wall_ns or 0.0) - (self.collective_ns or 0.0)
+
+    @property
+    def idle_share(self) -> float | None:
+        """Idle time over wall time, but for its wait in the first collectives."""
+        return self.idle_ns / self.begun_ns if self.idle_ns is not None and self.begun_ns else None
 
     def number(self, column: str, unit: str = "ns") -> Number:
         """Return a field as a number of its row in table `rank_times`."""
@@ -136,20 +157,91 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
             gain=slow.number("late_ns"),
         )
     compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
+    if slow is None and len(compared) > 1:
+        yield _balanced(compared)
     if compared:
         yield Finding(
             "rank_waits",
             Text(
                 "Of the wall time, {wait} is waiting for other ranks in collectives, and "
                 "{transfer} transfer that no other kernel hides (means over {n} GPUs).",
-                wait=_mean_share(compared, "wait_ns"),
+                wait=_mean_share(compared, "later_wait_ns"),
                 transfer=_mean_share(compared, "transfer_ns"),
                 n=len(compared),
             ),
+            evidence=tuple(_begins(compared)),
             action=Text(
                 "Equal work on all ranks saves at most the first, transfers beside other kernels "
                 "at most the second."
             ),
+        )
+
+
+def _balanced(rows: Sequence[TimesRow]) -> Finding:
+    """Say that nobody is late, how equal the ranks are, and what takes most of their time."""
+    if any(row.late_low_ns is None for row in rows):
+        return Finding(
+            "balanced_ranks",
+            Text(
+                "Whether a rank makes the others wait is not known: the trace has {n} collectives "
+                "of all ranks, too few to tell lateness from chance.",
+                n=max(row.collectives or 0 for row in rows),
+            ),
+        )
+    low, high = (pick(rows, key=lambda row: row.own_ns) for pick in (min, max))
+    return Finding(
+        "balanced_ranks",
+        Text(
+            "No rank makes the others wait: what each needs itself, without waiting and transfer, "
+            "differs by {spread}. {bound}",
+            spread=Number(high.own_ns / low.own_ns - 1 if low.own_ns else None, "fraction"),
+            bound=_bound(rows),
+        ),
+        evidence=(
+            Text(
+                "{least} on rank {first}, {most} on rank {last}; a rank is named where it is late "
+                "by {limit} of the wall time, and that is no chance (95 %)",
+                least=low.number("own_ns"),
+                first=low.rank,
+                most=high.number("own_ns"),
+                last=high.rank,
+                limit=Number(LATE, "fraction"),
+            ),
+        ),
+    )
+
+
+def _bound(rows: Sequence[TimesRow]) -> Text:
+    """Say which part of the time is the largest."""
+    names = {
+        "compute_ns": Text("compute: faster kernels shorten the job, balance does not."),
+        "later_wait_ns": Text("waiting, now for one rank and now for another."),
+        "transfer_ns": Text("transfer that no other kernel hides: the links bound the job."),
+        "copies_ns": Text("copies and memory sets."),
+        "idle_ns": Text("idle: the hosts bound the job, not the GPUs."),
+    }
+    longest = max(names, key=lambda column: sum(getattr(row, column) or 0.0 for row in rows))
+    return Text(
+        "The largest part of the time, {share}, is {part}",
+        share=_mean_share(rows, longest),
+        part=names[longest],
+    )
+
+
+def has_skewed_starts(rows: Sequence[TimesRow]) -> bool:
+    """Tell whether captures began so far apart that the first collectives are mostly that."""
+    return any((row.first_wait_ns or 0.0) > LATE * (row.wall_ns or 0.0) for row in rows)
+
+
+def _begins(rows: Sequence[TimesRow]) -> Iterator[Text]:
+    """Say what is left out of the waits, where it matters."""
+    if has_skewed_starts(rows):
+        first = max(rows, key=lambda row: row.first_wait_ns or 0.0)
+        yield Text(
+            "Left out is the wait in the first collective of each group, to which ranks come as "
+            "their captures began: {time} on rank {rank}",
+            time=first.number("first_wait_ns"),
+            rank=first.rank,
         )
 
 
@@ -165,9 +257,10 @@ def _in_steps(slow: TimesRow, steps: StepsView | None) -> Iterator[Text]:
 
 
 def _mean_share(rows: Sequence[TimesRow], column: str) -> Number:
+    """Return a part of the wall time after the first collectives, which begin as captures do."""
     total = sum(getattr(row, column) or 0.0 for row in rows)
     refs = tuple(ref for row in rows for ref in row.number(column).refs)
-    return Number(total / sum(row.wall_ns or 0.0 for row in rows), "fraction", refs).at_digits(3)
+    return Number(total / sum(row.begun_ns for row in rows), "fraction", refs).at_digits(3)
 
 
 def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
@@ -280,6 +373,7 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
 
         return Column(heading, cell)
 
+    skewed = has_skewed_starts(rows)
     return Table(
         "rank-times",
         Text("Where the time of each GPU goes"),
@@ -288,7 +382,10 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
             Column(Text("GPU"), lambda row: row.device),
             Column(Text("Wall time"), lambda row: row.number("wall_ns")),
             share(Text("Compute"), "compute_ns"),
-            share(Text("Waiting for ranks"), "wait_ns"),
+            *((share(Text("First wait"), "first_wait_ns"),) if skewed else ()),
+            share(
+                Text("Waiting for ranks"), "later_wait_ns" if has_skewed_starts(rows) else "wait_ns"
+            ),
             share(Text("Transfer"), "transfer_ns"),
             share(Text("Copies and sets"), "copies_ns"),
             share(Text("Idle"), "idle_ns"),
@@ -300,15 +397,29 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
         rows,
         lead=Text(
             "Compute: a kernel other than a collective runs. Waiting: what collectives take longer "
-            "than on the GPU where they are shortest, which arrived last; transfer: the rest of "
-            "them. Late by: how much longer the others wait in collectives with nothing else to do "
-            "than the GPU itself, but for the first one; of the latest GPU also what the others' "
-            "kernels are slower beside waiting collectives. Clock within: what 95 % of the ends of "
-            "collectives differ by at most after alignment of the clocks, the uncertainty of times "
-            "across ranks."
+            "than on the GPU where they are shortest, which arrived last; first wait: that in the "
+            "first collective of each group, to which ranks come as their captures began; "
+            "transfer: the rest of them. Late by: how much longer the others wait in collectives "
+            "with nothing else to do than the GPU itself, but for the first one; of the latest GPU "
+            "also what the others' kernels are slower beside waiting collectives. Clock within: "
+            "what 95 % of the ends of collectives differ by at most after alignment of the clocks, "
+            "the uncertainty of times across ranks."
         ),
         refs=lambda row: row.number("wall_ns").refs,
+        called=lambda row: rank_name(row.rank, row.device, several=has_several(rows)),
     )
+
+
+def has_several(rows: Sequence[Any]) -> bool:
+    """Tell whether a rank has several GPUs, each with a row."""
+    return len({row.rank for row in rows}) < len(rows)
+
+
+def rank_name(rank: int, device: int | None, *, several: bool) -> Text:
+    """Return what sentences call a GPU of a job: its rank, of several GPUs which."""
+    if several and device is not None:
+        return Text("rank {rank}, GPU {device}", rank=rank, device=device)
+    return Text("rank {rank}", rank=rank)
 
 
 def _clock(row: TimesRow) -> Value:

@@ -36,7 +36,11 @@ from nsight_prof.reports.engine.rank_times import (
     TimesRow,
     collective_row,
     collective_table,
+    has_several,
+    has_skewed_starts,
+    rank_name,
     roof_findings,
+    straggler,
     times_row,
     times_table,
     waiting_findings,
@@ -54,6 +58,7 @@ from nsight_prof.reports.page import (
     Text,
     Value,
     Verbatim,
+    units,
 )
 
 MOST_RANKS, MOST_KERNELS = 128, 20
@@ -175,11 +180,11 @@ def job_view(path: Path) -> JobView:
         rank_total=len(_expected(manifest)),
         rank_basis=manifest.rank_basis,
         gpu_time_ns=total or None,
-        ranks=ranks[:MOST_RANKS],
+        ranks=ranks,
         rest_ranks=max(0, len(ranks) - MOST_RANKS),
         kernels=kernels[:MOST_KERNELS],
         rest_kernels=max(0, len(kernels) - MOST_KERNELS),
-        times=times[:MOST_RANKS],
+        times=times,
         collectives=tuple(map(collective_row, records(tables.read(folder, RANK_COLLECTIVES)))),
         counters=tuple(map(rank_counter_row, records(tables.read(folder, RANK_COUNTERS)))),
         steps=steps_view(tables.read(folder, RANK_STEPS)),
@@ -295,22 +300,27 @@ def job_section(view: JobView) -> Section:
         Text("Ranks and GPUs"),
         (
             *(tuple(_findings(view)) or (Text("No rank has numbers; the caveats say why."),)),
-            *((times_table(view.times),) if view.times else ()),
+            *((times_table(_page_rows(view.times)),) if view.times else ()),
             *(map(Figure, view.steps.charts) if view.steps is not None else ()),
             *((balance_table(view.stages),) if view.stages else ()),
             *((collective_table(view.collectives),) if view.collectives else ()),
             _rank_table(view),
             Text(
-                "One rank in full, with its stages, idle causes and kernels: `prof report RUN "
-                "--rank {rank}`.",
-                rank=view.ranks[0].rank if view.ranks else 0,
+                "One rank in full, with its stages, idle causes and kernels: {command}.",
+                command=Name(f"prof report RUN --rank {view.ranks[0].rank if view.ranks else 0}"),
             ),
             *((_kernel_table(view),) if view.kernels else ()),
             *rank_counter_tables(view.counters),
             _file_table(view),
-            Bullets(Text("Caveats"), view.caveats),
+            *((Bullets(Text("Caveats"), view.caveats),) if view.caveats else ()),
         ),
     )
+
+
+def _page_rows(rows: Sequence[TimesRow]) -> Sequence[TimesRow]:
+    """Return the rows of the page: the first ones, and the late rank."""
+    slow = straggler(rows)
+    return [*rows[:MOST_RANKS], *(row for row in rows[MOST_RANKS:] if row is slow)]
 
 
 def _findings(view: JobView) -> Iterator[Finding]:
@@ -344,23 +354,31 @@ def _findings(view: JobView) -> Iterator[Finding]:
             time=Number(sum(row.kernel_ns or 0.0 for row in timed), "ns"),
             range=_range(timed, "kernel_ns", "ns"),
         ),
+        disproof=Text("Its time includes the wait for other ranks.")
+        if any(row.wait_ns for row in view.times)
+        else None,
     )
-    idle = [row for row in timed if row.idle_share is not None]
+    skewed = has_skewed_starts(view.times)
+    idle = [row for row in (view.times if skewed else timed) if row.idle_share is not None]
     if idle:
         yield Finding(
             "idle",
             Text(
                 "The GPU is idle for {range} of the time between the first and the last work of "
-                "its rank.",
+                "its rank{apart}.",
                 range=_range(idle, "idle_share", "fraction"),
+                apart=Text(", the wait in first collectives left out") if skewed else "",
             ),
         )
     yield from _most_unequal(view.kernels, timed)
 
 
 def _most_unequal(kernels: Sequence[RankKernelRow], ranks: Sequence[RankRow]) -> Iterator[Finding]:
-    """Yield the kernel whose time differs most between ranks, where that matters."""
-    compared = [kernel for kernel in kernels if kernel.spread is not None]
+    """Yield the kernel whose time differs most between ranks, where that matters.
+
+    Collectives are told of by their waits.
+    """
+    compared = [k for k in kernels if k.spread is not None and k.category != COLLECTIVE]
     kernel = max(compared, key=lambda k: k.difference_ns, default=None)
     shortest = min(row.kernel_ns or 0.0 for row in ranks)
     if kernel is None or kernel.difference_ns < UNEQUAL * shortest:
@@ -376,33 +394,24 @@ def _most_unequal(kernels: Sequence[RankKernelRow], ranks: Sequence[RankRow]) ->
             longest=Number(kernel.max_ns, "ns", digits=3),
             slow=kernel.max_rank or 0,
         ),
-        disproof=Text("Its time includes the wait for other ranks.")
-        if kernel.category == COLLECTIVE
-        else None,
     )
 
 
-def _range(rows: Sequence[RankRow], column: str, unit: str) -> Value:
+def _range(rows: Sequence[RankRow | TimesRow], column: str, unit: str) -> Value:
     """Return the smallest and the largest value, and whose they are."""
     low, high = (
         pick(rows, key=lambda row: getattr(row, column) or 0.0) for pick in (min, max)
     )  # fmt: skip
     first, last = (row.number(column, unit).at_digits(3) for row in (low, high))
-    if first.value == last.value:
+    if units.quantity(first.value or 0.0, unit, 3) == units.quantity(last.value or 0.0, unit, 3):
         return first
-    several = len({row.rank for row in rows}) < len(rows)
-
-    def owner(row: RankRow) -> Text:
-        if several and row.device is not None:
-            return Text("rank {rank}, GPU {device}", rank=row.rank, device=row.device)
-        return Text("rank {rank}", rank=row.rank)
-
+    several = has_several(rows)
     return Text(
         "{low} ({low_place}) to {high} ({high_place})",
         low=first,
-        low_place=owner(low),
+        low_place=rank_name(low.rank, low.device, several=several),
         high=last,
-        high_place=owner(high),
+        high_place=rank_name(high.rank, high.device, several=several),
     )
 
 
@@ -429,7 +438,7 @@ def _rank_table(view: JobView) -> Table[RankRow]:
             time(Text("Kernels"), "kernel_ns"),
             time(Text("Copies and sets"), "memory_ns"),
         ],
-        view.ranks,
+        view.ranks[:MOST_RANKS],
         lead=Text(
             "Wall time is from the first to the last work of the rank, on whichever of its GPUs, "
             "by the clock of its own trace. Busy: at least one kernel, copy or memory set ran. "
@@ -441,6 +450,7 @@ def _rank_table(view: JobView) -> Table[RankRow]:
         if view.rest_ranks
         else None,
         refs=lambda row: row.number("rank", "").refs,
+        called=lambda row: rank_name(row.rank, row.device, several=has_several(view.ranks)),
     )
 
 
@@ -453,7 +463,7 @@ def _file_table(view: JobView) -> Table[RankRow]:
             Column(Text("File"), lambda row: row.file),
             Column(Text("GPU UUID"), lambda row: row.uuid or None),
         ],
-        view.ranks,
+        view.ranks[:MOST_RANKS],
         folded=True,
     )
 
@@ -480,12 +490,16 @@ def _kernel_table(view: JobView) -> Table[RankKernelRow]:
             on_rank(Text("Shortest"), "min_ns", "min_rank"),
             Column(Text("Median"), lambda row: Number(row.median_ns, "ns")),
             on_rank(Text("Longest"), "max_ns", "max_rank"),
-            Column(Text("Spread"), lambda row: Number(row.spread, "fraction")),
+            Column(
+                Text("Spread"),
+                lambda row: None if row.category == COLLECTIVE else Number(row.spread, "fraction"),
+            ),
         ],
         view.kernels,
         note=Text(
             "The time of a kernel on a rank is the sum of all its launches there. Spread: the "
-            "longest over the shortest, less one.{rest}",
+            "longest over the shortest, less one; not of collectives, whose times hold the wait "
+            "for other ranks.{rest}",
             rest=Text(" {n} further kernels in tables/rank_kernels.csv.", n=view.rest_kernels)
             if view.rest_kernels
             else "",

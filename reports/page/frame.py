@@ -8,7 +8,7 @@ from typing import Any
 
 from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.page.section import Column, Evidence, Finding, Section, Table
-from nsight_prof.reports.page.values import NOT_MEASURED, Name, Number, Text, Value
+from nsight_prof.reports.page.values import NOT_MEASURED, Link, Name, Number, Ref, Text, Value
 from nsight_prof.reports.page.writer import Writer
 
 OPERANDS = 3
@@ -149,6 +149,7 @@ class Places:
     def __init__(self, section: Section) -> None:
         self._of: dict[tuple[str, int], str] = {}
         self._names: dict[str, str] = {}
+        self._called: dict[str, Text] = {}
         rows = [row for table in section.tables for row in self._rows(table)]
         self._tables = Rows(rows)
         self._evidence = {
@@ -168,6 +169,8 @@ class Places:
             row = self._of[table.key, n] = next(free, f"row-{table.key}-{n + 1}")
             for ref in refs:
                 self._names.setdefault(ref.anchor, row)
+                if table.called is not None:
+                    self._called[ref.anchor] = table.called(table.rows[n])
             about = frozenset(ref.row for ref in refs)
             for value in cells:
                 yield from (Shown(row, number, about) for number in numbers(value))
@@ -187,10 +190,14 @@ class Places:
         for number in derived(
             finding, lambda item: self._tables.find(item) or basis.find(item, in_evidence)
         ):
-            rows = {r.row: Name(r.row, r) for r in number.refs if r.anchor in self._names}
+            rows = {r.row: self._row_name(r) for r in number.refs if r.anchor in self._names}
             if rows:
                 names = list(rows.values())[:OPERANDS]
                 yield Text("{number} from {rows}", number=number, rows=names)
+
+    def _row_name(self, ref: Ref) -> Name | Link:
+        called = self._called.get(ref.anchor)
+        return Name(ref.row, ref) if called is None else Link(called, self._names[ref.anchor])
 
     def _wanted(self, section: Section) -> Iterator[str]:
         for finding in section.findings:
@@ -202,6 +209,8 @@ class Places:
                 yield from (self._anchor(value) for value in inside(block))
 
     def _anchor(self, value: Value, finding: Finding | None = None) -> str:
+        if isinstance(value, Link):
+            return value.anchor
         if isinstance(value, Name):
             return self._names.get(value.ref.anchor, "") if value.ref is not None else ""
         if not isinstance(value, Number):

@@ -67,6 +67,7 @@ class Table(Generic[Row]):
         key: its id on the page and in metrics.json, unlike that of any other table of the report.
         note: stands below; `lead` above: what a reader must know first.
         refs: what a row shows of the run's tables: findings lead there.
+        called: what sentences call a row, where its key says it to the program alone.
         folded: only the title is shown until a reader opens it.
         preview: rows that a page shows of details, with those that findings lead to. 0: all rows,
             of a long table the first `FOLDED_TO`.
@@ -87,6 +88,7 @@ class Table(Generic[Row]):
     ids: Callable[[Row], str] | None = None
     footer: Footer | None = None
     footnotes: bool = False
+    called: Callable[[Row], Text] | None = None
 
     def row_id(self, row: int) -> str:
         """Return the ids of a row with spaces between them, "" for none."""

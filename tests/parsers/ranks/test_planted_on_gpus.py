@@ -19,6 +19,8 @@ from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.directory import RunDir, decompress
 from nsight_prof.reports.engine.rank_times import straggler, times_row, waiting_findings
+from nsight_prof.reports.engine.ranks import job_section, job_view
+from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 
 PLANTED = """
@@ -98,6 +100,29 @@ def test_nobody_is_named_where_nothing_is_planted(balanced: RunDir) -> None:
     assert times["wait_ns"].max() > 40e6
     assert straggler([times_row(row) for row in records(times)]) is None
     assert (times["late_ns"].abs() < 0.01 * times["wall_ns"]).all()
+
+
+def test_the_page_of_a_balanced_job_says_so_and_what_bounds_it(balanced: RunDir) -> None:
+    page = section_markdown(job_section(job_view(balanced.path)))
+    assert "No rank makes the others wait" in page
+    rows = tables.read(balanced.tables, "rank_times")
+    own = rows["wall_ns"] - rows["collective_ns"]
+    assert f"differs by {100 * (own.max() / own.min() - 1):.2f} %" in page
+    # The first all-reduce took one rank 50 ms and the other 0.1: it waited for a profiler.
+    first = []
+    for rank in (0, 1):
+        launches = tables.read(balanced.rank(rank).tables, "launches")
+        kernels = tables.read(balanced.rank(rank).tables, "kernels").set_index("kernel_id")
+        is_collective = launches["kernel_id"].map(kernels["category"]) == "collective"
+        first.append(launches[is_collective].sort_values("start_ns")["duration_ns"].iloc[0])
+    waited = max(first) - min(first)
+    # Collectives share what other kernels hide of them in proportion: 14 % here.
+    assert rows["first_wait_ns"].max() == pytest.approx(waited, rel=0.15)
+    begun = rows["wall_ns"].sum() - rows["first_wait_ns"].sum()
+    assert (
+        f"{100 * rows['compute_ns'].sum() / begun:.1f} %](#evidence-ranks-1-2), is compute" in page
+    )
+    assert "from [rank 0](#rank-times-0-0) and [rank 1](#rank-times-1-1)" in page
 
 
 def test_one_pass_counts_collectives_on_both_ranks(balanced: RunDir) -> None:

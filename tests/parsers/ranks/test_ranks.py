@@ -13,7 +13,9 @@ from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.ranks.clocks import fit_clock
 from nsight_prof.parsers.ranks.times import LATE
 from nsight_prof.parsers.ranks.waits import Calls, compare
+from nsight_prof.reports.engine import ranks
 from nsight_prof.reports.engine.rank_times import straggler, times_row, waiting_findings
+from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 from tests.made_up_ranks import Planted, write_job
 
@@ -92,6 +94,24 @@ def test_balanced_ranks_have_no_straggler(tmp_path: Path) -> None:
     for seed in range(20):
         frame = read(tmp_path / str(seed), 4, {}, seed=seed, steps=50)
         assert straggler([times_row(row) for row in records(frame)]) is None
+
+
+def test_too_few_collectives_tell_nobody_late_and_nobody_equal(tmp_path: Path) -> None:
+    rows = [times_row(row) for row in records(read(tmp_path / "job", 2, {}, steps=8))]
+    sentence = Writer().text(next(iter(waiting_findings(rows, None))).verdict)
+    assert "is not known: the trace has 8 collectives" in sentence
+
+
+def test_a_late_rank_is_named_and_shown_behind_the_rows_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "MOST_RANKS", 2)
+    job = write_job(tmp_path / "job", 4, {3: Planted(matrix=1.2)}, steps=30)
+    build_rank_tables(job)
+    page = section_markdown(ranks.job_section(ranks.job_view(job.path)))
+    assert "Rank 3 makes the others wait" in page
+    assert "4 ranks gave work to 4 GPUs" in page
+    assert page.count('<a id="rank-times-3-0"></a>') == 1
 
 
 def noisy(seed: int, ranks: int, slower: float) -> list[tuple[int, int]]:
