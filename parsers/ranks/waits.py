@@ -7,7 +7,7 @@ and what the kernel of another takes longer is its wait. This needs durations al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ BLOCKS = (20, 5)
 slows a rank for many steps, as another program on its host does, is chance only in parts that are
 longer. Of balanced jobs of 60 steps with such noise a rank was named in 27 to 83 % by 20 parts
 alone, and in 2 to 7 % by both (simulated; the numbers of parts were chosen there)."""
+FEWEST = 16
+"""Collectives of a GPU from which on its lateness has an interval: four parts of four."""
 TOGETHER = 0.95
 """Part of the collectives which overlap once clocks are aligned, for them to be the same ones."""
 RankGpu = tuple[int, int]
@@ -48,14 +50,14 @@ class Waits:
 
     `wait_ns` and `transfer_ns` add up to the durations of its matched collectives (`matched`);
     `first_ns` is what of the waits is in the first collective of each group.
-    `late_ns` is how much longer the others have nothing to do but wait than it has itself, summed
-    over the collectives but the first of a group, to which ranks come as their captures began: a
-    rank that waits computes ahead, so that it comes early to the next collectives, too, and its
-    whole waits count the same lateness several times (by 14 to 63 % in four jobs of DDP on two
-    H100). `low_ns` and
-    `high_ns` are its 95 % interval over parts of the trace, for all GPUs of the job at once.
-    `last` is in how many it arrived last. `clock` is None where it could not be aligned. `starts`
-    and `waited` are of each of its matched collectives, in the order of their start (own clock).
+    `late_ns` is how much longer the others (mean of those that it has collectives with) have
+    nothing to do but wait than it has itself, in all collectives but the first of a group, to which
+    ranks come as their captures began: a rank that waits computes ahead, so that it comes early to
+    the next collectives, too, and its whole waits count the same lateness several times (by 14 to
+    63 % in four jobs of DDP on two H100). `low_ns` and `high_ns` are its 95 % interval over parts
+    of the trace, for all GPUs of the job at once. `last` is in how many it arrived last. `clock` is
+    None where it could not be aligned. `starts` and `waited` are of each of its matched
+    collectives, in the order of their start (own clock).
     """
 
     matched: int
@@ -211,52 +213,127 @@ def _waits(
 ) -> dict[RankGpu, Waits]:
     # One GPU after the other, so that memory does not grow with their number.
     shortest: dict[str, Array] = {}
-    total: dict[str, Array] = {}
     alone: dict[str, Array] = {}
     last: dict[str, Array] = {}
     for key, of_key in members.items():
         shortest[key] = calls[of_key[0]][key].duration.astype(np.int64)
-        total[key] = np.zeros(len(shortest[key]))
-        alone[key] = np.zeros(len(shortest[key]))
+        alone[key] = calls[of_key[0]][key].alone
         last[key] = np.zeros(len(shortest[key]), np.int64)
         for number, gpu in enumerate(of_key):
             duration = calls[gpu][key].duration.astype(np.int64)
             last[key][duration < shortest[key]] = number
             shortest[key] = np.minimum(shortest[key], duration)
-            total[key] += duration
-            alone[key] += calls[gpu][key].alone
-    aligned = sorted({gpu for of_key in members.values() for gpu in of_key})
-    confidence = 1 - 0.05 / len(aligned) if aligned else 0.0
+            alone[key] = np.minimum(alone[key], calls[gpu][key].alone)
+    keys_of = _keys_of(members, {gpu for of_key in members.values() for gpu in of_key})
     firsts = _firsts(calls, members)
-    found = {}
-    for gpu, keys in _keys_of(members, aligned).items():
-        # In the order of their start, for parts of the trace.
+    edges = _edges(calls, keys_of, clocks)
+    found, idle = {}, {}
+    for gpu, keys in keys_of.items():
         starts = np.concatenate([calls[gpu][key].start for key in keys])
         order = np.argsort(starts, kind="stable")
-        late, waits, first_ns = [], [], 0
-        for key in keys:
-            duration, before = calls[gpu][key].duration.astype(np.int64), calls[gpu][key].alone
-            late.append((alone[key] - before) / (len(members[key]) - 1) - before)
-            waits.append(duration - shortest[key])
-            if key in firsts:
-                late[-1][0] = 0.0
-                first_ns += int(waits[-1][0])
-        ordered, waited = np.concatenate(late)[order], np.concatenate(waits)[order]
-        low, high = _interval(ordered, confidence)
+        waits = {key: calls[gpu][key].duration - shortest[key] for key in keys}
+        # Only what nothing else runs beside makes the GPU idle.
+        unhidden = {key: calls[gpu][key].alone - alone[key] for key in keys}
+        for key in firsts & keys.keys():
+            unhidden[key][0] = 0
+        clock = clocks[gpu]
+        assert clock is not None  # only aligned GPUs are members
+        ends = clock.on_reference(np.concatenate([_ends(calls[gpu][key]) for key in keys]))
+        idle[gpu] = _sums(ends, np.concatenate(list(unhidden.values())), edges)
         found[gpu] = Waits(
             matched=len(order),
-            wait_ns=int(waited.sum()),
-            first_ns=first_ns,
+            wait_ns=int(sum(wait.sum() for wait in waits.values())),
+            first_ns=int(sum(waits[key][0] for key in firsts & keys.keys())),
             transfer_ns=int(sum(shortest[key].sum() for key in keys)),
-            late_ns=float(ordered.sum()),
-            low_ns=low,
-            high_ns=high,
+            late_ns=0.0,
+            low_ns=-np.inf,
+            high_ns=np.inf,
             last=int(sum((last[key] == number).sum() for key, number in keys.items())),
-            clock=clocks[gpu],
+            clock=clock,
             starts=starts[order],
-            waited=waited,
+            waited=np.concatenate(list(waits.values()))[order],
         )
+    late = _late(idle, members)
+    return {gpu: _lateness(waits, late[gpu], len(found)) for gpu, waits in found.items()}
+
+
+def _edges(
+    calls: Mapping[RankGpu, Mapping[str, Calls]],
+    keys_of: Mapping[RankGpu, Mapping[str, int]],
+    clocks: Mapping[RankGpu, Clock | None],
+) -> list[Array]:
+    """Return where the parts of the trace begin (clock of the first GPU), for each of BLOCKS.
+
+    Parts have as many collectives of the GPU that has most, and begin between two of them.
+    """
+    if not keys_of:
+        return []
+    most = max(keys_of, key=lambda gpu: sum(len(calls[gpu][key].start) for key in keys_of[gpu]))
+    clock = clocks[most]
+    assert clock is not None  # as in _waits
+    of_most = [_ends(calls[most][key]) for key in keys_of[most]]
+    ends = np.sort(clock.on_reference(np.concatenate(of_most)))
+    if len(ends) < FEWEST:
+        return []
+    found = []
+    for count in (min(blocks, len(ends) // 4) for blocks in BLOCKS):
+        begins = np.cumsum([len(block) for block in np.array_split(ends, count)])[:-1]
+        found.append((ends[begins - 1] + ends[begins]) / 2)
     return found
+
+
+def _sums(ends: Array, values: Array, edges: Sequence[Array]) -> list[Array]:
+    """Return the sum of `values` in each part of the trace; in all of it without `edges`."""
+    if not edges:
+        return [values.sum(keepdims=True)]
+    return [
+        np.bincount(np.searchsorted(starts, ends, "right"), values, len(starts) + 1)
+        for starts in edges
+    ]
+
+
+def _late(
+    idle: Mapping[RankGpu, Sequence[Array]], members: Mapping[str, Sequence[RankGpu]]
+) -> dict[RankGpu, list[Array]]:
+    """Return how much longer the others wait than a GPU does, in the parts of the trace.
+
+    The others are those with which it has collectives. A rank that is late in one group makes its
+    neighbours there late in others, and is late in its own other groups, too: each of them waits
+    once, so that what counts is how long each waits in all, not what the waits of groups add up to.
+    """
+    neighbours: dict[RankGpu, set[RankGpu]] = {gpu: set() for gpu in idle}
+    for of_key in {tuple(of_key) for of_key in members.values()}:
+        for gpu in of_key:
+            neighbours[gpu].update(of_key)
+    totals: dict[tuple[RankGpu, ...], list[Array]] = {}
+    found = {}
+    for gpu, own_sums in idle.items():
+        near = tuple(sorted(neighbours[gpu]))
+        if near not in totals:
+            totals[near] = [
+                np.sum([idle[member][n] for member in near], axis=0) for n in range(len(own_sums))
+            ]
+        found[gpu] = [
+            (total - sums) / (len(near) - 1) - sums
+            for total, sums in zip(totals[near], own_sums, strict=True)
+        ]
+    return found
+
+
+def _lateness(waits: Waits, late: Sequence[Array], gpus: int) -> Waits:
+    """Add lateness and its interval: from the sums of parts of the trace, for all GPUs at once.
+
+    Without bounds where there are too few collectives for four parts of four.
+    """
+    total = float(late[0].sum())
+    if waits.matched < FEWEST:
+        return replace(waits, late_ns=total)
+    confidence = 1 - 0.05 / gpus
+    half = max(
+        t_quantile(len(sums) - 1, confidence) * float(sums.std(ddof=1) * np.sqrt(len(sums)))
+        for sums in late
+    )
+    return replace(waits, late_ns=total, low_ns=total - half, high_ns=total + half)
 
 
 def _firsts(
@@ -269,21 +346,6 @@ def _firsts(
         if group not in found or start < calls[of_key[0]][found[group]].start[0]:
             found[group] = key
     return set(found.values())
-
-
-def _interval(late: Array, confidence: float) -> tuple[float, float]:
-    """Interval of the sum of `late` from the sums of parts of the trace.
-
-    Without bounds where there are too few collectives for four parts of four.
-    """
-    if len(late) < 16:
-        return -np.inf, np.inf
-    half = 0.0
-    for count in (min(blocks, len(late) // 4) for blocks in BLOCKS):
-        sums = np.array([block.sum() for block in np.array_split(late, count)])
-        deviation = float(sums.std(ddof=1)) * np.sqrt(count)
-        half = max(half, t_quantile(count - 1, confidence) * deviation)
-    return float(late.sum() - half), float(late.sum() + half)
 
 
 def _kind(key: str, calls: Mapping[RankGpu, Mapping[str, Calls]], gpus: Sequence[RankGpu]) -> Kind:

@@ -55,13 +55,48 @@ def test_only_the_group_of_a_late_rank_waits_for_it() -> None:
     assert {found.matched for found in waits.values()} == {2 * STEPS}
     waits, _ = compared({"tensor": TENSOR, "all": ((0, 1, 2, 3),)}, {3: 200_000})
     # Rank 2 waits 200 us for rank 3, then all wait for the two: 0 and 1 for 400 us, 2 for 200.
-    expected = {0: -200, 1: -200, 2: -200 + (200 - 400 / 3), 3: 200 + (400 - 200 / 3)}
-    for rank, late_us in expected.items():
+    # Rank 3 waits for nobody, and each of the others waits 400 us in all.
+    for rank, late_us in {0: -400 / 3, 1: -400 / 3, 2: -400 / 3, 3: 400}.items():
         assert waits[rank].late_ns == pytest.approx(STEPS * late_us * 1e3, rel=0.02)
     assert waits[3].low_ns > 0
     assert waits[0].wait_ns == pytest.approx(STEPS * 400_000, rel=0.02)
     assert waits[2].wait_ns == pytest.approx(STEPS * 400_000, rel=0.02)
     assert waits[3].wait_ns < 0.01 * waits[2].wait_ns
+
+
+def ended_ns(calls: dict[RankGpu, dict[str, Calls]]) -> float:
+    """Return when the job is over: a job that a late rank slows ends later by what is lost."""
+    last = [max((c.start + c.duration).max() for c in kinds.values()) for kinds in calls.values()]
+    return float(max(np.array(last) - OFFSETS_NS))
+
+
+def without_communicators(
+    calls: dict[RankGpu, dict[str, Calls]],
+) -> dict[RankGpu, dict[str, Calls]]:
+    """Return the collectives as an NCCL without payloads shows them: all of one kernel."""
+    found = {}
+    for gpu, kinds in calls.items():
+        starts = np.concatenate([of_kind.start for of_kind in kinds.values()])
+        durations = np.concatenate([of_kind.duration for of_kind in kinds.values()])
+        order = np.argsort(starts)
+        found[gpu] = {"all-reduce": Calls(starts[order], durations[order])}
+    return found
+
+
+@pytest.mark.parametrize("late", range(4))
+@pytest.mark.parametrize("late_ns", [20_000, 200_000])
+def test_lateness_is_what_the_job_loses_where_each_rank_is_in_two_groups_of_one_size(
+    late: int, late_ns: int
+) -> None:
+    calls = job({"tensor": TENSOR, "data": DATA}, {late: late_ns})
+    lost = ended_ns(calls) - ended_ns(job({"tensor": TENSOR, "data": DATA}, {}))
+    assert lost == pytest.approx(2 * STEPS * late_ns, rel=0.02)
+    for known in (calls, without_communicators(calls)):
+        waits, kinds = compare(known)
+        assert [kind.gpus for kind in kinds] == ([2] * 4 if known is calls else [4])
+        named = [rank for (rank, _), found in waits.items() if found.low_ns > 0]
+        assert named == [late]
+        assert waits[late, 0].late_ns == pytest.approx(lost, rel=0.02)
 
 
 def test_clocks_are_aligned_through_the_ranks_that_connect_two_groups() -> None:
