@@ -20,6 +20,7 @@ from nsight_prof.parsers.errors import (
 
 VERSION = re.compile(r"version (\d+\.\d+\.\d+[\w.]*)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
+SHORT = {"-t": "--trace", "-s": "--sample", "-c": "--capture-range"}
 NATIVE = ("--sample=process-tree", "--backtrace=dwarf", "--cudabacktrace=all:0")
 # `--kill` and `stop-shutdown` end the program with SIGTERM after a capture that went well.
 KILLED_AFTER_CAPTURE = 143
@@ -56,7 +57,10 @@ def parse_features(help_text: str) -> frozenset[str]:
 
 
 def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
-    """Return the `nsys profile` command; options that this version lacks are left out."""
+    """Return the `nsys profile` command.
+
+    Options that this version lacks are left out, and those that `extra_args` give.
+    """
     wanted = [
         "--trace=cuda,nvtx",
         # Without it a 2 s program wrote a 2.2 GB raw capture in 93 s (nsys 2025.3.1, H200).
@@ -73,7 +77,9 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
         *capture_options(request),
         *([f"--session-new={request.session}", "--kill=none"] if request.session else []),
     ]
-    offered = [option for option in wanted if option.partition("=")[0] in features]
+    # nsys takes an option once: what the caller asks for goes before what is usual.
+    asked = {SHORT.get(name, name) for name in map(_option_name, request.extra_args)}
+    offered = [option for option in wanted if _option_name(option) in features - asked]
     return [
         request.program,
         "profile",
@@ -83,6 +89,10 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
         *request.extra_args,
         *request.target,
     ]
+
+
+def _option_name(argument: str) -> str:
+    return argument.partition("=")[0]
 
 
 def stop_argv(program: str, session: str) -> list[str]:

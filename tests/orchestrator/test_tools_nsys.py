@@ -68,10 +68,20 @@ def test_one_nvtx_range_is_captured_by_name_also_of_unregistered_strings() -> No
     assert nsys.environment(REQUEST) == {}
 
 
-def test_extra_arguments_come_last_so_that_they_win() -> None:
-    argv = nsys.profile_argv(replace(REQUEST, extra_args=("--sample=process-tree",)), FEATURES)
-    assert argv.index("--sample=process-tree") > argv.index("--sample=none")
-    assert argv.index("--sample=process-tree") < argv.index("./app")
+@pytest.mark.parametrize(
+    ("given", "usual"),
+    [
+        ("--sample=process-tree", "--sample=none"),
+        ("--cuda-graph-trace=graph", "--cuda-graph-trace=node"),
+        ("-t", "--trace=cuda,nvtx"),
+    ],
+)
+def test_extra_arguments_win_and_no_option_is_given_twice(given: str, usual: str) -> None:
+    """nsys 2025.3.1 ends with "option '--cuda-graph-trace' cannot be specified more than once"."""
+    argv = nsys.profile_argv(replace(REQUEST, extra_args=(given,)), FEATURES)
+    assert argv.index(given) < argv.index("./app")
+    assert usual not in argv
+    assert usual in nsys.profile_argv(REQUEST, FEATURES)
 
 
 def test_the_export_overwrites_a_stale_file() -> None:
