@@ -102,11 +102,13 @@ def job_tables(
 
     ranks = [record.rank for record in read_manifest(job).ranks if not record.reason]
     folders = [job.rank(rank).path for rank in ranks]
+    problems = {}
     for rank, problem in zip(ranks, mapped(_rank_tables, folders, executor), strict=True):
         substep(f"rank {rank}")
         if problem:
             warn(f"rank {rank}: {problem}")
-    build_rank_tables(job)
+            problems[rank] = problem
+    build_rank_tables(job, problems)
 
 
 def _rank_tables(folder: Path) -> str:

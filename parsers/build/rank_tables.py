@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -35,10 +36,11 @@ DRAM = ("DRAM Read Bandwidth", "DRAM Write Bandwidth")
 TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")
 
 
-def build_rank_tables(job: RunDir) -> None:
+def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyType({})) -> None:
     """Write `tables/` of a job from those of its ranks, which are there already.
 
-    A rank without readable tables has a row that says so (`problem`).
+    A rank without readable tables has a row that says so (`problem`); `problems` are why those of
+    some ranks could not be made.
 
     Raises:
         UsageError: the folder is not a run directory.
@@ -55,6 +57,9 @@ def build_rank_tables(job: RunDir) -> None:
             rows.append(_row(record, problem=record.reason))
             continue
         run = job.rank(record.rank)
+        if not run.tables.is_dir():
+            rows.append(_row(record, problem=problems.get(record.rank, "its tables are gone")))
+            continue
         try:
             read = {name: records(tables.read(run.tables, name)) for name in READ_ONCE}
             rows += _rank_rows(record, read)

@@ -158,7 +158,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
         )
     compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
     if slow is None and len(compared) > 1:
-        yield _balanced(compared)
+        yield _balanced(compared, steps)
     if compared:
         yield Finding(
             "rank_waits",
@@ -177,8 +177,8 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
         )
 
 
-def _balanced(rows: Sequence[TimesRow]) -> Finding:
-    """Say that nobody is late, how equal the ranks are, and what takes most of their time."""
+def _balanced(rows: Sequence[TimesRow], steps: StepsView | None) -> Finding:
+    """Say that nobody is surely late, how equal ranks are, and what takes most of their time."""
     if any(row.late_low_ns is None for row in rows):
         return Finding(
             "balanced_ranks",
@@ -189,14 +189,29 @@ def _balanced(rows: Sequence[TimesRow]) -> Finding:
             ),
         )
     low, high = (pick(rows, key=lambda row: row.own_ns) for pick in (min, max))
-    return Finding(
-        "balanced_ranks",
-        Text(
+    spread = Number(high.own_ns / low.own_ns - 1 if low.own_ns else None, "fraction")
+    latest = max(rows, key=lambda row: row.late_ns or 0.0)
+    if (latest.late_ns or 0.0) < LATE * (latest.wall_ns or 0.0):
+        verdict = Text(
             "No rank makes the others wait: what each needs itself, without waiting and transfer, "
             "differs by {spread}. {bound}",
-            spread=Number(high.own_ns / low.own_ns - 1 if low.own_ns else None, "fraction"),
+            spread=spread,
             bound=_bound(rows),
-        ),
+        )
+    else:
+        verdict = Text(
+            "No rank surely makes the others wait: rank {rank} is late by {late} of {wall}, but so "
+            "unevenly that it may be chance (95 %), and what each needs itself differs by "
+            "{spread}. {bound}",
+            rank=latest.rank,
+            late=latest.number("late_ns"),
+            wall=latest.number("wall_ns"),
+            spread=spread,
+            bound=_bound(rows),
+        )
+    return Finding(
+        "balanced_ranks",
+        verdict,
         evidence=(
             Text(
                 "{least} on rank {first}, {most} on rank {last}; a rank is named where it is late "
@@ -207,6 +222,7 @@ def _balanced(rows: Sequence[TimesRow]) -> Finding:
                 last=high.rank,
                 limit=Number(LATE, "fraction"),
             ),
+            *_in_steps(latest, steps),
         ),
     )
 
@@ -214,7 +230,7 @@ def _balanced(rows: Sequence[TimesRow]) -> Finding:
 def _bound(rows: Sequence[TimesRow]) -> Text:
     """Say which part of the time is the largest."""
     names = {
-        "compute_ns": Text("compute: faster kernels shorten the job, balance does not."),
+        "compute_ns": Text("compute: the kernels bound the job."),
         "later_wait_ns": Text("waiting, now for one rank and now for another."),
         "transfer_ns": Text("transfer that no other kernel hides: the links bound the job."),
         "copies_ns": Text("copies and memory sets."),
@@ -249,7 +265,8 @@ def _in_steps(slow: TimesRow, steps: StepsView | None) -> Iterator[Text]:
     """Say in how many steps the late GPU needed longest itself: always, or now and then."""
     if steps is not None:
         yield Text(
-            "It needed longest itself in {n} of {steps} steps ({stage})",
+            "Rank {rank} needed longest itself in {n} of {steps} steps ({stage})",
+            rank=slow.rank,
             n=steps.slowest_of(slow.rank, slow.device),
             steps=steps.count,
             stage=Name(steps.stage),

@@ -31,7 +31,7 @@ def test_the_page_shows_the_slow_rank_step_by_step(tmp_path: Path) -> None:
     )
     paths = render_job(made, tmp_path / "report")
     page = paths.report.read_text()
-    assert "It needed longest itself in 40 of 40 steps (`step`)" in page
+    assert "needed longest itself in 40 of 40 steps (`step`)" in page
     assert "](rank-steps.svg)" in page
     assert {path.name for path in paths.pictures} >= {"rank-steps.svg", "rank-steps-longer.svg"}
     assert "Longer by (ms)" in paths.page.read_text()
