@@ -24,7 +24,7 @@ from nsight_prof.orchestrator.imports.ranks import Member, import_ranks
 from nsight_prof.orchestrator.imports.recognize import Kind
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu
 from nsight_prof.orchestrator.system.export import export_csv, export_sqlite
-from nsight_prof.orchestrator.system.recorded_environment import drop_environments
+from nsight_prof.orchestrator.system.recorded_environment import copy_export
 from nsight_prof.orchestrator.system.stopping import stoppable
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.orchestrator.workers.mapping import mapped
@@ -39,10 +39,7 @@ from nsight_prof.parsers.errors import (
 )
 from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files, listed
 from nsight_prof.parsers.ncu import NcuCapture
-from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT
-from nsight_prof.parsers.nsys.sqlite.own_copy import keep_data
 from nsight_prof.parsers.patterns import compile_pattern
-from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.artifacts import describe
 from nsight_prof.parsers.run.directory import (
     MANIFEST,
@@ -57,6 +54,7 @@ from nsight_prof.parsers.run.directory import (
     read_manifest,
     write_manifest,
 )
+from nsight_prof.parsers.whole_file import whole_file
 
 LEFT = {"lost+found"}  # what an empty disk holds
 TRACE_FOLDER, COUNTERS_FOLDER = f"{STEPS}/1-trace", f"{STEPS}/3-counters"
@@ -494,15 +492,17 @@ def _take(
     target = artifact.with_name(f"{stem or artifact.stem}{artifact.suffix}")
     export = target.with_suffix(EXPORTED[step])
     work.copies += [(target, given), (export, given)]
+    source = target
     if given.path.suffix == ".xz":
         decompress(given.path, target)
+    elif given.kind is Kind.SQLITE:
+        source = given.path  # of which the rows alone are copied
     else:
         shutil.copyfile(given.path, target)
-    record = _record(step, directory, target, given)
+    record = _record(step, directory, source, given)
     if given.kind is Kind.SQLITE:
-        keep_data(target)
-        with reading(target, WHAT, HINT):
-            drop_environments(target)
+        with whole_file(target) as copy:
+            copy_export(source, copy)
     if given.kind is Kind.NSYS_REPORT:
         export_sqlite(target, export)
         # It holds the environments of all processes that nsys saw, where nobody can delete them.

@@ -94,7 +94,7 @@ def test_a_process_with_one_variable_leaves_no_secret_and_a_range_keeps_its_name
     strings: Any,
 ) -> None:
     path = strings("ONLY_TOKEN=solitary99", "batch=8", "A=1\0B=precious", "kernel", named=(1,))
-    assert drop_environments(path) == 2
+    drop_environments(path)
     assert left(path) == {0: "", 1: "batch=8", 2: "", 3: "kernel"}
     assert b"solitary99" not in path.read_bytes()
     assert b"precious" not in path.read_bytes()

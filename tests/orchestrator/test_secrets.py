@@ -77,17 +77,23 @@ def test_the_recorded_environment_is_dropped_without_a_trace(tmp_path: Path) -> 
             "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'T=precious')"
         )
     database.close()
-    assert drop_environments(path) == 2
+    drop_environments(path)
     assert b"precious" not in path.read_bytes()
     assert b"CpuCores" in path.read_bytes()
 
 
-def test_an_export_without_those_tables_is_left_as_it_is(tmp_path: Path) -> None:
+def test_an_export_without_those_tables_keeps_its_rows_and_no_index(tmp_path: Path) -> None:
     path = tmp_path / "trace.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        database.execute("INSERT INTO StringIds VALUES (7, 'kernel')")
+        database.execute("CREATE INDEX added_by_a_tool ON StringIds (value)")
     database.close()
-    assert drop_environments(path) == 0
+    drop_environments(path)
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT * FROM StringIds").fetchall() == [(7, "kernel")]
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("StringIds",)]
+    database.close()
 
 
 def test_a_real_nsys_report_can_be_exported_after_masking(
