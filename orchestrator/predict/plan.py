@@ -296,7 +296,9 @@ class Plan:
             found = correction(name, basis, unseen, host_known=known_host)
             if found is not None:
                 where = "" if name == self.gpu.name else f", on {name}, which has the same chip"
-                lacks = "fp8" if shard.quantized else "what GPUs wait for each other"
+                lacks = "what GPUs wait for each other"
+                if shard.quantized:
+                    lacks = shard.quantized.dtype
                 bounds = (
                     f"; {lacks} is in none of it, so that what operators may miss widens the "
                     "intervals"

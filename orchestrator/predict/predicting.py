@@ -48,9 +48,9 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
     except ArtifactUnreadable as error:
         raise UsageError(
             error.message,
-            "decoders of one kind of layer are predicted, in 16 bits or in fp8; measure this one "
-            "whole: prof run vllm-baseline --set target.args.model=MODEL tells TTFT, TPOT and "
-            "throughput, prof run vllm-kernels what its kernels take",
+            "decoders of one kind of layer are predicted, in 16 bits, in fp8, or with weights of 4 "
+            "bits; measure this one whole: prof run vllm-baseline --set target.args.model=MODEL "
+            "tells TTFT, TPOT and throughput, prof run vllm-kernels what its kernels take",
         ) from error
     check_known(shape)
     notes = _unusual(config, shape, settings.workloads)
@@ -65,7 +65,12 @@ def _unusual(
 ) -> list[str]:
     """Return what holds for this model or these lengths beside what is predicted."""
     notes = []
-    if shape.quantized is not None:
+    if shape.quantized is not None and shape.quantized.wide_inputs:
+        notes.append(
+            f"the matrices of the layers are in {shape.quantized.dtype}, and are multiplied in 16 "
+            "bits; the output projection stays in 16 bits"
+        )
+    elif shape.quantized is not None:
         scales = "each token" if shape.quantized.dynamic else "the checkpoint"
         notes.append(
             f"the matrices of the layers are in {shape.quantized.dtype}, activations by a scale of "

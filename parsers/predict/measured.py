@@ -271,8 +271,9 @@ def product_of(products: Mapping[str, Products], operator: Operator) -> Estimate
     if operator.dtype not in products:
         raise UsageError(
             f"products in {operator.dtype} cannot be predicted: the runs hold too few of them",
-            "measure them on this GPU (prof run llm-kernels), or import tables that have them: "
-            "prof import --aiconfigurator DIR",
+            "measure them on this GPU (prof run llm-kernels has bf16 and fp8), import tables that "
+            "have them (prof import --aiconfigurator DIR), or predict from a slice of this model "
+            "alone (prof run layer-slice), without runs of other kernels",
         )
     return products[operator.dtype].of(operator)
 

@@ -106,13 +106,18 @@ def check_known(shape: ModelShape) -> None:
     """Refuse a model whose operators are not listed here.
 
     Raises:
-        UsageError: it has experts in fp8, or values of other types than 16 bits and fp8.
+        UsageError: it has quantized experts, or values of types that are not known.
     """
     if shape.experts and shape.quantized:
+        reason = "none were measured"
+        if shape.quantized.dtype == FP8:
+            reason = (
+                "the imported tables have them 2 to 4 times slower than in bf16, and whose kernels "
+                "these are is not known"
+            )
         raise UsageError(
-            f"experts in {shape.quantized.dtype} ({shape.model_type}) cannot be predicted: the "
-            "imported tables have them 2 to 4 times slower than in bf16, and whose kernels these "
-            "are is not known",
+            f"experts in {shape.quantized.dtype} ({shape.model_type}) cannot be predicted: "
+            f"{reason}",
             "profile it instead: prof run vllm-kernels --set target.args.model=MODEL",
         )
     if shape.dtype not in ("bfloat16", "float16"):
@@ -186,7 +191,7 @@ def _module(shape: ModelShape, line: Linear, tokens: int) -> list[Operator]:
         silu = Operator(f"{prefix}silu_mul", Kind.POINTWISE, line.layers, tokens, bytes=moved)
         found.append(silu)
     name = f"{prefix}{name}"
-    if narrow is not None:
+    if narrow is not None and not narrow.wide_inputs:
         found.append(_quantization(name, line.layers, tokens, line.inputs, size, narrow))
     sizes = line.layers, tokens, line.outputs, line.inputs
     return [*found, _product(name, *sizes, size, narrow)]
@@ -210,8 +215,9 @@ def _experts(shape: ModelShape, layers: int, tokens: int) -> Operator:
 def _product(
     name: str, calls: int, m: int, n: int, k: int, size: float, narrow: Quantized | None
 ) -> Operator:
-    inputs = size if narrow is None else narrow.value_bytes
-    moved = (m * k + n * k) * inputs + m * n * size
+    weight = size if narrow is None else narrow.value_bytes
+    activation = size if narrow is None or narrow.wide_inputs else narrow.value_bytes
+    moved = m * k * activation + n * k * weight + m * n * size
     dtype = BF16 if narrow is None else narrow.dtype
     return Operator(name, Kind.PRODUCT, calls, m, n, k, 2.0 * m * n * k, moved, dtype)
 

@@ -2,7 +2,8 @@
 
 Known are matrices of the layers in fp8 (e4m3) with a scale for each tensor or channel, and
 activations in fp8, as compressed-tensors, ModelOpt and vLLM's own `--quantization fp8` have them
-(vLLM 0.20: model_executor/layers/quantization). Everything else is refused.
+(vLLM 0.20: model_executor/layers/quantization), and weights of 4 bits that are multiplied in 16
+(w4a16: AWQ, GPTQ, compressed-tensors). Everything else is refused.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.operators import FP8
 from nsight_prof.parsers.serving.model_shape import BYTES, ModelShape, Quantized, model_shape
-from nsight_prof.parsers.serving.stored_weights import KEYS, wide_matrix
+from nsight_prof.parsers.serving.stored_weights import KEYS, stored_shape, wide_matrix
+
+INT4 = "int4"
 
 
 def quantized_shape(
     config: Mapping[str, Any], dtype: str = "", kv_cache_dtype: str = "auto"
 ) -> ModelShape:
-    """Return the shape of a model whose weights or KV cache may be in fp8.
+    """Return the shape of a model whose weights may be in fp8 or 4 bits, its KV cache in fp8.
 
     Args:
         config: the content of config.json.
@@ -36,8 +39,8 @@ def quantized_shape(
     unquantized = {key: value for key, value in config.items() if key not in KEYS}
     quantized, cache = None, "auto"
     if given is not None:
-        quantized, cache = _read(given)
-        if dtype not in ("", FP8):
+        quantized, cache = _read(given, _weights_alone(config))
+        if dtype and (dtype, quantized.dtype) != (FP8, FP8):
             raise UsageError(
                 f"the checkpoint is in {quantized.dtype}, and {dtype} was asked for",
                 "leave the type to the model, or give the config.json of the one in 16 bits",
@@ -54,7 +57,16 @@ def quantized_shape(
     return dataclasses.replace(shape, quantized=quantized, kv_bytes=kv_bytes)
 
 
-def _read(given: object) -> tuple[Quantized, str]:
+def _weights_alone(config: Mapping[str, Any]) -> Quantized | None:
+    """Return how weights of 4 bits are stored; None where they are others, or not known."""
+    try:
+        found = stored_shape(config).quantized
+    except ArtifactUnreadable:
+        return None
+    return found if found and found.wide_inputs and found.dtype == INT4 else None
+
+
+def _read(given: object, weights_alone: Quantized | None) -> tuple[Quantized, str]:
     """Return how the layers are quantized, and the type of the KV cache (auto: not said)."""
     if not isinstance(given, Mapping):
         raise _unknown(str(given), "it is no mapping")
@@ -65,6 +77,8 @@ def _read(given: object) -> tuple[Quantized, str]:
         raise _unknown(method, f"{differing} stays in 16 bits, so that layers differ")
     scheme = found.get("kv_cache_scheme") or found.get("kv_cache_quant_algo")
     cache = _cache(method, scheme) if scheme else "auto"
+    if weights_alone is not None:
+        return weights_alone, cache
     if method == "fp8" and "quant_algo" not in found and "config_groups" not in found:
         if found.get("weight_block_size"):
             raise _block(method)
@@ -111,6 +125,6 @@ def _block(method: str) -> UsageError:
 def _unknown(method: str, reason: str) -> UsageError:
     return UsageError(
         f"weights quantized by {method} cannot be predicted: {reason}",
-        "fp8 with a scale for each tensor or channel is known; profile others: prof run "
-        "vllm-kernels --set target.args.model=MODEL",
+        "fp8 with a scale for each tensor or channel is known, and weights of 4 bits; profile "
+        "others: prof run vllm-kernels --set target.args.model=MODEL",
     )
