@@ -205,9 +205,12 @@ def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
 
 def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:
     """Write a run directory whose only step left the tables `found`."""
-    asked = planned.settings
+    asked, quantized = planned.settings, planned.shape.quantized
+    dtype = quantized.dtype if quantized else ""
+    model = f"{planned.name} ({dtype})" if dtype else planned.name
+    many = f"{asked.tensor_parallel} x " if asked.tensor_parallel > 1 else ""
     recipe = {
-        "name": f"{planned.name} on {planned.gpu.name}",
+        "name": f"{model} on {many}{planned.gpu.name}",
         "question": "How fast will this model serve on this GPU?",
         "predict": {
             "model": planned.name,
@@ -215,6 +218,7 @@ def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], k
             "datasheet": planned.gpu.source,
             "on": [source.name for source in planned.sources],
             "tensor_parallel": asked.tensor_parallel,
+            "dtype": dtype,
             "utilization": asked.utilization,
             "weight_bytes": planned.weights,
             "kv_bytes_per_token": planned.shard.kv_bytes_per_token(),

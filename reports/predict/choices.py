@@ -30,10 +30,11 @@ CHOICES: Mapping[str, Callable[[str], Text]] = {
 }  # fmt: skip
 
 
-def answer(run: Run) -> Text | None:
+def answer(run: Run, loads: Mapping[str, Text]) -> Text | None:
     """Return which choice makes decode fastest at the same load; None where none does.
 
-    Where the point as asked has an upper bound, so must the choice.
+    Where the point as asked has an upper bound, so must the choice. `loads`: how the requests of a
+    point come, where that tells which point is meant.
     """
     rows = _of_cases(run)
     if not rows:
@@ -52,10 +53,11 @@ def answer(run: Run) -> Text | None:
     best = min(others, key=lambda row: number(row["tpot_p50_s"]), default=asked)
     if not number(best["tpot_p50_s"]) < number(asked["tpot_p50_s"]):
         return None
+    case = text(best["case"])
     return Text(
         "Of all choices, {choice} makes the TPOT of {case} the shortest: {after} instead of "
         "{before} (tier {tier}).",
-        choice=_choice(best), case=Name(text(best["case"])),
+        choice=_choice(best), case=loads.get(case, Name(case)),
         after=with_interval(predicted(best, "tpot_p50_s", "s")),
         before=with_interval(predicted(asked, "tpot_p50_s", "s")), tier=text(best["tier"]),
     )  # fmt: skip

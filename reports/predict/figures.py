@@ -130,8 +130,7 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> l
             ),
             x_log=True,
             marks=tuple(ends),
-            subtitle="Bands are intervals: from every operator at its lower to every one at its "
-            f"upper end.{lines.note}",
+            subtitle=f"Bands are the intervals of the points.{lines.note}",
         )  # fmt: skip
         found.append(Figure(chart))
     return found

@@ -91,17 +91,20 @@ def answer(run: Run) -> list[Text]:
     """Return the first and the last point, and what would speed decode up most."""
     points = records(run.predicted_points)
     good = [row for row in points if row["status"] == "ok"]
-    texts = [_sentence(row) for row in (good if len(good) < 3 else (good[0], good[-1]))]
+    loads = _loads(points)
+    dtype = text((run.manifest.recipe.get("predict") or {}).get("dtype"))
+    texts = [_sentence(row, dtype) for row in (good if len(good) < 3 else (good[0], good[-1]))]
     if savings := _savings(run):
         shares = {name: savings[-1].share(name) for name in CHANGES}
         best = max(shares, key=lambda name: shares[name].value or 0.0)
+        case = text(savings[-1].step["case"])
         texts.append(
             Text(
                 "Most to gain in decode: {change}, at most {share} of a step of {case}.",
-                change=CHANGES[best], share=shares[best], case=text(savings[-1].step["case"]),
+                change=CHANGES[best], share=shares[best], case=loads.get(case, case),
             )
         )  # fmt: skip
-    if best_choice := choices.answer(run):
+    if best_choice := choices.answer(run, loads):
         texts.append(best_choice)
     if bad := len(points) - len(good):
         texts.append(
@@ -112,6 +115,12 @@ def answer(run: Run) -> list[Text]:
             )
         )
     return texts
+
+
+def _loads(points: list[Row]) -> dict[str, Text]:
+    """Return how requests come, by point; nothing where lengths or kinds of load differ."""
+    kinds = {(row["experiment"], row["prompt_tokens"], row["output_tokens"]) for row in points}
+    return {text(row["case"]): _load(row) for row in points} if len(kinds) == 1 else {}
 
 
 def _load(row: Row) -> Text:
@@ -125,12 +134,15 @@ def _load(row: Row) -> Text:
     return Text("{n} requests of a trace", n=count(row["requests"]) or 0)
 
 
-def _sentence(row: Row) -> Text:
-    load = _load(row)
+def _sentence(row: Row, dtype: str) -> Text:
+    load, gpus = _load(row), count(row["tensor_parallel"]) or 1
+    gpu = text(row["gpu"])
+    model = text(row["model"])
     return Text(
         "On {gpu}, {model} serves {load} ({prompt} + {output} tokens) with a TTFT of {ttft}, a "
         "TPOT of {tpot} and {rate} (tier {tier}).",
-        gpu=text(row["gpu"]), model=text(row["model"]), load=load, prompt=int(row["prompt_tokens"]),
+        gpu=f"{gpus} x {gpu}" if gpus > 1 else gpu, model=f"{model} ({dtype})" if dtype else model,
+        load=load, prompt=int(row["prompt_tokens"]),
         output=int(row["output_tokens"]), ttft=with_interval(_point(row, "ttft_p50_s", "s")),
         tpot=with_interval(_point(row, "tpot_p50_s", "s")),
         rate=with_interval(_point(row, THROUGHPUT, TOKEN_RATE)), tier=text(row["tier"]),
@@ -256,7 +268,9 @@ def _steps(run: Run) -> Section:
 
 
 def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]:
-    rows = sorted(operators, key=lambda row: -number(row["seconds"]))
+    # Quantizations that a recorded engine did within other kernels take no time of their own.
+    rows = [row for row in operators if number(row["seconds"])]
+    rows.sort(key=lambda row: -number(row["seconds"]))
     if (gap := known(step["gap_s"])) is not None:
         share = gap / number(step["gpu_s"])
         rows.append({"operator": None, "seconds": gap, "share": share, "bound_by": "host"})

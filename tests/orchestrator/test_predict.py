@@ -580,7 +580,9 @@ def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
         copied(f"prediction/{name}") for name in ("slice-qwen3-14b-tp2", "h100-collectives-x2")
     )
     words = ("qwen3-14b", "--tp", "2", "--batch", "8", "--on", str(sliced))
-    found = load_run(predicted(*words, "--on", str(exchanged))).predicted_operators
+    out = predicted(*words, "--on", str(exchanged))
+    assert "\n1. On 2 x h100-sxm, qwen3-14b serves" in (out / "report" / "report.md").read_text()
+    found = load_run(out).predicted_operators
     decode = found[found["kind"].eq("decode")].set_index("operator")
     with lzma.open(exchanged / "steps/1-bench/result-1-1.jsonl.xz") as lines:
         cases = {case["case"]: case for case in map(json.loads, lines) if "case" in case}
@@ -618,7 +620,13 @@ def test_a_slice_in_fp8_predicts_its_model_in_fp8(
     predicted: Callable[..., Path], copied: Copied
 ) -> None:
     words = ("--on", str(copied("prediction/slice-qwen3-8b-fp8")), "--batch", "8")
-    run = load_run(predicted("qwen3-8b", "--dtype", "fp8", *words))
+    out = predicted("qwen3-8b", "--dtype", "fp8", *words)
+    report = (out / "report" / "report.md").read_text()
+    assert report.startswith("# Prediction: qwen3-8b (fp8) on h100-sxm\n")
+    assert "1. On h100-sxm, qwen3-8b (fp8) serves batches of 8 " in report
+    assert "of a step of batches of 8." in report
+    assert "quantize" not in report.partition("What a step spends its time on")[2]
+    run = load_run(out)
     found = run.predicted_operators
     quantizes = found["operator"].str.startswith("quantize_")
     assert found[quantizes]["seconds"].eq(0).all()
