@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.operators import Kind
 from nsight_prof.parsers.predict.serving import Goal, Predictor, StepTime, Workload, point
 from nsight_prof.parsers.tables import check, tables
 
@@ -131,6 +132,7 @@ def _step(step: StepTime) -> Row:
 def _operator_rows(step: StepTime) -> Iterable[Row]:
     for item in step.breakdown:
         operator = item.operator
+        exchanged = operator.kind is Kind.COLLECTIVE  # by links, which no datasheet here has
         yield {
             "operator": operator.name,
             "group": str(operator.kind),
@@ -144,8 +146,8 @@ def _operator_rows(step: StepTime) -> Iterable[Row]:
             "seconds_low": item.seconds.low,
             "seconds_high": _finite(item.seconds.high),
             "share": item.seconds.value / step.gpu_s,
-            "roofline_s": item.roofline_s,
-            "bound_by": item.bound,
+            "roofline_s": None if exchanged else item.roofline_s,
+            "bound_by": "link" if exchanged else item.bound,
             "tier": item.tier,
         }
 

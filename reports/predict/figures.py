@@ -21,7 +21,7 @@ LOADS = {
     "open": ("request_rate", "Requests per second (open loop)"),
 }
 """How requests come -> column of the load, and what it is called."""
-LIMITS = {"dram": "memory", "tensor": "compute"}
+LIMITS = {"dram": "memory", "tensor": "compute", "link": "other GPUs"}
 MILLI, NANO = 1e3, 1e9
 NAMED = 6
 """Operators of a step that have a colour of their own."""

@@ -48,6 +48,7 @@ LIMITS = {
     "tensor": Text("compute"),
     "host": Text("the host"),
     "gpu": Text("the GPU"),
+    "link": Text("other GPUs"),
 }
 TYPES = {
     "weights": Text("weights of half the bytes"),
@@ -293,7 +294,7 @@ def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]
             Column(Text("Rows"), lambda row: _cell(row, "m", "count")),
             Column(Text("Time"), lambda row: predicted(row, "seconds", "s")),
             Column(Text("Share"), lambda row: _cell(row, "share", "fraction")),
-            Column(Text("Roofline"), lambda row: _cell(row, "roofline_s", "s")),
+            Column(Text("Roofline"), _roofline),
             Column(Text("Bound by"), lambda row: _limit(row["bound_by"])),
             Column(Text("Tier"), lambda row: text(row.get("tier")) or None),
         ],
@@ -305,6 +306,12 @@ def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]
 
 def _cell(row: Row, name: str, unit: str) -> Number | None:
     return Number(number(row[name]), unit) if name in row else None
+
+
+def _roofline(row: Row) -> Number | None:
+    """Return what the datasheet allows; nothing of gaps and of collectives."""
+    seconds = known(row.get("roofline_s"))
+    return None if seconds is None else Number(seconds, "s")
 
 
 def _limit(name: object) -> Value:

@@ -588,7 +588,8 @@ def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
         cases = {case["case"]: case for case in map(json.loads, lines) if "case" in case}
     for operator, calls in (("all_reduce", 2 * 40 + 1), ("all_gather", 1)):
         row = decode.loc[operator]
-        assert (row["calls"], row["tier"]) == (calls, "T2")
+        assert (row["calls"], row["tier"], row["bound_by"]) == (calls, "T2", "link")
+        assert np.isnan(row["roofline_s"])  # no datasheet here says how fast GPUs exchange
         measured = cases[f"collective/{operator}/t8"]["time"]["median_s"]
         assert row["seconds"] == pytest.approx(calls * measured)
     assert decode.loc["qkv_proj", "tier"] == "T3"
