@@ -2,8 +2,8 @@
 
 Products are those of vLLM's layers in 16 bits; attention and the write of keys and values are its
 FlashAttention back end over a paged cache, with its scheduling ahead of time; norms, rotary
-embedding, activation and sampling are compiled by torch.compile for any number of tokens, as vLLM
-compiles them.
+embedding and activation are compiled by torch.compile for any number of tokens, as vLLM compiles
+them.
 """
 
 from __future__ import annotations
@@ -115,12 +115,14 @@ def norm(setup: Setup, decoder: Decoder, tokens: int) -> Pairs:
     """Return the sum with the residual and its RMS norm."""
     x, residual = (_normal(setup, tokens, decoder.hidden) for _ in range(2))
     weight = _normal(setup, decoder.hidden)
+    _any_number(x, residual)
     return _repeated(setup, x, _compiled(_add_norm), x, residual, weight)
 
 
 def silu_mul(setup: Setup, decoder: Decoder, tokens: int) -> Pairs:
     """Return the activation of gate and up."""
     x = _normal(setup, tokens, 2 * decoder.intermediate)
+    _any_number(x)
     return _repeated(setup, x, _compiled(_silu_mul), x)
 
 
@@ -131,6 +133,7 @@ def rotary(setup: Setup, decoder: Decoder, tokens: int) -> Pairs:
     angles = _normal(setup, 8192, decoder.head_dim)
     at = torch.arange(tokens, device=setup.device) % len(angles)
     weight = _normal(setup, decoder.head_dim) if decoder.qk_norm else None
+    _any_number(qkv, at)
     return _repeated(setup, qkv, _compiled(_rotary), qkv, heads, angles, at, weight)
 
 
@@ -164,8 +167,20 @@ def _repeated(setup: Setup, first: torch.Tensor, function: Any, *arguments: Any)
 
 @cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(function, dynamic=True)
+    """Return the function compiled for the sizes that it is called with, but for `_any_number`."""
+    made: Callable[..., Any] = torch.compile(function, dynamic=False)
     return made
+
+
+def _any_number(*tensors: torch.Tensor) -> None:
+    """Let a kernel take any number of tokens, the first size, as vLLM does.
+
+    Were all sizes free, its indices would be divided by numbers that the compiler does not know,
+    which takes longer than moving the data.
+    """
+    for tensor in tensors:
+        if len(tensor) > 1:  # torch compiles for one token by itself
+            torch._dynamo.mark_dynamic(tensor, 0)
 
 
 def _rms(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from nsight_prof.targets.serving import op_calls, predict_ops
+from nsight_prof.targets.harness import Setup
+from nsight_prof.targets.serving import op_calls, op_shapes, predict_ops
+
+torch: Any = pytest.importorskip("torch")
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
@@ -41,3 +47,26 @@ def test_without_a_gpu_each_case_says_why_it_is_not_measured(tmp_path: Path) -> 
     assert (conditions["target"], case["status"]) == ("predict_ops", "unsupported")
     assert "GPU" in case["reason"]
     assert case["params"]["n"] == (32 + 2 * 8) * 128
+
+
+def test_compiled_operators_leave_the_number_of_tokens_alone_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As vLLM compiles them: with all sizes open indices are divided by unknown numbers."""
+    free: list[int] = []
+
+    def backend(module: Any, inputs: list[Any]) -> Callable[..., Any]:
+        free.append(sum(isinstance(value, torch.SymInt) for value in inputs))
+        return module.forward  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    monkeypatch.setattr(op_calls, "_compiled", op_calls._compiled.__wrapped__)
+    decoder, setup = (
+        op_shapes.Decoder(64, 4, 2, 16, 96, 128, False),
+        Setup("cpu", 1, "normal", 0, 0),
+    )
+    for tokens in (8, 6):
+        for name in ("norm", "silu_mul", "rotary"):
+            _, calls = op_calls.SMALL[name](setup, decoder, tokens)
+            calls[0]()
+    assert free == [1, 1, 1]
