@@ -39,6 +39,7 @@ from nsight_prof.parsers.predict.corrections import (
     KERNELS,
     LONG,
     LONG_TOKENS,
+    RANK_WAIT,
     SHORT,
     SLICE,
     TPOT,
@@ -320,7 +321,8 @@ POINT_RESIDUALS_INTRO = """\
 RESIDUALS_INTRO = """\
 # Written by scripts/accuracy.py from captures/; do not edit.
 # Measured over predicted medians of recorded serving points (batches of requests, vLLM 0.20, dense
-# models in bf16), without a correction: by GPU, by what was predicted from, quantity and model.\
+# models in bf16), without a correction: by GPU, by what was predicted from, quantity and model.
+# rank_wait_s: measured less predicted seconds of steps over two GPUs.\
 """
 INTRO = """\
 <!-- Written by scripts/accuracy.py from captures/; do not edit. -->
@@ -567,7 +569,28 @@ def residuals(work: Path) -> str:
     for basis, of_basis in pairs.items():
         lines.append(f"  {basis}:")
         lines += _residual_lines(work, of_basis, _kind_of_residual, corrected=False)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_rank_waits(work)]) + "\n"
+
+
+def _rank_waits(work: Path) -> list[str]:
+    """Return lines of YAML: measured less predicted seconds of steps over several GPUs, by model.
+
+    Of batches whose prompts fit one step: others have steps with prompts in their TPOT.
+    """
+    found: dict[str, list[float]] = defaultdict(list)
+    for sources, (name,) in H100_PAIRS[2:]:
+        copy_captures(work, [*sources, name])
+        truth, others = opened(work / name), tuple(opened(work / source) for source in sources)
+        for row in errors(held_out(truth, others, corrected=False), truth, HELD_OUT):
+            case = BATCH_CASE.fullmatch(str(row["case"] or ""))
+            if case is None or row["name"] != "tpot":
+                continue
+            if int(case["batch"]) * int(case["prompt"]) <= accuracy_peer.STEP_TOKENS:
+                found[truth.model].append(float(row["measured"]) - float(row["predicted"]))
+    gpu = datasheet(truth.gpu_name).name
+    waits = [f"    {model}: [{', '.join(f'{wait:.6f}' for wait in sorted(of))}]"
+             for model, of in sorted(found.items())]  # fmt: skip
+    return [f"{gpu}:", f"  {RANK_WAIT}:", *waits]
 
 
 def point_residuals(work: Path) -> str:

@@ -14,7 +14,13 @@ from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.corrections import KERNELS, SLICE, Correction, correction
+from nsight_prof.parsers.predict.corrections import (
+    KERNELS,
+    SLICE,
+    Correction,
+    correction,
+    rank_wait_s,
+)
 from nsight_prof.parsers.predict.costs import (
     Carried,
     Costs,
@@ -34,6 +40,7 @@ from nsight_prof.parsers.predict.serving import (
     LARGE_GPU_BYTES,
     MAX_NUM_SEQS,
     MAX_NUM_SEQS_SMALL,
+    UNTRACED,
     Engine,
     Goal,
     Host,
@@ -220,11 +227,7 @@ class Plan:
         """Return the predictor, with what the host adds as far as the sources tell."""
         engine = self.engine
         predictor = self._with_layers(self.shard.layers, engine)
-        hosts = {
-            layers: fitted_host(self._as_measured(layers, of_points, sliced=sliced), points)
-            for (layers, of_points, sliced), points in self._single_steps(engine).items()
-        }
-        predictor.host = host_of(predictor.host, hosts, self.shard.layers)
+        predictor.host = host_of(predictor.host, self._hosts(engine), self.shard.layers)
         tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
         known = [seconds for seconds in tokens if seconds > 0]
         predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
@@ -232,6 +235,7 @@ class Plan:
             predictor.host = self._with_server(predictor.host)
         if self.corrected:
             predictor = replace(predictor, correction=self._correction(predictor.host))
+            predictor.host = self._with_ranks(predictor.host)
         if math.isnan(predictor.host.overhead_s):
             self.notes.append(
                 "the time to first token is that of the GPU alone: no recorded engine served this "
@@ -250,6 +254,32 @@ class Plan:
                 "known and taken as none: no recorded server (prof run vllm-serve) tells"
             )
         return predictor
+
+    def _hosts(self, engine: Engine) -> dict[int, Host]:
+        """Return what the host adds in each measured engine of this model, by its layers."""
+        hosts: dict[int, Host] = {}
+        shortest = 0.0  # of the steps of engines of fewer layers: the host needs no longer for one
+        engines = sorted(self._single_steps(engine).items(), key=lambda item: item[0][0])
+        for (layers, of_points, sliced), points in engines:
+            here = self._as_measured(layers, of_points, sliced=sliced)
+            hosts[layers] = fitted_host(here, points, shortest)
+            steps = [point.decode_s for point in points if point.decode_s > 0]
+            shortest = min([*steps, shortest or math.inf])
+        return hosts
+
+    def _with_ranks(self, host: Host) -> Host:
+        """Return the host of several GPUs whose layers a slice on one tells: ranks wait."""
+        if self.trace is None or not self.trace.is_slice or self.shard.tensor_parallel == 1:
+            return host
+        unseen = self.name if self.left_out else ""
+        waits = [wait for name in same_chip(self.gpu) if (wait := rank_wait_s(name, unseen))]
+        if not waits:
+            return host
+        self.notes.append(
+            f"each step that generates takes {1e3 * waits[0]:.2f} ms longer than the kernels of "
+            "one rank: what ranks of other models over two GPUs waited for each other"
+        )
+        return replace(host, gap_decode_s=host.gap_decode_s + waits[0])
 
     def _with_server(self, host: Host) -> Host:
         """Return the host with the event loop of a server that served another model, if any did.
@@ -364,6 +394,7 @@ class Plan:
                 issue_s=issued[0],
                 issue_graph_s=issued[1],
                 lead_s=trace.lead_s,
+                untraced=UNTRACED,
             )
         if isinstance(self.fitted, Exact) and self.fitted.has_products:
             return Host(gap_decode_s=0.0, gap_prefill_s=0.0)  # in the times of the operators

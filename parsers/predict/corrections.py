@@ -7,7 +7,8 @@ Steps of a model are moved by the median of the residuals of other models. They 
 conformal prediction with groups: how far the residuals of each model lie from the median of the
 others, at the percentile that holds 90 %, corrected for their finite number. As few models say
 little of the next one, that width is scaled to hold 90 % of models that are left out once more.
-Each model counts as much as another.
+Each model counts as much as another. Over several GPUs steps are longer by what ranks wait for
+each other, as other models over several GPUs had it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from nsight_prof.parsers.predict.operators import Step
 
 KERNELS, SLICE = "kernels", "slice"
 """What a prediction rests on: measured kernels alone, or recorded layers of the model."""
+RANK_WAIT = "rank_wait_s"
 TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
 LONG_TOKENS = 1000
 """Tokens of prompts from which on the GPU decides their time, and not the host."""
@@ -105,6 +107,21 @@ def correction(
                   if len(of.keys() - {unseen}) >= FEWEST}  # fmt: skip
     models = len(found[TPOT].keys() - {unseen})
     return Correction(factors(found[TPOT], unseen), long, short, host, models=models, points=points)
+
+
+def rank_wait_s(gpu: str, unseen: str = "") -> float:
+    """Return what a step that generates takes longer over several GPUs than one rank's kernels.
+
+    Ranks wait for each other: between steps, and longer where the host of one is late. As that
+    does not depend on the model, it is in seconds: the median of served models. 0.0: none was.
+
+    Args:
+        gpu: key of its datasheet.
+        unseen: model whose own steps do not count, since it is held out.
+    """
+    found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(gpu, {})
+    waits = [np.array(of) for model, of in found.get(RANK_WAIT, {}).items() if model != unseen]
+    return _percentile(waits, 50) if waits else 0.0
 
 
 def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:

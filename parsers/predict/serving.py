@@ -45,6 +45,13 @@ ISSUE_SPREAD = (1.0, 0.7, 1.3)
 so from load to load."""
 GPU_BOUND = 0.1
 """Part by which a measured step may differ from its kernels where these decide."""
+HIDDEN = 1.3
+"""How many times the host's time for a step kernels must take to hide it."""
+UNTRACED = 0.98
+"""What a step that generates takes without nsys, over the sum of its traced kernels and gaps: the
+median of recorded slices (0.97 to 1.00)."""
+UNDISTURBED = 25
+"""Percentile of measured over traced steps that counts: the host makes some longer, not shorter."""
 VALUE, LOW, HIGH = range(3)
 GPU, HOST, IN_GRAPHS = "gpu", "host", "host in graphs"
 """What a step or a first token waits for; prompts within CUDA graphs wait for less of the host."""
@@ -697,13 +704,15 @@ class SingleStep(NamedTuple):
     decode_s: float
 
 
-def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
+def fitted_host(predictor: Predictor, points: Sequence[SingleStep], host_s: float = 0.0) -> Host:
     """Return the host's part of the times of measured points.
+
+    `host_s`: the shortest step of engines of fewer layers; the host needs no longer for one.
 
     Points of one client tell what a server adds, and those of more how much of it keeps its event
     loop busy. What no point tells stays as it was.
     """
-    known = _without_profiler(predictor, points)
+    known = _without_profiler(predictor, points, host_s)
     gap, lead = _known(known.gap_prefill_s), _known(known.lead_s)
     rows = []
     for work, ttft, _ in points:
@@ -731,7 +740,8 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
 
     short = [row for row in rows if predictor.engine.rows(row[0])]
     host = replace(known, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short))
-    served = replace(predictor, host=host)
+    untraced = predictor.host.untraced if math.isnan(host.untraced) else host.untraced
+    served = replace(predictor, host=replace(host, untraced=untraced))
     more = [
         (work.concurrency, ttft - _numbers(served, work, VALUE, math.inf, None)["ttft_p50_s"])
         for work, ttft, _ in points
@@ -747,23 +757,25 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
     return replace(host, frontend_s=single, request_s=request)
 
 
-def _without_profiler(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
-    """Return the host with what measured points tell of steps without the profiler."""
+def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s: float) -> Host:
+    """Return the host with what measured points tell of steps without the profiler.
+
+    `untraced` is NaN where none of them waited for the GPU alone.
+    """
     known = predictor.host
-    gpu = replace(predictor, host=replace(known, decode_s=math.nan))
+    gpu = replace(predictor, host=replace(known, decode_s=math.nan, untraced=1.0))
     waiting, busy = [], []
     for work, _, measured in points:
         decode = work.steps()[1]
         expected = gpu.seconds(decode).value
         if work.batch == 1 and measured - expected >= HOST_BOUND * measured:
             waiting.append(measured)
-        elif work.batch and abs(measured / expected - 1) < GPU_BOUND:
+        elif work.batch and expected > HIDDEN * host_s and abs(measured / expected - 1) < GPU_BOUND:
             busy.append(measured / expected)
     if waiting:
         known = replace(known, decode_s=min(waiting))
-    elif busy:
-        known = replace(known, untraced=min(1.0, float(np.median(busy))))
-    return known
+    untraced = min(1.0, float(np.percentile(busy, UNDISTURBED))) if busy else math.nan
+    return replace(known, untraced=untraced)
 
 
 def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
@@ -775,8 +787,10 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
     generates is one CUDA graph, however many layers are in it: the least of what engines needed
     counts.
     """
+    told = [host.untraced for _, host in sorted(engines.items()) if not math.isnan(host.untraced)]
+    untraced = told[-1] if told else known.untraced
     if layers in engines:
-        return engines[layers]
+        return replace(engines[layers], untraced=untraced)
 
     def at(name: str) -> float:
         found = {n: t for n, host in engines.items() if math.isfinite(t := getattr(host, name))}
@@ -795,5 +809,5 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
         decode_s=_smallest(host.decode_s for host in engines.values())
         if engines
         else known.decode_s,
-        untraced=min((host.untraced for host in engines.values()), default=1.0),
+        untraced=untraced,
     )

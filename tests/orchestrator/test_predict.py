@@ -21,6 +21,7 @@ from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.measured import LATER_RANK
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.render.metrics_json import schema
@@ -586,12 +587,12 @@ def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
     decode = found[found["kind"].eq("decode")].set_index("operator")
     with lzma.open(exchanged / "steps/1-bench/result-1-1.jsonl.xz") as lines:
         cases = {case["case"]: case for case in map(json.loads, lines) if "case" in case}
-    for operator, calls in (("all_reduce", 2 * 40 + 1), ("all_gather", 1)):
+    for operator, calls, waits in (("all_reduce", 2 * 40 + 1, LATER_RANK), ("all_gather", 1, 1.0)):
         row = decode.loc[operator]
         assert (row["calls"], row["tier"], row["bound_by"]) == (calls, "T2", "link")
         assert np.isnan(row["roofline_s"])  # no datasheet here says how fast GPUs exchange
         measured = cases[f"collective/{operator}/t8"]["time"]["median_s"]
-        assert row["seconds"] == pytest.approx(calls * measured)
+        assert row["seconds"] == pytest.approx(calls * measured * waits)
     assert decode.loc["qkv_proj", "tier"] == "T3"
     assert main(["predict", *words, "--out", str(tmp_path / "refused")]) == 2
 

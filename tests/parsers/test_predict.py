@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.metrics.catalogue import catalogue
-from nsight_prof.parsers.predict.corrections import SLICE, correction, factors
+from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.predict.corrections import SLICE, correction, factors, rank_wait_s
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
@@ -521,6 +522,31 @@ def test_the_host_is_fitted_to_points_that_the_gpu_does_not_explain(shape: Model
     assert found.graph_s == pytest.approx(7e-3)
 
 
+def test_what_the_profiler_adds_is_told_by_steps_that_wait_for_the_gpu(shape: ModelShape) -> None:
+    """Oracle: steps of 0.97 of the kernels, a third of which the host made longer."""
+    predictor = Predictor(shape, Datasheet(H200), H200, Engine(16384))
+    works = [Workload(prompt, 8, batch=2) for prompt in range(100, 1000, 100)]
+    steps = [predictor.seconds(work.steps()[1]).value for work in works]
+    points = [
+        SingleStep(work, math.nan, seconds * (1.05 if number % 3 == 0 else 0.97))
+        for number, (work, seconds) in enumerate(zip(works, steps, strict=True))
+    ]
+    assert fitted_host(predictor, points).untraced == pytest.approx(0.97)
+    late = fitted_host(predictor, points, host_s=min(steps))
+    assert math.isnan(late.untraced)
+    assert host_of(Host(untraced=0.98), {12: late}, 32).untraced == 0.98
+
+
+def test_ranks_wait_as_those_of_other_models_did() -> None:
+    """Oracle: the recorded waits; those of the model itself do not count."""
+    recorded = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml")["h100-sxm"]
+    waits = recorded["rank_wait_s"]
+    for unseen in waits:
+        others = [wait for model in waits if model != unseen for wait in waits[model]]
+        assert min(others) <= rank_wait_s("h100-sxm", unseen) <= max(others)
+    assert rank_wait_s("b200-sxm") == 0.0
+
+
 def test_errors_are_summed_by_time_for_kernels_and_evenly_for_points() -> None:
     def row(scope: str, measured: float, error: float, covered: bool) -> dict[str, object]:
         texts = dict.fromkeys(("source", "kind", "case", "tier"), "")
@@ -598,7 +624,7 @@ def test_the_host_of_more_layers_is_extrapolated_from_two_engines() -> None:
     assert found.graph_s == pytest.approx(9e-3)
     assert (found.overhead_s, found.decode_s, found.untraced) == (2e-3, 1e-3, 0.98)
     assert found.gap_decode_s == 1e-4
-    assert host_of(known, engines, 12) is engines[12]
+    assert host_of(known, engines, 12) == engines[12]
 
 
 def test_the_first_token_waits_for_the_host_that_issues_the_next_step() -> None:
