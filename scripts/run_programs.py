@@ -5,6 +5,7 @@
     python scripts/run_programs.py DIR --steps slow     only the slow programs under prof
     python scripts/run_programs.py DIR --within 480     begin nothing after 480 s
     python scripts/run_programs.py DIR --steps report   by the rules of now, again; needs no GPU
+    python scripts/run_programs.py DIR --set fresh.yaml the second set
 
 Into DIR/NAME go the runs `slow` and `repaired`, and `times.jsonl` with milliseconds of both
 variants without a profiler. What is there already is not run again, so that a run that was cut off
@@ -29,23 +30,25 @@ from typing import Any
 import yaml
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
+OWN, FRESH = "programs.yaml", "fresh.yaml"
+"""Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "report")
 CHOICES = ("graph", "tf32")
 """What the owner of a program may choose, and common.py can measure of the repaired one."""
 Program = Mapping[str, Any]
 
 
-def programs(names: Sequence[str] = ()) -> list[Program]:
-    """Return the programs of these names, or all, in the order of programs.yaml.
+def programs(names: Sequence[str] = (), listed_in: str = OWN) -> list[Program]:
+    """Return the programs of these names, or all, in the order of the file that lists them.
 
     Raises:
         SystemExit: a name is of no program.
     """
-    listed = yaml.safe_load((PROGRAMS / "programs.yaml").read_text(encoding="utf-8"))["programs"]
+    listed = yaml.safe_load((PROGRAMS / listed_in).read_text(encoding="utf-8"))["programs"]
     if unknown := set(names) - {program["name"] for program in listed}:
         raise SystemExit(
             f"error: no program is called {', '.join(sorted(unknown))}\n\n"
-            f"hint: names stand in {PROGRAMS / 'programs.yaml'}"
+            f"hint: names stand in {PROGRAMS / listed_in}"
         )
     return [program for program in listed if not names or program["name"] in names]
 
@@ -187,12 +190,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--set", choices=(OWN, FRESH), default=OWN, help="which programs")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS[:3])
     parser.add_argument("--jobs", type=int, default=6, help="processes side by side")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each process")
     parser.add_argument("--within", type=float, default=float("inf"), help="seconds for all")
     asked = parser.parse_args(arguments)
-    chosen, out = programs(asked.names), asked.out.resolve()
+    chosen, out = programs(asked.names, asked.set), asked.out.resolve()
     started = time.monotonic()
 
     def one(program: Program, step: str) -> bool:

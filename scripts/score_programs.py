@@ -19,14 +19,13 @@ sys.path.insert(0, str(ROOT))
 from nsight_prof.parsers.errors import ProfError  # noqa: E402
 from scripts.pages.programs import (  # noqa: E402
     LOOKS,
-    OWN,
     PUBLIC,
     collect,
     section,
     sections,
     write_look,
 )
-from scripts.run_programs import PROGRAMS  # noqa: E402
+from scripts.run_programs import FRESH, OWN, PROGRAMS  # noqa: E402
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR")
     parser.add_argument("--commit", default="HEAD", help="whose rules made the reports")
-    parser.add_argument("--set", choices=(OWN, PUBLIC), default=OWN, help="whose programs ran")
+    parser.add_argument(
+        "--set", choices=(OWN, FRESH, PUBLIC), default=OWN, help="whose programs ran"
+    )
     parser.add_argument("--keep", choices=LOOKS, help="record it in the folder of the programs")
     asked = parser.parse_args(arguments)
     try:

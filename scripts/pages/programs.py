@@ -13,17 +13,18 @@ import yaml
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
-from scripts.run_programs import PROGRAMS, source
+from scripts.run_programs import FRESH, OWN, PROGRAMS, source
 
 LOOKS = {
     "first_look.json": "Whole programs: first look",
     "second_look.json": "Whole programs: second look, in sample",
     "third_look.json": "Whole programs: third look, in sample, on another GPU",
+    "fresh_look.json": "Whole programs, second set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
-OWN, PUBLIC = "programs.yaml", "public.yaml"
-"""Sets of programs: those of this project, and those that nobody here wrote."""
+PUBLIC = "public.yaml"
+"""Programs that nobody here wrote."""
 UNSURE = 0.15
 """Difference of the gains in one process and in two from which the measured gain is unsure."""
 FAULT = 0.05
@@ -397,6 +398,14 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
         )
     if "in sample" in heading:
         return f"{by} Rules have been changed since the first look was seen: this is in sample."
+    if look.programs == FRESH:
+        return (
+            f"{number} other programs of the same kind "
+            f"([fresh.yaml](../tests/proof_programs/fresh.yaml)). {by} Their author had read no "
+            "rule, but the scores of the first set; causes, words and lines were written down "
+            "beforehand, and no rule was changed for them: this score is out of sample. "
+            "`scripts/run_programs.py DIR --set fresh.yaml` runs them."
+        )
     return (
         f"{number} whole programs in torch, Triton and CUDA C++ have one planted cause each, with "
         "words that name it and its line, written down beforehand, and a repaired twin "

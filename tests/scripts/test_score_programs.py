@@ -24,7 +24,7 @@ from scripts.pages.programs import (
     section,
     write_look,
 )
-from scripts.run_programs import PROGRAMS, main, programs, source
+from scripts.run_programs import FRESH, PROGRAMS, main, programs, source
 
 
 def said(title: str, sentence: str = "", gain: float | None = 0.5, *kernels: str) -> Said:
@@ -42,11 +42,12 @@ def a_look(**answers: Answer) -> Look:
 
 
 def test_each_program_listed_is_a_file_whose_line_at_fault_exists() -> None:
-    listed = [source(program) for program in planted()]
+    programs_of_both = [*planted(), *planted(FRESH)]
+    listed = [source(program) for program in programs_of_both]
     files = {*PROGRAMS.glob("*.py"), *PROGRAMS.glob("*.cu")} - {PROGRAMS / "common.py"}
     assert set(listed) == files
     assert len(listed) == len(files)
-    for program in planted():
+    for program in programs_of_both:
         assert program["level"] in {"host", "kernel"}
         assert [re.compile(pattern) for pattern in program["accepts"]]
         assert ("at" in program) == (line_at_fault(program) is not None)
