@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.page import Number, Text, Value, adding_up
 from nsight_prof.reports.page.frame import LEVELS
@@ -97,6 +99,9 @@ def _verdict(
             part=Number(longest.share, "fraction"),
             whole=whole_time,
         )
+    idle = _idle_row(time_parts)
+    if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:
+        return _while_it_works(view, idle, total)
     if total < LARGE:
         return Text(
             "This program is near the limits of the hardware: at most {gain} can be saved with the "
@@ -133,10 +138,43 @@ def _verdict(
     )
 
 
+def _idle_row(time_parts: TimeParts) -> SummaryRow | None:
+    return next((row for row in time_parts.rows if row.kind == IDLE), None)
+
+
+def _while_it_works(view: ReportView, idle: SummaryRow, total: float) -> Text:
+    """Return the verdict of a run that mostly waits, while no step saves much of the whole.
+
+    `total` is the part of the run that can be saved; of the time in which the GPU works it is more.
+    """
+    share = idle.share or 0.0
+    values: dict[str, Value] = {
+        "part": Number(share, "fraction"),
+        "gain": Number((total - (idle.gain or 0.0)) / (1 - share), "fraction"),
+    }
+    once = sum(
+        finding.evidence[0].value.value or 0.0
+        for finding in view.findings
+        if finding.rule == "first_use" and isinstance(finding.evidence[0].value, Number)
+    )
+    if once >= (idle.time_ns or math.inf) / 2:
+        return Text(
+            "The GPU is idle for {part} of the run, mostly at its start, which comes once. "
+            "Of the time in which it works, up to {gain} can be saved.",
+            **values,
+        )
+    return Text(
+        "The GPU is idle for {part} of the run: {why}. Of the time in which it works, up to {gain} "
+        "can be saved.",
+        why=WAITS.get(view.run_time.waits, Text("not known")),
+        **values,
+    )
+
+
 def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action) -> Text:
     """Return the verdict about one step that saves most."""
     lead, total = step.findings[0], whole_of(view.run_time)
-    idle: SummaryRow | None = next((row for row in time_parts.rows if row.kind == IDLE), None)
+    idle = _idle_row(time_parts)
     if lead.key in OF_IDLE and idle is not None:
         idle_share = Number(idle.share, "fraction")
         cause = WAITS.get(view.run_time.waits, Text("not known"))

@@ -318,6 +318,32 @@ def test_idle_time_of_which_the_first_step_saves_little_is_not_all_blamed(
         assert ("the first step saves" in verdict) == said
 
 
+def test_a_run_that_is_mostly_its_start_is_not_called_near_the_limits(view: ReportView) -> None:
+    time = view.run_time
+    assert time.whole_ns
+    assert time.idle_ns is not None
+    added = 200 * time.whole_ns
+    whole_ns, idle_ns = time.whole_ns + added, time.idle_ns + added
+    long = replace(time, whole_ns=whole_ns, idle_ns=idle_ns, waits="host")
+    (idle,) = [f for f in view.findings if f.key == "idle"][:1]
+    rest = tuple(f for f in view.findings if f.key != "idle")
+    at_start = replace(idle.evidence[0], value=Number(added, "ns"))
+    once = replace(
+        idle, key="idle_outside", rule="first_use", gain_ns=math.nan, evidence=(at_start,)
+    )
+    for found, said in (
+        (once, "mostly at its start"),
+        (replace(once, rule="host_bound"), words(WAITS["host"])),
+    ):
+        summary = summarise(replace(view, run_time=long, findings=(found, *rest)))
+        works = sum(row.gain_ns or 0.0 for row in summary.rows if row.kind != "idle")
+        gain = works / (time.whole_ns - time.idle_ns)
+        assert said in words(summary.first.verdict)
+        told = summary.first.verdict.values["gain"]
+        assert isinstance(told, Number)
+        assert told.value == pytest.approx(gain)
+
+
 def test_an_open_question_that_only_engineers_ask_is_not_in_the_summary(view: ReportView) -> None:
     asked = (OpenQuestion(Text("A?")), OpenQuestion(Text("B?"), Text("B, plainly?")))
     assert summarise(replace(view, abstained=asked)).reservations[0] == Text("B, plainly?")

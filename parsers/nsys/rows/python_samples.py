@@ -39,9 +39,9 @@ WORK = (
     (
         "compiling",
         re.compile(
-            r"/torch/_dynamo/convert_frame\.py:|/torch/_inductor/(?:compile_fx|async_compile)\.py:"
+            r"/torch/_dynamo/convert_frame\.py:(?!<)|/torch/_inductor/(?:compile_fx|async_compile)\.py:"
             r"\w*compile|/triton/runtime/jit\.py:_do_compile|/triton/compiler/compiler\.py:compile"
-            r"|/numba/core/compiler\.py:|/jax/_src/compiler\.py:"
+            r"|/numba/core/compiler\.py:(?!<)|/jax/_src/compiler\.py:(?!<)"
         ),
     ),
     ("updating one by one", re.compile(r"/torch/optim/\w+\.py:_single_tensor_")),
@@ -56,10 +56,10 @@ WORK = (
         ),
     ),
     ("checkpointing", re.compile(r"/torch/utils/checkpoint\.py:checkpoint$", re.MULTILINE)),
-    ("loading data", re.compile(r"/torch/utils/data/dataloader\.py:")),
+    ("loading data", re.compile(r"/torch/utils/data/dataloader\.py:(?!<)")),
 )
 """Work of libraries that has a remedy of its own, by `file:function` of a frame (PyTorch 2.11,
-Triton 3.6, Numba 0.61, JAX 0.6); the first that fits counts."""
+Triton 3.6, Numba 0.61, JAX 0.6); the first that fits counts. `<module>` is an import, no work."""
 
 
 @dataclass(frozen=True)
