@@ -390,6 +390,13 @@ def test_an_alignment_in_a_name_counts_elements(name: str, dtype: str, slow: flo
     assert measure(row(name=name, category="gemm", dtype=dtype), H200)["misaligned"] == slow
 
 
+@pytest.mark.parametrize(
+    ("grid", "missing"), [("66x1x1", 50.0), ("132x1x1", 0.0), ("192x1x1", 0.0)]
+)
+def test_no_sm_is_without_a_block_where_there_are_more_blocks(grid: str, missing: float) -> None:
+    assert measure(row(grid=grid), H200)["blocks_missing"] == pytest.approx(missing)
+
+
 def test_a_noise_of_the_tensor_pipe_is_no_use_of_the_tensor_cores() -> None:
     simt: dict[str, Any] = {"category": "conv", "dtype": "fp32", "flops_fp32": 3e10,
                             "flops": 3e10, "flop_throughput": 3e13, "tensor_pct": 2.0}  # fmt: skip

@@ -105,7 +105,7 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
     tail = _tail_loss(row, grid / sms, waves)
     return {
         "blocks": grid,
-        "blocks_missing": 100 * (sms - grid) / sms,
+        "blocks_missing": max(100 * (sms - grid) / sms, 0.0),
         "blocks_a_sm": grid / sms,
         "waves": waves,
         "tail_loss": tail,
