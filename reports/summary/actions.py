@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
+from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
 from nsight_prof.reports.page import Name, Number, Text
 from nsight_prof.reports.page.formats import brief
@@ -20,6 +21,7 @@ LONGEST, SUBJECTS, STAGES = 5, 3, 2
 HALF, HALVED = ("bf16", "fp16"), ("dram", "tensor")
 """Types of 16 bits, and limits that 8 bits halve."""
 IN_TORCH = {
+    LAUNCH_BOUND.action: ACTIONS[LAUNCH_BOUND.key],  # of gaps of a framework, too
     SMALL_KERNELS.action: Text("Merge tiny steps: CUDA graphs or torch.compile"),
     ELEMENTWISE_CHAIN.action: Text("Fuse steps that pass data through memory: torch.compile"),
 }

@@ -145,6 +145,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
             remark=_of_launches(is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
         action=_action(diagnosis.rule, waits, is_framework),
+        advice=LAUNCH_BOUND.advice if is_framework else diagnosis.rule.advice,
         choice=is_framework or (rule is LAUNCH_BOUND and not waits),
         evidence=(
             *_gap_evidence(stage, gaps, rule, minimum),

@@ -11,6 +11,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL, stage_rows, stages_note, wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
+from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import US, amount, english, of_cause, where, write
 
@@ -96,6 +97,7 @@ def test_long_gaps_of_a_host_that_launches_slowly_are_a_matter_of_launches(
     found = of_cause(write(run, "idle_gaps", rows), "host_bound")
     assert found.choice == is_framework
     assert ("CUDA graph" in english(found.action)) == is_framework
+    assert (found.advice == LAUNCH_BOUND.advice) == is_framework  # one step of the plan with it
 
 
 @pytest.mark.parametrize("alone_us", [4.0, 10.0])
