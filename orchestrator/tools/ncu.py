@@ -291,8 +291,9 @@ def _driver(match: re.Match[str]) -> ProfError:
 def _busy(match: re.Match[str]) -> ProfError:
     return StepFailed(
         f"the counters are in use: {_line(match)}",
-        "pause other users of the counters (dcgmi profile --pause, DCGM exporter, another ncu), "
-        "then resume; remove /tmp/nsight-compute-lock if no ncu runs",
+        "pause other users of this GPU's counters (dcgmi profile --pause, DCGM exporter, another "
+        "ncu, prof run or prof monitor), then resume; remove /tmp/nsight-compute-lock if no ncu "
+        "runs",
     )
 
 

@@ -84,9 +84,10 @@ def _innermost(path: str, names: Sequence[str]) -> str:
 
 
 def startup_ns(frame: pd.DataFrame) -> float:
-    """Return the time without kernels that comes once: gaps of the first round of the kernels that
-    repeat which are longer than any gap afterwards. 0 where there is no such round: it takes more
-    than a part of the launches (ONE_ROUND), or several GPUs work.
+    """Return the time without kernels that comes once: of the first round of the kernels that
+    repeat what is beyond the gaps of as many launches afterwards. 0 where no gap of the round is
+    longer than all afterwards, or no round is told: it takes more than a part of the launches
+    (ONE_ROUND), or several GPUs work.
     """
     if frame.empty or frame["gpu"].nunique() > 1:
         return 0.0
@@ -105,7 +106,8 @@ def startup_ns(frame: pd.DataFrame) -> float:
     first, rest = gaps[:ends], gaps[ends:]
     if ends > ONE_ROUND * len(ordered) or not len(rest):
         return 0.0
-    return float(first[first > rest.max()].sum())
+    longest = float(first[first > rest.max()].sum())
+    return max(longest, float(first.sum() - rest.mean() * len(first))) if longest else 0.0
 
 
 def runs(frame: pd.DataFrame, mask: Mask) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.copies import CHANNELS_LAST
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
@@ -21,6 +22,7 @@ LONGEST, SUBJECTS, STAGES = 5, 3, 2
 HALF, HALVED = ("bf16", "fp16"), ("dram", "tensor")
 """Types of 16 bits, and limits that 8 bits halve."""
 IN_TORCH = {
+    CHANNELS_LAST[0]: Text("Keep images channels-last, as convolutions read them"),
     LAUNCH_BOUND.action: ACTIONS[LAUNCH_BOUND.key],  # of gaps of a framework, too
     SMALL_KERNELS.action: Text("Merge tiny steps: CUDA graphs or torch.compile"),
     ELEMENTWISE_CHAIN.action: Text("Fuse steps that pass data through memory: torch.compile"),

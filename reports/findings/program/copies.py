@@ -104,18 +104,19 @@ class Kind(NamedTuple):
     remedy: tuple[Text, Text] | None = None
 
 
+CHANNELS_LAST = (
+    Text(
+        "Keep model and images channels-last: model.to(memory_format=torch.channels_last), and the "
+        "same for the inputs, so that convolutions read them as they are."
+    ),
+    Text("keep images in the layout that the GPU's convolutions use (channels last)"),
+)
 KINDS = (
     # cuDNN's Tensor Core kernels work on channels-last images, and convert others before and after.
     Kind(
         r"nchwTo|nhwcTo",
         Text("conversions between channels-first and channels-last"),
-        remedy=(
-            Text(
-                "Keep model and images channels-last: model.to(memory_format=torch.channels_last), "
-                "and the same for the inputs, so that convolutions read them as they are."
-            ),
-            Text("keep images in the layout that the GPU's convolutions use (channels last)"),
-        ),
+        remedy=CHANNELS_LAST,
     ),
     # PyTorch's <type>_copy_kernel_cuda are its casts from and to FP32 (Copy.cu).
     Kind(

@@ -15,6 +15,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.idle import HOST, Stage, idle_stages
 from nsight_prof.reports.analysis.lines import host_rows
 from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.analysis.timeline import startup_ns, timeline
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import idle_rules
 from nsight_prof.reports.findings.program.rule import (
@@ -368,9 +369,17 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
     rule, where = work.rule, stage.where
     wall, program_idle = program_time(run)
     time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
-    saved = Number(min(number(n.value) for n in (time, stage.idle, program_idle)), "ns", time.refs)
+    saved_ns = min(number(n.value) for n in (time, stage.idle, program_idle))
     longest = stage.of_cause(HOST).longest.value or 0.0
-    once = rule is COMPILATION and longest >= rule.limit("once") * number(lost.value)
+    lasting = number(stage.idle.value) - _at_start(run, stage)
+    saved = Number(min(saved_ns, lasting), "ns", time.refs)
+    gain = of_wall_time(saved, wall)
+    if rule is COMPILATION and longest >= rule.limit("once") * number(lost.value):
+        saves, gain = ONCE, {"gain_of": "wall time"}
+    elif lasting < AT_START * number(lost.value):
+        saves, gain = START_UP, {"gain_of": "wall time"}
+    else:
+        saves = _gain(saved, wall)
     limit = THRESHOLDS["samples"]
     return rule.finding(
         key="idle",
@@ -379,7 +388,7 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
         verdict=Text(
             "{problem} {gain}",
             problem=work.problem(lost=lost, wall=stage.wall, where=where),
-            gain=ONCE if once else _gain(saved, wall),
+            gain=saves,
         ),
         evidence=(
             Evidence(
@@ -400,11 +409,23 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
             measured(Text("idle time of all causes"), stage.idle),
         ),
         confidence="medium",
-        **({"gain_of": "wall time"} if once else of_wall_time(saved, wall)),
+        **gain,
     )
 
 
+def _at_start(run: Run, stage: Stage) -> float:
+    """Return the idle time in ns of a whole capture that comes once, at its start."""
+    frame = timeline(run) if stage.is_capture else None
+    return 0.0 if frame is None else startup_ns(frame)
+
+
+AT_START = 0.5
+"""Part of a work that must be after the start of a capture, else it is one of the start."""
 ONCE = Text("Most of it is one gap: it comes once, and costs a long run nothing.")
+START_UP = Text(
+    "Most of it comes before all kernels that repeat have run: once, which costs a long run "
+    "nothing."
+)
 
 
 def _gain(saved: Number, wall: Number) -> Text:

@@ -30,6 +30,13 @@ def test_a_gap_as_long_as_later_ones_is_one_of_the_steps() -> None:
     assert startup_ns(frame) == 1000
 
 
+def test_short_gaps_of_the_first_round_count_beyond_those_of_as_many_later_launches() -> None:
+    first = ("init", 0), ("a", 1000), *[("search", 15)] * 4, ("b", 20)
+    frame = launches(*first, ("a", 20), ("b", 0), *[("a", 0), ("b", 0)] * 19)
+    # The first round has 1,080 ns in 6 gaps; each of the 40 gaps after it has 0.5 ns on average.
+    assert startup_ns(frame) == 1080 - 6 * 0.5
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -1,10 +1,12 @@
 """Findings about what the host is in while the GPU is idle, on made-up samples of its stacks."""
 
+import math
 from typing import Any
 
 import pytest
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.findings.program import host_work
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import english, write
@@ -69,6 +71,19 @@ def test_what_is_compiled_once_gains_nothing(run: Run, longest: float, again: bo
     (found,) = [f for f in program_findings(run) if f.rule == "compilation"]
     assert (found.gain_ns > 0) == again
     assert ("comes once" in english(found.verdict)) != again
+
+
+@pytest.mark.parametrize(("lasting", "gain"), [(0.2, None), (0.7, 0.7)])
+def test_what_the_host_does_at_the_start_of_a_capture_gains_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, lasting: float, gain: float | None
+) -> None:
+    # Of 6 ms of work in idle time, at most `lasting` is not at the start.
+    after = lasting * 6 * MS
+    monkeypatch.setattr(host_work, "_at_start", lambda _run, stage: stage.idle.value - after)
+    run = write(waiting(run, "host"), "host_lines", [line("loading data", 60)])
+    (found,) = [f for f in program_findings(run) if f.rule == "data_loading"]
+    assert found.gain_ns == pytest.approx(math.nan if gain is None else after, nan_ok=True)
+    assert ("before all kernels that repeat" in english(found.verdict)) == (gain is None)
 
 
 @pytest.mark.parametrize("timed", [40, 2])
