@@ -143,6 +143,20 @@ def read(folder: Path, table: str) -> pd.DataFrame:
         return check(frame.assign(**lacking), table)
 
 
+def is_of_now(folder: Path, table: str) -> bool:
+    """Return whether `table` is not there, or `read` finds its columns: only their names are read.
+
+    Raises:
+        ArtifactUnreadable: the file is damaged.
+    """
+    path = folder / f"{table}.parquet"
+    if not path.is_file():
+        return True
+    with parquet_file(path) as file:
+        names = {*file.schema_arrow.names, *ADDED.get(table, {})}
+    return names == {column.name for column in tables()[table]}
+
+
 @cache
 def _empty_schema(table: str) -> pa.Schema:
     return pa.Schema.from_pandas(_empty(table), preserve_index=False)

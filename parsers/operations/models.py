@@ -20,7 +20,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.predict.costs import T1, T2, Estimate, Gpu, Residuals
-from nsight_prof.parsers.predict.fit import Array, fit
+from nsight_prof.parsers.predict.fit import Array, Model, fit
 from nsight_prof.parsers.predict.measured import near_shift, smooth_roofline
 
 TARGET = "network_kernels"
@@ -206,10 +206,11 @@ class KernelModel:
             free.append(cls.CACHED)
         parameters = np.array(cls.START)
         parameters[cls.CACHED] = 1.0
+        roofline = _smooth(gpu, operations, l2_bytes)
 
         def smooth(values: Array) -> Array:
             parameters[free] = values
-            return _smooth(gpu, operations, parameters, l2_bytes)
+            return roofline(parameters)
 
         found = fit(smooth, seconds, np.ones(len(seconds)), np.array(cls.START)[free])
         logs = np.log(seconds / smooth(found))
@@ -229,7 +230,7 @@ class KernelModel:
         return found
 
     def _roofline(self, operations: Sequence[Operation]) -> Array:
-        return _smooth(self.gpu, operations, self.parameters, self.l2_bytes)
+        return _smooth(self.gpu, operations, self.l2_bytes)(self.parameters)
 
     def near(self, operation: Operation) -> float:
         """Return the seconds of an operation by the fit and what near sizes differ from it."""
@@ -270,21 +271,25 @@ def _spans(operations: Sequence[Operation], l2_bytes: float) -> bool:
     return bool(missed.min() < 0.5 < missed.max())
 
 
-def _smooth(gpu: Gpu, operations: Sequence[Operation], parameters: Array, l2_bytes: float) -> Array:
-    """Return the smooth roofline, whose fixed time each serial step takes."""
-    fixed, *rest, cached = parameters
+def _smooth(gpu: Gpu, operations: Sequence[Operation], l2_bytes: float) -> Model:
+    """Return the smooth roofline of some operations: its fixed time each serial step takes."""
     multiplied = operations[0].op in MULTIPLIED
     computing = (
         np.array([operation.flops * multiplied for operation in operations]) / gpu.flop_per_s
     )
     moving = np.array([operation.moved for operation in operations]) / gpu.bytes_per_s
-    if l2_bytes:
-        missed = _missed(operations, l2_bytes)
-        moving = moving * (missed + (1 - missed) / cached)
     outputs = np.array([operation.outputs for operation in operations])
     serial = np.array([float(operation.serial) for operation in operations])
-    at_work = smooth_roofline(computing, moving, outputs, np.array([0.0, *rest]))
-    return np.asarray(serial * fixed + at_work)
+    missed = _missed(operations, l2_bytes) if l2_bytes else np.ones(len(operations))
+
+    def seconds(parameters: Array) -> Array:
+        fixed, *rest, cached = parameters
+        moved = moving * (missed + (1 - missed) / cached)
+        return np.asarray(
+            serial * fixed + smooth_roofline(computing, moved, outputs, np.array([0.0, *rest]))
+        )
+
+    return seconds
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,8 @@ def _findings(rows: Sequence[Mapping[str, Any]]) -> tuple[Said, ...]:
     return tuple(Said(**{**row, "kernels": tuple(row["kernels"])}) for row in rows)
 
 
-def planted(programs: str = OWN) -> list[Mapping[str, Any]]:
+@cache
+def planted(programs: str = OWN) -> Sequence[Mapping[str, Any]]:
     """Return the programs of a set."""
     text = (PROGRAMS / programs).read_text(encoding="utf-8")
     found: list[Mapping[str, Any]] = yaml.safe_load(text)["programs"]
