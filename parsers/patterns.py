@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 _PROBE_SECONDS, _PROBE_LENGTH, _PROBES = 0.5, 28, 64
 
@@ -20,6 +21,7 @@ class TooSlow(Exception):
     """A pattern takes longer than its limit."""
 
 
+@lru_cache(256)
 def compile_pattern(text: str) -> re.Pattern[str]:
     """Return the compiled pattern.
 

@@ -104,13 +104,14 @@ def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) -> None:
     """Write `table` to `folder` as Parquet and CSV (full precision)."""
     folder.mkdir(parents=True, exist_ok=True)
-    checked = check(frame, table)
-    if checked.empty:  # as most tables of a run are
+    is_empty = not len(frame) and [*frame.columns] == [column.name for column in tables()[table]]
+    if is_empty:  # as most tables of a run are
         as_parquet, as_csv = _empty_files(table)
         (folder / f"{table}.parquet").write_bytes(as_parquet)
         if csv:
             (folder / f"{table}.csv").write_text(as_csv, encoding="utf-8")
         return
+    checked = check(frame, table)
     checked.to_parquet(folder / f"{table}.parquet", index=False)
     if csv:
         write_csv(checked, folder / f"{table}.csv")

@@ -150,8 +150,10 @@ def _from_counters(
     done = set()
     for roof in [*known.roofs, *sorted(tensor, key=lambda r: r.dtype)]:
         peak = medians.get(roof.peak, np.nan)
+        if (roof.level, roof.dtype) in done or not peak > 0:
+            continue
         clock, weighting = _clock(by_profile, roof)
-        if (roof.level, roof.dtype) in done or not (peak > 0 and clock > 0):
+        if not clock > 0:
             continue
         done.add((roof.level, roof.dtype))
         factor = f" x {roof.factor:g}" if roof.factor != 1 else ""
