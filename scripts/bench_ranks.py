@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from nsight_prof.orchestrator.report.reporting import job_tables
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import build_rank_tables
 from nsight_prof.parsers.cells import records
@@ -132,8 +132,6 @@ FAULTS = {
         ("orchestrator/test_rank_counters.py", "test_a_recipe_counts_its_ranks"),
     ],
 }
-SURE = 0.01
-"""Half of a 95 % interval, as a part: what is held to 3 % must be known better than that."""
 HTA = """import sys
 from hta.trace_analysis import TraceAnalysis
 trace = TraceAnalysis(trace_dir=sys.argv[1])
@@ -385,46 +383,32 @@ def times(folder: Path, ranks: int, planted: dict[int, Planted], seed: int) -> l
 
 
 def two_gpus(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    """Hold the recorded job of two H100 to CUDA events, and its parts to their sum."""
-    for name in ("job", "comm-roofs"):
+    """Hold recorded jobs of two H100 to CUDA events, and their parts to their sum."""
+    from tests.parsers.ranks.test_recorded_jobs import against_events, messages
+
+    for name in ("job", "known"):
         shutil.copytree(ROOT / "tests/fixtures/ranks" / name, folder / name)
-    prof("report", folder / "comm-roofs", "--format", "md", "--quiet")
-    prof("report", folder / "job", "--roofs", folder / "comm-roofs", "--format", "md", "--quiet")
-    frame = tables.read(RunDir(folder / "job").tables, "rank_collectives")
-    alone = frame[(frame["bytes"] >= 1 << 20) & (frame["instances"] < 10) & frame["roof"].notna()]
-    off = (alone["bus_bandwidth"].astype(float) / alone["roof"].astype(float) - 1).abs()
-    largest = alone["bytes"] >= 1 << 26
-    events = tables.read(RunDir(folder / "comm-roofs").tables, "comm_roofs")
-    unsure = (events["high"] / events["low"] - 1) / 2
-    keys = pd.MultiIndex.from_frame(events[["operation", "bytes"]])
-    unsure = unsure.set_axis(keys)[pd.MultiIndex.from_frame(alone[["operation", "bytes"]])]
-    sure = unsure.to_numpy() <= SURE
+        job_tables(RunDir(folder / name))
+    found = against_events(RunDir(folder / "known"), messages(folder / "known"))
+    off = ((found["transfer"] + found["pause"]) / found["events"] - 1).abs()
+    kernels = 1 - found["transfer"] / found["events"]
+    steady, pause = found["steady"], found["pause"] / 1e3
+    others = ", ".join(f"{share:.0%}" for share in off[~steady])
     yield Row(
         7,
-        f"bandwidth of {len(alone)} collectives from 1 MiB on against CUDA events (2 H100)",
+        f"calls of {len(off)} collectives from 1 MiB on, one behind the other, in the trace "
+        "against CUDA events of a process without a profiler (2 H100)",
         "3 %",
-        f"within {off.max():.1%}; of the {largest.sum()} from 64 MiB on {off[largest].max():.1%}; "
-        f"of the {sure.sum()} whose events are known within {SURE:.0%} {off[sure].max():.1%} "
-        f"(the others within {unsure.max():.0%}; events hold the time between two calls, too: "
-        f"{_between_kernels(folder / 'job') / 1e3:.1f} us)",
+        f"{steady.sum()} within {off[steady].max():.1%}; of the others the events had not settled "
+        f"({others}). The kernel alone, from which the bandwidths of reports are, is "
+        f"{kernels[steady].min():.1%} to {kernels[steady].max():.1%} shorter than a call: events "
+        f"hold the pauses between calls, of {pause.min():.1f} to {pause.max():.1f} us",
         bool(off.max() <= 0.03),
     )
     rows = tables.read(RunDir(folder / "job").tables, "rank_times")
     parts = ["compute_ns", "wait_ns", "transfer_ns", "copies_ns", "idle_ns"]
     apart = float((rows[parts].sum(axis=1) / rows["wall_ns"] - 1).abs().max())
     yield Row(8, "parts of a rank add up to its wall time", "0.5 %", f"{apart:.2%}", apart <= 0.005)
-
-
-def _between_kernels(job: Path) -> float:
-    """Return the time from a kernel to one that waits behind it (ns, 5 % quantile)."""
-    pauses = []
-    for record in read_manifest(RunDir(job)).ranks:
-        launches = tables.read(RunDir(job).rank(record.rank).tables, "launches")
-        for _, rows in launches.sort_values("start_ns").groupby("stream"):
-            ends = (rows["start_ns"] + rows["duration_ns"]).to_numpy(float)
-            pauses.append(rows["start_ns"].to_numpy(float)[1:] - ends[:-1])
-    found = np.concatenate(pauses)
-    return float(np.quantile(found[found > 0], 0.05))
 
 
 def untraced(options: argparse.Namespace, folder: Path) -> Iterator[Row]:

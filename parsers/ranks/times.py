@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
-from nsight_prof.parsers.nsys.stages.nccl import POINT_TO_POINT, WHOLE, bus_factor
+from nsight_prof.parsers.nsys.stages.nccl import OPERATIONS, POINT_TO_POINT, WHOLE, bus_factor
 from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.ranks.clocks import Array
 from nsight_prof.parsers.ranks.waits import Calls, Kind, RankGpu, Waits, compare
@@ -353,13 +353,20 @@ def _launches(run: RunDir, kernels: list[Any]) -> list[Array]:
 
 
 def _messages(run: RunDir) -> dict[int, _Message]:
-    """Return what NCCL said of single calls, by the start of their kernel."""
+    """Return what NCCL said of calls, by the start of their kernel.
+
+    Calls of a group are one where they are of one operation and communicator, as the all-gathers of
+    vLLM's data parallel engines.
+    """
+    together = set(OPERATIONS.values()) - POINT_TO_POINT
     return {
         int(row["start_ns"]): _Message(
             text(row["operation"]), size, text(row["communicator"]), count(row["ranks"]) or 0
         )
         for row in records(tables.read(run.tables, "collectives"))
-        if row["calls"] == 1 and (size := count(row["message_bytes"]))
+        if (row["calls"] == 1 or row["operation"] in together)
+        and row["communicator"]
+        and (size := count(row["message_bytes"]))
     }
 
 

@@ -1,0 +1,158 @@
+"""Jobs on two H100 as users start them: a recipe that starts torchrun, engines of vLLM, groups.
+
+What is expected comes from what was started (models, batches, messages), from CUDA events of a
+process without a profiler, or from the traces by SQL.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsight_prof.orchestrator.report.reporting import job_tables
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.stages.nccl import WHOLE
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.reports.engine.ranks import job_section, job_view
+from nsight_prof.reports.page.markdown import section_markdown
+
+MIB = 1 << 20
+REPEATS, CALLS = 4, 10
+"""Of each known message: so often, so many calls between two CUDA events."""
+SETTLED = 0.05
+"""Part by which the two fastest samples of CUDA events may differ; they were 54 and 64 us of the
+first all-reduce of 4 MiB, after two of 760."""
+
+
+def reported(root: Path, folder: Path, name: str) -> RunDir:
+    shutil.copytree(root / "tests/fixtures/ranks" / name, folder / name)
+    job = RunDir(folder / name)
+    job_tables(job)
+    return job
+
+
+def page(job: RunDir) -> str:
+    return section_markdown(job_section(job_view(job.path)))
+
+
+@pytest.fixture(scope="module")
+def known(root: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return reported(root, tmp_path_factory.mktemp("known"), "known")
+
+
+def messages(folder: Path) -> pd.DataFrame:
+    """Return what the program sent, with the samples of CUDA events, fastest first (ns a call).
+
+    They are of the rank that waited less.
+    """
+    rows = [json.loads((folder / f"untraced.{r}.json").read_text())["known"] for r in (0, 1)]
+    columns = ["communicator", "operation", "bytes"]
+    found = pd.DataFrame([row[:3] for row in rows[0]], columns=columns)
+    samples = [
+        np.sort(np.minimum(mine[3], theirs[3])) * 1e6 for mine, theirs in zip(*rows, strict=True)
+    ]
+    found = found.assign(samples=pd.Series(samples))
+    return found[found["operation"] != "send-receive"]
+
+
+def calls(job: RunDir, rank: int, sent: pd.DataFrame) -> pd.DataFrame:
+    """Return the known calls of a rank in order, numbered by message and by sample."""
+    frame = tables.read(job.rank(rank).tables, "collectives").sort_values("start_ns")
+    frame = frame[(frame["stage"] == "known") & (frame["calls"] == 1)].reset_index(drop=True)
+    number = np.arange(len(sent) * REPEATS * CALLS) // CALLS
+    return frame.assign(message=number // REPEATS, sample=number % REPEATS)
+
+
+def against_events(job: RunDir, sent: pd.DataFrame) -> pd.DataFrame:
+    """Return large messages as the trace and as CUDA events time them (ns a call).
+
+    Events hold calls with the pauses between them; the trace has `transfer` and `pause` apart.
+    `steady` is where the events' samples agree.
+    """
+    ranks = [calls(job, rank, sent) for rank in (0, 1)]
+    of_sample = [ranks[0]["message"], ranks[0]["sample"]]
+    durations = np.min([rank["duration_ns"].to_numpy(float) for rank in ranks], axis=0)
+    transfer = pd.Series(durations).groupby(of_sample).mean()
+    pauses = []
+    for rank in ranks:
+        following = rank.groupby(["message", "sample"])["start_ns"].shift(-1)
+        pause = following - rank["start_ns"] - rank["duration_ns"]
+        pauses.append(pause.groupby(of_sample).mean())
+    pause = pd.Series(np.min(pauses, axis=0), transfer.index)
+    fastest = pd.MultiIndex.from_tuples((transfer + pause).groupby("message").idxmin())
+    large = sent[(sent["bytes"] >= MIB) & (sent["operation"] != "broadcast")]
+    events = np.stack(large["samples"].to_list())
+    return large.assign(
+        transfer=transfer[fastest].droplevel(1),
+        pause=pause[fastest].droplevel(1),
+        events=events[:, 0],
+        steady=events[:, 1] / events[:, 0] - 1 < SETTLED,
+    )
+
+
+@pytest.fixture(scope="module")
+def sent(root: Path) -> pd.DataFrame:
+    return messages(root / "tests/fixtures/ranks/known")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_payloads_are_the_bytes_of_the_tensors(
+    known: RunDir, sent: pd.DataFrame, rank: int
+) -> None:
+    for number, of_message in calls(known, rank, sent).groupby("message"):
+        message = sent.iloc[int(str(number))]
+        parts = 2 if message["operation"] in WHOLE else 1
+        assert set(of_message["operation"]) == {message["operation"]}
+        assert set(of_message["message_bytes"] * parts) == {message["bytes"]}
+
+
+def test_bandwidths_agree_with_cuda_events_without_a_profiler(
+    known: RunDir, sent: pd.DataFrame
+) -> None:
+    found = against_events(known, sent)
+    assert len(found) == 5 * 3 * 2  # sizes, operations, communicators
+    assert found["steady"].sum() == len(found) - 1
+    off = (found["transfer"] + found["pause"]) / found["events"] - 1
+    assert off[found["steady"]].abs().max() < 0.03
+
+
+def test_a_recipe_that_starts_torchrun_and_counts_one_rank(root: Path, tmp_path: Path) -> None:
+    job = reported(root, tmp_path, "torchrun")
+    manifest = read_manifest(job)
+    assert manifest.recipe["ranks"]["launcher"] == "torchrun"
+    assert [record.reason for record in manifest.ranks] == ["", ""]
+    steps = tables.read(job.tables, "rank_steps")
+    assert steps.groupby("rank").size().tolist() == [16, 16]
+    counted = tables.read(job.tables, "rank_counters")
+    assert set(counted["rank"]) == {0}
+    assert len(counted) == 4  # select.top_k
+    assert "collective" not in set(counted["category"])
+    assert set(counted["passes"]) == {11}
+    text = page(job)
+    assert "No rank surely makes the others wait: rank 1 is late by" in text
+    assert "Rank 1 needed longest itself in 16 of 16 steps" in text
+
+
+def test_two_engines_of_vllm_that_share_their_experts(root: Path, tmp_path: Path) -> None:
+    job = reported(root, tmp_path, "vllm-dp2")
+    assert "VLLM_DP_RANK" in read_manifest(job).rank_basis
+    rows = tables.read(job.tables, "rank_times")
+    layers, steps, hidden, chosen = 8, 8, 2048, 8
+    assert rows["collectives"].tolist() == [2 * layers * steps] * 2
+    assert rows["clock_residual_ns"][1] < 1_000
+    collectives = tables.read(job.tables, "rank_collectives")
+    # Both engines have 8 requests: of 512 tokens in the prefill, of one in each decode step. With
+    # the bf16 activations go the weights (fp32) and numbers (int32) of the chosen experts.
+    expected: dict[tuple[str, int], int] = {}
+    for tokens, count in ((2 * 8 * 512, 1), (2 * 8, steps - 1)):
+        expected["reduce-scatter", tokens * hidden * 2] = layers * count
+        expected["all-gather", tokens * (hidden * 2 + chosen * (4 + 4))] = layers * count
+    found: dict[Any, Any] = collectives.set_index(["operation", "bytes"])["instances"].to_dict()
+    assert found == expected
+    text = page(job)
+    assert "is idle: the hosts bound the job, not the GPUs" in text
+    assert "Rank 0 needed longest itself in 5 of 7 steps" in text
