@@ -119,6 +119,7 @@ FAULTS = {
     "several communicators": [
         (GROUPS, "test_only_the_group_of_a_late_rank"),
         (GROUPS, "test_lateness_is_what_the_job_loses"),
+        ("parsers/ranks/test_recorded_jobs.py", "test_groups_of_two"),
         ("parsers/ranks/test_two_gpus.py", "test_payloads_are_what"),
     ],
     "secrets in the environment": [(RANK_FAULTS, "test_secrets_of_a_ranks")],

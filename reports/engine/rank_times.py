@@ -445,6 +445,10 @@ def _clock(row: TimesRow) -> Value:
 
 def collective_table(rows: Sequence[CollectiveRow]) -> Table[CollectiveRow]:
     """Return the collectives of the job, most waiting first."""
+
+    def by_payload(value: float | None, unit: str) -> Number:
+        return Number(value, unit, missing="no payload of NCCL tells the bytes", digits=3)
+
     roofed: tuple[Column[CollectiveRow], ...] = (
         Column(Text("Measured roof"), lambda row: Number(row.roof, "B/s", digits=3)),
         Column(Text("Of the roof"), lambda row: Number(row.of_roof, "fraction", digits=2)),
@@ -458,8 +462,8 @@ def collective_table(rows: Sequence[CollectiveRow]) -> Table[CollectiveRow]:
             Column(Text("Instances"), lambda row: row.instances),
             Column(Text("Waiting, all GPUs"), lambda row: Number(row.wait_ns, "ns", digits=3)),
             Column(Text("Transfer, median"), lambda row: Number(row.transfer_ns, "ns", digits=3)),
-            Column(Text("Bytes"), lambda row: Number(row.bytes, "B", digits=3)),
-            Column(Text("Bus bandwidth"), lambda row: Number(row.bus_bandwidth, "B/s", digits=3)),
+            Column(Text("Bytes"), lambda row: by_payload(row.bytes, "B")),
+            Column(Text("Bus bandwidth"), lambda row: by_payload(row.bus_bandwidth, "B/s")),
             *(roofed if any(row.roof for row in rows) else ()),
         ],
         rows[:MOST],

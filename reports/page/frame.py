@@ -192,7 +192,9 @@ class Places:
         ):
             rows = {r.row: self._row_name(r) for r in number.refs if r.anchor in self._names}
             if rows:
-                names = list(rows.values())[:OPERANDS]
+                names: list[Value] = [*list(rows.values())[:OPERANDS]]
+                if len(rows) > OPERANDS:
+                    names.append(Text("{n} more", n=len(rows) - OPERANDS))
                 yield Text("{number} from {rows}", number=number, rows=names)
 
     def _row_name(self, ref: Ref) -> Name | Link:

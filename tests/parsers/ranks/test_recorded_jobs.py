@@ -137,6 +137,50 @@ def test_a_recipe_that_starts_torchrun_and_counts_one_rank(root: Path, tmp_path:
     assert "Rank 1 needed longest itself in 16 of 16 steps" in text
 
 
+def test_groups_of_two_among_four_ranks_of_two_gpus(root: Path, tmp_path: Path) -> None:
+    job = reported(root, tmp_path, "groups")
+    program = json.loads((job.path / "program.json").read_text())
+    collectives = tables.read(job.tables, "rank_collectives")
+    assert collectives["communicator"].nunique() == 4
+    assert set(collectives["gpus"]) == {2}
+    assert set(collectives["bytes"]) == {program["bytes"]}
+    of_group = [program["calls"]["data"], program["calls"]["tensor"]]
+    assert sorted(collectives["instances"]) == sorted(2 * of_group)
+    rows = tables.read(job.tables, "rank_times")
+    assert rows["collectives"].tolist() == [sum(of_group)] * 4
+    # Ranks 0 and 3 have no collective in common.
+    assert (rows["clock_residual_ns"][1:] < 10_000).all()
+    assert rows.index[rows["late_low_ns"] > 0].tolist() == [program["rank"]]
+    slept_ns = sum(program["slept_s"]) * 1e9
+    assert rows["late_ns"][program["rank"]] == pytest.approx(slept_ns, rel=0.05)
+    text = page(job)
+    assert "Rank 2 makes the others wait" in text
+    assert "Its host is late" in text
+    assert "4 ranks gave work to 2 GPUs" in text
+
+
+def test_two_ranks_of_vllm_under_torchrun(root: Path, tmp_path: Path) -> None:
+    job = reported(root, tmp_path, "vllm-tp2")
+    # One all-reduce after attention, MLP and embedding; in decode vLLM's own, in a CUDA graph.
+    layers, decode, hidden, vocabulary = 28, 15, 3584, 152_064
+    reductions = 2 * layers + 1
+    collectives = tables.read(job.tables, "rank_collectives").set_index("short_name")
+    assert collectives["instances"].to_dict() == {
+        "NCCL all-reduce, bf16": reductions,
+        "vLLM all-reduce, bf16, 1-stage": reductions * decode,
+        "NCCL all-gather": 1 + decode,
+    }
+    assert collectives["bytes"]["NCCL all-reduce, bf16"] == 8 * 512 * hidden * 2
+    assert collectives["bytes"]["NCCL all-gather"] == 8 * vocabulary * 2
+    rows = tables.read(job.tables, "rank_times")
+    assert rows["clock_residual_ns"][1] < 1_000
+    steps = tables.read(job.tables, "rank_steps")
+    assert steps.groupby("rank").size().tolist() == [decode, decode]
+    text = page(job)
+    assert "No rank makes the others wait" in text
+    assert "is compute: the kernels bound the job" in text
+
+
 def test_two_engines_of_vllm_that_share_their_experts(root: Path, tmp_path: Path) -> None:
     job = reported(root, tmp_path, "vllm-dp2")
     assert "VLLM_DP_RANK" in read_manifest(job).rank_basis
