@@ -1,5 +1,6 @@
 """Clocks, waits and times of ranks, where the answer is known: planted, or from the recording."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,16 @@ def test_a_late_rank_is_named_and_shown_behind_the_rows_of_the_page(
     assert "Rank 3 makes the others wait" in page
     assert "4 ranks gave work to 4 GPUs" in page
     assert page.count('<a id="rank-times-3-0"></a>') == 1
+
+
+def test_a_rank_without_tables_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 3, {}, steps=20)
+    shutil.rmtree(job.rank(1).tables)
+    build_rank_tables(job, {1: "counters.ncu-rep is gone"})
+    page = section_markdown(ranks.job_section(ranks.job_view(job.path)))
+    assert "2 of 3 ranks have numbers" in page
+    assert "Rank 1 (rank1) has no numbers: counters.ncu-rep is gone" in page.replace("`", "")
+    assert tables.read(job.tables, "rank_times")["rank"].tolist() == [0, 2]
 
 
 def noisy(seed: int, ranks: int, slower: float) -> list[tuple[int, int]]:
