@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from nsight_prof.parsers.nsys.bins import reduced
 from nsight_prof.reports.render.html_page import html_page
-from nsight_prof.reports.trace_view.bins import reduced
 from nsight_prof.reports.trace_view.models import KERNELS, Item, Node, Row
 from nsight_prof.reports.trace_view.page import TIMELINE, pack, parts_of
 from nsight_prof.reports.trace_view.tracks import MOST_LAUNCHES

@@ -186,6 +186,7 @@ def trace_frames(trace: NsysTrace) -> Frames:
     """Return the tables of a trace but `launches`, which may be too long for the memory."""
     frames = {
         "gpus": trace.gpus(),
+        "host_ranges": trace.host_ranges(),  # first: all that follows needs the ranges, too
         "kernels": trace.kernels(),
         "stages": trace.stages(),
         "devices": trace.devices(),

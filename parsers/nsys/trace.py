@@ -15,17 +15,19 @@ from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.names.ranges import Stages
 from nsight_prof.parsers.nsys.engine.engine import Engine, read_engine
 from nsight_prof.parsers.nsys.engine.modules import module_tables
-from nsight_prof.parsers.nsys.rows.calls import read_calls
+from nsight_prof.parsers.nsys.host_ranges import host_ranges
+from nsight_prof.parsers.nsys.rows.calls import ApiCalls, place_calls, read_api_calls
 from nsight_prof.parsers.nsys.rows.devices import Devices, read_devices
 from nsight_prof.parsers.nsys.rows.gpu_metrics import gpu_samples
 from nsight_prof.parsers.nsys.rows.gpus import read_gpus
-from nsight_prof.parsers.nsys.rows.host_events import process_names
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows, read_kernels
+from nsight_prof.parsers.nsys.rows.nvtx import NvtxEvents, read_nvtx
 from nsight_prof.parsers.nsys.rows.python_samples import PythonSamples, read_python_samples
 from nsight_prof.parsers.nsys.rows.summaries import api_calls, memory_operations
+from nsight_prof.parsers.nsys.rows.threads import listed_threads, process_names
 from nsight_prof.parsers.nsys.rows.timeline import read_operations
 from nsight_prof.parsers.nsys.sqlite import schema
-from nsight_prof.parsers.nsys.sqlite.codes import statistics
+from nsight_prof.parsers.nsys.sqlite.codes import Threads, statistics
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
 from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity
 from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
@@ -60,6 +62,7 @@ class NsysTrace:
         self.path = db.path
         self._db = db
         self._stages = stages
+        self._threads = Threads()
         self.product_version, self.schema_version = schema.versions(db)
         self.recorded = schema.recorded(db)
         schema.check(db, self.schema_version)
@@ -159,7 +162,7 @@ class NsysTrace:
     @of_file
     def api_calls(self) -> pd.DataFrame:
         """CUDA API calls by function (table `api_calls`)."""
-        return api_calls(self._db)
+        return api_calls(self._calls)
 
     @of_file
     def engine_steps(self) -> pd.DataFrame:
@@ -178,6 +181,15 @@ class NsysTrace:
     def idle_gaps(self) -> pd.DataFrame:
         """What the host did while no GPU worked, by stage and cause (table `idle_gaps`)."""
         return self._idle_gaps[0]
+
+    @of_file
+    def host_ranges(self) -> pd.DataFrame:
+        """NVTX ranges of the busiest threads, for a timeline (table `host_ranges`).
+
+        Free where it is asked for before what needs the ranges around calls, as stages do.
+        """
+        calls, nvtx = self._calls, self._nvtx
+        return host_ranges(nvtx, calls, listed_threads(self._db, self._threads))
 
     @of_file
     def host_lines(self) -> pd.DataFrame:
@@ -259,12 +271,21 @@ class NsysTrace:
         return found
 
     @cached_property
+    def _calls(self) -> ApiCalls:
+        return read_api_calls(self._db, self._threads)
+
+    @cached_property
+    def _nvtx(self) -> NvtxEvents:
+        return read_nvtx(self._db, self._threads)
+
+    @cached_property
     def _kernel_rows(self) -> KernelRows:
         return read_kernels(self._db)
 
     @cached_property
     def _idle_gaps(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        return idle_gaps(self._db, self._work, self._devices, self._stages)
+        given = (self._devices, self._stages, self._calls, self._threads)
+        return idle_gaps(self._db, self._work, *given)
 
     @cached_property
     def _python_samples(self) -> PythonSamples:
@@ -288,7 +309,10 @@ class NsysTrace:
         memory = read_operations(self._db, schema.MEMCPY, schema.MEMSET)
         graphs = read_operations(self._db, schema.GRAPH_TRACE)
         operations = (kernels, memory, graphs)
-        attributed = attribute_calls(self._db, read_calls(self._db, operations), self._stages)
+        calls = place_calls(self._calls, self._threads, operations)
+        nvtx = self._nvtx
+        del self._nvtx  # as long as the trace, and done with
+        attributed = attribute_calls(nvtx, calls, self._threads.ids, self._stages)
         self.warnings += attributed.warnings
         return Work(kernels, memory, graphs, attributed)
 

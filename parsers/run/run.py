@@ -111,6 +111,11 @@ class Run:
         return self._read("idle_gaps")
 
     @cached_property
+    def host_ranges(self) -> pd.DataFrame:
+        """Table `host_ranges`: NVTX ranges of the busiest threads, as a timeline shows them."""
+        return self._read("host_ranges")
+
+    @cached_property
     def host_lines(self) -> pd.DataFrame:
         """Table `host_lines`: lines of Python in which the host was."""
         return self._read("host_lines")

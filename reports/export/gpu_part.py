@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.nsys.rows.host_events import call_key
+from nsight_prof.parsers.nsys.rows.calls import call_key
 from nsight_prof.parsers.nsys.rows.memory_events import COPY, MemoryEvents
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.reading import reading

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.parsers.nsys.rows.host_events import (
-    MARK,
-    PUSH_POP,
-    START_END,
-    HostEvents,
-    NvtxEvents,
-)
+from nsight_prof.parsers.nsys.events import HostEvents
+from nsight_prof.parsers.nsys.rows.nvtx import MARK, PUSH_POP, START_END, NvtxEvents
 from nsight_prof.reports.export import event_text
 from nsight_prof.reports.export.lanes import Array, nested
 from nsight_prof.reports.export.tracks import Tracks, lane_name
@@ -47,7 +42,7 @@ class HostPart:
     def _nested(self, origin: int) -> Iterator[str]:
         calls, nvtx = self.host.calls, self.host.nvtx
         pushed = _of_kind(nvtx, PUSH_POP)
-        labels = [event_text.label("nvtx", name) for name in nvtx.names]
+        labels = [event_text.label("nvtx", name) for name in nvtx.labels]
         of_calls = len(labels)
         labels += [event_text.label("cuda_api", name) for name in calls.names]
         starts = np.concatenate([nvtx.start[pushed], calls.start])
@@ -68,20 +63,20 @@ class HostPart:
                 )
 
     def _marks(self, origin: int) -> Iterator[str]:
-        nvtx = self.host.nvtx
+        nvtx, names = self.host.nvtx, self.host.nvtx.labels
         for index in _of_kind(nvtx, MARK).tolist():
-            label = event_text.label("nvtx", nvtx.names[nvtx.name[index]])
+            label = event_text.label("nvtx", names[nvtx.name[index]])
             track = self.tracks[self.first_track[nvtx.thread[index]]]
             yield event_text.instant(int(nvtx.start[index]) - origin, track, label)
 
     def _asynchronous(self, origin: int, first: int) -> Iterator[str]:
-        nvtx = self.host.nvtx
+        nvtx, names = self.host.nvtx, self.host.nvtx.labels
         ranges = _of_kind(nvtx, START_END)
         ends, _ = closed(nvtx, ranges, self.end)
         for number, (index, end) in enumerate(
             zip(ranges.tolist(), ends.tolist(), strict=True), first + 1
         ):
-            label = event_text.label("nvtx", nvtx.names[nvtx.name[index]])
+            label = event_text.label("nvtx", names[nvtx.name[index]])
             track = self.tracks[self.first_track[nvtx.thread[index]]]
             start = int(nvtx.start[index]) - origin
             yield from event_text.begin_and_end(start, end - origin, number, track, label)

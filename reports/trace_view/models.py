@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsight_prof.reports.trace_view.bins import Array, Segments
+from nsight_prof.parsers.nsys.bins import Array, Segments
 
 KERNELS, STAGES, STEPS, IDLE, RANGES, CALLS = (
     "kernels", "stages", "steps", "idle", "ranges", "calls",

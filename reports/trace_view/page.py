@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from nsight_prof.parsers.nsys.bins import Array
 from nsight_prof.parsers.nsys.events import Events
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.trace_view.bins import Array
 from nsight_prof.reports.trace_view.models import Item, Items, Node, Row
 from nsight_prof.reports.trace_view.still import legend, timeline_svg, tree_svg
 from nsight_prof.reports.trace_view.tracks import (

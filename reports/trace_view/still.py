@@ -8,9 +8,9 @@ from html import escape
 
 import numpy as np
 
+from nsight_prof.parsers.nsys.bins import Array, coverage
 from nsight_prof.reports.page.formats import duration, share
 from nsight_prof.reports.plots.palette import COLOURS, families
-from nsight_prof.reports.trace_view.bins import Array, coverage
 from nsight_prof.reports.trace_view.models import (
     CALLS,
     IDLE,

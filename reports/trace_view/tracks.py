@@ -6,9 +6,8 @@ and CUDA calls, from its trace. All times are ns from the start of the capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -17,16 +16,16 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row as CellRow
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.parsers.nsys.events import Events, read_events
-from nsight_prof.parsers.nsys.rows.host_events import PUSH_POP, ApiCalls, NvtxEvents, call_key
+from nsight_prof.parsers.nsys.bins import Array, Segments, reduced
+from nsight_prof.parsers.nsys.events import Events, HostEvents, read_events
+from nsight_prof.parsers.nsys.host_ranges import busiest
+from nsight_prof.parsers.nsys.rows.calls import ApiCalls, call_key
 from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, MemoryEvents
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of
-from nsight_prof.reports.export.host_part import closed
 from nsight_prof.reports.export.lanes import disjoint
 from nsight_prof.reports.page.formats import counted
 from nsight_prof.reports.plots.palette import COLOURS, SKY, family
-from nsight_prof.reports.trace_view.bins import Array, reduced
 from nsight_prof.reports.trace_view.models import (
     CALLS,
     IDLE,
@@ -45,7 +44,7 @@ MOST_LAUNCHES, MOST_OTHERS = 1_000_000, 60_000
 """Segments of all streams together, and of each other row: the page stays below 20 MB."""
 MOST_HOST_LAUNCHES = 2_000_000
 """Launches up to which calls and ranges of the host are read, which takes as long as the rest."""
-MOST_STREAMS, MOST_LANES, MOST_THREADS, DEEPEST = 12, 4, 8, 6
+MOST_STREAMS, MOST_LANES = 12, 4
 _COLUMNS = ["kernel_id", "start_ns", "duration_ns", "device", "pid", "context", "stream"]
 _CODED = ["stage", "nvtx_path"]
 _WAITS = ("ynchronize", "cuMemcpy", "cudaMemcpy")
@@ -60,7 +59,7 @@ def read_trace(run: Run) -> tuple[Events | None, str]:
     if number(run.kernels["calls"].sum()) > MOST_HOST_LAUNCHES:
         return None, f"the trace has over {MOST_HOST_LAUNCHES:,} launches"
     try:
-        return read_events(path), ""
+        return read_events(path, with_ranges=False), ""
     except ProfError as error:
         return None, error.message
 
@@ -206,7 +205,7 @@ def rows_of(
         found += _stage_rows(run, work, gpus == gpu, gpu, name, items)
         found += _stream_rows(work, coded, gpu, name)
         found += _idle_row(work, gaps, gpu, name, calls, items)
-    return (*found, *(() if events is None else _host_rows(events, items)))
+    return (*found, *(() if events is None else _host_rows(run.host_ranges, events.host, items)))
 
 
 def _coded(
@@ -342,48 +341,37 @@ def _causes(key: Array, start: Array, calls: ApiCalls | None) -> tuple[Array, Ar
     return cause, np.where(known, calls.name[at], len(calls.names))
 
 
-def _host_rows(events: Events, items: Items) -> Iterator[Row]:
+def _host_rows(ranges: pd.DataFrame, host: HostEvents, items: Items) -> Iterator[Row]:
     """Ranges by depth and CUDA calls of the threads that have most of them."""
-    host = events.host
-    end = max(
-        (int((o.start + o.duration.astype(np.int64)).max()) for o in (host.calls, events.memory)
-         if len(o.start)), default=0,
-    )  # fmt: skip
-    weight = np.bincount(host.calls.thread, minlength=len(host.threads))
-    weight = weight + np.bincount(host.nvtx.thread, minlength=len(host.threads))
-    busiest = sorted(np.argsort(-weight, kind="stable")[:MOST_THREADS].tolist())
-    names = cache(lambda: items.codes(map(Item, host.nvtx.names)))  # once for all threads
-    for code in busiest:
-        thread = host.threads[code]
-        name = thread.name or (
-            "main thread" if thread.pid == thread.tid else f"thread {thread.tid}"
-        )
-        group = f"Process {thread.pid}, {name}"
-        yield from _range_rows(host.nvtx, code, group, names, end)
+    threads = [(thread.pid, thread.tid, thread.name) for thread in host.threads]
+    of_thread = {
+        (int(number(pid)), int(number(tid)), text(name)): rows
+        for (pid, tid, name), rows in ranges.groupby(["pid", "tid", "thread"], sort=False)
+    }
+    threads = list(dict.fromkeys([*threads, *of_thread]))
+    numbers = [of_thread[t]["ranges"].sum() if t in of_thread else 0 for t in threads]
+    for code in busiest(host.calls, np.array(numbers, np.int64)):
+        pid, tid, named = thread = threads[code]
+        name = named or ("main thread" if pid == tid else f"thread {tid}")
+        group = f"Process {pid}, {name}"
+        if thread in of_thread:
+            yield from _range_rows(of_thread[thread], group, items)
         yield from _call_row(host.calls, code, group, items)
 
 
-def _range_rows(
-    nvtx: NvtxEvents, thread: int, group: str, names: Callable[[], Array], last: int
-) -> Iterator[Row]:
-    """Yield the ranges of a thread by depth; `names` gives the item of each name."""
-    at = np.flatnonzero((nvtx.thread == thread) & (nvtx.kind == nvtx.kinds.index(PUSH_POP)))
-    if not len(at):
-        return
-    ends, _ = closed(nvtx, at, max(last, int(nvtx.start[at].max())))
-    order = np.lexsort((-ends, nvtx.start[at]))
-    at, ends = at[order], ends[order]
-    start = nvtx.start[at]
-    # Of nested ranges by start, those that began before and have not ended are around it.
-    depth = np.arange(len(at)) - np.searchsorted(np.sort(ends), start, "right")
-    depth = np.clip(depth, 0, DEEPEST - 1)
-    codes = names()[nvtx.name[at]]
-    for level in range(int(depth.max()) + 1):
-        at_level = depth == level
-        columns = (start[at_level], (ends - start)[at_level], codes[at_level])
+def _range_rows(ranges: pd.DataFrame, group: str, items: Items) -> Iterator[Row]:
+    """Yield the ranges of a thread by depth."""
+    names = ranges["nvtx_range"].cat
+    used, codes = np.unique(names.codes, return_inverse=True)
+    item = items.codes(Item(str(names.categories[code])) for code in used)[codes]
+    columns = ("start_ns", "duration_ns", "busy_ns", "ranges", "depth")
+    start, duration, busy, count, depth = (_integers(ranges[name]) for name in columns)
+    for level in np.unique(depth).tolist():
+        at = np.flatnonzero(depth == level)
         label = "NVTX ranges" if not level else f"NVTX, depth {level + 1}"
-        if at_level.any():
-            yield Row(group, RANGES, label, reduced(*columns, max_segments=MOST_OTHERS))
+        width = int(ranges["bin_ns"].iloc[at[0]])
+        segments = Segments(start[at], duration[at], item[at], busy[at], count[at], width)
+        yield Row(group, RANGES, label, segments)
 
 
 def _call_row(calls: ApiCalls, thread: int, group: str, items: Items) -> Iterator[Row]:

@@ -17,7 +17,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.ranges import ENGINE_STEP
 from nsight_prof.parsers.nsys.engine.ranges import HostRange, Segments, innermost
 from nsight_prof.parsers.nsys.engine.work import Calls, RankWork, find_windows
-from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION
+from nsight_prof.parsers.nsys.rows.calls import ABI_VERSION
 from nsight_prof.parsers.nsys.sqlite.database import Array
 
 QUEUED = "between queued operations"

@@ -8,8 +8,8 @@ import numpy as np
 
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.engine.ranges import StepRange
+from nsight_prof.parsers.nsys.rows.calls import first_of_each
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows
-from nsight_prof.parsers.nsys.rows.summaries import first_of_each
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
     CALL_KEY,

@@ -1,17 +1,40 @@
-"""Finds, for each GPU operation, the CUDA API call that issued it: its thread and start."""
+"""CUDA API calls of a trace, and for each GPU operation the one that issued it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from nsight_prof.parsers.nsys.sqlite.codes import STEP, Codebook, factor
+from nsight_prof.parsers.nsys.sqlite.codes import STEP, Codebook, Columns, Threads, factor, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, RUNTIME
+from nsight_prof.parsers.nsys.sqlite.schema import RUNTIME, check_times, read_strings
 
+ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
+CALL_MASK = (1 << 56) - 1
+"""What keys of calls have: 32 bits of correlation, 24 of process."""
+_BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
+_ID, _PID = 0xFFFFFFFF, 0xFFFFFF
 _NEVER = np.iinfo(np.int64).max
+
+
+@dataclass
+class ApiCalls:
+    """CUDA API calls in the order of the file; times in ns from the start of the capture.
+
+    `thread` is a code into the threads, `name` into `names`. `call` is what an operation that the
+    call issued has in common with it: `call_key` of its process and correlation id.
+    """
+
+    start: Array
+    duration: Array
+    thread: Array
+    name: Array
+    call: Array
+    names: list[str]
 
 
 class Issued(Protocol):
@@ -66,36 +89,70 @@ class Calls:
         return offset
 
 
-def read_calls(db: Database, operations: Sequence[Issued]) -> Calls:
-    """Read the API calls of all operations; in these, replace the keys by the calls' numbers."""
-    return Calls(*_find(db, operations))
+def call_key(pid: Array, correlation: Array) -> Array:
+    """What a call and the operations that it issued share: process and 32-bit correlation id."""
+    key: Array = (pid.astype(np.int64) & _PID) << 32 | correlation.astype(np.int64) & _ID
+    return key
 
 
-def _find(db: Database, operations: Sequence[Issued]) -> tuple[Array, Array, Array]:
-    """Start and thread of each call, and the globalTid of each thread."""
+def read_api_calls(db: Database, threads: Threads) -> ApiCalls:
+    """Read every CUDA API call once, as columns of numbers; `threads` gets those that call."""
+    none = np.empty(0, np.int64)
+    table = db.table(RUNTIME)
+    if table is None:
+        return ApiCalls(none, none, none, none, none, [])
+    book: Codebook[tuple[int, ...]] = Codebook()
+    columns = Columns(db.most_rows(table), np.int64, np.uint32, np.int32, np.int32, np.int64)
+    correlation = "coalesce(nullif(correlationId, 0), -1)"  # -1: no operation's
+    select = ["start", "end - start", "coalesce(globalTid, 0)", "nameId", correlation]
+    for numbers, threaded, names_of_chunk in db.scan(select, table, _read_chunk, first_of_each(db)):
+        start, duration, key = numbers
+        thread, name = threads.translate(*threaded), book.translate(*names_of_chunk)
+        columns.append(start, duration, thread, name, key)
+    texts = read_strings(db, [number for (number,) in book.keys])
+    names = [ABI_VERSION.sub("", texts.get(number, f"call {number}")) for (number,) in book.keys]
+    start, duration, thread, name, key = columns.finish()
+    check_times(db, RUNTIME, None, duration)
+    return ApiCalls(start, duration, thread, name, key, names)
+
+
+def first_of_each(db: Database) -> str:
+    """SQL condition under which table RUNTIME holds each API call once."""
+    # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
+    return (
+        f"coalesce(eventClass, 0) <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
+    )
+
+
+_Coded = tuple[Array, list[tuple[int, ...]]]
+
+
+def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
+    start, duration, thread, name, correlation = columns
+    key = call_key(thread >> 24, correlation)
+    return [start, short(duration), key], factor([thread]), factor([name])
+
+
+def place_calls(calls: ApiCalls, threads: Threads, operations: Sequence[Issued]) -> Calls:
+    """Find the API calls of all operations; in these, replace the keys by the calls' numbers."""
+    for o in operations:
+        o.call &= CALL_MASK
     key = _distinct([o.call for o in operations])
     for o in operations:
         o.call = _index_of(key, o.call)
     start = np.full(len(key), _NEVER)
     thread = np.full(len(key), -1, np.int32)
-    threads: Codebook[tuple[int, ...]] = Codebook()
-
-    def read_chunk(columns: list[Array]) -> tuple[Array, Array, Array, list[tuple[int, ...]]]:
-        found = np.searchsorted(key, columns[0])
+    for at in range(0, len(calls.call) if len(key) else 0, STEP):
+        chunk = slice(at, at + STEP)
+        found = np.searchsorted(key, calls.call[chunk])
         found[found == len(key)] = 0
-        hit = np.flatnonzero(key[found] == columns[0])
-        codes, tids = factor([columns[1][hit]])
-        return found[hit].astype(np.int32), columns[2][hit], codes, tids
-
-    table = db.table(RUNTIME)
-    select = [CALL_KEY, "coalesce(globalTid, 0)", "start"]
-    for at, begin, codes, tids in db.scan(select, table, read_chunk) if table else ():
-        # One correlation id may stand on a call and on its backtrace event: the first to start
-        # is the program's own.
-        np.minimum.at(start, at, begin)
-        is_found = begin == start[at]
-        thread[at[is_found]] = threads.translate(codes, tids)[is_found]
-    return start, thread, np.array([tid for (tid,) in threads.keys], np.int64)
+        hit = np.flatnonzero(key[found] == calls.call[chunk])
+        found, begin = found[hit], calls.start[chunk][hit]
+        # Of several calls of one correlation id the first to start is the program's own.
+        np.minimum.at(start, found, begin)
+        is_first = begin == start[found]
+        thread[found[is_first]] = calls.thread[chunk][hit][is_first]
+    return Calls(start, thread, threads.ids)
 
 
 def _index_of(keys: Array, key: Array) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.parsers.nsys.rows.host_events import call_key
+from nsight_prof.parsers.nsys.rows.calls import call_key
 from nsight_prof.parsers.nsys.rows.summaries import COPY_KINDS
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database

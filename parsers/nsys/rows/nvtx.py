@@ -1,147 +1,140 @@
-"""Reads the NVTX ranges that enclose CUDA API calls, and gives each call the path of open ranges.
-
-A range is open for a call on its own thread that starts in [range start, range end). Push/pop and
-start/end ranges count alike. The range that started first is the outermost; of two that started
-together, the one that ended last.
-"""
+"""Reads NVTX ranges and marks, event by event, as columns of numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
-from nsight_prof.parsers.nsys.rows.calls import Calls
-from nsight_prof.parsers.nsys.sqlite.codes import STEP, Codebook, Columns, factor
+from nsight_prof.parsers.names.ranges import label
+from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, Threads, factor
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import NVTX, OPEN_END, RANGES, read_strings
+from nsight_prof.parsers.nsys.sqlite.schema import NVTX, OPEN_END, read_strings
 
+PUSH_POP, START_END, MARK = "push/pop", "start/end", "mark"
+# NvtxMark, NvtxPushPop and NvtxStartEnd of nsys, and the last two of its NVTX text files.
+_KINDS = {34: MARK, 59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 DOMAIN_CREATE = 75
+_ELSEWHERE = 128  # added to the type of a range that ends on another thread
 TEXT = "coalesce(CAST(text AS TEXT), '')"
 _NO_ID = 0xFFFFFFFF
 _DOMAIN = 0x7FFFFFFF
 
 
 @dataclass
-class Ranges:
-    """Ranges that enclose at least one call, in the order of the file.
+class NvtxEvents:
+    """Ranges and marks in the order of the file.
 
-    `first` and `last` (exclusive) are positions in the calls ordered by thread and start; `name`
-    is a code into `names`, whose entries are (domain, text); `end` is OPEN_END for a range that
-    was not closed. `order` is by thread, start and end: an outer range before those inside.
+    `end` is OPEN_END for a range that was not closed; for a mark it says nothing. `thread` is a
+    code into the threads, `kind` into `kinds`, `name` into `names` of (domain, text).
+    `ends_elsewhere` are ranges that end on another thread than they start on.
     """
 
-    first: Array
-    last: Array
     start: Array
     end: Array
+    thread: Array
     name: Array
+    kind: Array
+    ends_elsewhere: Array
     names: list[tuple[str, str]]
-    order: Array
-    across_threads: int = 0
+    kinds: tuple[str, ...] = (PUSH_POP, START_END, MARK)
+
+    @property
+    def labels(self) -> list[str]:
+        """Each of `names` as text."""
+        return [label(name) for name in self.names]
 
 
-_Key = tuple[int, int, str]  # id in StringIds and domain, process, text
-_Coded = tuple[Array, list[_Key]]
+_NONE = np.empty(0, np.int64)
+NO_NVTX = NvtxEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE.astype(bool), [])
+_Coded = tuple[Array, list[tuple[int, ...]]]
 
 
 class _NeedText(Exception):
     """Some names stand in the text column, which costs time to read."""
 
 
-def read_ranges(db: Database, calls: Calls) -> Ranges:
-    """Read the ranges around the calls."""
-    if not db.has_rows(NVTX) or not len(calls.order):
-        none = np.empty(0, np.int64)
-        return Ranges(none, none, none, none, none, [], none)
+def read_nvtx(db: Database, threads: Threads) -> NvtxEvents:
+    """Read every range and mark of a known thread; `threads` gets those that have some."""
+    if not db.has_rows(NVTX):
+        return NO_NVTX
     try:
-        ranges, book = _read(db, calls, text=not db.columns(NVTX) >= {"textId"})
+        return _read(db, threads, text=not db.columns(NVTX) >= {"textId"})
     except _NeedText:
-        ranges, book = _read(db, calls, text=True)
-    ranges.names, codes = range_names(db, book)
-    for at in range(0, len(ranges.name), STEP):
-        ranges.name[at : at + STEP] = codes[ranges.name[at : at + STEP]]
-    ranges.order = _nesting(ranges)
-    return ranges
+        return _read(db, threads, text=True)
 
 
-def _nesting(ranges: Ranges) -> Array:
-    """Order by nesting; the first call stands for thread and start, except among equals."""
-    key = np.arange(len(ranges.first))  # sorted in place: argsort needs three times the memory
-    for at in range(0, len(key), STEP):
-        key[at : at + STEP] |= ranges.first[at : at + STEP].astype(np.int64) << 32
-    key.sort()
-    order = np.empty(len(key), np.int32)
-    at = 0
-    while at < len(key):
-        last = key[min(at + STEP, len(key)) - 1] >> 32
-        upto = int(np.searchsorted(key, (last + 1) << 32))
-        rows = key[at:upto].astype(np.int32)  # the lower half
-        if not _is_nested(ranges, rows):
-            keys = (np.negative(ranges.end[rows]), ranges.start[rows], ranges.first[rows])
-            rows = rows[np.lexsort(keys)]
-        order[at:upto] = rows
-        at = upto
-    return order
+def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
+    has_text = "text" in db.columns(NVTX)
+    kinds = np.zeros(max(_KINDS) + 1, np.int8)
+    kinds[list(_KINDS)] = [NvtxEvents.kinds.index(kind) for kind in _KINDS.values()]
+
+    def read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, pa.DictionaryArray]:
+        start, end, thread, number, kind, *texts = columns
+        if has_text and not texts and (number & _NO_ID == _NO_ID).any():
+            raise _NeedText
+        numbers = [start, end, kinds[kind & (_ELSEWHERE - 1)], kind >= _ELSEWHERE]
+        words = pa.array(texts[0] if texts else [""] * len(start)).dictionary_encode()
+        return numbers, factor([thread]), factor([number, thread >> 24]), words
+
+    ids: Codebook[tuple[int, ...]] = Codebook()
+    words = [pa.array([""]).dictionary_encode()]
+    table = f"{db.table(NVTX)}"
+    columns = Columns(
+        db.most_rows(table),
+        *(np.int64, np.int64, np.int32, np.int32, np.int8, np.int8),
+    )
+    for (start, end, kind, elsewhere), threaded, named, spelled in db.scan(
+        _select(db.columns(NVTX), text and has_text), table, read_chunk, _WANTED
+    ):
+        codes = threads.translate(*threaded), ids.translate(*named)
+        columns.append(start, end, *codes, kind, elsewhere)
+        words.append(spelled)
+    start, end, thread, number, kind, elsewhere = columns.finish()
+    name, keys = _distinct(number, ids.keys, pa.chunked_array(words[1:], words[0].type))
+    names, code_of = _names(db, keys)
+    return NvtxEvents(start, end, thread, code_of[name], kind, elsewhere.view(np.bool_), names)
 
 
-def _is_nested(ranges: Ranges, order: Array) -> bool:
-    first, start, end = ranges.first[order], ranges.start[order], ranges.end[order]
-    nested = (first[1:] != first[:-1]) | (start[1:] > start[:-1])
-    nested |= (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
-    return bool(nested.all())
+def _distinct(
+    number: Array, ids: Sequence[tuple[int, ...]], words: pa.ChunkedArray
+) -> tuple[Array, list[tuple[int, int, str]]]:
+    """Code the names of all ranges: id in StringIds and domain, process (`ids[number]`), text."""
+    words = words.unify_dictionaries()
+    key = np.concatenate([np.empty(0, np.int64), *(chunk.indices for chunk in words.chunks)])
+    key *= len(ids)
+    key += number
+    codes, distinct = pd.factorize(key)
+    texts = words.chunk(0).dictionary.cast(pa.binary()).to_pylist() if words.num_chunks else []
+    pairs = (divmod(pair, len(ids)) for pair in distinct.tolist())
+    return codes, [(*ids[pair], texts[word].decode("utf-8", "replace")) for word, pair in pairs]
+
+
+_WANTED = "(eventType = 59 OR eventType IN (34, 60, 70, 71)) AND globalTid IS NOT NULL"
+"""Events of _KINDS; nearly all are of type 59, for which SQLite tests this fastest."""
 
 
 def _select(columns: frozenset[str], text: bool) -> list[str]:
-    end = f"coalesce(end, {OPEN_END})"
+    kind = "eventType"
     if "endGlobalTid" in columns:
-        end = f"iif(endGlobalTid IS NULL, {end}, -1)"
+        kind = f"iif(endGlobalTid IS NULL, eventType, eventType + {_ELSEWHERE})"
     number = f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
     if "domainId" in columns:
         number = f"{number} | ((coalesce(domainId, 0) & {_DOMAIN}) << 32)"
-    select = ["start", end, "coalesce(globalTid, -1)", number]
+    select = ["start", f"coalesce(end, {OPEN_END})", "globalTid", number, kind]
     return [*select, TEXT] if text else select
 
 
-def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_Key]]:
-    names_elsewhere = not text and "text" in db.columns(NVTX)
+def _names(
+    db: Database, keys: Sequence[tuple[int, int, str]]
+) -> tuple[list[tuple[str, str]], Array]:
+    """(domain, text) of all names, and the code of each of the keys.
 
-    def read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, int]:
-        start, end, thread, number, *texts = columns
-        keep, first, last = calls.locate(thread, start, end)
-        if names_elsewhere and (number[keep] & _NO_ID == _NO_ID).any():
-            raise _NeedText
-        coded = coded_names([number[keep], thread[keep] >> 24], texts, keep)
-        return [first, last, start[keep], end[keep]], coded, int(np.count_nonzero(end < 0))
-
-    book: Codebook[_Key] = Codebook()
-    across_threads = 0
-    select, table = _select(db.columns(NVTX), text), f"{db.table(NVTX)}"
-    columns = Columns(db.most_rows(table), np.int32, np.int32, np.int64, np.int64, np.int32)
-    for placed, coded, across in db.scan(select, table, read_chunk, RANGES):
-        columns.append(*placed, book.translate(*coded))
-        across_threads += across
-    first, last, start, end, name = columns.finish()
-    none = np.empty(0, np.int32)
-    return Ranges(first, last, start, end, name, [], none, across_threads), book
-
-
-def coded_names(columns: list[Array], texts: list[Array], keep: Array) -> _Coded:
-    """Codes of the names of the ranges `keep`, and what they stand for."""
-    if not texts or not len(keep):
-        codes, keys = factor(columns)
-        return codes, [(number, process, "") for number, process in keys]
-    coded = pa.array(texts[0]).take(pa.array(keep)).dictionary_encode()
-    codes, keys = factor([*columns, coded.indices.to_numpy()])
-    words = coded.dictionary.cast(pa.binary()).to_pylist()
-    texts_of = [word.decode("utf-8", "replace") for word in words]
-    return codes, [(number, process, texts_of[text]) for number, process, text in keys]
-
-
-def range_names(db: Database, book: Codebook[_Key]) -> tuple[list[tuple[str, str]], Array]:
-    """(domain, text) of all names, and the code of each of the book's keys."""
-    keys = book.keys
+    A key is id in StringIds and domain, process, text.
+    """
     strings = read_strings(db, {number & _NO_ID for number, _, _ in keys} - {_NO_ID})
     domains = _domains(db) if any(number >> 32 for number, _, _ in keys) else {}
     names: Codebook[tuple[str, str]] = Codebook()

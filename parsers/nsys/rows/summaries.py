@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.nsys.sqlite.codes import (
-    STEP,
-    Codebook,
-    Columns,
-    factor,
-    narrow,
-    short,
-    statistics,
-)
-from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import (
-    MEMCPY,
-    MEMSET,
-    RUNTIME,
-    check_times,
-    read_strings,
-)
+from nsight_prof.parsers.nsys.rows.calls import ApiCalls
+from nsight_prof.parsers.nsys.sqlite.codes import Codebook, statistics
+from nsight_prof.parsers.nsys.sqlite.database import Database
+from nsight_prof.parsers.nsys.sqlite.schema import MEMCPY, MEMSET
 
 # CUpti_ActivityMemcpyKind; from 11 on as nsys adds them (its ENUM_CUDA_MEMCPY_OPER).
 COPY_KINDS = {
@@ -43,8 +28,6 @@ COPY_KINDS = {
     13: "unified memory device to device",
 }
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE of ENUM_CUDA_MEM_KIND, nsys 2025.3.1
-_BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
-ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
 
 
 def memory_operations(db: Database, begun: int) -> pd.DataFrame:
@@ -76,44 +59,14 @@ def _pageable_ns(db: Database, table: str) -> str:
     )
 
 
-def api_calls(db: Database) -> pd.DataFrame:
+def api_calls(calls: ApiCalls) -> pd.DataFrame:
     """Table `api_calls`, most host time first."""
-    table = db.table(RUNTIME)
-    if table is None:
-        return tables.empty("api_calls")
-    book: Codebook[tuple[int, ...]] = Codebook()
-    columns = Columns(db.most_rows(table), np.int16, np.uint32)
-    for duration, called in db.scan(
-        ["nameId", "end - start"], table, _read_chunk, first_of_each(db)
-    ):
-        columns.append(narrow(book.translate(*called), len(book.keys)), duration)
-    strings = read_strings(db, [number for (number,) in book.keys])
-    names: Codebook[str] = Codebook()
-    to_name = [
-        names.code(ABI_VERSION.sub("", strings.get(number, f"call {number}")))
-        for (number,) in book.keys
-    ]
-    codes, durations = columns.finish()
-    check_times(db, RUNTIME, None, durations)
-    for chunk in (slice(at, at + STEP) for at in range(0, len(codes), STEP)):
-        codes[chunk] = np.array(to_name)[codes[chunk]]
-    frame = statistics(codes, durations, len(names.keys))
-    frame = frame.rename(columns=_RENAMED).assign(name=pd.Series(names.keys, dtype="string"))
+    book: Codebook[str] = Codebook()
+    of_name = np.array([book.code(name) for name in calls.names], np.int32)
+    frame = statistics(of_name[calls.name], calls.duration, len(book.keys))
+    frame = frame.rename(columns=_RENAMED).assign(name=pd.Series(book.keys, dtype="string"))
     frame = frame.sort_values(["total_ns", "name"], ascending=[False, True])
     return tables.check(frame[["name", "calls", "total_ns", "median_ns", "max_ns"]], "api_calls")
 
 
-def first_of_each(db: Database) -> str:
-    """SQL condition under which table RUNTIME holds each API call once."""
-    # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
-    return (
-        f"coalesce(eventClass, 0) <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
-    )
-
-
 _RENAMED = {"count": "calls", "total": "total_ns", "median": "median_ns", "max": "max_ns"}
-
-
-def _read_chunk(columns: list[Array]) -> tuple[Array, tuple[Array, list[tuple[int, ...]]]]:
-    number, duration = columns
-    return short(duration), factor([number])

@@ -53,6 +53,15 @@ class Codebook(Generic[K]):
         return np.fromiter(map(known.__getitem__, keys), np.int32, len(keys))[codes]
 
 
+class Threads(Codebook[tuple[int, ...]]):
+    """Codes of the threads of a trace."""
+
+    @property
+    def ids(self) -> Array:
+        """The globalTid of each code."""
+        return np.array([thread for (thread,) in self.keys], np.int64)
+
+
 class Columns:
     """Columns that grow part by part, without a copy of the whole.
 

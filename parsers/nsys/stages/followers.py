@@ -12,7 +12,7 @@ import numpy as np
 
 from nsight_prof.parsers.names.ranges import ENGINE_STEP
 from nsight_prof.parsers.nsys.rows.calls import Calls
-from nsight_prof.parsers.nsys.rows.nvtx import Ranges
+from nsight_prof.parsers.nsys.rows.ranges import Ranges
 from nsight_prof.parsers.nsys.sqlite.database import Array
 
 

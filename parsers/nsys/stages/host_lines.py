@@ -13,13 +13,14 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.names.ranges import Stages, shorten
-from nsight_prof.parsers.nsys.rows.calls import Calls
+from nsight_prof.parsers.nsys.rows.calls import ABI_VERSION, Calls, first_of_each
+from nsight_prof.parsers.nsys.rows.nvtx import read_nvtx
 from nsight_prof.parsers.nsys.rows.python_samples import (
     PythonSamples,
     StackEnd,
     has_samples,
 )
-from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
+from nsight_prof.parsers.nsys.sqlite.codes import Threads
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, RUNTIME, read_strings
 from nsight_prof.parsers.nsys.stages.native_stacks import native_stacks
@@ -47,7 +48,9 @@ def host_lines(db: Database, work: Work, every: PythonSamples, stages: Stages) -
     if not len(at):
         return tables.empty(TABLE)
     calls = Calls(samples.start.copy(), *_coded(samples.thread))
-    found = attribute_calls(db, calls, stages)
+    threads = Threads()
+    nvtx = read_nvtx(db, threads)
+    found = attribute_calls(nvtx, calls, threads.ids, stages)
     stage = found.stage_of(np.arange(len(at)))
     called, launched = _calls_of(db, work, samples)
     innermost = [shorten(found.labels[path[-1]]) if path else "" for path in found.paths]

@@ -9,6 +9,7 @@ dry first, because it was busy with something long, or because it launches no fa
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,21 +17,19 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.ranges import Stages, fold_repeats, shorten
-from nsight_prof.parsers.nsys.rows.calls import Calls
+from nsight_prof.parsers.nsys.rows.calls import CALL_MASK, ApiCalls, Calls
 from nsight_prof.parsers.nsys.rows.devices import Devices
-from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
+from nsight_prof.parsers.nsys.rows.nvtx import read_nvtx
 from nsight_prof.parsers.nsys.rows.timeline import Operations, read_operations
+from nsight_prof.parsers.nsys.sqlite.codes import STEP, Threads
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
-    CALL_KEY,
     GRAPH_TRACE,
     MEMCPY,
     MEMSET,
     OPEN_END,
     RUNTIME,
-    STRINGS,
     check_times,
-    read_strings,
 )
 from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu, on_gpu
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
@@ -43,12 +42,12 @@ LONG_GAP_NS = 100_000
 """From here on the host did something else than launch: a launch takes it under 20 us, and eager
 frameworks some tens of us between two launches, even when traced."""
 LONG_CALL_NS = 20_000
-_KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
 HOST_SHARE = 0.05
 """Part of the time from the first work to the last that the host must do something else, so that
 the ranges in which it is are read: that costs another pass over all of them."""
 _OF_CALL = ["late_calls", "before_call_ns", "in_call_ns"]
-_WAITING = ("%ynchronize%", "cu%Memcpy%")
+_WAITING = re.compile(r".*ynchronize.*|cu.*Memcpy.*", re.IGNORECASE | re.DOTALL)
+"""Names of calls that may wait for the GPU."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class _GapCauses:
     """Of each gap: cause (index into _CAUSES), ids of calls, bounds of the call that ended it, its
     thread, and the name of the range in which a busy host was before it.
 
-    Calls are ids of strings, -1 for none: the one that waited, and the one that took the time.
+    Calls are codes of names, -1 for none: the one that waited, and the one that took the time.
     """
 
     cause: Array
@@ -81,7 +80,7 @@ class _GapCauses:
 
 @dataclass(frozen=True)
 class _Calls:
-    """CUDA calls as columns; `name` are ids of strings, `thread` global thread ids."""
+    """CUDA calls as columns; `name` and `thread` are codes."""
 
     key: Array
     thread: Array
@@ -94,12 +93,12 @@ class _Calls:
 
 
 def idle_gaps(
-    db: Database, work: Work, devices: Devices, stages: Stages
+    db: Database, work: Work, devices: Devices, stages: Stages, calls: ApiCalls, threads: Threads
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return tables `idle_gaps` and `gpu_idle_gaps`; empty where the trace has no CUDA calls."""
-    table = db.table(RUNTIME)
-    if table is None:
+    if not len(calls.start):
         return tables.empty("idle_gaps"), tables.empty("gpu_idle_gaps")
+    check_times(db, RUNTIME, calls.start, calls.duration)
     # Those of `work` have numbers of calls in place of their keys.
     keyed = [read_operations(db, MEMCPY, MEMSET), read_operations(db, GRAPH_TRACE)]
     views = [_view(work, keyed)]
@@ -107,14 +106,14 @@ def idle_gaps(
     if len(gpus) > 1:
         for gpu, work_of_gpu in by_gpu(work, devices):
             views.append(_view(work_of_gpu, [on_gpu(o, devices, gpu) for o in keyed]))
-    waiting = _waiting(db)
+    waiting = np.array([_WAITING.fullmatch(name) is not None for name in calls.names])
     # Nearly all differ: NumPy 2.3's np.unique hashes them and takes a hundred times as long.
     keys = np.sort(pd.unique(np.concatenate([gaps.key for gaps, _ in views])))
-    issuing, long = _read_calls(db, table, keys, waiting)
+    issuing, long = _issuing_and_long(calls, keys, waiting)
     causes = [_causes(gaps, issuing, long, waiting) for gaps, _ in views]
-    causes = _in_ranges(db, stages, [gaps for gaps, _ in views], causes)
+    causes = _in_ranges(db, threads, stages, [gaps for gaps, _ in views], causes)
     frames = [
-        _frame(db, work, _pieces(gaps, pieces, cause))
+        _frame(calls.names, work, _pieces(gaps, pieces, cause))
         for (gaps, pieces), cause in zip(views, causes, strict=True)
     ]
     capture, *each = frames
@@ -125,21 +124,20 @@ def idle_gaps(
     return tables.check(capture, "idle_gaps"), tables.check(both, "gpu_idle_gaps")
 
 
-def _frame(db: Database, work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
+def _frame(calls: list[str], work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
     """Add up pieces of gaps by stage, cause, call and range."""
     by = ["stage", "cause", "waited", "call", "nvtx_range", "host_range"]
     groups = pieces.groupby(by)
     sums = groups["idle_ns"].agg(["sum", "max", "count"])
     sums = sums.join(groups[_OF_CALL].sum(min_count=1)).reset_index()
-    names = read_strings(db, {*sums["waited"], *sums["call"]} - {-1})
-    calls = {number: ABI_VERSION.sub("", name) for number, name in names.items()}
+    names = [*calls, ""]
     stages, labels = [*work.attributed.stages, ""], _range_names(work.attributed)
     frame = pd.DataFrame(
         {
             "stage": [stages[code] for code in sums["stage"]],
             "cause": [_CAUSES[code] for code in sums["cause"]],
-            "waited": [calls.get(number, "") for number in sums["waited"]],
-            "call": [calls.get(number, "") for number in sums["call"]],
+            "waited": [names[code] for code in sums["waited"]],
+            "call": [names[code] for code in sums["call"]],
             "nvtx_range": [labels[code] for code in sums["nvtx_range"]],
             "host_range": sums["host_range"],
             "gaps": sums["count"],
@@ -164,7 +162,7 @@ def _find_gaps(work: Work, others: list[Operations]) -> _Gaps:
     kernels = work.kernels
     pid = kernels.queues[:, 3][kernels.queue]
     keys = [kernels.correlation.astype(np.int64) | (pid << 32)]
-    keys += [o.call & _KEY_MASK for o in others]
+    keys += [o.call & CALL_MASK for o in others]
     start = np.concatenate([kernels.start, *(o.start for o in others)])
     lengths = np.concatenate([kernels.duration, *(o.duration for o in others)])
     end = start + lengths.astype(np.int64)
@@ -175,37 +173,30 @@ def _find_gaps(work: Work, others: list[Operations]) -> _Gaps:
     return _Gaps(reached[at], start[op], op, order[at], np.concatenate(keys)[op])
 
 
-def _waiting(db: Database) -> Array:
-    """Return ids of the names of calls that may wait for the GPU."""
-    like = " OR ".join(f"value LIKE '{text}'" for text in _WAITING)
-    rows = db.rows(f'SELECT id FROM "{db.table(STRINGS)}" WHERE id IS NOT NULL AND ({like})')
-    return np.array([number for (number,) in rows], np.int64)
+def _issuing_and_long(calls: ApiCalls, keys: Array, waiting: Array) -> tuple[_Calls, _Calls]:
+    """Return the calls of `keys` by key, and by thread and start those that wait or take long.
 
-
-def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[_Calls, _Calls]:
-    """Return the calls of `keys` by key, and by thread and start those that wait or take long."""
-
-    def read_chunk(columns: list[Array]) -> tuple[list[Array], list[Array]]:
-        key, _, start, end, name = columns
-        check_times(db, RUNTIME, start, end - start)
-        key = key & _KEY_MASK
+    `keys` are sorted, `waiting` says of each name of calls whether it waits.
+    """
+    issuing, long = [], []
+    for first in range(0, len(calls.start), STEP):
+        chunk = slice(first, first + STEP)
+        key = calls.call[chunk]
         at = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
         is_known = keys[at] == key if len(keys) else np.zeros(len(key), bool)
-        long = (end - start >= LONG_CALL_NS) | np.isin(name, waiting)
-        columns = [key, *columns[1:]]
-        return [c[is_known] for c in columns], [c[long] for c in columns]
+        issuing.append(first + np.flatnonzero(is_known))
+        is_long = (calls.duration[chunk] >= LONG_CALL_NS) | waiting[calls.name[chunk]]
+        long.append(first + np.flatnonzero(is_long))
+    known, slow = (_picked(calls, np.concatenate(found)) for found in (issuing, long))
+    order = np.lexsort((known.start, known.key))
+    first_calls = order[np.diff(known.key[order], prepend=-1) != 0]
+    return known.pick(first_calls), slow.pick(np.lexsort((slow.start, slow.thread)))
 
-    select = [CALL_KEY, "coalesce(globalTid, 0)", "start", "end", "nameId"]
-    found = list(db.scan(select, table, read_chunk, first_of_each(db)))
-    issuing, long = (
-        _Calls(*(np.concatenate(c) for c in zip(*columns_of_chunks, strict=True)))
-        if columns_of_chunks
-        else _Calls(*(np.empty(0, np.int64),) * 5)
-        for columns_of_chunks in ([pair[0] for pair in found], [pair[1] for pair in found])
-    )
-    order = np.lexsort((issuing.start, issuing.key))
-    first = order[np.diff(issuing.key[order], prepend=-1) != 0]
-    return issuing.pick(first), long.pick(np.lexsort((long.start, long.thread)))
+
+def _picked(calls: ApiCalls, at: Array) -> _Calls:
+    start = calls.start[at]
+    end = start + calls.duration[at].astype(np.int64)
+    return _Calls(calls.call[at], calls.thread[at], start, end, calls.name[at])
 
 
 def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapCauses:
@@ -224,7 +215,7 @@ def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapC
     cause[late & (gaps.end - gaps.start >= LONG_GAP_NS)] = _CAUSES.index(HOST)
     # In progress when the GPU ran dry, and done before the call that ended the gap: it waited.
     # Among waiting calls only: a long one that starts as a wait ends would hide it.
-    waits = long.pick(np.flatnonzero(np.isin(long.name, waiting)))
+    waits = long.pick(np.flatnonzero(waiting[long.name]))
     in_progress = _in_progress(waits, call.thread, gaps.start)
     ended = np.append(waits.end, 0)[in_progress]
     name = np.append(waits.name, -1)[in_progress]
@@ -242,7 +233,7 @@ def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapC
 
 
 def _in_ranges(
-    db: Database, stages: Stages, gaps: list[_Gaps], causes: list[_GapCauses]
+    db: Database, threads: Threads, stages: Stages, gaps: list[_Gaps], causes: list[_GapCauses]
 ) -> list[_GapCauses]:
     """Return `causes` with the range in which a host is that does something else.
 
@@ -258,9 +249,9 @@ def _in_ranges(
         start = of_view.start[host]
         middle.append((start + np.clip(cause.call_start[host], start, of_view.end[host])) // 2)
         thread.append(cause.thread[host])
-    ids, codes = np.unique(np.concatenate(thread), return_inverse=True)
-    calls = Calls(np.concatenate(middle), codes.astype(np.int32), ids)
-    found = attribute_calls(db, calls, stages)
+    calls = Calls(np.concatenate(middle), np.concatenate(thread), threads.ids)
+    nvtx = read_nvtx(db, threads)
+    found = attribute_calls(nvtx, calls, threads.ids, stages)
     names, done = np.array(_range_names(found), object)[found.path], 0
     for cause, host in zip(causes, at, strict=True):
         cause.host_range[host] = names[done : done + len(host)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsight_prof.parsers.nsys.rows.calls import Calls
-from nsight_prof.parsers.nsys.rows.nvtx import Ranges
+from nsight_prof.parsers.nsys.rows.ranges import Ranges
 from nsight_prof.parsers.nsys.sqlite.codes import STEP
 from nsight_prof.parsers.nsys.sqlite.database import Array
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.nsys.rows.nvtx import Ranges
+from nsight_prof.parsers.nsys.rows.ranges import Ranges
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook
 from nsight_prof.parsers.nsys.sqlite.database import Array
 

@@ -8,18 +8,19 @@ import numpy as np
 
 from nsight_prof.parsers.names.ranges import Stages, label, name_stages, named_patterns
 from nsight_prof.parsers.nsys.rows.calls import Calls
-from nsight_prof.parsers.nsys.rows.nvtx import Ranges, read_ranges
+from nsight_prof.parsers.nsys.rows.nvtx import NvtxEvents
+from nsight_prof.parsers.nsys.rows.ranges import Ranges, find_ranges
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook
-from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.nsys.stages.followers import find_followers, follow_steps
 from nsight_prof.parsers.nsys.stages.inherit import find_heirs, inherit_stages
 from nsight_prof.parsers.nsys.stages.paths import DEEPEST, attribute
 from nsight_prof.parsers.nsys.stages.work import Attributed
 
 
-def attribute_calls(db: Database, calls: Calls, stages: Stages) -> Attributed:
-    """Read the NVTX ranges and attribute all calls to them."""
-    ranges = read_ranges(db, calls)
+def attribute_calls(nvtx: NvtxEvents, calls: Calls, tids: Array, stages: Stages) -> Attributed:
+    """Attribute all calls to the NVTX ranges; `tids` is the globalTid of each thread of `nvtx`."""
+    ranges = find_ranges(nvtx, calls, tids)
     warnings = _warnings(ranges, calls, stages)
     order, count = calls.order, calls.count
     stage_of_name = name_stages(ranges.names, stages)

@@ -142,7 +142,7 @@ def union(intervals: list[tuple[int, int]]) -> int:
 def small_parts() -> Iterator[None]:
     """Read and add up a few rows at a time, so that a small trace has many parts."""
     with ExitStack() as stack:
-        for module in ("rows.calls", "sqlite.codes", "rows.nvtx", "stages.work", "rows.timeline"):
+        for module in ("rows.calls", "sqlite.codes", "rows.ranges", "stages.work", "rows.timeline"):
             stack.enter_context(mock.patch(f"nsight_prof.parsers.nsys.{module}.STEP", 3))
         stack.enter_context(mock.patch("nsight_prof.parsers.nsys.sqlite.database.PART_ROWS", 4))
         stack.enter_context(mock.patch("nsight_prof.parsers.nsys.stages.paths._CALLS", 4))

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from nsight_prof.parsers.nsys.events import read_events
-from nsight_prof.parsers.nsys.rows.host_events import MARK, PUSH_POP, START_END, call_key
+from nsight_prof.parsers.nsys.rows.calls import call_key
+from nsight_prof.parsers.nsys.rows.nvtx import MARK, PUSH_POP, START_END
 from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 
 
@@ -28,11 +29,12 @@ def test_ranges_of_all_kinds_with_their_domain(export: Any, tmp_path: Path) -> N
     export.range(0, None, "lib", kind=75, domain=3)
     export.range(63, 64, "inside", domain=3)
     nvtx = read_events(export.write(tmp_path / "t.sqlite")).host.nvtx
-    names = [nvtx.names[code] for code in nvtx.name]
+    names = [nvtx.labels[code] for code in nvtx.name]
     assert names == ["step", "open", "overlapping", "now", "lib:inside"]
     kinds = [nvtx.kinds[code] for code in nvtx.kind]
     assert kinds == [PUSH_POP, PUSH_POP, START_END, MARK, PUSH_POP]
     assert nvtx.end.tolist() == [50, OPEN_END, 90, OPEN_END, 64]
+    assert nvtx.ends_elsewhere.tolist() == [False, False, True, False, False]
 
 
 def test_copies_without_a_stream_are_read(export: Any, tmp_path: Path) -> None:

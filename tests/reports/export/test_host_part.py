@@ -11,13 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nsight_prof.parsers.nsys.rows.host_events import (
-    ApiCalls,
-    HostEvents,
-    NvtxEvents,
-    Thread,
-    call_key,
-)
+from nsight_prof.parsers.nsys.events import HostEvents
+from nsight_prof.parsers.nsys.rows.calls import ApiCalls, call_key
+from nsight_prof.parsers.nsys.rows.nvtx import NvtxEvents
+from nsight_prof.parsers.nsys.rows.threads import Thread
 from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 from nsight_prof.reports.export.host_part import place_host
 from nsight_prof.reports.export.tracks import Tracks
@@ -47,7 +44,7 @@ def host(ranges: list[Any], calls: list[Any]) -> HostEvents:
         column(r[0] for r in ranges),
         column(OPEN_END if r[1] is None else r[0] + r[1] for r in ranges),
         column(r[2] for r in ranges), column(range(len(ranges))), column(r[4] for r in ranges),
-        [r[3] for r in ranges],
+        np.zeros(len(ranges), bool), [("", r[3]) for r in ranges],
     )  # fmt: skip
     return HostEvents(called, nvtx, THREADS, {7: 'a "quoted" program'})
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.reports.trace_view.bins import Array, Segments, coverage, reduced, single
+from nsight_prof.parsers.nsys.bins import Array, Segments, coverage, reduced, single
 
 EVENTS = st.lists(
     st.tuples(st.integers(0, 5000), st.integers(0, 300), st.integers(0, 3)), min_size=1, max_size=80

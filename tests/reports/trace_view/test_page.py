@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from nsight_prof.parsers.nsys.bins import reduced, single
 from nsight_prof.reports.render.html_page import html_page
 from nsight_prof.reports.trace_view.assets import script
-from nsight_prof.reports.trace_view.bins import reduced, single
 from nsight_prof.reports.trace_view.models import IDLE, KERNELS, RANGES, Item, Node, Row
 from nsight_prof.reports.trace_view.page import TIMELINE, TREE, TracePart, pack, parts_of
 from scripts.bench_timeline import made_up
