@@ -74,13 +74,13 @@ ADDED: dict[str, dict[str, str | None]] = {
 """Columns that tables of older runs lack, and what stands in them then."""
 
 
-def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    """Return `frame` with the declared columns, order and dtypes.
+def check(frame: pd.DataFrame, table: str, only: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return `frame` with the declared columns (those of `only`), their order and dtypes.
 
     A missing column, an undeclared one or a value that does not fit is a programming error and
     raises ValueError with the table and the column.
     """
-    columns = tables()[table]
+    columns = [column for column in tables()[table] if only is None or column.name in only]
     names = [c.name for c in columns]
     missing = [n for n in names if n not in frame.columns]
     extra = [n for n in frame.columns if n not in names]
@@ -126,22 +126,23 @@ def _empty_files(table: str) -> tuple[bytes, str]:
     return as_parquet.getvalue(), as_csv.getvalue()
 
 
-def read(folder: Path, table: str) -> pd.DataFrame:
-    """Read `table` back; a table that the run does not have is empty.
+def read(folder: Path, table: str, only: Sequence[str] | None = None) -> pd.DataFrame:
+    """Read `table` back, or `only` these columns; a table that the run does not have is empty.
 
     Raises:
         ArtifactUnreadable: the file is damaged or of another layout.
     """
     path = folder / f"{table}.parquet"
+    none = empty(table) if only is None else empty(table)[[*only]]
     if not path.is_file():
-        return empty(table)
+        return none
     with parquet_file(path) as file, reading(path, *WHAT):
         if not file.metadata.num_rows and file.schema_arrow.equals(_empty_schema(table)):
-            return empty(table)
-        frame = file.read().to_pandas()
+            return none
+        frame = file.read(only).to_pandas()
         added = ADDED.get(table, {})
         lacking = {name: value for name, value in added.items() if name not in frame.columns}
-        return check(frame.assign(**lacking), table)
+        return check(frame.assign(**lacking), table, only)
 
 
 def is_of_now(folder: Path, table: str) -> bool:

@@ -16,6 +16,11 @@ from nsight_prof.parsers.run.selection import Selection, read_selection
 
 T = TypeVar("T")
 
+LAUNCH_TIMES = (
+    *("kernel_id", "start_ns", "duration_ns", "device", "pid", "context", "stream"),
+    *("stage", "nvtx_path", "memory_before"),
+)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -72,8 +77,13 @@ class Run:
 
     @cached_property
     def launches(self) -> pd.DataFrame:
-        """Table `launches`; large for long traces, and no view needs it."""
+        """Table `launches`; large for long traces, of which `launch_times` is a part."""
         return self._read("launches")
+
+    @cached_property
+    def launch_times(self) -> pd.DataFrame:
+        """Kernel, time, queue and stage of all launches: columns of table `launches`."""
+        return tables.read(self.directory.tables, "launches", LAUNCH_TIMES)
 
     @cached_property
     def stages(self) -> pd.DataFrame:

@@ -45,12 +45,12 @@ def run_time(run: Run) -> RunTime:
 
 def _kernel_unions(run: Run) -> list[float]:
     """Return for each GPU the ns in which at least one kernel ran; empty without launches."""
-    if run.launches.empty:
+    if run.launch_times.empty:
         return []
-    frame = run.launches[["start_ns", "duration_ns"]]
+    frame = run.launch_times[["start_ns", "duration_ns"]]
     return [
         union(start, start + rows["duration_ns"].to_numpy(np.int64))
-        for _, rows in frame.groupby(gpu_of(run, run.launches))
+        for _, rows in frame.groupby(gpu_of(run, run.launch_times))
         for start in [rows["start_ns"].to_numpy(np.int64)]
     ]
 

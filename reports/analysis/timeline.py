@@ -22,7 +22,6 @@ REPEATED, MOST_TIME, ONE_ROUND = 5, 0.95, 0.25
 """Launches from which on a kernel repeats; part of the time of those that do whose kernels make up
 a round; part of all launches that a first round takes at most."""
 QUEUE = ["device", "pid", "context", "stream"]
-OF_LAUNCH = ["stage", "nvtx_path", "memory_before"]
 OF_KERNEL = ["short_name", "name", "library", "category"]
 Mask = NDArray[np.bool_]
 
@@ -36,21 +35,35 @@ def timeline(run: Run) -> pd.DataFrame | None:
     """
     if not 0 < run.kernels["calls"].sum() <= MOST_LAUNCHES:
         return None
-    launches = run.launches
+    launches = run.launch_times
     if launches.empty:
         return None
-    frame = launches[["kernel_id", "start_ns", "duration_ns", *OF_LAUNCH]].copy()
-    frame["gpu"] = gpu_of(run, launches)
-    frame["kernel_id"] = frame["kernel_id"].astype(str)
-    for column in ("stage", "nvtx_path"):
-        frame[column] = frame[column].astype(object).fillna("")
-    frame["queue"] = launches.groupby(QUEUE, dropna=False, sort=False).ngroup()
-    for column in ("start_ns", "duration_ns"):
-        frame[column] = frame[column].astype(np.int64)
-    frame["end_ns"] = frame["start_ns"] + frame["duration_ns"]
-    kernels = run.kernels[["kernel_id", *OF_KERNEL]].astype(object).fillna("")
-    frame = frame.merge(kernels, on="kernel_id", how="left")
-    return frame.sort_values(["queue", "start_ns"], kind="stable").reset_index(drop=True)
+    queue = launches.groupby(QUEUE, dropna=False, sort=False).ngroup().to_numpy()
+    start, duration = (launches[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
+    order = np.lexsort((start, queue))
+    kernel = launches["kernel_id"].cat
+    kernels = run.kernels.set_index("kernel_id")[OF_KERNEL].astype(object).fillna("")
+    of_code = kernels.reindex(kernel.categories).assign(kernel_id=kernel.categories)
+    codes = kernel.codes.to_numpy()[order]
+    words = {name: of_code[name].to_numpy(object)[codes] for name in ["kernel_id", *OF_KERNEL]}
+    words |= {name: _words(launches[name], order) for name in ("stage", "nvtx_path")}
+    numbers = {
+        "start_ns": start[order],
+        "duration_ns": duration[order],
+        "end_ns": (start + duration)[order],
+        "gpu": gpu_of(run, launches).to_numpy()[order],
+        "queue": queue[order],
+        "memory_before": launches["memory_before"].array[order],
+    }
+    # With no dtype pandas looks at each word to find that it is one.
+    columns = numbers | {name: pd.Series(word, dtype=object) for name, word in words.items()}
+    return pd.DataFrame(columns, copy=False)
+
+
+def _words(column: pd.Series, order: NDArray[np.int64]) -> NDArray[np.object_]:
+    """Return a column of categories as words in another order, "" for none."""
+    words = np.append(column.cat.categories.to_numpy(object), "")
+    return words[column.cat.codes.to_numpy()[order]]
 
 
 def range_times(run: Run, names: Sequence[str]) -> pd.DataFrame:

@@ -89,7 +89,7 @@ def _order(run: Run) -> Iterator[OpenQuestion]:
     """Tell where the order of launches, or the host's calls, are not in the trace."""
     if math.isnan(kernel_time(run)):
         return
-    if run.launches.empty and (reason := _gap(run, ("launches",))):
+    if run.launch_times.empty and (reason := _gap(run, ("launches",))):
         text = Text(
             "Whether kernels could fuse, or communication runs alone, is not known: {why}.",
             why=reason,

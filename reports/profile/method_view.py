@@ -34,7 +34,7 @@ from nsight_prof.reports.profile.view_models import (
 def environment(run: Run) -> tuple[Fact, ...]:
     """Return GPU, driver and software of the machine that captured, as label and value."""
     gpus = records(run.gpus)
-    used = gpu_of(run, run.launches).nunique()
+    used = gpu_of(run, run.launch_times).nunique()
     facts = _all_gpu_facts([_gpu_facts(gpu) for gpu in gpus], used)
     if not gpus:
         facts = [Fact("GPU", text(gpu.get("name"))) for gpu in run.manifest.gpus if gpu.get("name")]

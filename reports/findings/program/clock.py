@@ -164,7 +164,7 @@ def _steps(run: Run, rows: Sequence[Row]) -> list[Step]:
     ]
     if not steady or not run.kernels["calls"].sum() <= MOST_LAUNCHES:
         return []
-    launches = run.launches.sort_values("start_ns", kind="stable")
+    launches = run.launch_times.sort_values("start_ns", kind="stable")
     refs, found = column("launches", "duration_ns"), []
     for row in steady:
         key = text(row["kernel_id"])
