@@ -33,7 +33,8 @@ CHOICES: Mapping[str, Callable[[str], Text]] = {
 def answer(run: Run, loads: Mapping[str, Text]) -> Text | None:
     """Return which choice makes decode fastest at the same load; None where none does.
 
-    Where the point as asked has an upper bound, so must the choice. `loads`: how the requests of a
+    One whose first token comes later is none: it but moves the time that a request waits. Where the
+    point as asked has an upper bound, so must the choice. `loads`: how the requests of a
     point come, where that tells which point is meant.
     """
     rows = _of_cases(run)
@@ -48,6 +49,7 @@ def answer(run: Run, loads: Mapping[str, Text]) -> Text | None:
         for row in others
         if row["status"] == "ok"
         and row["change"] != "load"
+        and not number(row["ttft_p50_s"]) > number(asked["ttft_p50_s"])
         and not (bounded and known(row["tpot_p50_s_high"]) is None)
     ]
     best = min(others, key=lambda row: number(row["tpot_p50_s"]), default=asked)

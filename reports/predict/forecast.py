@@ -64,8 +64,8 @@ METHOD = (
         "Intervals are the 5th and 95th percentile of what held-out measurements differed from "
         "their prediction: of each measured pair of outputs and inputs all sizes were left out of "
         "the fit. An interval of a step or point is as wide as other models that were served need "
-        "it; where none were, it has all operators at the same end. Over several GPUs and in fp8 "
-        "operators are taken to miss independently of each other."
+        "it; where none were, it has all operators at the same end. Over several GPUs and with "
+        "quantized weights operators are taken to miss independently of each other."
     ),
     Text(
         "Points come from a simulation of continuous batching: requests that generate go first, "
