@@ -217,6 +217,16 @@ class ModelShape:
             return ((self.window, self.layers),)
         return ((self.window, self.layers - seeing_all), (None, seeing_all))
 
+    @property
+    def cache_groups(self) -> int:
+        """Groups of layers, each of which takes KV cache blocks of its own for the same tokens.
+
+        A block holds as many layers as the rarest kind of attention has (vLLM 0.20:
+        v1/core/kv_cache_utils.py).
+        """
+        rarest = min(layers for _, layers in self.spans())
+        return sum(-(-layers // rarest) for _, layers in self.spans())
+
     def linears(self) -> tuple[Linear, ...]:
         """Return the matrices of the layers in the order of a forward pass, without the head."""
         wide, grouped = self.heads * self.head_dim, self.kv_heads * self.head_dim

@@ -134,13 +134,14 @@ def _engine(row: Row) -> Engine:
         shape=shape,
         shard=shard,
         reason=reason,
-        kv_tokens=_product(row["kv_blocks"], row["block_size"]),
+        kv_tokens=_kv_tokens(row, shape),
         max_model_len=count(row["max_model_len"]),
         sees=has_encoder,
         dummy_weights=isinstance(row["dummy_weights"], bool | int) and bool(row["dummy_weights"]),
     )
 
 
-def _product(blocks: object, size: object) -> int | None:
-    first, second = count(blocks), count(size)
-    return first * second if first and second else None
+def _kv_tokens(row: Row, shape: ModelShape | None) -> int | None:
+    blocks, size = count(row["kv_blocks"]), count(row["block_size"])
+    groups = shape.cache_groups if shape else 1
+    return blocks * size // groups if blocks and size else None

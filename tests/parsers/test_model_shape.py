@@ -264,6 +264,15 @@ def test_layers_that_alternate_are_counted_by_what_they_see(root: Any) -> None:
         model_shape({**config, "layer_types": [*kinds[:-1], "sliding_attention"]})
 
 
+def test_layers_that_alternate_share_the_blocks_of_the_kv_cache(root: Any) -> None:
+    """Oracle: what vLLM 0.20.2 said of captures/prediction/slice-gemma-3-12b-h100 (six layers)."""
+    shape = read_model_shape(root / "targets/serving/configs/gemma-3-12b").with_layers(6)
+    blocks, block_size, kv_bytes = 475_024, 16, 62_262_375_015
+    tokens = blocks * block_size // shape.cache_groups
+    assert tokens * shape.kv_bytes_per_token() == pytest.approx(kv_bytes, rel=1e-5)
+    assert model_shape(MISTRAL).cache_groups == 1
+
+
 def test_types_of_the_engine_come_before_those_of_the_configuration() -> None:
     shape = model_shape(LLAMA, "torch.float16", "fp8")
     assert (shape.dtype, shape.weight_bytes, shape.kv_bytes) == ("float16", 2.0, 1.0)
