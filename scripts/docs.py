@@ -100,6 +100,7 @@ TABLES = {
     "predicted_points": "One row per serving point that was predicted.",
     "predicted_networks": "One row per pass of a whole network that was predicted.",
     "predicted_needs": "One row per measurement and quantity that it would tell more of.",
+    "predicted_notes": "One row per thing that a prediction assumes or does not know.",
     "predicted_changes": "One row per predicted point with another choice of its owner.",
     "predicted_steps": "One row per predicted engine step: the prefill and a decode of a point.",
     "predicted_operators": "One row per operator of a predicted step or network.",

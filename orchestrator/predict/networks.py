@@ -36,7 +36,7 @@ from nsight_prof.parsers.operations.networks import (
     network_time,
     read_network,
 )
-from nsight_prof.parsers.predict.costs import Gpu, datasheet
+from nsight_prof.parsers.predict.costs import Gpu, datasheet, note
 from nsight_prof.parsers.predict.validation import HELD_OUT, NETWORK, errors_frame
 from nsight_prof.parsers.run.directory import RunDir
 
@@ -133,10 +133,7 @@ def predict_network(
     return run, headline
 
 
-NOTES = (
-    "operations follow each other: what overlaps (programmatic dependent launch, several streams) "
-    "is not known, and neither is what the power limit takes under sustained load",
-)
+NOTES = (note("one-by-one"),)
 
 
 def _recipe(network: Network, measured: Measured) -> dict[str, Any]:
@@ -254,7 +251,8 @@ def validate_networks(
         try:
             time = measured.time(network, launch, unseen=name)
         except UsageError as error:
-            notes.append(f"{name} ({launch}) is not predicted: {error.message}")
+            words = {"network": name, "launch": launch, "reason": error.message}
+            notes.append(note("network-unknown", **words))
             continue
         predicted, low, high, tier = time.seconds
         rows.append(

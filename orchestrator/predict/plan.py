@@ -26,8 +26,10 @@ from nsight_prof.parsers.predict.costs import (
     Costs,
     Datasheet,
     Gpu,
+    Note,
     Power,
     datasheet,
+    note,
     same_chip,
 )
 from nsight_prof.parsers.predict.imported import benchmarked
@@ -88,7 +90,7 @@ class Plan:
     shape: ModelShape
     sources: tuple[Source, ...]
     settings: Settings
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     left_out: frozenset[tuple[int, int]] = frozenset()
     served: Source | None = None
     corrected: bool = True
@@ -157,11 +159,7 @@ class Plan:
             return Datasheet(self.gpu)
         if self.gpu.name == self.measured.name:
             return self.fitted
-        self.notes.append(
-            f"nothing was measured on {self.gpu.name}: each operator reaches the part of the "
-            f"roofline that it reached on {self.measured.name}, and no interval says how well "
-            "that holds; the lower bound is the datasheet's roofline"
-        )
+        self.notes.append(note("other-gpu", gpu=self.gpu.name, measured=self.measured.name))
         return Carried(self.fitted, self.measured, self.gpu)
 
     @cached_property
@@ -177,11 +175,7 @@ class Plan:
         if self.trace is not None:
             base = Calibrated.of_trace(base, self.trace, self.shard)
             if not self.trace.serves(self.shard):
-                self.notes.append(
-                    "the recorded engine served another model, or on another number of GPUs: "
-                    "what its kernels take beyond the benchmark is carried over, and how well that "
-                    "holds is not known"
-                )
+                self.notes.append(note("other-engine"))
         return base
 
     @cached_property
@@ -200,7 +194,7 @@ class Plan:
             tokens = next((int(limit) for limit in limits if limit > 0), 0)
         if not tokens:
             tokens = BATCHED_TOKENS
-            self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
+            self.notes.append(note("step-limit", tokens=tokens))
         most_requests = self.settings.max_requests
         if most_requests:
             sizes = [size for size in CAPTURED if size <= 2 * most_requests]
@@ -210,11 +204,7 @@ class Plan:
             most_requests = next((int(limit) for limit in limits if limit > 0), usual)
         widest = max((work.together for work in self.settings.workloads), default=0)
         if widest > most_requests:
-            self.notes.append(
-                f"of {widest:,} requests some wait: the engine runs at most {most_requests:,} at a "
-                "time, as the recorded engine did or as vLLM does by itself; --max-num-seqs says "
-                "another limit"
-            )
+            self.notes.append(note("some-wait", requests=widest, most=most_requests))
         return Engine(tokens, tuple(sizes or CAPTURED), most_requests)
 
     def prediction(self) -> Prediction:
@@ -237,22 +227,13 @@ class Plan:
             predictor = replace(predictor, correction=self._correction(predictor.host))
             predictor.host = self._with_ranks(predictor.host)
         if math.isnan(predictor.host.overhead_s):
-            self.notes.append(
-                "the time to first token is that of the GPU alone: no recorded engine served this "
-                "model and tells what the host adds"
-            )
+            self.notes.append(note("gpu-alone"))
         elif math.isnan(predictor.host.eager_s) and math.isnan(predictor.host.issue_s):
-            self.notes.append(
-                "prompts that take the GPU less than the host needs to issue them come later than "
-                "predicted: no recorded point of so short prompts tells by how much"
-            )
+            self.notes.append(note("short-prompts"))
         if math.isnan(predictor.host.frontend_s) and not all(
             work.batch for work in self.settings.workloads
         ):
-            self.notes.append(
-                "what the server in front of the engine adds to the time to first token is not "
-                "known and taken as none: no recorded server (prof run vllm-serve) tells"
-            )
+            self.notes.append(note("no-server"))
         return predictor
 
     def _hosts(self, engine: Engine) -> dict[int, Host]:
@@ -275,10 +256,7 @@ class Plan:
         waits = [wait for name in same_chip(self.gpu) if (wait := rank_wait_s(name, unseen))]
         if not waits:
             return host
-        self.notes.append(
-            f"each step that generates takes {1e3 * waits[0]:.2f} ms longer than the kernels of "
-            "one rank: what ranks of other models over two GPUs waited for each other"
-        )
+        self.notes.append(note("rank-wait", time=f"{1e3 * waits[0]:.2f} ms"))
         return replace(host, gap_decode_s=host.gap_decode_s + waits[0])
 
     def _with_server(self, host: Host) -> Host:
@@ -299,9 +277,7 @@ class Plan:
         overhead, engine_s = (
             0.0 if math.isnan(h.overhead_s) else h.overhead_s for h in (found, host)
         )
-        self.notes.append(
-            f"the event loop of the server is that of {source.name}, which served {source.model}"
-        )
+        self.notes.append(note("event-loop", run=source.name, model=source.model))
         return replace(
             host, frontend_s=max(0.0, overhead + found.frontend_s - engine_s),
             request_s=found.request_s, token_s=found.token_s,
@@ -325,20 +301,14 @@ class Plan:
         for name in same_chip(self.gpu):
             found = correction(name, basis, unseen, host_known=known_host)
             if found is not None:
-                where = "" if name == self.gpu.name else f", on {name}, which has the same chip"
-                lacks = "what GPUs wait for each other"
+                if name != self.gpu.name:
+                    self.notes.append(note("same-chip", gpu=name))
                 if shard.quantized:
-                    lacks = shard.quantized.dtype
-                bounds = (
-                    f"; {lacks} is in none of it, so that what operators may miss widens the "
-                    "intervals"
-                    if differs
-                    else f", as {found.models} models that are left out need it for 90 %"
-                )
-                self.notes.append(
-                    "steps are moved and bounded by what other models that were served took beyond "
-                    f"such predictions{where}{bounds} (docs/accuracy.md of prof)"
-                )
+                    self.notes.append(note("moved-type", dtype=shard.quantized.dtype))
+                elif differs:
+                    self.notes.append(note("moved-ranks"))
+                else:
+                    self.notes.append(note("moved", models=found.models))
                 if shard.quantized:
                     return found.of_decode()
                 return found.unbounded() if differs else found
@@ -402,10 +372,7 @@ class Plan:
         roofs = [row for table in found for row in records(table)]
         launch = next((r["value"] for r in roofs if r["kind"] == "launch-graph"), None)
         if launch is None:
-            self.notes.append(
-                "the gaps between kernels are not known and taken as none: add a recorded engine, "
-                "or the run of prof run roofline"
-            )
+            self.notes.append(note("no-gaps"))
             return Host()
         calls = sum(item.calls for item in operators(shard, Workload(1, 2, 1).steps()[1]))
         gap = float(launch) * calls

@@ -16,6 +16,7 @@ from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.predict.costs import Note, note
 from nsight_prof.parsers.predict.operators import check_known
 from nsight_prof.parsers.predict.points import frames
 from nsight_prof.parsers.predict.quantization import quantized_shape
@@ -62,45 +63,26 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
 
 def _unusual(
     config: Mapping[str, Any], shape: ModelShape, workloads: Sequence[Workload]
-) -> list[str]:
+) -> list[Note]:
     """Return what holds for this model or these lengths beside what is predicted."""
     notes = []
-    if shape.quantized is not None and shape.quantized.wide_inputs:
-        notes.append(
-            f"the matrices of the layers are in {shape.quantized.dtype}, and are multiplied in 16 "
-            "bits; the output projection stays in 16 bits"
-        )
-    elif shape.quantized is not None:
-        scales = "each token" if shape.quantized.dynamic else "the checkpoint"
-        notes.append(
-            f"the matrices of the layers are in {shape.quantized.dtype}, activations by a scale of "
-            f"{scales}; the output projection stays in 16 bits. The lower bound takes the "
-            "quantization of activations to be merged with what is before it"
-        )
+    if shape.quantized is not None:
+        scales = "token-scales" if shape.quantized.dynamic else "checkpoint-scales"
+        key = "wide-inputs" if shape.quantized.wide_inputs else scales
+        notes.append(note(key, dtype=shape.quantized.dtype))
     if config.get("num_nextn_predict_layers"):
-        notes.append(
-            "predicted without speculative decoding: each step gives a token of a request, though "
-            "the model has layers that propose more (num_nextn_predict_layers)"
-        )
+        notes.append(note("not-speculative"))
     if shape.qk_norm:
-        notes.append(
-            "assumed: the norms of queries and keys cost nothing beside the rotary embedding that "
-            "they are fused with"
-        )
+        notes.append(note("free-norms"))
     if any(work.concurrency for work in workloads):
-        notes.append(f"assumed: each client of a closed loop sends {Workload.ROUNDS} requests")
+        notes.append(note("rounds", requests=Workload.ROUNDS))
     if any(work.rate and not work.arrivals for work in workloads):
-        notes.append(
-            f"assumed: requests of an open loop come at random times for {Workload.OPEN_S:g} s, "
-            f"{Workload.LEAST} of them at least"
-        )
+        time = f"{Workload.OPEN_S:g} s"
+        notes.append(note("open-loop", time=time, least=Workload.LEAST))
     longest = max((work.prompt + work.output for work in workloads), default=0)
     limit = config.get("max_position_embeddings")
     if isinstance(limit, int) and longest > limit:
-        notes.append(
-            f"requests of {longest:,} tokens are longer than the model's context of {limit:,} "
-            "(max_position_embeddings): an engine refuses them unless it is told otherwise"
-        )
+        notes.append(note("beyond-context", tokens=longest, limit=limit))
     return notes
 
 
@@ -192,7 +174,7 @@ def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
         predictor = planned.predictor()
         predictor.step(Workload(1, 1, 1).steps()[1])
     except UsageError as error:
-        planned.notes.append(f"steps and points ({sample}) are not predicted: {error.message}")
+        planned.notes.append(note("steps-unknown", sample=sample, reason=error.message))
         return
     if trace is not None:
         for row in step_errors(predictor, trace):

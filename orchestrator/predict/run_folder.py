@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from nsight_prof.orchestrator.system.run_lock import new_folder
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.costs import Note
 from nsight_prof.parsers.run.artifacts import describe
 from nsight_prof.parsers.run.directory import (
     STEPS,
@@ -24,6 +26,8 @@ from nsight_prof.parsers.run.directory import (
     StepState,
     write_manifest,
 )
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.predict.notes import sentences
 
 STEP = "predict"
 
@@ -40,7 +44,7 @@ def write_tables(
     found: Mapping[str, pd.DataFrame],
     kind: str,
     recipe: dict[str, Any],
-    notes: Sequence[str],
+    notes: Sequence[Note],
 ) -> RunDir:
     """Write a run directory whose only step left tables.
 
@@ -61,11 +65,19 @@ def write_tables(
     run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
-    for table, frame in found.items():
+    told = _notes(notes)
+    for table, frame in {**found, "predicted_notes": told}.items():
         tables.write(frame, table, run.step(record), csv=False)
     record.files = describe(run.step(record))
     manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
                         recipe=recipe, steps=[record],
-                        assumptions=list(dict.fromkeys(notes)))  # fmt: skip
+                        assumptions=[Writer().text(text) for text in sentences(told)])  # fmt: skip
     write_manifest(run, manifest)
     return run
+
+
+def _notes(notes: Sequence[Note]) -> pd.DataFrame:
+    """Return table `predicted_notes`, each note once."""
+    rows = [(item.key, json.dumps(dict(item.values))) for item in dict.fromkeys(notes)]
+    columns = tables.empty("predicted_notes").columns
+    return tables.check(pd.DataFrame(rows, columns=columns), "predicted_notes")

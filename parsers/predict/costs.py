@@ -31,6 +31,18 @@ DRAM_REACHED = 0.9
 H200, and 3.0 of 3.35 on an H100."""
 
 
+class Note(NamedTuple):
+    """What a prediction assumes or does not know: a key of `reports.predict.notes`, its values."""
+
+    key: str
+    values: tuple[tuple[str, int | str], ...] = ()
+
+
+def note(key: str, **values: int | str) -> Note:
+    """Return a note."""
+    return Note(key, tuple(values.items()))
+
+
 class Estimate(NamedTuple):
     """Seconds of one call with the bounds of its interval, and the tier of its source.
 

@@ -25,9 +25,11 @@ from nsight_prof.parsers.predict.costs import (
     Datasheet,
     Estimate,
     Gpu,
+    Note,
     Residuals,
     Spread,
     no_experts,
+    note,
 )
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.measured import (
@@ -595,7 +597,7 @@ def benchmarked(
     gpu: Gpu,
     shape: ModelShape,
     leave_out: frozenset[tuple[int, int]],
-) -> tuple[Costs, list[str]]:
+) -> tuple[Costs, list[Note]]:
     """Return the costs of measured operators, own ones first, and notes on what stands in.
 
     Args:
@@ -623,21 +625,12 @@ def benchmarked(
     asked = operators(shape, ONE)
     taken = [str(kind) for kind in Kind if any(_imports(costs, o) for o in asked if o.kind is kind)]
     notes = _choice(costs) if isinstance(costs, Completed) else []
-    notes += [
-        f"{', '.join(taken)}: from imported tables, measured by others with another version of the "
-        "engine; their intervals say how well the tables follow themselves"
-    ]
+    notes += [note("imported", kinds=", ".join(taken))]
     if shape.experts:
-        notes.append(
-            "assumed: tokens spread over the experts by the power law of the imported tables "
-            "(exponent 1.01), whichever the model's router does; the interval holds an even spread "
-            "and a steeper one, where these were measured"
-        )
+        notes.append(note("expert-spread"))
     if str(Kind.POINTWISE) in taken:
-        notes.append(
-            f"assumed: small operators take {SMALL_FIXED_S * 1e6:g} us and {SMALL_EFFICIENCY:.0%} "
-            "of the bandwidth; the imported tables have none"
-        )
+        fixed, part = f"{SMALL_FIXED_S * 1e6:g} us", f"{100 * SMALL_EFFICIENCY:.0f} %"
+        notes.append(note("small-operators", time=fixed, part=part))
     return costs, notes
 
 
@@ -646,7 +639,7 @@ def _imports(costs: Costs, operator: Operator) -> bool:
     return isinstance(source, Imported | MatrixProducts)
 
 
-def _choice(costs: Completed) -> list[str]:
+def _choice(costs: Completed) -> list[Note]:
     """Return how products are chosen, where own cases and tables both have them."""
     ends = [
         f"{source.residuals.low - 1:+.0%} to {source.residuals.high - 1:+.0%}"
@@ -654,8 +647,4 @@ def _choice(costs: Completed) -> list[str]:
     ]
     if len(ends) < 2:
         return []
-    return [
-        "products are from where their outputs and inputs were measured, own cases first; others "
-        f"from what misses least of shapes that are left out of it: own cases {ends[0]}, imported "
-        f"tables {ends[1]}"
-    ]
+    return [note("products-chosen", own=ends[0], tables=ends[1])]

@@ -43,6 +43,8 @@ load, of two recorded servers (H200), have lower clocks than a slice shows."""
 ISSUE_SPREAD = (1.0, 0.7, 1.3)
 """Value and bounds of the time in which the host issues prompts: of two recorded servers it changed
 so from load to load."""
+SLOW_HOST = 1.5
+"""How many times as long the slower of the host's two speeds takes (docs/accuracy.md)."""
 GPU_BOUND = 0.1
 """Part by which a measured step may differ from its kernels where these decide."""
 HIDDEN = 1.3
@@ -234,6 +236,22 @@ class Predictor:
             host *= self.correction.host
         shares = ISSUE_SPREAD if step.prefill else (1.0, 1.0, 1.0)
         return Seconds(*(host * share for share in shares))
+
+    def host_speeds(self) -> list[tuple[float, Predictor]]:
+        """Return the same with each speed of the host beyond graphs, and how often it has it.
+
+        As often at the slower one as it takes for the mean that other models needed. Which of both
+        lies above what the GPU needs decides, so that the mean of both is not that of their mean.
+        """
+        if self.correction is None or not 1 < self.correction.host < SLOW_HOST:
+            return [(1.0, self)]
+        slow = (self.correction.host - 1) / (SLOW_HOST - 1)
+        found = []
+        for share, host in ((1 - slow, 1.0), (slow, SLOW_HOST)):
+            same = replace(self, correction=replace(self.correction, host=host))
+            same._estimates, same._kernels = self._estimates, self._kernels
+            found.append((share, same))
+        return found
 
     def waits_for(self, work: Workload) -> str:
         """Return what the first token of a batch may wait for: GPU, HOST or IN_GRAPHS."""
@@ -607,8 +625,12 @@ def point(
         if which == HIGH and not bounded:
             found |= {f"{name}_high": math.nan for name in NUMBERS}
             continue
-        for name, value in _numbers(predictor, workload, which, kv_tokens, goal).items():
-            found[f"{name}{label}"] = value
+        speeds = (
+            predictor.host_speeds() if workload.batch and which == VALUE else [(1.0, predictor)]
+        )
+        each = [(p, _numbers(one, workload, which, kv_tokens, goal)) for p, one in speeds]
+        for name in each[0][1]:
+            found[f"{name}{label}"] = sum(part * numbers[name] for part, numbers in each)
     for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):
         low, high = f"{name}_low", f"{name}_high"
         found[low], found[high] = found[high], found[low]
@@ -774,7 +796,9 @@ def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s
             busy.append(measured / expected)
     if waiting:
         known = replace(known, decode_s=min(waiting))
-    untraced = min(1.0, float(np.percentile(busy, UNDISTURBED))) if busy else math.nan
+    # Steps of a whole engine are too long for the host to be seen in them.
+    level = UNDISTURBED if host_s else 50
+    untraced = min(1.0, float(np.percentile(busy, level))) if busy else math.nan
     return replace(known, untraced=untraced)
 
 

@@ -401,6 +401,11 @@ class Run:
         return self._read("predicted_needs")
 
     @cached_property
+    def predicted_notes(self) -> pd.DataFrame:
+        """Table `predicted_notes`: what a prediction assumes or does not know."""
+        return self._read("predicted_notes")
+
+    @cached_property
     def prediction_errors(self) -> pd.DataFrame:
         """Table `prediction_errors`: predictions held against a recorded run."""
         return self._read("prediction_errors")

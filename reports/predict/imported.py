@@ -6,6 +6,7 @@ from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.predict.aiconfigurator import Counted, counted
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Name, Section, Table, Text, Verbatim
+from nsight_prof.reports.predict.notes import notes_of
 from nsight_prof.reports.predict.view import PredictionView
 
 
@@ -28,5 +29,5 @@ def operators_view(run: Run) -> PredictionView:
     return PredictionView(
         title=text(manifest.recipe.get("name")), question=None, run_id=manifest.run_id,
         created=manifest.created, asked={}, answer=(answer,), sections=(section,),
-        notes=tuple(manifest.assumptions),
+        notes=notes_of(run),
     )  # fmt: skip

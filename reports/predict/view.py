@@ -10,6 +10,7 @@ from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.predict import errors, forecast, networks
+from nsight_prof.reports.predict.notes import notes_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class PredictionView:
     asked: Mapping[str, Any]
     answer: tuple[Text, ...]
     sections: tuple[Section, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
 
 
 def prediction_view(run: Run) -> PredictionView:
@@ -50,5 +51,5 @@ def prediction_view(run: Run) -> PredictionView:
         asked=manifest.recipe.get("predict") or {},
         answer=tuple(answer),
         sections=sections,
-        notes=tuple(manifest.assumptions),
+        notes=notes_of(run),
     )

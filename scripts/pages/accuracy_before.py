@@ -19,6 +19,8 @@ from nsight_prof.parsers.predict.validation import KERNEL, QUANTITIES, STEP, ste
 BEFORE = Path(__file__).resolve().parents[2] / "captures" / "prediction" / "before"
 OPEN_LIMIT = 0.8
 """Part of the capacity up to which loads of random arrivals are summed; others stand alone."""
+NEARLY = 1.05
+"""How far above that part a rate may lie: rates were chosen by the predicted capacity."""
 WHOLE_STEP = "kernels and gaps"
 """Row of a step in the predicted kernels."""
 CONTEXT = 1.1
@@ -48,7 +50,7 @@ def server_rows(run: Path, model: str) -> Iterator[Row]:
         what = str(row["experiment"])
         if what == "open":
             rate = float(row["request_rate"])
-            what = "open, up to 80 % of the capacity" if rate <= OPEN_LIMIT * best * 1.05 else ""
+            what = "open, up to 80 % of the capacity" if rate <= OPEN_LIMIT * NEARLY * best else ""
             what = what or f"open, {rate:g} per second"
         for column, name in QUANTITIES.items():
             ends = row[f"{column}_low"], row[f"{column}_high"]

@@ -409,6 +409,19 @@ def test_what_is_unusual_about_a_request_is_noted(
     assert "requests of an open loop come at random times" in notes
 
 
+@pytest.mark.parametrize(
+    ("language", "told"), [("ko", "가정: 스텝당 최대 8,192"), ("zh", "假定：每步至多 8,192")]
+)
+def test_notes_are_in_the_language_of_the_page(
+    predicted: Callable[..., Path], language: str, told: str
+) -> None:
+    run = predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "1")
+    assert main(["report", str(run), "--language", language]) == 0
+    page = (run / "report" / f"report.{language}.md").read_text("utf-8")
+    assert told in page
+    assert "assumed:" not in page
+
+
 def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(
     predicted: Callable[..., Path], root: Path
 ) -> None:
