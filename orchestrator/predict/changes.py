@@ -20,7 +20,7 @@ from nsight_prof.orchestrator.predict.sources import UNPROFILED
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.costs import Costs, Estimate, datasheets
+from nsight_prof.parsers.predict.costs import T0, Costs, Estimate, datasheets
 from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
 from nsight_prof.parsers.predict.points import Prediction, point_row
 from nsight_prof.parsers.predict.serving import Host, Workload
@@ -186,4 +186,12 @@ def _typed(planned: Plan, now: Prediction, change: str, work: Workload) -> Row:
     else:
         shape = replace(planned.shape, kv_bytes=BYTES[FP8])
     check_known(shape)
-    return point_row(_same_host(replace(planned, shape=shape, notes=[]), now), work)
+    row = point_row(_same_host(replace(planned, shape=shape, notes=[]), now), work)
+    if row["tier"] == T0 and point_row(now, work)["tier"] > T0:
+        what = "weights" if change == WEIGHTS else "a KV cache"
+        raise UsageError(
+            f"nothing that was measured has {what} in fp8, and the datasheet's bounds of some "
+            "operators beside measured times of others would be too short",
+            "add a run that has it, or imported tables: prof import --aiconfigurator DIR",
+        )
+    return row

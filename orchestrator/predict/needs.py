@@ -59,7 +59,9 @@ def _rows(
             "case": work.name,
             "quantity": quantity,
             "measurement": found.recipe,
-            "command": found.command(planned.name, planned.settings.tensor_parallel),
+            "command": found.command(
+                planned.name, planned.settings.tensor_parallel, planned.settings.engine_options
+            ),
             "tier": found.tier,
             "share": effect.share,
             "width": _finite(effect.width),

@@ -34,7 +34,7 @@ from nsight_prof.parsers.predict.costs import (
 )
 from nsight_prof.parsers.predict.imported import benchmarked
 from nsight_prof.parsers.predict.measured import Exact, exact_costs
-from nsight_prof.parsers.predict.operators import operators
+from nsight_prof.parsers.predict.operators import FP8, operators
 from nsight_prof.parsers.predict.points import Prediction
 from nsight_prof.parsers.predict.serving import (
     BATCHED_TOKENS,
@@ -75,6 +75,14 @@ class Settings:
     max_requests: int = 0
     dtype: str = ""
     kv_cache_dtype: str = "auto"
+
+    @property
+    def engine_options(self) -> dict[str, str]:
+        """Types that vLLM is told, as the checkpoint does not say them, by its own names."""
+        found = {"quantization": FP8} if self.dtype == FP8 else {}
+        return found | (
+            {} if self.kv_cache_dtype == "auto" else {"kv_cache_dtype": self.kv_cache_dtype}
+        )
 
 
 @dataclass

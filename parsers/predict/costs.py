@@ -172,6 +172,7 @@ def no_experts() -> UsageError:
     """Return the refusal of experts whose routed products nothing tells."""
     return UsageError(
         "the time of the experts' routed products is not known: no run has them",
+        "record a few layers of the model (prof run layer-slice --set target.args.model=MODEL), or "
         "import tables that have them: prof import --aiconfigurator DIR",
     )
 

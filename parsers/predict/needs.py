@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.predict.costs import T1, Spread
-from nsight_prof.parsers.predict.operators import Kind
+from nsight_prof.parsers.predict.operators import Kind, Operator
 from nsight_prof.parsers.predict.serving import Part, StepTime
+
+ENGINE, SERVER = "engine", "server"
 
 
 @dataclass(frozen=True)
@@ -16,24 +20,36 @@ class Measurement:
     """A recipe that is measured on a GPU.
 
     `arguments` of `prof run`, with {model}; `split`: further ones with {gpus}, where several GPUs
-    share the model. `tier` of what it tells of `kinds` of
-    operators. `host`: what it tells beside them, by the field of `Host`. `recorded`: the run of
-    this repository that took `seconds`.
+    share the model; `options`: how an engine is told what it would not do by itself. `tier` of what
+    it tells of `kinds` of operators in `dtypes`, in any where none is named. `host`: what it tells
+    beside them, by the field of `Host`. `recorded`: the run of this repository that took `seconds`.
     """
 
     recipe: str
     arguments: str
     split: str
+    options: str
     tier: str
     kinds: tuple[str, ...]
+    dtypes: tuple[str, ...]
     host: tuple[str, ...]
     recorded: str
     seconds: float
 
-    def command(self, model: str, gpus: int) -> str:
-        """Return the command that makes it."""
-        more = f"{self.arguments} {self.split if gpus > 1 else ''}"
-        return " ".join(f"prof run {self.recipe} {more}".format(model=model, gpus=gpus).split())
+    def command(self, model: str, gpus: int, asked: Mapping[str, str]) -> str:
+        """Return the command that makes it; `asked`: options of the engine with their values."""
+        more = f"{self.arguments} {self.split if gpus > 1 else ''}".format(model=model, gpus=gpus)
+        if asked and self.options == ENGINE:  # a JSON text in YAML
+            more += f" --set 'target.args.engine_args={json.dumps(json.dumps(asked))}'"
+        elif asked and self.options == SERVER:
+            words = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in asked.items())
+            more += f" --set 'target.args.server_args={words}'"
+        return " ".join(f"prof run {self.recipe} {more}".split())
+
+    def tells(self, operator: Operator) -> bool:
+        """Tell whether it measures an operator; the engine alone quantizes activations."""
+        known = not self.dtypes or (operator.dtype in self.dtypes and not operator.quantizes)
+        return operator.kind in self.kinds and known
 
 
 def measurements() -> tuple[Measurement, ...]:
@@ -44,8 +60,10 @@ def measurements() -> tuple[Measurement, ...]:
             recipe=name,
             arguments=str(facts.get("arguments", "")),
             split=str(facts.get("split", "")),
+            options=str(facts.get("options", "")),
             tier=str(facts.get("tier", "")),
             kinds=tuple(facts.get("kinds", ())),
+            dtypes=tuple(facts.get("dtypes", ())),
             host=tuple(facts.get("host", ())),
             recorded=str(facts["recorded"]),
             seconds=float(facts["seconds"]),
@@ -86,7 +104,7 @@ def narrowed(step: StepTime, found: Measurement, spread: Spread | None) -> Narro
     for item in step.breakdown:
         width = item.seconds.high - item.seconds.low
         weight = width if math.isfinite(step.seconds.high) else _unbounded(item)
-        better = item.operator.kind in found.kinds and item.tier < found.tier
+        better = found.tells(item.operator) and item.tier < found.tier
         now += width
         improved += weight if better else 0.0
         after += min(_width(item, found.tier, spread), width) if better else width

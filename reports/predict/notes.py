@@ -57,8 +57,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     "moved-type": partial(
         Text,
         "steps are moved and bounded by what other models that were served took beyond such "
-        "predictions; {dtype} is in none of it, so that what operators may miss widens the intervals "
-        "(docs/accuracy.md of prof)",
+        "predictions; {dtype} is in none of it, so that what operators may miss widens the "
+        "intervals (docs/accuracy.md of prof)",
     ),
     "moved-ranks": partial(
         Text,

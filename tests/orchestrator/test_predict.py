@@ -3,6 +3,7 @@
 import json
 import lzma
 import math
+import shlex
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+import yaml
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
@@ -23,6 +25,7 @@ from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.measured import LATER_RANK
 from nsight_prof.parsers.predict.needs import measurements
+from nsight_prof.parsers.predict.operators import Kind, Operator
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.render.metrics_json import schema
 
@@ -250,6 +253,24 @@ def test_what_would_narrow_the_interval_most_is_told_with_its_minutes(
     assert math.isnan(floor["width"])
     assert math.isnan(floor["width_after"])
     assert floor["share"] == 1
+
+
+def test_measurements_of_a_model_in_fp8_have_it_in_fp8(predicted: Callable[..., Path]) -> None:
+    """Oracle: `prof run` reads the command, and gives the engine these arguments."""
+    words = ("--dtype", "fp8", "--kv-cache-dtype", "fp8", "--gpu", "h200-sxm", "--concurrency", "2")
+    rows = records(load_run(predicted("qwen2.5-7b", *words)).predicted_needs)
+    commands = {row["measurement"]: shlex.split(row["command"]) for row in rows}
+    asked = {"quantization": "fp8", "kv_cache_dtype": "fp8"}
+    for name in ("layer-slice", "vllm-kernels"):
+        value = commands[name][-1].removeprefix("target.args.engine_args=")
+        assert json.loads(yaml.safe_load(value)) == asked
+    server = commands["vllm-serve"][-1]
+    assert server == "target.args.server_args=--quantization fp8 --kv-cache-dtype fp8"
+    assert "quantization" not in " ".join(commands["predict-ops"])
+    products = [found.tells(Operator("qkv_proj", Kind.PRODUCT, 1, 8, dtype=dtype))
+                for found in measurements() if found.recipe == "predict-ops"
+                for dtype in ("bf16", "fp8")]  # fmt: skip
+    assert products == [True, False]
 
 
 def test_minutes_of_measurements_are_those_of_recorded_runs(root: Path) -> None:
@@ -646,6 +667,8 @@ def test_a_slice_in_fp8_predicts_its_model_in_fp8(
     quantizes = found["operator"].str.startswith("quantize_")
     assert found[quantizes]["seconds"].eq(0).all()
     assert found[~quantizes]["tier"].eq("T3").all()
+    changes = run.predicted_changes.set_index("change")
+    assert changes.loc["kv_cache_dtype", "status"] == "unsupported", "only a datasheet tells of it"
     assert run.predicted_points["tpot_p50_s_high"].notna().all()
 
 
