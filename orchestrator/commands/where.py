@@ -25,6 +25,7 @@ NO_HOST = (
     "no samples of Python stacks: record the run with --set trace.python_sampling=true; of a "
     "program in C++, --set trace.launch_lines=true gives the functions that make CUDA calls"
 )
+AT_KERNELS = "no samples of Python stacks; the functions that launch stand at each kernel"
 NO_LINES = (
     "no lines of kernels: record the run with --set counters.source=true; kernels of CUDA need "
     "nvcc -lineinfo, those of Triton and torch.compile have lines, those of libraries have none"
@@ -88,10 +89,11 @@ def as_data(run: Run, kernel: int | None = None, nvtx_range: str | None = None) 
     if kernel is not None:
         kernels = {kernel: kernels[kernel]}
         frame = frame[frame["kernel_id"] == kernels[kernel].kernel_id]
+    no_host = NO_HOST if run.launch_lines.empty else AT_KERNELS
     return {
         "run": str(run.path),
         "samples": int(frame["samples"].sum()),
-        "why_no_host": _reason(run, "host_lines", NO_HOST) if run.host_lines.empty else None,
+        "why_no_host": _reason(run, "host_lines", no_host) if run.host_lines.empty else None,
         "why_no_kernels": _reason(run, "source_lines", NO_LINES)
         if run.source_lines.empty
         else None,

@@ -90,6 +90,18 @@ def test_findings_and_where_name_them(make_run: Callable[..., Path]) -> None:
     assert "fused by torch.compile from:\n    model.py:4 in block  z = y" in as_text(as_data(run))
 
 
+def test_where_asks_for_no_launch_lines_that_are_there(make_run: Callable[..., Path]) -> None:
+    path = make_run()
+    assert "trace.launch_lines=true" in as_text(as_data(load_run(path)))
+    kernel = load_run(path).kernels["kernel_id"].iloc[0]
+    row = {"kernel_id": kernel, "call": "cudaLaunchKernel", "file": "/x/app", "function": "main"}
+    row |= {"samples": 5, "time_ns": 100.0}
+    columns = [column.name for column in tables.tables()["launch_lines"]]
+    frame = tables.check(pd.DataFrame([row], columns=columns), "launch_lines")
+    tables.write(frame, "launch_lines", path / "tables")
+    assert "the functions that launch stand at each kernel" in as_text(as_data(load_run(path)))
+
+
 def test_warps_in_a_header_stand_at_the_line_that_inlines_it(make_run: Callable[..., Path]) -> None:
     path = make_run()
     kernel = next(f for f in findings(load_run(path)) if f.key == "kernel").kernel_ids[0]
