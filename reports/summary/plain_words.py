@@ -104,6 +104,7 @@ PROBLEMS = {
     ),
     "throttling": Text("The GPU runs below its highest clock"),
     "older_gemm": Text("Matrix products run kernels made for an older GPU"),
+    "older_conv": Text("Convolutions run kernels made for an older GPU"),
     "simt_gemm": Text("Matrix products run without the Tensor Cores"),
     "transformed_conv": Text("Convolutions run by Fourier or Winograd transforms"),
     "math_attention": Text("Attention runs as separate matrix products and a softmax"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -167,7 +167,7 @@ TRANSFORMED_CONV = Backend(
 OLDER_GEMM = Backend(
     pattern=r"^(?:void )?(?:cutlass::Kernel2?<)?"
     r"(?:volta|turing|ampere|sm80|cutlass_(?:70|75|80))_",
-    categories=("gemm", "conv"),
+    categories=("gemm",),
     capability=(9.0, math.inf),
     rough={9.0: 0.3},
     label=Text("matrix products by kernels made for an older GPU"),
@@ -190,6 +190,24 @@ OLDER_GEMM = Backend(
     source=Text(
         "NVIDIA, CUDA C++ Programming Guide: wgmma and TMA need compute capability 9.0 and kernels "
         "built for it"
+    ),
+)
+OLDER_CONV = replace(
+    OLDER_GEMM,
+    categories=("conv",),
+    label=Text("convolutions by kernels made for an older GPU"),
+    action=Text(
+        "Check why cuDNN chose them: channels-last images in bf16 or fp16, numbers of channels "
+        "that are multiples of 8 and a current cuDNN give kernels of this GPU (sm90); for FP32 and "
+        "TF32 it may have none."
+    ),
+    advice=Text(
+        "keep images channels-last in 16 bits, with numbers of channels that are multiples of 8, "
+        "and a current library"
+    ),
+    disproof=Text(
+        "The same convolution on channels-last images in bf16, with a current cuDNN, runs the same "
+        "kernel."
     ),
 )
 MATH_ATTENTION = Backend(
@@ -278,6 +296,7 @@ BACKENDS = {
     "simt_gemm": SIMT_GEMM,
     "transformed_conv": TRANSFORMED_CONV,
     "older_gemm": OLDER_GEMM,
+    "older_conv": OLDER_CONV,
     "math_attention": MATH_ATTENTION,
     "efficient_attention": EFFICIENT_ATTENTION,
     "older_attention": OLDER_ATTENTION,

@@ -47,6 +47,15 @@ def test_kernels_of_this_gpu_are_no_fallback(name: str) -> None:
     assert not [k for k, b in BACKENDS.items() if b.pattern and re.search(b.pattern, name)]
 
 
+def test_old_kernels_of_convolutions_ask_for_another_layout_and_type(run: Run) -> None:
+    old = {"name": "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32", "category": "conv"}
+    run = kernels(run, {"cuBLAS GEMM 256x128": old})
+    (one,) = [f for f in program_findings(run) if "older GPU" in english(f.title)]
+    assert "goes to convolutions" in english(one.title)
+    assert "channels-last" in english(one.action)
+    assert "cuBLAS" not in english(one.action)
+
+
 def test_old_kernels_on_a_new_gpu_gain_the_distance_to_the_tensor_roof(run: Run) -> None:
     old = {"name": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old})
