@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.reports.analysis.models import RoofComparison
@@ -14,6 +14,8 @@ from nsight_prof.reports.profile.view_models import Fact as FileFact
 
 ANSWERS = 6
 """Findings whose verdicts make the answer at the top; all stand in their sections."""
+ACTIONS = 4
+"""Things to do that stand at the top."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class NotRun:
 class BenchReport:
     """The whole report of a benchmark run.
 
-    `gpu` is its name. `overview` is one line of numbers. `caveats` are what a reader must know
+    `gpu` is its name. `subject` is what was measured, and on what: one line. `overview` is one line
+    of numbers. `caveats` are what a reader must know
     before using a number. `trust` is the section about conditions, roofs, method and what is
     missing. `roofs` are all roofs of the run, of every source. `data` are (what, markdown link) of
     files with numbers.
@@ -42,6 +45,7 @@ class BenchReport:
     created: str
     replayed_from: str
     gpu: str
+    subject: Text
     overview: tuple[Fact, ...]
     caveats: tuple[Caveat, ...]
     sections: tuple[Section, ...]
@@ -59,10 +63,21 @@ class BenchReport:
         return tuple(finding.verdict for finding in leading(self.sections, ANSWERS))
 
     @property
+    def to_do(self) -> tuple[Text, ...]:
+        """What to do about these findings."""
+        return actions(leading(self.sections, ANSWERS))
+
+    @property
     def answer_anchors(self) -> tuple[str, ...]:
         """The id of the section that each sentence of the answer rests on."""
         keys = {id(finding): s.key for s in self.sections for finding in s.findings}
         return tuple(f"section-{keys[id(finding)]}" for finding in leading(self.sections, ANSWERS))
+
+
+def actions(findings: Iterable[Finding]) -> tuple[Text, ...]:
+    """Return what to do about findings, at most `ACTIONS`, each once."""
+    found = (finding.action for finding in findings if finding.action is not None)
+    return tuple(dict.fromkeys(found))[:ACTIONS]
 
 
 def leading(studies: Sequence[Section], limit: int) -> list[Finding]:

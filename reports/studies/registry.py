@@ -12,9 +12,10 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.cases import conditions as of_cases
 from nsight_prof.reports.cases import serving as of_serving
-from nsight_prof.reports.page import Section, Text, Value
+from nsight_prof.reports.page import Section, Text, Value, Verbatim
 from nsight_prof.reports.profile.figure_views import all_roofs
 from nsight_prof.reports.profile.method_view import environment, glossary, method, section_words
+from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed, workload
 from nsight_prof.reports.studies import any_target, repeatability, trust
 from nsight_prof.reports.studies.comm_roofs import section as comm_roofs
 from nsight_prof.reports.studies.gemm_staircase import section as gemm_staircase
@@ -156,14 +157,15 @@ def bench_report(run: Run) -> BenchReport:
     comparison = compare_roofs(roofs)
     lost = trust.not_run(run, "name" if serving else "case_id")
     how = method(run, ())
-    recipe = run.manifest.recipe
+    recipe, gpu = run.manifest.recipe, of_cases.gpu_name(run)
     return BenchReport(
         title=str(recipe.get("name", "")) or run.manifest.run_id,
         question=str(recipe.get("question", "")),
         run_id=run.manifest.run_id,
         created=run.manifest.created,
         replayed_from=run.manifest.replayed_from,
-        gpu=of_cases.gpu_name(run),
+        gpu=gpu,
+        subject=headed(workload(run), Text("{name}", name=Verbatim(gpu)) if gpu else UNKNOWN_GPU),
         overview=kind.overview(run),
         caveats=kind.caveats(run),
         sections=studies,

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nsight_prof.reports.page import Fact, Section, Text
+from nsight_prof.reports.page import Fact, Finding, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import GlossaryEntry
-from nsight_prof.reports.studies.models import BenchReport, leading
+from nsight_prof.reports.studies.models import BenchReport, actions, leading
 
 ANSWERS, ROWS, LEARNED, RESERVATIONS = 2, 8, 6, 3
 
 
 @dataclass(frozen=True)
 class BenchSummary:
-    """What was measured (`rows`), what was `learned`, and what to read with care.
+    """What was measured (`rows`), what was `learned`, what `to_do`, and what to read with care.
 
-    `others` are the names and files of the same summary in other languages.
+    `subject` is what was measured, and on what; `others` are the names and files of the same
+    summary in other languages.
     """
 
     title: str
     question: str
+    subject: Text
     machine: str
     answer: tuple[Text, ...]
     rows: tuple[Fact, ...]
+    to_do: tuple[Text, ...]
     learned: tuple[Text, ...]
     reservations: tuple[Text | str, ...]
     terms: tuple[GlossaryEntry, ...]
@@ -33,34 +36,44 @@ class BenchSummary:
 
 def bench_summary(view: BenchReport) -> BenchSummary:
     """Return the summary of a report: what its findings say to everybody."""
-    found = _distinct(view.sections)[: ANSWERS + LEARNED]
+    findings = _general(view.sections)
+    found = _distinct(findings)[: ANSWERS + LEARNED]
     if not found:
-        found = [finding.verdict for finding in leading(view.sections, 1 + LEARNED)]
+        findings = leading(view.sections, 1 + LEARNED)
+        found = [finding.verdict for finding in findings]
+    to_do = actions(findings)
     rows = tuple(fact for section in view.sections for fact in section.facts)[:ROWS]
     reservations = [caveat.lay_text for caveat in view.caveats if caveat.lay_text][:RESERVATIONS]
     cells = (value for fact in rows for value in (fact.label, fact.value))
-    words = map(Writer().value, (*found, *reservations, *cells))
+    words = map(Writer().value, (view.subject, *found, *to_do, *reservations, *cells))
     nothing = Text("This run holds nothing that answers the question.")
     return BenchSummary(
         title=view.title,
         question=view.question,
+        subject=view.subject,
         machine=view.gpu,
         answer=tuple(found[:ANSWERS]) or (nothing,),
         rows=rows,
+        to_do=to_do,
         learned=tuple(found[ANSWERS:]),
         reservations=tuple(reservations),
         terms=summary_terms(" ".join([view.question, *words])),
     )
 
 
-def _distinct(sections: tuple[Section, ...]) -> list[Text]:
-    """Return what the leading findings say to everybody, once for each kind of sentence."""
+def _general(sections: tuple[Section, ...]) -> list[Finding]:
+    """Return the leading findings that say something to everybody."""
     general = [
         replace(section, blocks=tuple(f for f in section.findings if not f.technical), children=())
         for section in sections
     ]
+    return leading(tuple(general), ANSWERS + LEARNED)
+
+
+def _distinct(findings: list[Finding]) -> list[Text]:
+    """Return what findings say to everybody, once for each kind of sentence."""
     found: dict[str, Text] = {}
-    for finding in leading(tuple(general), ANSWERS + LEARNED):
+    for finding in findings:
         text = finding.lay_verdict or finding.verdict
         found.setdefault(text.message, text)
     return list(found.values())

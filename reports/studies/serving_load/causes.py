@@ -132,7 +132,7 @@ def front_end(found: LoadTest) -> Finding | None:
     vLLM times tokens in its engine and whole requests in its front end (v1/metrics/stats.py): where
     the client agrees with the second and not with the first, tokens waited in between.
     """
-    lagging = [p for p in found.points if _lags(p)]
+    lagging = [p for p in found.points if lags(p)]
     if not lagging:
         return None
     point = max(lagging, key=lambda p: p.differences()["tpot"])
@@ -161,7 +161,8 @@ def front_end(found: LoadTest) -> Finding | None:
     )  # fmt: skip
 
 
-def _lags(point: Point) -> bool:
+def lags(point: Point) -> bool:
+    """Whether tokens reach the client later than the engine makes them, and whole answers not."""
     found = point.differences()
     return found.get("tpot", math.nan) > AGREE and abs(found.get("e2e", math.nan)) <= AGREE
 
@@ -217,7 +218,7 @@ def agreement(found: LoadTest) -> Finding | None:
     worst: dict[str, tuple[float, Point]] = {}
     for name in QUANTITIES:
         # Tokens that wait in the front end are a finding of their own.
-        points = [p for p in fair if name != "tpot" or not _lags(p)]
+        points = [p for p in fair if name != "tpot" or not lags(p)]
         pairs = [(p.differences()[name], p) for p in points if name in p.differences()]
         if pairs:
             worst[name] = max(pairs, key=lambda pair: abs(pair[0]))

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from nsight_prof.parsers.bench.records import MEASURED
+from nsight_prof.parsers.build.peaks import Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import params_of
@@ -209,10 +210,11 @@ class Keeping:
 
 @dataclass(frozen=True)
 class LoadTest:
-    """All points of a run that have times, with their engine."""
+    """All points of a run that have times, with their engine and the roofs of its type."""
 
     points: tuple[Point, ...]
     engine: Engine | None
+    roofs: Peaks
 
     @property
     def closed(self) -> list[Point]:
@@ -273,7 +275,8 @@ def load_test(run: Run) -> LoadTest:
             of_case = tuple(requests.get(case, ()))
             server = _pooled(totals.get(case, ()))
             points.append(Point(row, of_case, server, slos[text(row["case_id"])]))
-    return LoadTest(tuple(points), engine_of(run))
+    engine = engine_of(run)
+    return LoadTest(tuple(points), engine, peaks(run, engine.dtype if engine else ""))
 
 
 def _slo(row: Row) -> Slo:

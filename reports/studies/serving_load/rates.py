@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
-from nsight_prof.reports.studies.serving_load.points import RATE, Keeping, LoadTest, Point, keeping
+from nsight_prof.reports.studies.serving_load.points import (
+    MIN_MET,
+    RATE,
+    Keeping,
+    LoadTest,
+    Point,
+    keeping,
+)
 
 ALIKE = 0.1
 """Relative difference of two throughputs that count as equal."""
@@ -71,24 +78,40 @@ def _run_at(point: Point, behind: Point | None) -> Finding:
             load=point.load_text,
             over=behind.load_text,
         )
-    met = Evidence(Text("requests within the targets there"), point.derived(point.met, "fraction"))
+    met = point.derived(point.met, "fraction")
+    verdict = Text(
+        "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
+        "throughput {rate}.",
+        load=point.load_text, ttft=ttft, tpot=tpot,
+        percentile=Text("median") if which == "p50" else PERCENTILES[which],
+        rate=point.number(RATE),
+    )  # fmt: skip
+    lay_verdict = Text(
+        "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
+        "first word, and half of them at most {tpot} for each further word or part of one.",
+        load=point.load_text, users=users, ttft=ttft, tpot=tpot,
+    )  # fmt: skip
+    if point.slo.limited and point.met < MIN_MET:
+        verdict = Text(
+            "The server keeps up with {load}, but not within the targets: {met} of the requests "
+            "meet them (TTFT {ttft}, TPOT {tpot}).",
+            load=point.load_text, met=met,
+            ttft=target(point.slo.ttft_s), tpot=target(point.slo.tpot_s),
+        )  # fmt: skip
+        lay_verdict = Text(
+            "{load} are answered without a growing queue, but no more than {met} of the requests "
+            "as fast as asked: the first word within {ttft}, each further one within {tpot}.",
+            **verdict.values,
+        )
+        action = Text("Send less than {load} to each server, and measure there.",
+                      load=point.load_text)  # fmt: skip
     return Finding(
         "run_at",
-        Text(
-            "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
-            "throughput {rate}.",
-            load=point.load_text, ttft=ttft, tpot=tpot,
-            percentile=Text("median") if which == "p50" else PERCENTILES[which],
-            rate=point.number(RATE),
-        ),
-        (met,) if point.slo.limited else (),
+        verdict,
+        (Evidence(Text("requests within the targets there"), met),) if point.slo.limited else (),
         action=action,
-        lay_verdict=Text(
-            "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
-            "first word, and half of them at most {tpot} for each further word or part of one.",
-            load=point.load_text, users=users, ttft=ttft, tpot=tpot,
-        ),
-    )  # fmt: skip
+        lay_verdict=lay_verdict,
+    )
 
 
 def _falls_behind(point: Point, state: Keeping) -> Finding:

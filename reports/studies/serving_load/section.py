@@ -11,6 +11,7 @@ from nsight_prof.reports.serving.points import clock_limit, lost_points, model_f
 from nsight_prof.reports.serving.timeline import timeline
 from nsight_prof.reports.studies.serving_load import causes, rates
 from nsight_prof.reports.studies.serving_load.charts import charts
+from nsight_prof.reports.studies.serving_load.limit import limit
 from nsight_prof.reports.studies.serving_load.points import (
     RATE,
     TARGET,
@@ -72,6 +73,7 @@ def section(run: Run) -> Section | None:
         return None
     findings = (
         *rates.limits(found),
+        limit(found),
         rates.scaling(found),
         rates.goodput(found),
         causes.waiting(found),

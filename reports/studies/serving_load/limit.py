@@ -1,0 +1,194 @@
+"""The finding about what keeps the server from answering more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from nsight_prof.parsers.cells import count
+from nsight_prof.reports.page import Evidence, Finding, Text, Value
+from nsight_prof.reports.serving.formulas import Work, flops
+from nsight_prof.reports.serving.roofs import roof_name
+from nsight_prof.reports.studies.serving_load.causes import CLIENT_BUSY, lags
+from nsight_prof.reports.studies.serving_load.points import RATE, LoadTest, Point, keeping
+
+FULL = 0.95
+"""Part of the KV cache from which on it is full: the engine keeps some blocks free."""
+BUSY = 90.0
+"""Per cent of the time with a kernel on the GPU from which on more load finds it at work."""
+UTILIZATION = "gpu_util_pct_mean"
+CHEAPER = Text(
+    "For more per GPU make its work cheaper: shorter prompts, a prefix cache, or fp8 (at a cost in "
+    "accuracy; --quantization fp8). The recipe vllm-kernels shows which kernels take its time."
+)
+CHEAPER_FP8 = Text(
+    "For more per GPU make its work cheaper: shorter prompts or a prefix cache. The recipe "
+    "vllm-kernels shows which kernels take its time."
+)
+FRONT_ENDS = Text("Run more front ends (--api-server-count).")
+TRACE = Text("Trace what the GPU waits for with the recipe vllm-kernels.")
+MORE_CACHE = Text(
+    "Give the KV cache more memory (--gpu-memory-utilization), smaller entries (--kv-cache-dtype "
+    "fp8), or more GPUs."
+)
+FREE_CORES = Text("Run the client on a machine with free cores, and measure again.")
+COARSE = Text(
+    "NVML counts a moment as busy when any kernel runs: a busy GPU may still be used badly, and "
+    "MFU says how well."
+)
+
+
+def limit(found: LoadTest) -> Finding | None:
+    """State what limits throughput at the load that has most of it; None where none is known."""
+    loads = [p for p in found.loads if p.value(RATE) > 0]
+    if not loads:
+        return None
+    point = max(loads, key=lambda p: p.value(RATE))
+    if not _saturated(found):
+        return _not_reached(found, point)
+    kinds: tuple[Callable[[LoadTest, Point], Finding | None], ...]
+    kinds = (_cache, _client, _gpu, _host)
+    judged = (kind(found, point) for kind in kinds)
+    return next((finding for finding in judged if finding is not None), None)
+
+
+def _not_reached(found: LoadTest, point: Point) -> Finding | None:
+    """Say so where the most clients, or the highest rate, had the highest throughput of several."""
+    sweep = found.closed if point.closed else found.opened
+    if len(sweep) < 2 or point is not sweep[-1]:
+        return None
+    return Finding(
+        "limit",
+        Text(
+            "No limit was reached: more load still brings more throughput, up to {rate} at {load}.",
+            rate=point.number(RATE),
+            load=point.load_text,
+        ),
+        technical=True,
+    )
+
+
+def _saturated(found: LoadTest) -> bool:
+    """Whether some load was more than the server can answer, or brought little."""
+    states = [keeping(point, found.law) for point in found.opened]
+    behind = any(state is not None and state.verdict == "no" for state in states)
+    return behind or (found.law is not None and found.law.bend <= found.law.last)
+
+
+def _cache(_found: LoadTest, point: Point) -> Finding | None:
+    preempted = point.value("preemptions")
+    if not (point.value("kv_usage_max") >= FULL or preempted > 0):
+        return None
+    values: dict[str, Value] = {
+        "load": point.load_text,
+        "used": point.number("kv_usage_max"),
+        "preempted": point.number("preemptions"),
+    }
+    return Finding(
+        "limit",
+        Text(
+            "Memory limits throughput: at {load} the KV cache is {used} full, and requests were "
+            "preempted {preempted} times.",
+            **values,
+        ),
+        action=MORE_CACHE,
+        lay_verdict=Text(
+            "The GPU's memory is the limit: at {load} the part that holds requests is {used} full.",
+            load=point.load_text,
+            used=values["used"],
+        ),
+    )
+
+
+def _client(_found: LoadTest, point: Point) -> Finding | None:
+    used = point.server["client_cpu"]
+    if not used >= CLIENT_BUSY:
+        return None
+    return Finding(
+        "limit",
+        Text(
+            "The client limits throughput, not the server: at {load} it takes {used} of a core.",
+            load=point.load_text,
+            used=point.derived(used, "fraction"),
+        ),
+        action=FREE_CORES,
+    )
+
+
+def _gpu(found: LoadTest, point: Point) -> Finding | None:
+    if not point.value(UTILIZATION) >= BUSY:
+        return None
+    busy = point.number(UTILIZATION)
+    cached = not math.isnan(point.value("kv_usage_max"))
+    facts: list[Value] = [Text("it is busy {busy} of the time", busy=busy)]
+    rate = useful_flop_rate(found, point)
+    if (peak := found.roofs.attained(rate)) is not None and not math.isnan(rate):
+        mfu = point.derived(rate / peak.value, "fraction")
+        roof = roof_name(peak.name)
+        facts.append(Text("the model's FLOPs are {mfu} of the {roof} (MFU)", mfu=mfu, roof=roof))
+    if cached:
+        facts.append(Text("the KV cache is {used} full", used=point.number("kv_usage_max")))
+    values: dict[str, Value] = {"load": point.load_text, "facts": facts}
+    in_fp8 = found.engine is not None and found.engine.dtype == "fp8"
+    return Finding(
+        "limit",
+        Text("The GPU limits throughput, not its memory: at {load} {facts}.", **values)
+        if cached
+        else Text("The GPU limits throughput: at {load} {facts}.", **values),
+        _clock(point),
+        action=CHEAPER_FP8 if in_fp8 else CHEAPER,
+        disproof=COARSE,
+        lay_verdict=Text(
+            "The GPU itself is the limit: at {load} it works {busy} of the time.",
+            load=point.load_text,
+            busy=busy,
+        ),
+    )
+
+
+def _host(found: LoadTest, point: Point) -> Finding | None:
+    busy = point.value(UTILIZATION)
+    if math.isnan(busy):
+        return None
+    values: dict[str, Value] = {"load": point.load_text, "idle": point.derived(100 - busy, "%")}
+    return Finding(
+        "limit",
+        Text(
+            "The host limits throughput, not the GPU: at {load} the GPU has nothing to do {idle} "
+            "of the time.",
+            **values,
+        ),
+        action=FRONT_ENDS if lags(point) else TRACE,
+        disproof=COARSE,
+        lay_verdict=Text(
+            "The processor of the machine is the limit: at {load} the GPU waits for it {idle} of "
+            "the time.",
+            **values,
+        ),
+    )
+
+
+def _clock(point: Point) -> tuple[Evidence, ...]:
+    if not point.value("sm_clock_hz_mean") > 0:
+        return ()
+    return (Evidence(Text("SM clock"), point.number("sm_clock_hz_mean").at_digits(3)),)
+
+
+def useful_flop_rate(found: LoadTest, point: Point) -> float:
+    """Return the FLOP/s that the answered requests need of one GPU, by the model's shape.
+
+    A request computes all its tokens but the last one as a prefill of that length would, with
+    logits for each output token. NaN where the shape is not known, where requests failed, and
+    where a prefix cache computed less.
+    """
+    shard = found.engine.shard if found.engine is not None else None
+    lengths = [(count(r["prompt_tokens"]), count(r["output_tokens"])) for r in point.requests]
+    cached = point.server["prefix_hit_tokens"] > 0 or point.value("failed_requests") > 0
+    if shard is None or cached or not all(prompt and output for prompt, output in lengths):
+        return math.nan
+    known = [(prompt or 0, output or 0) for prompt, output in lengths]
+    work = Work(
+        prefill=tuple((prompt + output - 1, 0) for prompt, output in known),
+        sampled=sum(output for _, output in known),
+    )
+    return flops(shard, work).total / point.value("duration_s")
