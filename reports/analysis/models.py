@@ -40,7 +40,8 @@ class RunTime:
     `gpu_time_ns` is the sum of all kernels of all of them. Kernels of one GPU that ran at the same
     time count once, and copies count where no kernel ran. `queued_ns` is the part of the idle time
     between operations that were issued before; `waits` says for what the rest waited: the cause of
-    idle time with the most time. None is unknown.
+    idle time with the most time. `profiler_ns` is what nsys at least adds to the idle time: what a
+    launch takes longer under it, where the GPU waits for one. None is unknown.
     """
 
     basis: str
@@ -54,6 +55,7 @@ class RunTime:
     gpu: str
     gpus: int
     present: int
+    profiler_ns: float | None = None
 
     def of_kernels(self, gpu_time_ns: float) -> float | None:
         """Return what a part of the summed kernel time is of the run's own time, in ns."""

@@ -8,6 +8,7 @@ words, in one language.
 from nsight_prof.reports.page.section import (
     Block,
     Bullets,
+    Choice,
     Column,
     Evidence,
     Fact,
@@ -37,6 +38,7 @@ from nsight_prof.reports.page.values import (
 
 __all__ = [
     "Bullets",
+    "Choice",
     "Column",
     "Document",
     "Evidence",

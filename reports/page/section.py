@@ -163,6 +163,15 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What the owner of a program may choose, at a price: no repair. What it gains and costs."""
+
+    do: Text
+    gains: Text
+    costs: Text
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing that the measurements support.
 
@@ -177,6 +186,7 @@ class Finding:
         source: the cases or kernels whose numbers the verdict tells.
         lay_verdict: the verdict for readers who do not know GPUs, where it takes other words.
         technical: it is nothing to these readers.
+        offers: what it gives the owner to choose.
     """
 
     rule: str
@@ -189,6 +199,7 @@ class Finding:
     source: tuple[Name, ...] = ()
     lay_verdict: Text | None = None
     technical: bool = False
+    offers: Choice | None = None
 
 
 def slug(text: str) -> str:

@@ -280,6 +280,7 @@ class KernelFigures:
 class ReportView:
     """The whole report. `tier`: trace and counters, trace only, counters only, or nothing.
 
+    `workload` says what an engine served, None where none did.
     `answer` are whole sentences, the most important first, and `answer_anchors` the ids of the
     places on the page that each rests on. `kinds` divides the GPU time by kind of kernel (None
     where the kernel table says as much), `idle` the time without work by its cause; `stages_note`
@@ -301,6 +302,7 @@ class ReportView:
 
     title: str
     question: str
+    workload: Text | None
     run_id: str
     created: str
     replayed_from: str

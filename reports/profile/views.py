@@ -66,6 +66,7 @@ from nsight_prof.reports.profile.view_models import (
     ReportView,
     RuleAbstention,
 )
+from nsight_prof.reports.serving.workload import workload
 from nsight_prof.reports.verdicts.bound_shares import bound_shares
 from nsight_prof.reports.verdicts.ranking import findings
 
@@ -115,6 +116,7 @@ def report_view(run: Run) -> ReportView:
     return ReportView(
         **vars(figures),
         **_told_by_manifest(run),
+        workload=workload(run),
         tier=tier(run),
         answer=answer,
         answer_anchors=anchors,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import CHANNELS_LAST
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
-from nsight_prof.reports.page import Name, Number, Text
+from nsight_prof.reports.page import Choice, Name, Number, Text
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.summary.models import Action
 from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, KINDS, PROBLEMS
-from nsight_prof.reports.summary.savings import Savings, Step, gain_ns, is_near, kernels_of
+from nsight_prof.reports.summary.savings import Savings, Step, is_near, kernels_of
 
 LONGEST, SUBJECTS, STAGES = 5, 3, 2
 """Actions; kinds of kernels and stages that one of them names."""
@@ -67,14 +67,16 @@ def near_limits(view: ReportView) -> tuple[Text, ...]:
     )
 
 
-def choices(view: ReportView) -> tuple[Text, ...]:
-    """Return what is no repair but the owner's choice: a higher clock, a smaller number format."""
-    low_clock = (f.advice for f in view.findings if f.rule == "throttling" and not gain_ns(view, f))
-    return (*filter(None, low_clock), *_smaller_format(view))
+def choices(view: ReportView) -> tuple[Choice, ...]:
+    """Return what is no repair but the owner's choice: a smaller number format, a larger batch, a
+    higher clock.
+    """
+    found = [*(f for section in view.sections for f in section.findings), *view.findings]
+    return (*_smaller_format(view), *(f.offers for f in found if f.offers is not None))
 
 
-def _smaller_format(view: ReportView) -> tuple[Text, ...]:
-    """Return what 8 bits in place of 16 save at most, where the GPU multiplies them.
+def _smaller_format(view: ReportView) -> Iterator[Choice]:
+    """Yield what 8 bits in place of 16 save at most, where the GPU multiplies them.
 
     A matrix product that memory or the Tensor Cores limit takes half the time: half the bytes, at
     twice the rate.
@@ -87,16 +89,16 @@ def _smaller_format(view: ReportView) -> tuple[Text, ...]:
     ]
     saves = time.of_kernels(sum(halved) / 2) or 0.0
     known = any(roof.key == "tensor" and roof.dtype == "fp8" for roof in view.roofs)
-    if not known or not time.whole_ns or saves < MINIMUM * time.whole_ns:
-        return ()
-    return (
-        Text(
-            "At a cost in accuracy: matrix products in fp8 (8 bits instead of 16) save up to "
-            "{time} ({part}).",
-            time=Number(saves, "ns"),
-            part=Number(saves / time.whole_ns, "fraction"),
-        ),
-    )
+    if known and time.whole_ns and saves >= MINIMUM * time.whole_ns:
+        yield Choice(
+            Text("Matrix products in fp8: 8 bits instead of 16"),
+            Text(
+                "up to {time} ({part})",
+                time=Number(saves, "ns"),
+                part=Number(saves / time.whole_ns, "fraction"),
+            ),
+            Text("accuracy: check the results"),
+        )
 
 
 def remedy(view: ReportView, step: Step) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.page import Number, Text, Value, adding_up
 from nsight_prof.reports.page.frame import LEVELS
@@ -25,6 +26,8 @@ from nsight_prof.reports.summary.time_parts import (
 LARGE = 0.1
 """Part of the run that one step must save to be the verdict; a run that saves less in all is near
 its limits."""
+SAID = 0.01
+"""Part of the run from which on what the profiler adds to it is said."""
 
 
 def first_screen(
@@ -180,13 +183,15 @@ def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action
         cause = WAITS.get(view.run_time.waits, Text("not known"))
         values: dict[str, Value] = {"part": idle_share, "why": cause}
         if action.gain.value and idle.share and action.gain.value < idle.share / 2:
-            return Text(
+            verdict = Text(
                 "The GPU is idle for {part} of the run: {why}. Most of it comes once, or for other "
                 "reasons: the first step saves {gain}.",
                 gain=action.gain,
                 **values,
             )
-        return Text("The GPU is idle for {part} of the run: {why}.", **values)
+        else:
+            verdict = Text("The GPU is idle for {part} of the run: {why}.", **values)
+        return _with_profiler(view.run_time, verdict)
     if lead.key != "kernel" or lead.rule in PROBLEMS:
         return Text(
             "{problem}: up to {gain} of the {whole} can be saved.",
@@ -196,6 +201,18 @@ def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action
         )
     return Text(
         "{where}: up to {gain} can be saved there.", where=_where(view, step), gain=action.gain
+    )
+
+
+def _with_profiler(time: RunTime, verdict: Text) -> Text:
+    """Return a verdict about idle time with what the profiler adds to that, where it is known."""
+    added = time.profiler_ns or 0.0
+    if added < SAID * (time.whole_ns or 0.0) or not added:
+        return verdict
+    return Text(
+        "{verdict} At least {time} of it is the profiler's own.",
+        verdict=verdict,
+        time=Number(added, "ns"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsight_prof.reports.page import Fact, Name, Number, Text
+from nsight_prof.reports.page import Choice, Fact, Name, Number, Text
 from nsight_prof.reports.profile.view_models import GlossaryEntry
 
 
@@ -68,8 +68,8 @@ class FirstScreen:
 
     `line` says GPU, time and how sure the verdict is. `total` is that time, of which gains are
     parts; `basis` says what it is: "wall" or "gpu". `choices` are what the owner may choose beside
-    the actions: no repairs, and not added up with them. `picture` is the name of the picture of the
-    run, empty where there is none.
+    the actions, at a price: they are not added up with them. `picture` is the name of the picture
+    of the run, empty where there is none.
     """
 
     line: Text
@@ -77,7 +77,7 @@ class FirstScreen:
     total: Number
     actions: tuple[Action, ...]
     basis: str
-    choices: tuple[Text, ...] = ()
+    choices: tuple[Choice, ...] = ()
     picture: str = ""
 
 

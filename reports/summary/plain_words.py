@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsight_prof.reports.findings.program.clock import HIGHER_CLOCK
 from nsight_prof.reports.page import Text
 
 KINDS = {
@@ -132,8 +133,11 @@ ACTIONS = {
     "casts_and_copies": Text(
         "Store data in the type and layout in which it is used: fewer casts and copies"
     ),
-    "collectives_exposed": Text("Overlap communication with computation"),
-    "throttling": Text("Power, cooling: let the GPU run at a higher clock"),
+    "collectives_exposed": Text(
+        "Start each exchange between GPUs as soon as its data is ready, and compute on meanwhile "
+        "(buckets of gradients, prefetch of shards)"
+    ),
+    "throttling": HIGHER_CLOCK,
     "padding": Text("Choose sizes that are multiples of the block in which the GPU computes"),
 }
 """What to do about the whole program in a few words, by the cause of the finding."""

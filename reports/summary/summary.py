@@ -12,6 +12,7 @@ from nsight_prof.reports.page import Name, Number, Section, Text, Value, Verbati
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed
 from nsight_prof.reports.summary.actions import near_limits
 from nsight_prof.reports.summary.first_screen import LARGE, first_screen
 from nsight_prof.reports.summary.models import SummaryGpu, SummaryView
@@ -38,7 +39,7 @@ def summarise(view: ReportView) -> SummaryView:
     time_parts_ = time_parts(view, saved)
     answer = _answer(view, time_parts_)
     machine = _machine(view.run_time)
-    first = first_screen(view, time_parts_, saved, machine, answer[0])
+    first = first_screen(view, time_parts_, saved, headed(view.workload, machine), answer[0])
     advice, learned = _learned(view.sections)
     near = () if first.actions else near_limits(view)
     facts = tuple(fact for section in view.sections for fact in section.facts)[:FACTS]
@@ -138,7 +139,7 @@ def _savings(view: ReportView, times: TimeParts) -> list[Text]:
 def _learned(sections: tuple[Section, ...]) -> tuple[tuple[Text, ...], tuple[Text, ...]]:
     """Return what sections say to do, as a larger batch, and what else they found."""
     found = [f for section in sections for f in section.findings if not f.technical]
-    advice = tuple(f.action for f in found if f.action)
+    advice = tuple(f.action for f in found if f.action and not f.offers)
     return advice[:HINTS], tuple(f.lay_verdict or f.verdict for f in found if not f.action)
 
 
@@ -165,7 +166,7 @@ def _gpus(view: ReportView) -> tuple[SummaryGpu, ...]:
 
 def _machine(time: RunTime) -> Text:
     """Return the GPUs that worked: "NVIDIA H200, 1 of the 2 in the machine"."""
-    name: Text | Verbatim = Verbatim(time.gpu) if time.gpu else Text("a GPU that no file names")
+    name: Text | Verbatim = Verbatim(time.gpu) if time.gpu else UNKNOWN_GPU
     if time.present <= 1:
         return Text("{name}", name=name)
     if not time.gpus:
@@ -184,14 +185,23 @@ def _reservations(view: ReportView, times: TimeParts) -> tuple[Text | str, ...]:
     found += [simple for simple in asked if simple is not None][:1]
     idle = next((row.share or 0.0 for row in times.rows if row.kind == IDLE), 0.0)
     if idle >= IDLE_RULE.limit("share"):
-        found.append(
-            Text(
-                "The recording tool lengthens the pauses: without it the run and its waits are "
-                "shorter."
-            )
-        )
+        found.append(_lengthened(view.run_time))
     found += [caveat.lay_text for caveat in view.caveats if caveat.lay_text]
     return tuple(found[:RESERVATIONS])
+
+
+def _lengthened(time: RunTime) -> Text:
+    """Say by how much the profiler lengthens the waits of the GPU, as far as that is known."""
+    if time.profiler_ns is None:
+        return Text(
+            "The recording tool lengthens the pauses, by how much was not measured: without it the "
+            "run and its waits are shorter."
+        )
+    return Text(
+        "The recording tool lengthens the pauses, by at least {time}: without it the run and its "
+        "waits are shorter.",
+        time=Number(time.profiler_ns, "ns"),
+    )
 
 
 def _english(summary: SummaryView) -> str:
@@ -201,7 +211,7 @@ def _english(summary: SummaryView) -> str:
     facts = [value for fact in summary.facts for value in (fact.label, fact.value)]
     texts: list[Value] = [first.line, first.verdict, *(action.do for action in first.actions)]
     texts += [
-        *first.choices,
+        *(text for c in first.choices for text in (c.do, c.gains, c.costs)),
         *summary.answer,
         *summary.learned,
         *summary.hints,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nsight_prof.reports.page import (
+    Choice,
     Column,
     Fact,
     Link,
@@ -66,6 +67,16 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         Column(Text("Findings"), findings),
     ]
     return Table("actions", NO_TITLE, columns, list(enumerate(first.actions[:count])))
+
+
+def choices(first: FirstScreen) -> Table[Choice]:
+    """Return what the owner may choose: what it gains, and what it costs."""
+    columns: list[Column[Choice]] = [
+        Column(Text("Or choose"), lambda row: row.do, digits=IN_TEXT),
+        Column(Text("Gains"), lambda row: row.gains, digits=IN_TEXT),
+        Column(Text("Costs"), lambda row: row.costs, digits=IN_TEXT),
+    ]
+    return Table("choices", NO_TITLE, columns, first.choices)
 
 
 def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:

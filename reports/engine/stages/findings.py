@@ -10,7 +10,7 @@ from nsight_prof.reports.engine.stages.batches import Batch
 from nsight_prof.reports.engine.stages.counted import ATTENTION, COMPONENT_NAMES, Counted
 from nsight_prof.reports.engine.stages.kinds import Floor, Kind, ModelWork, Stages
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, roof_name
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
+from nsight_prof.reports.page import Choice, Evidence, Finding, Number, Text, Value
 
 LARGE_IDLE = 0.1
 """Part of a step from which on the verdict about it has its idle time."""
@@ -204,7 +204,13 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
             **values,
             small=size,
         ),
-    )
+        offers=Choice(
+            Text("Batch {large} instead of {small}, where enough requests come at once",
+                 large=large.batch, small=size),
+            Text("{factor} the tokens per second while it decodes", factor=factor),
+            Text("{ratio} the time of a decode step, and more prompts to read first", ratio=ratio),
+        ),
+    )  # fmt: skip
 
 
 def _padding(stages: Stages, work: Sequence[Counted]) -> Iterator[Finding]:

@@ -24,8 +24,9 @@ from nsight_prof.reports.findings.program.rule import (
     concatenated,
     measured,
 )
-from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
+from nsight_prof.reports.page import Choice, Evidence, Name, Number, Ref, Text, Verbatim
 
+HIGHER_CLOCK = Text("Power, cooling: let the GPU run at a higher clock")
 THROTTLING = Rule(
     key="throttling",
     question="Does a power or heat limit hold the clock down?",
@@ -251,7 +252,7 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             *(row for step in steps[:NAMED] for row in _step_evidence(step)),
             measured(LOST, lost, LOST_BY) if steps else None,
         ),
-        **({} if reasons or steps else {"advice": _not_recorded(share, Number(gain, "fraction"))}),
+        **({} if reasons or steps else {"offers": _offer(Number(gain, "fraction"))}),
         # A GPU under full load lowers its clock by itself: something to gain needs a reason, or
         # launches that were faster before.
         gain_program=gain_ns / kernel_time(run),
@@ -260,14 +261,10 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
     )
 
 
-def _not_recorded(share: Number, gain: Number) -> Text:
-    """Say to readers who do not know GPUs what the clock costs, where nobody knows why."""
-    return Text(
-        "The GPU ran at {share} of its highest clock; why was not recorded, most often it is the "
-        "power limit. At the highest its work would take up to {gain} less time.",
-        share=share,
-        gain=gain,
-    )
+def _offer(gain: Number) -> Choice:
+    """Return what a higher clock gains at most, where nobody knows why it is low."""
+    gains = Text("up to {gain} of the GPU's time", gain=gain)
+    return Choice(HIGHER_CLOCK, gains, Text("more power and heat"))
 
 
 def _by_times(in_trace: Number, under_ncu: Number) -> Text:
