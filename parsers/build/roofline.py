@@ -7,6 +7,7 @@ bandwidth), drawn once for each memory level (hierarchical roofline, Yang et al.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +31,8 @@ def roof_label(key: str, dtype: str = "") -> str:
 class Ceiling:
     """One roof: `value` in B/s for a memory level, in FLOP/s for a pipe (`dtype` set).
 
-    `written` is the part of the bytes (0 to 1) that are writes, for which the value holds.
+    `written` is the part of the bytes (0 to 1) that are writes, for which the value holds; it is
+    worked out between the two measured mixes `ends`: (part written, B/s).
     """
 
     key: str
@@ -41,6 +43,7 @@ class Ceiling:
     clock_hz: float
     detail: str
     written: float = 0.0
+    ends: tuple[tuple[float, float], ...] = ()
 
     def at_clock(self, clock_hz: float) -> float:
         """Return the value at another clock of the same domain.
@@ -89,7 +92,9 @@ class Ceilings:
             return roof
         shares, values = zip(*self.mixes, strict=True)
         value = 1 / float(np.interp(written, shares, [1 / value for value in values]))
-        return replace(roof, value=min(value, roof.value), written=written)
+        upper = min(max(1, bisect_left(shares, written)), len(shares) - 1)
+        ends = self.mixes[upper - 1 : upper + 1] if value <= roof.value else ()
+        return replace(roof, value=min(value, roof.value), written=written, ends=ends)
 
     def pipe(self, pipe: str, dtype: str) -> Ceiling | None:
         """Return the roof of a pipe for an input type; None where this GPU's is not known.

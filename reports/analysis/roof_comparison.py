@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, read_roofs
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.page import Text, Value
@@ -61,18 +61,35 @@ def _at(roof: Roof, clock_hz: float | None) -> float:
     return ceiling.at_clock(clock_hz or 0.0)
 
 
+def _roofs_file(run: Run) -> RoofsFile | None:
+    """Return the measured roofs that the run uses."""
+    path = run.path / ROOFS_FILE
+    if not path.is_file() or not (run.roofs["source"] == "measured").any():
+        return None
+    try:
+        return read_roofs(path)
+    except ProfError:
+        return None  # Table gaps has it.
+
+
+def roofs_of_another(run: Run) -> Text | None:
+    """Return one sentence where another GPU of the same model measured the roofs, else None."""
+    file = _roofs_file(run)
+    uuid = file.gpu.get("uuid") if file is not None else None
+    present = [gpu.get("uuid") for gpu in run.manifest.gpus]
+    if file is None or not uuid or not present or not all(present) or uuid in present:
+        return None
+    return Text("The measured roofs are those of another {gpu}.", gpu=str(file.gpu["name"]))
+
+
 def roofs_measured_by(run: Run) -> Text | None:
     """Return one sentence: which run measured the roofs, when, on which GPU and driver.
 
     None where the run uses no measured roofs.
     """
-    path = run.path / ROOFS_FILE
-    if not path.is_file() or not (run.roofs["source"] == "measured").any():
+    file = _roofs_file(run)
+    if file is None:
         return None
-    try:
-        file = read_roofs(path)
-    except ProfError:
-        return None  # Table gaps has it.
     is_of_run = file.run_id == run.manifest.run_id
     driver = str(file.gpu.get("driver") or "")
     name = str(file.gpu.get("name") or "")

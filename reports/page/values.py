@@ -6,6 +6,7 @@ sentence is the message id of its translations.
 
 from __future__ import annotations
 
+import copy
 import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,6 +155,13 @@ class Text:
     def __hash__(self) -> int:
         """Hash the message: values may be unhashable."""
         return hash((self.message, self.plural))
+
+    def with_values(self, change: Callable[[Value], Value]) -> Text:
+        """Return the same sentence with its values changed."""
+        changed = copy.copy(self)
+        values = {name: change(value) for name, value in self.values.items()}
+        object.__setattr__(changed, "values", values)
+        return changed
 
     def messages(self) -> Iterator[str]:
         """Yield the message ids of this text and of the texts inside of it."""

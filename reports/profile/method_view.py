@@ -83,7 +83,7 @@ def method(run: Run, kernels: tuple[KernelRow, ...]) -> Method:
     passes = [int(p) for p in run.counters["passes"].dropna()]
     return Method(
         commands=tuple(
-            _command(step, bool(run.manifest.replayed_from))
+            _command(run, step)
             for step in run.manifest.steps
             if step.state is not StepState.RUNNING  # this report itself
         ),
@@ -98,16 +98,17 @@ def method(run: Run, kernels: tuple[KernelRow, ...]) -> Method:
     )
 
 
-def _command(step: StepRecord, replayed: bool) -> CommandRow:
+def _command(run: Run, step: StepRecord) -> CommandRow:
     """Show a step; how long a replay took to copy a recorded step tells nobody anything."""
     notes = [step.error, step.hint, *step.warnings]
     return CommandRow(
         step.name,
         step.state.value,
         shlex.join(step.argv),
-        None if replayed else step.seconds,
+        None if run.manifest.replayed_from else step.seconds,
         step.exit_code,
         "; ".join(note for note in notes if note),
+        step.directory if step.directory and (run.path / step.directory).is_dir() else "",
     )
 
 

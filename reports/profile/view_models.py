@@ -17,7 +17,7 @@ from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.analysis.models import RunTime as RunTime
 from nsight_prof.reports.findings.model import BoundShare, Finding
 from nsight_prof.reports.findings.ncu.models import RulesView
-from nsight_prof.reports.page import OpenQuestion, Section, Text
+from nsight_prof.reports.page import Document, OpenQuestion, Section, Text, Verbatim
 from nsight_prof.reports.page.charts import NotPlotted, Roof, RooflinePanel
 from nsight_prof.reports.page.figure_models import OccupancyBar, StallFigure, ThroughputBar
 from nsight_prof.reports.profile.time_models import HostCost as HostCost
@@ -211,7 +211,10 @@ class Caveat:
 
 @dataclass(frozen=True)
 class CommandRow:
-    """One step as it ran; `command` is shell-quoted, `note` the error or warnings."""
+    """One step as it ran; `command` is shell-quoted, `note` the error or warnings.
+
+    `folder` is that of its files in the run, empty where there is none.
+    """
 
     step: str
     state: str
@@ -219,6 +222,12 @@ class CommandRow:
     seconds: float | None
     exit_code: int | None
     note: str
+    folder: str = ""
+
+    @property
+    def link(self) -> Document | Verbatim:
+        """Its name, which leads to its files."""
+        return Document(self.step, self.folder) if self.folder else Verbatim(self.step)
 
 
 @dataclass(frozen=True)
@@ -339,6 +348,7 @@ class ReportView:
     roofs: tuple[Roof, ...]
     roof_comparison: tuple[RoofComparison, ...]
     roofs_measured_by: Text | None
+    roofs_of_another: Text | None
     rooflines: tuple[RooflinePanel, ...]
     not_plotted: tuple[NotPlotted, ...]
     occupancy: tuple[OccupancyBar, ...]

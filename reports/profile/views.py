@@ -16,7 +16,11 @@ from nsight_prof.reports import page
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.analysis.padding import Padding, paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
-from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
+from nsight_prof.reports.analysis.roof_comparison import (
+    compare_roofs,
+    roofs_measured_by,
+    roofs_of_another,
+)
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import stages_note, wall_time
 from nsight_prof.reports.engine import (
@@ -141,6 +145,7 @@ def report_view(run: Run) -> ReportView:
         roofs=roofs,
         roof_comparison=compare_roofs(roofs),
         roofs_measured_by=roofs_measured_by(run),
+        roofs_of_another=roofs_of_another(run),
         gemms=tuple(_gemm(padding, kernels) for padding in paddings(run)),
         ncu_rules=rules_view(run, {row.kernel_id: row.number for row in kernels}),
         left_out=left_out(run),

@@ -26,7 +26,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.whole_file import whole_file
-from nsight_prof.reports.page import Interval, Name, Number, Table, Text, Verbatim, formats
+from nsight_prof.reports.page import (
+    Document,
+    Interval,
+    Name,
+    Number,
+    Table,
+    Text,
+    Verbatim,
+    formats,
+)
 from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.values import Word, Words
@@ -35,7 +44,7 @@ from nsight_prof.reports.profile import links
 from nsight_prof.reports.profile.caveats import label
 from nsight_prof.reports.render.style import SUFFIX, did_you_mean, templates_folder
 
-PAGE_VALUES = (Text, Number, Interval, Name, Verbatim)
+PAGE_VALUES = (Text, Number, Interval, Name, Verbatim, Document)
 """What `Writer` makes words of, wherever a template writes it."""
 IN_PAGE = "tables_in_page"
 """Name of the list of the tables that the templates of a page showed."""

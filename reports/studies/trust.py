@@ -229,7 +229,7 @@ def method(protocol: Sequence[Text], run: Run, how: Method) -> tuple[Block, ...]
         "commands",
         Text("Commands as they ran"),
         [
-            Column[CommandRow](Text("Step"), lambda row: row.step),
+            Column[CommandRow](Text("Step"), lambda row: row.link),
             Column(Text("State"), lambda row: STATES.get(row.state, row.state)),
             Column(Text("Time"), lambda row: _known(row.seconds, "s")),
             Column(Text("Exit code"), lambda row: row.exit_code),

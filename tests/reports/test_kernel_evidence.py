@@ -21,7 +21,7 @@ from nsight_prof.reports.findings.kernels.findings import (
 from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.shortest_launch import shortest_launch
-from nsight_prof.reports.page import Evidence
+from nsight_prof.reports.page import Evidence, Number
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import amount, english, unit, where
 
@@ -214,3 +214,22 @@ def test_long_launches_are_no_floor(run: Run) -> None:
     assert floor.ns < run.kernels["min_ns"].max()
     assert floor.kernel == ""
     assert "recorded runs" in english(floor.evidence().label)
+
+
+def test_the_roof_of_a_mix_of_reads_and_writes_can_be_worked_out_on_the_page(
+    found: list[Finding],
+) -> None:
+    worked_out = 0
+    for one in (one for finding in found for one in finding.evidence):
+        if one.source is None or "low" not in one.source.values:
+            continue
+        low, high, part, whole = (
+            number.value
+            for name in ("low", "high", "part", "whole")
+            if isinstance(number := one.source.values[name], Number) and number.value
+        )
+        x = part / whole
+        assert amount(one) == pytest.approx(1 / ((1 - x) / low + x / high), rel=1e-9)
+        assert min(low, high) < amount(one) < max(low, high)
+        worked_out += 1
+    assert worked_out

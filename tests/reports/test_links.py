@@ -191,6 +191,7 @@ def test_only_digits_that_tell_it_from_others_lead_a_number_of_no_row_somewhere(
     assert LINKS.rows.find(Number(4321e3, "ns")) == "whole-run"
     assert LINKS.rows.find(Number(0.1234567, "fraction")) == "kernel-2-dram_pct"
     assert LINKS.rows.find(Number(12.0, "%")) == ""
+    assert LINKS.rows.find(Number(4.321e-3, "s")) == "whole-run"  # the same time
 
 
 def test_a_derived_value_leads_to_the_columns_it_is_made_of() -> None:
@@ -340,3 +341,19 @@ def test_every_number_that_leads_somewhere_leads_to_a_row_that_shows_it(
         if not PLACE.fullmatch(anchor) and not (anchor in there and shows(*there[anchor], told))
     ]
     assert wrong == []
+
+
+def test_a_floor_leads_to_the_table_of_floors_and_a_run_to_its_files(
+    replay: Callable[[str], Path],
+) -> None:
+    report = replay("vllm-kernels") / "report"
+    text = whole_report(report)
+    floors = re.findall(r"its floor of \[[\d.]+ ms\]\(([^)]*)\)", text)
+    assert floors
+    assert all("#row-stages-floors-" in link for link in floors)
+    files = re.findall(r"\]\((\.\./steps/[^)]*)\)", text)
+    assert {"../steps/1-trace", "../steps/3-counters"} <= set(files)
+    assert all((report / link).is_dir() for link in files)
+    assert (
+        "The measured roofs are those of another NVIDIA H200." in (report / "report.md").read_text()
+    )

@@ -38,8 +38,8 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
     return Finding(
         "memory_bound_step",
         Text(
-            "A {kind} step at batch {n} takes {time}, {ratio} its floor of {floor}: it reads "
-            "{weights} of weights and {cache} of KV cache at {mbu} of the {roof}{idle}.",
+            "A {kind} step at batch {n} takes {time} on average, {ratio} its floor of {floor}: it "
+            "reads {weights} of weights and {cache} of KV cache at {mbu} of the {roof}{idle}.",
             kind=KIND_NAMES[kind.kind],
             n=size,
             time=time,
@@ -92,8 +92,8 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
     return Finding(
         "compute_bound_step",
         Text(
-            "A {kind} step of {tokens} tokens takes {time}{encoder}, {ratio} its floor of {floor}: "
-            "it computes {flops} at {mfu} of the {roof}{idle}.",
+            "A {kind} step of {tokens} tokens takes {time} on average{encoder}, {ratio} its floor "
+            "of {floor}: it computes {flops} at {mfu} of the {roof}{idle}.",
             kind=KIND_NAMES[kind.kind],
             tokens=tokens,
             time=time,
@@ -146,7 +146,8 @@ def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Tex
     """Yield how the time above the floor divides: idle, and kernels that do not reach the roof."""
     _, _, idle, kernels = _divided(kind, floor)
     median = kind.number(kind.step_ns, "ns").at_digits(3)
-    yield Text("steps: {n} (median {median})", n=kind.steps, median=median)
+    mean = kind.per_step("time_ns").at_digits(3)
+    yield Text("steps: {n} (mean {mean}, median {median})", n=kind.steps, mean=mean, median=median)
     yield Text(
         "above the floor: {idle} of idle time and {kernels} of kernels that do not reach the roof",
         idle=idle,

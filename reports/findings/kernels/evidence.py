@@ -14,7 +14,7 @@ from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.fact import cell
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES, unit_of
-from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
+from nsight_prof.reports.page import Document, Evidence, Number, Ref, Text, Verbatim
 from nsight_prof.reports.page.values import Confidence
 
 CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
@@ -133,15 +133,28 @@ def roof_key(roof: Ceiling) -> str:
 
 def _origin(roof: Ceiling, row: Row, scaled: bool) -> Text:
     """Return where a roof is from, and how it was scaled to the clock or mix of the kernel."""
+    at_roof = (Ref("roofs", roof_key(roof), "value"),)
     if roof.written > 0:
         share = Number(roof.written, "fraction")
-        return Text("measured roofs, for {part} of the bytes written", part=share)
+        if not roof.ends:
+            return Text("measured roofs, for {part} of the bytes written", part=share)
+        (less, low), (more, high) = roof.ends
+        return Text(
+            "1 / ((1 - x) / {low} + x / {high}) with x = {part} / {whole}: {written} of the bytes "
+            "are written, and {less} and {more} were when these roofs were measured ({file})",
+            low=Number(low, roof.unit, at_roof if less == 0 else ()).at_digits(3),
+            high=Number(high, roof.unit).at_digits(3),
+            part=Number(roof.written - less, "fraction").at_digits(3),
+            whole=Number(more - less, "fraction").at_digits(3),
+            written=share, less=Number(less, "fraction"), more=Number(more, "fraction"),
+            file=Document("measured_roofs.csv", "tables/measured_roofs.csv"),
+        )  # fmt: skip
     if not scaled:
         return SOURCES[roof.source]
     return Text(
         "{source}: {value} x {clock} / {roof_clock}",
         source=SOURCES[roof.source],
-        value=Number(roof.value, roof.unit).at_digits(3),
+        value=Number(roof.value, roof.unit, at_roof).at_digits(3),
         clock=Number(number(row["sm_clock_hz"]), "Hz").at_digits(3),
         roof_clock=Number(roof.clock_hz, "Hz").at_digits(3),
     )

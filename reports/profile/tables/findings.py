@@ -12,6 +12,7 @@ from nsight_prof.reports.page import (
     Evidence,
     Link,
     Name,
+    Number,
     Series,
     Strong,
     Table,
@@ -80,11 +81,24 @@ def evidence(finding: Finding, links: Links) -> Table[tuple[int, Evidence]]:
         Column(Text("Value"), value, right=True),
         Column(Text("Found in"), lambda row: Series([_column(p) for p in links.places(row[1])])),
         Column(Text("Compared with"), lambda row: row[1].threshold, digits=IN_TEXT),
-        Column(Text("By"), lambda row: row[1].source, digits=IN_TEXT),
+        Column(Text("By"), lambda row: _origin(row[1].source, links), digits=IN_TEXT),
     ]
     rows = list(enumerate(links.evidence(finding), 1))
     return Table("evidence", NO_TITLE, columns, rows,
                  ids=lambda row: links.wanted_id(f"{finding.anchor}-{row[0]}"))  # fmt: skip
+
+
+def _origin(source: Text | None, links: Links) -> Text | None:
+    """Return where a number is from; numbers in it lead to their rows."""
+    if source is None:
+        return None
+
+    def led(value: Value) -> Value:
+        refs = value.refs if isinstance(value, Number) else ()
+        anchor = next(filter(None, map(links.target, refs)), "")
+        return Link(value, anchor) if anchor else value
+
+    return source.with_values(led)
 
 
 def _column(read: Place) -> Value:

@@ -25,6 +25,8 @@ from nsight_prof.reports.profile.view_models import GpuTime, KernelRow, ReportVi
 T = TypeVar("T")
 NO_TITLE = Text("")
 """Of tables below a heading of the template."""
+MEASURED = ("trace", "counters")
+"""Steps that the report of a program rests on."""
 
 
 def kernel_link(number: int | None) -> Link | None:
@@ -271,6 +273,11 @@ def whole_run(view: ReportView, links: Links) -> Table[ReportView]:
         low, high = map(share, row.idle_range)
         return low if formats.share(low.value) == formats.share(high.value) else spread(low, high)
 
+    def rests_on(row: ReportView) -> Value:
+        """Return the steps whose files hold what was measured, else what was."""
+        steps = [step.link for step in row.method.commands if step.folder and step.step in MEASURED]
+        return Series(steps) if steps else Word(row.tier)
+
     idle_heading = Text("GPU idle")
     if view.working_gpus > 1:
         idle_heading = Text("GPU idle (each of {n} GPUs)", n=view.working_gpus)
@@ -283,6 +290,6 @@ def whole_run(view: ReportView, links: Links) -> Table[ReportView]:
         Column(idle_heading, idle_share, right=True),
         Column(Text("Time with counters"), lambda row: share(row.profiled_share)),
         Column(Text("Kernels"), lambda row: profiled, right=True),
-        Column(Text("Rests on"), lambda row: Word(row.tier)),
+        Column(Text("Rests on"), rests_on),
     ]
     return Table("whole-run", NO_TITLE, columns, [view], ids=lambda _: links.wanted_id("whole-run"))
