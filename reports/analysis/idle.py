@@ -228,3 +228,15 @@ def _measured_by(run: Run, case: str) -> Text:
     return Text(
         "{case}, measured {date} by run {run}", case=name, date=file.measured, run=file.run_id
     )
+
+
+def lengthened_ns(run: Run) -> float | None:
+    """Return the idle time that nsys at least adds: what late launches take longer under it.
+
+    None where no launch was timed without it.
+    """
+    cost, gaps = launch_cost(run), per_gpu_gaps(run, capture=True)
+    if cost.untraced.value is None or cost.traced.value is None:
+        return None
+    late = gaps[gaps["cause"] == LAUNCHES]
+    return min(float(late["idle_ns"].sum()), float(late["gaps"].sum()) * number(cost.added.value))

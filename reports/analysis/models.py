@@ -41,7 +41,7 @@ class RunTime:
     time count once, and copies count where no kernel ran. `queued_ns` is the part of the idle time
     between operations that were issued before; `waits` says for what the rest waited: the cause of
     idle time with the most time. `profiler_ns` is what nsys at least adds to the idle time: what a
-    launch takes longer under it, where the GPU waits for one. None is unknown.
+    launch takes longer under it, where the GPU waits for one. None is unknown, or not asked.
     """
 
     basis: str

@@ -9,7 +9,6 @@ import numpy as np
 from nsight_prof.parsers.cells import number, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import gpu_of, per_gpu_gaps, working
-from nsight_prof.reports.analysis.idle import LAUNCHES, launch_cost
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import wall_time
@@ -41,8 +40,7 @@ def run_time(run: Run) -> RunTime:
     copies = wall - idle - kernels
     queued, waits = _gaps(run)
     rest = max(0.0, wall - kernels - copies)
-    added = min(rest, lengthened_ns) if (lengthened_ns := _lengthened(run)) is not None else None
-    return RunTime(WALL, wall, kernels, copies, rest, queued, waits, total, *gpus_of, added)
+    return RunTime(WALL, wall, kernels, copies, rest, queued, waits, total, *gpus_of)
 
 
 def _kernel_unions(run: Run) -> list[float]:
@@ -74,11 +72,3 @@ def _gaps(run: Run) -> tuple[float | None, str]:
     if not set(known) - {"unknown"}:
         return None, ""
     return known.get("queued", 0.0), max(known, key=known.__getitem__)
-
-
-def _lengthened(run: Run) -> float | None:
-    """Return the idle time that nsys adds to late launches; None where none was timed without."""
-    cost, gaps = launch_cost(run), per_gpu_gaps(run, capture=True)
-    if cost.untraced.value is None or cost.traced.value is None:
-        return None
-    return float(gaps[gaps["cause"] == LAUNCHES]["gaps"].sum()) * number(cost.added.value)

@@ -16,6 +16,7 @@ from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.idle import lengthened_ns
 from nsight_prof.reports.analysis.timeline import runs, timeline
 from nsight_prof.reports.engine.stages.section import section as stages_section
 from nsight_prof.reports.findings.kernels.judge import judge
@@ -225,3 +226,16 @@ def test_kernels_of_one_job_are_told_together(recorded_run_of: Recorded) -> None
     of_head = "head in decode (18 each time; all but the largest take 16 % of the stage's GPU time)"
     assert of_head in words
     assert "mlp" not in words  # seven at a time
+
+
+def test_what_nsys_adds_to_late_launches_is_the_least_of_the_idle_time(
+    recorded_run_of: Recorded,
+) -> None:
+    run = recorded_run_of("h200-top-kernels")
+    calls = run.api_calls[run.api_calls["name"].str.contains("LaunchKernel")]
+    roofs = run.measured_roofs
+    alone = roofs[(roofs["level_or_pipe"] == "host") & (roofs["kind"] == "launch")]["value"].min()
+    added_ns = calls["total_ns"].sum() / calls["calls"].sum() - 1e9 * alone
+    late = run.idle_gaps[run.idle_gaps["cause"] == "launches"]["gaps"].sum()
+    assert lengthened_ns(run) == pytest.approx(late * added_ns, rel=1e-9)
+    assert lengthened_ns(recorded_run_of("h200-running-server")) is None  # no launch was timed
