@@ -9,12 +9,19 @@ from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import ALL as ALL
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
-from nsight_prof.reports.page import Number, Ref, Text
+from nsight_prof.reports.page import Number, Ref, Text, Verbatim
 
+WORDS = {"prefill": Text("prefill"), "decode": Text("decode")}
+"""Stages that have words of their own in each language."""
 MOST_STAGES = 12
 """More names than this are no stages but NVTX ranges that a framework numbers."""
 LEAST_STAGES = 0.5
 """Ranges with less of the GPU time are steps of libraries (CUB marks its own), not stages."""
+
+
+def stage_words(stage: str) -> Text | Verbatim:
+    """Return a stage as a sentence names it: in words of the field, a user's range as it is."""
+    return WORDS.get(stage) or Verbatim(stage)
 
 
 @once

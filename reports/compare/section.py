@@ -240,7 +240,9 @@ def _figures(found: Comparison) -> list[Figure]:
     rows = [row for row in changed_kernels(found) if row.program][:BARS]
     if not rows:
         return []
-    share = "GPU time of A" if found.work is None else "GPU time of A per unit of work"
+    unit = Text("Share of the GPU time of A (%)")
+    if found.work is not None:
+        unit = Text("Share of the GPU time of A per unit of work (%)")
     bars = tuple(
         Bar(
             f"{row.number} {brief((row.b or row.a)[0].kernel.short_name, WIDTH)}",
@@ -251,8 +253,8 @@ def _figures(found: Comparison) -> list[Figure]:
         for row in rows
     )
     title = "The largest changes of the program"
-    alt = f"Bars: what each kernel adds to or takes from the {share}"
-    return [Figure(BarFigure("changes", title, alt, f"Share of the {share} (%)", bars))]
+    alt = "Bars: what each kernel adds to or takes from the GPU time of A"
+    return [Figure(BarFigure("changes", title, alt, unit, bars))]
 
 
 def section(found: Comparison) -> Section:

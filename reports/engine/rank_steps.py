@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsight_prof.reports.page import Column, Name, Number, Ref, Table, Text
+from nsight_prof.reports.page import Column, Name, Number, Ref, Table, Text, Verbatim
 from nsight_prof.reports.page.charts import HeatFigure, HeatRow
 
 MILLI = 1e-6
@@ -157,28 +157,37 @@ def _chart(
     gpus = gpus[:MOST_ROWS]
     # A first step that compiles, 50 times as long as the others, leaves these white.
     largest = LONGEST * float(np.nanpercentile(times.to_numpy(), TYPICAL))
-    cut = ""
+    cut: Text | str = ""
     if 0 < largest < float(np.nanmax(times.to_numpy())):
         times = times.clip(upper=largest)
-        cut = f" What is over {largest * MILLI:.3g} ms is drawn as that."
+        over = Number(largest, "ns").at_digits(3)
+        cut = Text(" What is over {time} is drawn as that.", time=over)
     columns = max(1, min(MOST_COLUMNS, MOST_CELLS // len(gpus), len(times)))
     chosen = np.unique(np.linspace(0, len(times) - 1, columns).round().astype(int))
     several = len({rank for rank, _ in gpus}) < len(gpus)
-    some = f" {len(chosen)} of {len(times)} steps." if len(chosen) < len(times) else ""
+    some: Text | str = ""
+    if len(chosen) < len(times):
+        some = Text(" {n} of {total} steps.", n=len(chosen), total=len(times))
     return HeatFigure(
         name,
         title,
         "Heat map: ranks by steps, the darker the longer the rank itself needed",
-        f"{stage}, number",
+        Text("{stage}, number", stage=Verbatim(stage)),
         value_label,
         tuple(int(times.index[at]) for at in chosen),
         tuple(
             HeatRow(
-                f"rank {rank}, GPU {device}" if several else f"rank {rank}",
+                Text("rank {rank}, GPU {gpu}", rank=rank, gpu=device)
+                if several
+                else Text("rank {rank}", rank=rank),
                 tuple((times[code].to_numpy()[chosen] * MILLI).tolist()),
             )
             for code, (rank, device) in enumerate(gpus)
         ),
-        "Time without waiting for other ranks and without transfer: where a row is darker, the "
-        f"others wait for it.{some}{cut}",
+        Text(
+            "Time without waiting for other ranks and without transfer: where a row is darker, the "
+            "others wait for it.{some}{cut}",
+            some=some,
+            cut=cut,
+        ),
     )

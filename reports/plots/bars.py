@@ -104,9 +104,14 @@ def _occupancy_told(bar: OccupancyBar) -> str:
         f"{bar.number} {bar.label}",
         labelled(Text("achieved"), percent(bar.achieved_pct)),
         labelled(Text("theoretical"), percent(bar.theoretical_pct)),
-        say(Text("limited by {limiter}", limiter=Word(bar.limiter))) if bar.limiter else "",
+        say(Text("limited by {limiter}", limiter=_limiter(bar))) if bar.limiter else "",
         of_gpu_time(bar.share),
     )
+
+
+def _limiter(bar: OccupancyBar) -> Text:
+    """Return what allows no more warps: several things where they allow the same."""
+    return Text("{limits}", limits=[Word(name) for name in bar.limiter.split(", ")])
 
 
 def _limits(bar: OccupancyBar) -> str:
@@ -115,4 +120,4 @@ def _limits(bar: OccupancyBar) -> str:
     achieved, theoretical = percent(bar.achieved_pct), percent(bar.theoretical_pct)
     of = say(Text("{part} of {total}", part=achieved.removesuffix(" %"), total=theoretical))
     full = bar.theoretical_pct is not None and bar.theoretical_pct >= 100
-    return labelled(of, say(bar.limiter)) if bar.limiter and not full else of
+    return labelled(of, say(_limiter(bar))) if bar.limiter and not full else of

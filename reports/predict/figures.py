@@ -9,19 +9,24 @@ from typing import TypeVar
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Figure
+from nsight_prof.reports.page import Figure, Text, Value, Verbatim, Word
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series, Stack, StackFigure
 from nsight_prof.reports.page.formats import duration, percent
+from nsight_prof.reports.page.values import Words
 
 SAME = ("experiment", "prompt_tokens", "output_tokens")
 """What points of one line have in common."""
 LOADS = {
-    "batch": ("batch", "Requests at once (batch)"),
-    "closed": ("concurrency", "Clients (closed loop)"),
-    "open": ("request_rate", "Requests per second (open loop)"),
+    "batch": ("batch", Text("Requests at once (batch)"), Text("Latency over requests at once")),
+    "closed": ("concurrency", Text("Clients (closed loop)"), Text("Latency over clients")),
+    "open": (
+        "request_rate",
+        Text("Requests per second (open loop)"),
+        Text("Latency over requests per second"),
+    ),
 }
-"""How requests come -> column of the load, and what it is called."""
-LIMITS = {"dram": "memory", "tensor": "compute", "link": "other GPUs"}
+"""How requests come -> column of the load, what it is called, and the title over it."""
+LIMITS = {"dram": Text("memory"), "tensor": Text("compute"), "link": Text("other GPUs")}
 MILLI, NANO = 1e3, 1e9
 NAMED = 6
 """Operators of a step that have a colour of their own."""
@@ -52,15 +57,16 @@ def different(steps: Sequence[Row]) -> list[Row]:
 class Lines:
     """The points of each line by its name, by growing load; `left_out`: lines without room."""
 
-    drawn: tuple[tuple[str, list[Row]], ...]
+    drawn: tuple[tuple[Text, list[Row]], ...]
     left_out: int
 
     @property
-    def note(self) -> str:
+    def note(self) -> Value:
         """What a reader must know of lines that are not there."""
         if not self.left_out:
             return ""
-        return f" {len(self.drawn)} of {len(self.drawn) + self.left_out} lines are drawn."
+        drawn = len(self.drawn)
+        return Text(" {n} of {total} lines are drawn.", n=drawn, total=drawn + self.left_out)
 
 
 def _lines(points: Sequence[Row], *experiments: str) -> Lines:
@@ -70,10 +76,18 @@ def _lines(points: Sequence[Row], *experiments: str) -> Lines:
             lines.setdefault(tuple(row[name] for name in SAME), []).append(row)
     spread = spaced(list(lines.values()), MOST_LINES)
     labelled = (
-        (f"{text(r[0]['experiment'])}, {int(r[0]['prompt_tokens']):,} + "
-         f"{int(r[0]['output_tokens']):,} tokens", sorted(r, key=_load))
-        for r in spread
-    )  # fmt: skip
+        (
+            Text(
+                "{experiment}, {prompt} + {output} tokens",
+                experiment=Word(text(row["experiment"])),
+                prompt=int(row["prompt_tokens"]),
+                output=int(row["output_tokens"]),
+            ),
+            sorted(rows, key=_load),
+        )
+        for row, *rest in spread
+        for rows in [[row, *rest]]
+    )
     return Lines(tuple(labelled), len(lines) - len(spread))
 
 
@@ -103,8 +117,11 @@ def pareto(points: Sequence[Row]) -> Figure | None:
         "Interactivity: tokens per second and user (1 / TPOT)",
         "Output tokens/s per GPU",
         tuple(series),
-        subtitle="Each point has its load beside it: requests of a batch, clients, or requests per "
-        f"second. Up and to the right is better.{lines.note}",
+        subtitle=Text(
+            "Each point has its load beside it: requests of a batch, clients, or requests per "
+            "second. Up and to the right is better.{note}",
+            note=lines.note,
+        ),
     )
     return Figure(chart)
 
@@ -112,17 +129,17 @@ def pareto(points: Sequence[Row]) -> Figure | None:
 def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> list[Figure]:
     """Return TTFT and TPOT over the load, with their intervals, for each way that requests come."""
     found = []
-    for experiment, (_, label) in LOADS.items():
+    for experiment, (_, label, title) in LOADS.items():
         lines = _lines(points, experiment)
         if max((len(rows) for _, rows in lines.drawn), default=0) < 2:
             continue
-        ends: list[tuple[float, str]] = []
+        ends: list[tuple[float, Words]] = []
         if experiment != "open":
             ends = list(_ends([rows for _, rows in lines.drawn], kv_tokens, max_requests))
         chart = LineFigure(
             f"predicted-latency-{experiment}",
-            f"Latency over load: {label[0].lower()}{label[1:]}",
-            f"Lines with bands: median TTFT and TPOT over {label[0].lower()}{label[1:]}",
+            title,
+            "Lines with bands: median TTFT and TPOT over the load",
             label,
             panels=(
                 Panel("TTFT, median (ms)", _over(lines, "ttft_p50_s"), y_log=True),
@@ -130,7 +147,7 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> l
             ),
             x_log=True,
             marks=tuple(ends),
-            subtitle=f"Bands are the intervals of the points.{lines.note}",
+            subtitle=Text("Bands are the intervals of the points.{note}", note=lines.note),
         )  # fmt: skip
         found.append(Figure(chart))
     return found
@@ -151,14 +168,14 @@ def _over(lines: Lines, column: str) -> tuple[Series, ...]:
 
 def _ends(
     lines: Sequence[list[Row]], kv_tokens: float, max_requests: float
-) -> Iterator[tuple[float, str]]:
+) -> Iterator[tuple[float, Words]]:
     """Yield the loads at which the KV cache of each line is full, and the engine's own limit."""
     largest = max(_load(rows[-1]) for rows in lines)
     for rows in lines:
         tokens = int(rows[0]["prompt_tokens"]) + int(rows[0]["output_tokens"])
         requests_of_cache = kv_tokens / tokens
         if 1 <= requests_of_cache <= NEAR * _load(rows[-1]):
-            yield requests_of_cache, f"KV cache full ({tokens:,} tokens)"
+            yield requests_of_cache, Text("KV cache full ({n} tokens)", n=tokens)
     if max_requests <= NEAR * largest:
         yield max_requests, f"max_num_seqs {max_requests:,.0f}"
 
@@ -185,8 +202,11 @@ def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Fi
         levels=((max_requests, f"max_num_seqs {max_requests:,.0f}"),)
         if known(max_requests)
         else (),
-        subtitle=f"The KV cache of {kv_tokens:,.0f} tokens is full where the line falls; above it "
-        "requests wait, or lose their place and are computed again.",
+        subtitle=Text(
+            "The KV cache of {n} tokens is full where the line falls; above it requests wait, or "
+            "lose their place and are computed again.",
+            n=round(kv_tokens),
+        ),
     )
     return Figure(chart)
 
@@ -206,11 +226,13 @@ def steps(run: Run, kind: str) -> Figure | None:
     decode = kind == "decode"
     chart = StackFigure(
         f"predicted-{kind}",
-        "What a decode step spends its time on" if decode else "What a prompt token costs",
+        Text("What a decode step spends its time on")
+        if decode
+        else Text("What a prompt token costs"),
         "Stacked bars: GPU time of each operator of a decode step"
         if decode
         else "Stacked bars: GPU time of each operator of a prefill step, over its tokens",
-        "GPU time of a step" if decode else "GPU time per prompt token",
+        Text("GPU time of a step") if decode else Text("GPU time per prompt token"),
         groups,
         bars,
         subtitle="Beside each bar: its sum, and the part of it in operators that memory or compute "
@@ -233,12 +255,21 @@ def _stack(step: Row, operators: Sequence[Row], largest: Sequence[str]) -> Stack
     share = percent(100 * bounds[limit] / total)
     values = (*(seconds[name] for name in largest), gaps, seconds["other"])
     tokens = int(step["tokens"])
-    where = f"{tokens:,} prompt tokens"
+    where = Text("{n} prompt token", "{n} prompt tokens", n=tokens)
     if step["kind"] == "decode":
-        requests = "request" if tokens == 1 else "requests"
-        where = f"{tokens:,} {requests} of {number(step['context']):,.0f} tokens"
+        where = Text(
+            "{n} request of {context} tokens",
+            "{n} requests of {context} tokens",
+            n=tokens,
+            context=round(number(step["context"])),
+        )
     return Stack(
         where,
         tuple(NANO * value / per for value in values),
-        f"{duration(NANO * total / per)}, {share} {LIMITS.get(limit, limit)}",
+        Text(
+            "{time}, {share} {limit}",
+            time=Verbatim(duration(NANO * total / per)),
+            share=Verbatim(share),
+            limit=LIMITS.get(limit) or Verbatim(limit),
+        ),
     )

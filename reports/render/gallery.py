@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nsight_prof.reports.analysis.stages import stage_words
 from nsight_prof.reports.page.charts import (
     BarFigure,
     Chart,
@@ -127,9 +128,8 @@ def _of_stage(
     kernels = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
     if not kernels or len(kernels) == len(panel.kernels):
         return None
-    return replace(
-        panel, title=Text("{title}, stage {stage}", title=panel.title, stage=stage), kernels=kernels
-    )
+    title = Text("{title}, stage {stage}", title=panel.title, stage=stage_words(stage))
+    return replace(panel, title=title, kernels=kernels)
 
 
 def _counters(view: KernelFigures | ReportView) -> Iterator[Picture]:

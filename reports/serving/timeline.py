@@ -10,8 +10,9 @@ import pandas as pd
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.engine import held_by
+from nsight_prof.reports.page import Number, Text, Verbatim
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
-from nsight_prof.reports.page.units import significant
+from nsight_prof.reports.page.values import Words
 
 BINS = 400
 """Points of a line: more samples are averaged, with their extremes as a band."""
@@ -46,10 +47,11 @@ def timeline(run: Run) -> Iterator[TimelineFigure]:
     spans = _spans(run, process)
     width = float(samples["t_s"].max() - samples["t_s"].min()) / BINS
     several = run.telemetry["process"].nunique() > 1
-    subtitle = (
-        "Shaded: what ran; the strip names batches, lengths or loads.",
-        f"A point is the mean of {significant(width, 2)} s, a band its extremes." * (width > 1),
-        "The first process of several." * several,
+    binned = Text(" A point is the mean of {time}, a band its extremes.", time=Number(width, "s"))
+    subtitle = Text(
+        "Shaded: what ran; the strip names batches, lengths or loads.{binned}{process}",
+        binned=binned if width > 1 else "",
+        process=Text(" The first process of several.") if several else "",
     )
     yield TimelineFigure(
         name="serving-timeline",
@@ -59,7 +61,7 @@ def timeline(run: Run) -> Iterator[TimelineFigure]:
         x_label="seconds since the start of the target",
         panels=_drawn(_gpu_panels(run, samples), _engine_panels(gauges)),
         spans=spans,
-        subtitle=" ".join(filter(None, subtitle)),
+        subtitle=subtitle,
     )
 
 
@@ -73,7 +75,7 @@ def step_timeline(run: Run, step: str) -> TimelineFigure | None:
         return None
     return TimelineFigure(
         name="telemetry",
-        title=f"The GPU beside the step {step}",
+        title=Text("The GPU beside the step {step}", step=Verbatim(step)),
         alt="Power, clock, memory, temperature, traffic and busy units of the GPU over time",
         x_label="seconds since the start of the program",
         panels=_drawn(_gpu_panels(run, samples), _unit_panels(samples)),
@@ -124,12 +126,13 @@ def _throttled(samples: pd.DataFrame) -> Iterator[Span]:
             yield Span(begin, end, ", ".join(reason.replace("_", " ") for reason in reasons))
 
 
-def limits_of(run: Run) -> tuple[tuple[tuple[float, str], ...], ...]:
+def limits_of(run: Run) -> tuple[tuple[tuple[float, Words], ...], ...]:
     """Return the power limit and the highest SM clock of the GPU, as levels of a panel."""
     facts = dict(run.manifest.gpus[0]) if run.manifest.gpus else {}
     limit, top = known(facts.get("power_limit_w")), known(facts.get("sm_clock_max_hz"))
-    limits = ((limit, f"power limit {significant(limit, 3)} W"),) if limit else ()
-    tops = ((top / 1e9, f"maximum {significant(top / 1e9, 3)} GHz"),) if top else ()
+    power, clock = (Number(value, unit).at_digits(3) for value, unit in ((limit, "W"), (top, "Hz")))
+    limits = ((limit, Text("power limit {power}", power=power)),) if limit else ()
+    tops = ((top / 1e9, Text("maximum {clock}", clock=clock)),) if top else ()
     return limits, tops
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from nsight_prof.reports.analysis.stages import stage_words
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import CHANNELS_LAST
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
@@ -116,7 +117,7 @@ def _in_stages(what: Text, stages: Sequence[str]) -> Text:
     """Return what is said with the stages that it is said of, where these are few."""
     if not 0 < len(stages) <= STAGES:
         return what
-    return Text("{what} (in {stage})", what=what, stage=stages)
+    return Text("{what} (in {stage})", what=what, stage=[stage_words(stage) for stage in stages])
 
 
 def problem(finding: Finding) -> Text:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stage_memory import inner_path, outer_functions, split_path
+from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.charts import IcicleFigure, Slice
 
 LEAST = 0.004
@@ -47,14 +48,17 @@ def icicle(run: Run) -> IcicleFigure | None:
             root.add([*path, text(row["operator"])], value)
     if not root.value:
         return None
-    what = "GPU time" if on_gpu else "host time"
+    what = Text("GPU time") if on_gpu else Text("host time")
     return IcicleFigure(
         "operators-icicle",
-        f"Where the {what} of the operators goes",
+        Text("Where the {what} of the operators goes", what=what),
         "Icicle: time of each stage, of the functions in it, and of their operators",
         tuple(_slices(root, 0, 0.0, (), LEAST * root.value)),
-        subtitle=f"Width is {what} under the torch profiler. Each row divides the box above it: "
-        "stage, functions (file:line of the definition), operator.",
+        subtitle=Text(
+            "Width is {what} under the torch profiler. Each row divides the box above it: stage, "
+            "functions (file:line of the definition), operator.",
+            what=what,
+        ),
     )
 
 

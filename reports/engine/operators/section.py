@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.join.gemms import BY_BOTH, BY_NAME, BY_ORDER
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.stages import stage_words
 from nsight_prof.reports.engine.operators.findings import calls, findings
 from nsight_prof.reports.engine.operators.icicle import icicle
 from nsight_prof.reports.engine.operators.products import Operator, Product, Stage, View
@@ -261,7 +262,9 @@ def _chart(products: Sequence[Product]) -> BarFigure:
         "% of the roof",
         tuple(
             Bar(
-                f"{p.stage}: {p.name}" if p.stage else p.name,
+                Text("{stage}: {name}", stage=stage_words(p.stage), name=Verbatim(p.name))
+                if p.stage
+                else p.name,
                 100 * p.fraction,
                 group=p.stage,
                 text=f"{percent(100 * p.fraction, 2)}, {quantity(p.total_ns, 'ns', 3)}",

@@ -341,11 +341,11 @@ def _agreements(agreed: Sequence[Agreement]) -> Table[Agreement]:
 def _chart(stages: Stages) -> BarFigure:
     """Return busy and whole time of a step of each kind in per cent of its floor."""
     bars = [
-        Bar(f"{kind.kind}: {name}", ns / kind.floor.seconds / 1e7, group=name,
-            text=quantity(ns, "ns", 3))
+        Bar(Text("{kind}: {name}", kind=_name(kind), name=name),
+            ns / kind.floor.seconds / 1e7, group=name.message, text=quantity(ns, "ns", 3))
         for kind in stages.kinds if kind.floor
-        for name, ns in (("GPU busy", (kind.model_ns - kind.model_idle_ns) / kind.steps),
-                         ("step", kind.model_ns / kind.steps))
+        for name, ns in ((Text("GPU busy"), (kind.model_ns - kind.model_idle_ns) / kind.steps),
+                         (Text("step"), kind.model_ns / kind.steps))
     ]  # fmt: skip
     return BarFigure(
         "steps-and-floors",

@@ -11,7 +11,9 @@ from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import is_mixed
 from nsight_prof.reports.engine.stages.kinds import first_gpu, timed_steps
+from nsight_prof.reports.engine.stages.names import KIND_NAMES
 from nsight_prof.reports.engine.steps.times import KindTime
+from nsight_prof.reports.page import Number, Text, Verbatim
 from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
@@ -96,8 +98,13 @@ def _spans(kinds: list[str], medians: list[float], x: tuple[float, ...]) -> tupl
         if spans and spans[-1].group == kind:
             spans[-1] = spans[-1]._replace(end=end)
         else:
-            spans.append(Span(begin, end, kind, f"{kind}, {quantity(median, 'ns', 3)} per step"))
+            spans.append(Span(begin, end, kind, _of_step(kind, median)))
     return tuple(spans)
+
+
+def _of_step(kind: str, median_ns: float) -> Text:
+    time = Number(median_ns, "ns").at_digits(3)
+    return Text("{kind}, {time} per step", kind=KIND_NAMES.get(kind) or Verbatim(kind), time=time)
 
 
 def idle_causes(kinds: Sequence[KindTime]) -> BarFigure | None:

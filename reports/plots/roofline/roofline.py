@@ -19,7 +19,7 @@ from nsight_prof.reports.page.charts import (
 )
 from nsight_prof.reports.page.formats import clock, flop_rate, intensity, share, significant
 from nsight_prof.reports.page.units import SI
-from nsight_prof.reports.page.values import Text, Word, Words
+from nsight_prof.reports.page.values import Text, Verbatim, Word, Words
 from nsight_prof.reports.plots.palette import INK, LEVEL_COLOURS, QUIET, family
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
@@ -92,7 +92,7 @@ class _Roofline:
             at = Text(
                 "Roofs at {clock}, the SM clock of these kernels.", clock=clock(self.clock_hz)
             )
-            subtitle = f"{say(subtitle)} {say(at)}"
+            subtitle = Text("{what} {at}", what=Verbatim(say(subtitle)), at=at)
         head = title_height(subtitle) + keys_height(keys) + keys_height(looks)
         self.sheet = Sheet(MARGIN + head + HEIGHT + 58 + LINE * rows + MARGIN)
         self.sheet.title(panel.title, subtitle)
@@ -157,10 +157,10 @@ class _Roofline:
         draw_ticks(axes, "x", _decades(p.x_min, p.x_max), _one_digit, _minor(p.x_min, p.x_max))
         draw_ticks(axes, "y", _decades(p.y_min, p.y_max), _si, _minor(p.y_min, p.y_max))
         middle = (x0 + right) / 2
-        self.sheet.text(middle, bottom - 38, "Arithmetic intensity at the memory level (FLOP/B)",
-                        Ink(ha="center"))  # fmt: skip
-        self.sheet.text(MARGIN, (bottom + top) / 2, "Throughput (FLOP/s)", Ink(ha="center",
-                        rotation=90))  # fmt: skip
+        across = say(Text("Arithmetic intensity at the memory level (FLOP/B)"))
+        up = say(Text("Throughput (FLOP/s)"))
+        self.sheet.text(middle, bottom - 38, across, Ink(ha="center"))
+        self.sheet.text(MARGIN, (bottom + top) / 2, up, Ink(ha="center", rotation=90))
         return axes
 
     def _spots(self) -> list[_Spot]:
@@ -224,8 +224,8 @@ class _Roofline:
         x, y = self.plane.pixel(ridge.intensity, self.plane.y_min)
         x0, right = self.plane.box.extent[0], self.plane.box.extent[2]
         for text, room, turn in (
-            ("memory-bound (DRAM)", x - x0, -1),
-            ("compute-bound", right - x, 1),
+            (say(Text("memory-bound (DRAM)")), x - x0, -1),
+            (say(Text("compute-bound")), right - x, 1),
         ):
             width = text_width(text)
             if width + 16 < room:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsight_prof.parsers.cells import number
-from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Verbatim
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
 from nsight_prof.reports.studies.llm_kernels.points import (
@@ -205,7 +205,7 @@ def prefill_chart(found: Sequence[Point], model: str) -> LineFigure | None:
         return None
     return LineFigure(
         name="llm-prefill",
-        title=f"Attention of a prompt, {title(model)}: the back ends",
+        title=Text("Attention of a prompt, {model}: the back ends", model=Verbatim(title(model))),
         subtitle="one sequence, causal; FLOPs of the scored pairs",
         alt="TFLOP/s of causal attention over positions, one line per back end",
         x_label="positions",
@@ -228,7 +228,7 @@ def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
             Panel(
                 "GB/s",
                 _by_backend(same, lambda point: point.byte_rate, 1e9),
-                title=f"{batch:,} sequence{'' if batch == 1 else 's'}",
+                title=Text("{n} sequence", "{n} sequences", n=batch),
                 levels=roof_levels(found, DRAM, 1e9),
             )
         )
@@ -236,7 +236,9 @@ def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
         return None
     return LineFigure(
         name="llm-decode",
-        title=f"Attention of one new token, {title(model)}: the back ends",
+        title=Text(
+            "Attention of one new token, {model}: the back ends", model=Verbatim(title(model))
+        ),
         subtitle="compulsory bytes: keys and values of the KV heads once",
         alt="GB/s of decode attention over positions, one line per back end and panel per batch",
         x_label="positions in the KV cache",

@@ -6,9 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.page import Column, Evidence, Finding, Number, Ref, Table, Text
+from nsight_prof.reports.page import (
+    Column,
+    Evidence,
+    Finding,
+    Number,
+    Ref,
+    Table,
+    Text,
+    Verbatim,
+    Word,
+)
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import percent
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.studies.llm_kernels.points import (
     Point,
     at_roofs,
@@ -292,7 +303,7 @@ def roof_chart(found: Sequence[Point], model: str) -> BarFigure | None:
     )
 
 
-def _representatives(found: Sequence[Point], model: str) -> list[tuple[str, Point]]:
+def _representatives(found: Sequence[Point], model: str) -> list[tuple[Words, Point]]:
     """Return labelled points: each operation at its second smallest and its largest size."""
     linear = select(found, family="linear", model=model, variant="graph")
     by_operation: dict[str, list[Point]] = {}
@@ -306,7 +317,10 @@ def _representatives(found: Sequence[Point], model: str) -> list[tuple[str, Poin
             same = select(cases, batch=batch)
             keys = max(point.param("keys") for point in same)
             best = fastest(select(same, keys=keys))
-            chosen.append((f"attention {stage}, {batch:,} x {keys:,}, {best.backend}", best))
+            shape = Verbatim(f"{batch:,} x {keys:,}, {best.backend}")
+            chosen.append(
+                (Text("attention {stage}, {shape}", stage=Word(stage), shape=shape), best)
+            )
     by_operation = {}
     for variants in variants_by_shape(found):
         best = fastest(variants.values())
@@ -321,10 +335,12 @@ def _representatives(found: Sequence[Point], model: str) -> list[tuple[str, Poin
     return chosen
 
 
-def _ends(same: list[Point]) -> list[tuple[str, Point]]:
+def _sized(operation: str, tokens: int) -> Text:
+    name = Word(operation)
+    return Text("{name}, {n} token", "{name}, {n} tokens", name=name, n=tokens)
+
+
+def _ends(same: list[Point]) -> list[tuple[Words, Point]]:
     ordered = sorted(same, key=lambda point: point.tokens)
     ends = {point.tokens: point for point in (ordered[min(1, len(ordered) - 1)], ordered[-1])}
-    return [
-        (f"{point.operation}, {tokens:,} token{'' if tokens == 1 else 's'}", point)
-        for tokens, point in ends.items()
-    ]
+    return [(_sized(point.operation, tokens), point) for tokens, point in ends.items()]

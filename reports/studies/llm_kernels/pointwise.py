@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Word
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.llm_kernels.columns import DETAILS
@@ -310,8 +310,9 @@ def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
     )
 
 
-def _label(point: Point) -> str:
-    return f"{point.operation}, {point.tokens:,} token{'' if point.tokens == 1 else 's'}"
+def _label(point: Point) -> Text:
+    name = Word(point.operation)
+    return Text("{name}, {n} token", "{name}, {n} tokens", name=name, n=point.tokens)
 
 
 def _compiled_sizes(found: Sequence[Point], *, largest: bool) -> list[Variants]:

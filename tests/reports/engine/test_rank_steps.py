@@ -8,6 +8,8 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import build_rank_tables
 from nsight_prof.reports.engine.rank_steps import MOST_COLUMNS, steps_view
 from nsight_prof.reports.engine.ranks import JobView, job_view
+from nsight_prof.reports.page.units import significant
+from nsight_prof.reports.plots.words import say
 from nsight_prof.reports.render.report import render_job
 from tests.made_up_ranks import Planted, write_job
 
@@ -23,7 +25,7 @@ def test_the_page_shows_the_slow_rank_step_by_step(tmp_path: Path) -> None:
     assert made.steps is not None
     assert made.steps.slowest_of(2, 0) == made.steps.count == 40
     own, longer = made.steps.charts
-    assert [row.label for row in own.rows] == [f"rank {n}" for n in range(4)]
+    assert [say(row.label) for row in own.rows] == [f"rank {n}" for n in range(4)]
     # 20 us on each of 8 products; at each step the fastest rank is at zero.
     assert sum(longer.rows[2].values) / 40 == pytest.approx(0.16, rel=0.1)
     assert all(
@@ -48,7 +50,7 @@ def test_one_long_step_does_not_hide_the_others(tmp_path: Path) -> None:
     longest = max(max(row.values) for row in own.rows)
     typical = own.rows[2].values[20]
     assert typical > longest / 4
-    assert f"What is over {longest:.3g} ms is drawn as that" in str(own.subtitle)
+    assert f"What is over {significant(longest, 3)} ms is drawn as that" in say(own.subtitle)
 
 
 def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_long_jobs_show_some_steps_and_say_so(tmp_path: Path) -> None:
     own, _ = made.steps.charts
     assert len(own.columns) == MOST_COLUMNS
     assert own.columns[-1] == 299
-    assert f"{MOST_COLUMNS} of 300 steps" in str(own.subtitle)
+    assert f"{MOST_COLUMNS} of 300 steps" in say(own.subtitle)
 
 
 def test_the_work_of_a_stage_is_compared_over_the_ranks(tmp_path: Path) -> None:
