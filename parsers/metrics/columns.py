@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.metrics.catalogue import TENSOR_INPUTS, Catalogue, MetricColumn, Source
@@ -73,32 +75,39 @@ class _Evaluation:
         self.kinds: dict[tuple[str, str], str] = {}
 
     def compute(self, column: MetricColumn) -> None:
-        value, notes = self._first_known(column)
+        value, reasons = self._first_known(column)
         self.values[column.name] = value
-        reasons = notes.copy()
-        for row in map(str, value.index[value.isna()]):
-            reasons[row], self.kinds[column.name, row] = self._missing_reason(column, row)
+        rows = [str(row) for row in value.index[value.isna()]]
+        if rows:
+            found = list(self._missing_reasons(column, rows))
+            reasons[value.isna()] = [reason for reason, _ in found]
+            for row, (_, kind) in zip(rows, found, strict=True):
+                self.kinds[column.name, row] = kind
         self.reasons[column.name] = reasons
         if column.gate is not None:
             self._gate(column, *column.gate)
 
     def _first_known(self, column: MetricColumn) -> tuple[pd.Series, pd.Series]:
+        """Return each row's value by the first source that gives one, and that source's note."""
         value = pd.Series(float("nan"), index=self.wide.index)
-        notes = pd.Series("", index=self.wide.index, dtype=object)
-        unknown = pd.Series(True, index=self.wide.index)
+        notes = np.full(len(value), "", dtype=object)
+        known, unknown = np.zeros(len(value), bool), np.ones(len(value), bool)
         for source in column.sources:
             found = [self._input(name) for name in source.of]
             inputs = [series for series in found if series is not None]
             if not self._usable(source) or len(inputs) < len(found):
                 continue
             result = FORMULAS[source.formula](*inputs)
-            fresh = unknown & result.notna()
-            value = result.where(fresh) if value.isna().all() else value.where(~fresh, result)
-            notes = notes.where(~fresh, source.note)
+            fresh = unknown & result.notna().to_numpy()
+            value = value.where(~fresh, result) if known.any() else result.where(fresh)
+            notes[fresh] = source.note
+            known |= fresh
             unknown &= ~fresh
             if source.final:
-                unknown &= ~pd.concat(inputs, axis=1).notna().all(axis=1)
-        return value, notes
+                unknown &= ~np.all([series.notna() for series in inputs], axis=0)
+            if not unknown.any():
+                break
+        return value, pd.Series(notes, index=value.index)
 
     def _usable(self, source: Source) -> bool:
         return not source.strict or self.family in source.chips or self.chip in source.chips
@@ -106,15 +115,25 @@ class _Evaluation:
     def _input(self, name: str) -> pd.Series | None:
         return self.values[name] if name in self.values else self.inputs.get(name)
 
-    def _missing_reason(self, column: MetricColumn, row: str) -> tuple[str, str]:
-        """Return why a value is missing, by the first source that could have given it; its kind."""
+    def _missing_reasons(
+        self, column: MetricColumn, rows: Sequence[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield why the value of each row is missing, and the kind of the reason.
+
+        It is that of the first source which could have given it.
+        """
         source = self._expected(column)
         if source is None:
-            return f"{self.chip} has no counter for it", ""
+            yield from [(f"{self.chip} has no counter for it", "")] * len(rows)
+            return
         absent = [n for n in source.of if self._input(n) is None]
         if absent:
             more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            return f"not collected: {absent[0]}{more}", NOT_COLLECTED
+            yield from [(f"not collected: {absent[0]}{more}", NOT_COLLECTED)] * len(rows)
+            return
+        yield from (self._missing_reason(column, source, row) for row in rows)
+
+    def _missing_reason(self, column: MetricColumn, source: Source, row: str) -> tuple[str, str]:
         for name in source.of:
             series = self._input(name)
             if series is None or pd.notna(series[row]):
