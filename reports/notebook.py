@@ -15,7 +15,7 @@ from nsight_prof.parsers.build import load
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
-from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.parsers.tables import parquet_file, tables
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.page.formats import NA, counted, duration, share, shorten
@@ -145,6 +145,7 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
         }
 
 
+@once
 def _sections(run: Run) -> tuple[Section, ...]:
     """Return the sections of a report that have findings of their own."""
     from nsight_prof.reports.profile.kernel_rows import kernel_rows
@@ -171,6 +172,7 @@ def _figure(run: Run, name: str) -> Figure:
     return Figure({n: render_svg(known_ones[n].draw()).decode() for n in chosen})
 
 
+@once
 def _figures(run: Run) -> dict[str, Any]:
     from nsight_prof.reports.render.gallery import bench_pictures, pictures
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -109,8 +110,15 @@ def test_the_page_about_the_api_names_all_of_it(root: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", ["known-gemm", "top-kernels", "roofline"])
-def test_the_example_of_the_api_runs(root: Path, tmp_path: Path, recorded: str) -> None:
-    shutil.copytree(root / "captures" / f"h200-{recorded}", tmp_path / "run")
+def test_the_example_of_the_api_runs(
+    root: Path, tmp_path: Path, recorded_folder: Callable[[str], Path], recorded: str
+) -> None:
+    name = f"h200-{recorded}"
+    # load_run makes tables where there are none, as for the smallest.
+    without = recorded == "known-gemm"
+    shutil.copytree(
+        root / "captures" / name if without else recorded_folder(name), tmp_path / "run"
+    )
     command = [sys.executable, str(root / "docs" / "load_run.py"), str(tmp_path / "run")]
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -122,9 +130,13 @@ def test_the_example_of_the_api_runs(root: Path, tmp_path: Path, recorded: str) 
 
 @pytest.mark.parametrize("recorded", ["top-kernels", "known-gemm"])
 def test_the_cells_of_the_page_about_notebooks_run(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: str
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded_folder: Callable[[str], Path],
+    recorded: str,
 ) -> None:
-    shutil.copytree(root / "captures" / f"h200-{recorded}", tmp_path / "runs" / "mine")
+    shutil.copytree(recorded_folder(f"h200-{recorded}"), tmp_path / "runs" / "mine")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     cells = re.findall(r"^```python\n(.*?)^```$", page(root, "notebooks.md"), re.M | re.S)
