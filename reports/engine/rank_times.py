@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from nsight_prof.parsers.cells import Row, count, known, text
 from nsight_prof.parsers.ranks.times import LATE
 from nsight_prof.reports.engine.rank_steps import StepsView
 from nsight_prof.reports.page import Column, Finding, Name, Number, Ref, Table, Text, Value
+from nsight_prof.reports.page.charts import LineFigure, Series
+from nsight_prof.reports.page.values import Words
 
 EXPLAINS = 0.5
 """Part of its lateness that a difference of times must reach to be named as its cause."""
@@ -22,6 +24,7 @@ input of a rank to be larger: a balanced job has none."""
 HOST = "host"
 """Cause of idle time, as table `idle_gaps` has it."""
 MOST = 20
+GIGA = 1e-9
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class CollectiveRow:
     """A collective over the job as table `rank_collectives` has it; None for unknown."""
 
     name: str
+    operation: str
     gpus: int | None
     instances: int | None
     transfer_ns: float | None
@@ -97,6 +101,16 @@ class CollectiveRow:
         return self.bus_bandwidth / self.roof if self.bus_bandwidth and self.roof else None
 
 
+@dataclass(frozen=True)
+class LinkRoof:
+    """What an operation on `gpus` reaches with messages of `bytes` and nothing beside (B/s)."""
+
+    operation: str
+    gpus: int
+    bytes: float
+    bus_bandwidth: float
+
+
 def times_row(row: Row) -> TimesRow:
     """Return a row of table `rank_times`."""
     counts, words = ("launches", "collectives", "last"), ("idle_cause", "clock")
@@ -106,11 +120,22 @@ def times_row(row: Row) -> TimesRow:
     return TimesRow(**values | {name: text(row[name]) for name in words})
 
 
+def link_roof(row: Row) -> LinkRoof:
+    """Return a row of table `comm_roofs`."""
+    return LinkRoof(
+        text(row["operation"]),
+        count(row["ranks"]) or 0,
+        known(row["bytes"]) or 0.0,
+        known(row["bus_bandwidth"]) or 0.0,
+    )
+
+
 def collective_row(row: Row) -> CollectiveRow:
     """Return a row of table `rank_collectives`."""
     times = ("transfer_ns", "wait_ns", "bytes", "bus_bandwidth", "roof")
     return CollectiveRow(
         name=text(row["short_name"]),
+        operation=text(row["operation"]),
         gpus=count(row["gpus"]),
         instances=count(row["instances"]),
         **{name: known(row[name]) for name in times},
@@ -473,3 +498,45 @@ def collective_table(rows: Sequence[CollectiveRow]) -> Table[CollectiveRow]:
             "nccl-tests has it, from the arrival of the last rank."
         ),
     )
+
+
+def collective_chart(rows: Sequence[CollectiveRow], roofs: Sequence[LinkRoof]) -> LineFigure | None:
+    """Draw what the collectives reach by size, over the roofs of the links.
+
+    None where NCCL's payloads tell of fewer than two.
+    """
+    known = [row for row in rows if row.bytes and row.bus_bandwidth and row.operation]
+    if len(known) < 2:
+        return None
+    series: list[Series] = []
+    for operation in dict.fromkeys(row.operation for row in known):
+        points = [row for row in known if row.operation == operation]
+        series.append(_rates(operation, operation, points, "points"))
+        for gpus in sorted({row.gpus or 0 for row in points}):
+            curve = [r for r in roofs if (r.operation, r.gpus) == (operation, gpus)]
+            if curve:
+                label = Text("{operation}, {n} GPUs, links alone", operation=operation, n=gpus)
+                series.append(_rates(label, operation, curve, "line"))
+    return LineFigure(
+        name="rank-collectives",
+        title="Bus bandwidth of the collectives by message size",
+        alt="Points: bus bandwidth of each collective of the job by the size of its message",
+        x_label="Message",
+        y_label="Bus bandwidth (GB/s)",
+        series=tuple(series),
+        x_log=True,
+        x_bytes=True,
+        subtitle="From the arrival of the last rank, as nccl-tests counts bytes. Lines: prof run "
+        "comm-roofs.",
+    )
+
+
+def _rates(
+    label: Words,
+    operation: str,
+    rows: Sequence[CollectiveRow] | Sequence[LinkRoof],
+    style: Literal["line", "points"],
+) -> Series:
+    sizes = tuple(row.bytes or 0.0 for row in rows)
+    rates = tuple((row.bus_bandwidth or 0.0) * GIGA for row in rows)
+    return Series(label, sizes, rates, style=style, group=operation)

@@ -18,6 +18,7 @@ from nsight_prof.parsers.build.rank_tables import (
     RANKS,
 )
 from nsight_prof.parsers.cells import Row, count, known, records, text
+from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 from nsight_prof.reports.engine.rank_counters import (
     RankCounterRow,
@@ -33,11 +34,14 @@ from nsight_prof.reports.engine.rank_steps import (
 )
 from nsight_prof.reports.engine.rank_times import (
     CollectiveRow,
+    LinkRoof,
     TimesRow,
+    collective_chart,
     collective_row,
     collective_table,
     has_several,
     has_skewed_starts,
+    link_roof,
     rank_name,
     roof_findings,
     straggler,
@@ -156,6 +160,7 @@ class JobView:
     counters: tuple[RankCounterRow, ...]
     steps: StepsView | None
     stages: tuple[StageBalance, ...]
+    roofs: tuple[LinkRoof, ...]
     caveats: tuple[Text, ...]
 
 
@@ -189,6 +194,7 @@ def job_view(path: Path) -> JobView:
         counters=tuple(map(rank_counter_row, records(tables.read(folder, RANK_COUNTERS)))),
         steps=steps_view(tables.read(folder, RANK_STEPS)),
         stages=stage_balances(tables.read(folder, RANK_STAGES)),
+        roofs=tuple(map(link_roof, records(tables.read(folder, COMM_ROOFS).sort_values("bytes")))),
         caveats=tuple(_caveats(RunDir(path), manifest, ranks, times)),
     )
 
@@ -295,6 +301,7 @@ def _job_caveats(manifest: Manifest) -> Iterator[Text]:
 
 def job_section(view: JobView) -> Section:
     """Return the page of a job: its findings, ranks and kernels."""
+    bandwidths = collective_chart(view.collectives, view.roofs)
     return Section(
         "ranks",
         Text("Ranks and GPUs"),
@@ -304,6 +311,7 @@ def job_section(view: JobView) -> Section:
             *(map(Figure, view.steps.charts) if view.steps is not None else ()),
             *((balance_table(view.stages),) if view.stages else ()),
             *((collective_table(view.collectives),) if view.collectives else ()),
+            *((Figure(bandwidths),) if bandwidths is not None else ()),
             _rank_table(view),
             Text(
                 "One rank in full, with its stages, idle causes and kernels: {command}.",
