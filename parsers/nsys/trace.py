@@ -266,7 +266,7 @@ class NsysTrace:
 
     @cached_property
     def _engine(self) -> Engine:
-        found = read_engine(self._db, self._kernel_rows)
+        found = read_engine(self._db, self._kernel_rows, self._range_names)
         self.warnings += found.warnings
         return found
 
@@ -277,6 +277,10 @@ class NsysTrace:
     @cached_property
     def _nvtx(self) -> NvtxEvents:
         return read_nvtx(self._db, self._threads)
+
+    @cached_property
+    def _range_names(self) -> set[str]:
+        return {text for _, text in self._nvtx.names}
 
     @cached_property
     def _kernel_rows(self) -> KernelRows:
@@ -310,7 +314,7 @@ class NsysTrace:
         graphs = read_operations(self._db, schema.GRAPH_TRACE)
         operations = (kernels, memory, graphs)
         calls = place_calls(self._calls, self._threads, operations)
-        nvtx = self._nvtx
+        nvtx, _ = self._nvtx, self._range_names
         del self._nvtx  # as long as the trace, and done with
         attributed = attribute_calls(nvtx, calls, self._threads.ids, self._stages)
         self.warnings += attributed.warnings

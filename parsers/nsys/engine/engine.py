@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.engine.gaps import find_gaps
 from nsight_prof.parsers.nsys.engine.ranges import (
+    STEP,
     HostRange,
     read_host_ranges,
     read_module_ranges,
@@ -35,9 +37,12 @@ class Engine:
     warnings: list[str] = field(default_factory=list)
 
 
-def read_engine(db: Database, rows: KernelRows) -> Engine:
-    """Read the engine's steps, and all GPU work and idle time around them."""
-    steps = read_steps(db)
+def read_engine(db: Database, rows: KernelRows, ranges: Iterable[str]) -> Engine:
+    """Read the engine's steps, and all GPU work and idle time around them.
+
+    `ranges` are the names of all ranges: looking for those of steps takes a pass over all rows.
+    """
+    steps = read_steps(db) if any(name.startswith(STEP) for name in ranges) else []
     if not steps:
         return Engine(tables.empty("engine_steps"), tables.empty("engine_gaps"))
     calls = read_engine_calls(db, {step.pid for step in steps})

@@ -16,7 +16,8 @@ from nsight_prof.parsers.names.ranges import ENGINE_STEP
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import NVTX, OPEN_END, RANGES, STRINGS
 
-_GLOB = "execute_context_*"
+STEP = "execute_context_"
+_GLOB = f"{STEP}*"
 _PROCESS = 0xFFFFFF
 
 

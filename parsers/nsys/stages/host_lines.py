@@ -39,8 +39,10 @@ def host_lines(db: Database, work: Work, every: PythonSamples, stages: Stages) -
     of the capture and the last; empty where the trace has no stacks of Python.
     """
     samples = _of_callers(db, every)
+    if not len(samples.start):
+        return tables.empty(TABLE)
     begin, reached = _busy(work)
-    if not len(samples.start) or not len(begin):
+    if not len(begin):
         return tables.empty(TABLE)
     at = np.searchsorted(begin, samples.start, side="right") - 1
     inside = (at >= 0) & (samples.start < reached[-1])

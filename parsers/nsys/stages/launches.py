@@ -102,6 +102,6 @@ def _category(texts: Sequence[str | None], codes: Array) -> pd.Categorical[str]:
 
 def _graph_node(nodes: Array | None, chunk: slice, size: int) -> pd.Series:
     if nodes is None:
-        return pd.Series([pd.NA] * size, dtype="Int64")
+        return pd.Series(pd.arrays.IntegerArray(np.zeros(size, np.int64), np.ones(size, bool)))
     here = pd.Series(nodes[chunk], dtype="Int64")
     return here.mask(here < 0)

@@ -64,6 +64,8 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 def collectives(db: Database, work: Work, devices: Devices) -> pd.DataFrame:
     """Return table `collectives`; empty where the trace has no payloads of NCCL."""
+    if not _is_nccl(work.kernels).any():
+        return tables.empty("collectives")
     payloads = read_payloads(db, "nccl%")
     calls = _calls(db, work.kernels, payloads)
     if not calls:
