@@ -34,11 +34,17 @@ class Marks:
 
     decimal: str = "."
 
+    def plain(self, text: str) -> float | None:
+        """Return the number if it is written as most are: digits, and a point before some."""
+        if _DIGITS.fullmatch(text) or (self.decimal == "." and _POINT.fullmatch(text)):
+            return float(text)
+        return None
+
     def parse(self, text: str) -> float | None:
         """Return the number, or None where `text` is no number; nan and inf are numbers."""
         text = text.strip()
-        if _DIGITS.fullmatch(text) or (self.decimal == "." and _POINT.fullmatch(text)):
-            return float(text)
+        if (plain := self.plain(text)) is not None:
+            return plain
         if text.lower() in _NAN:
             return math.nan
         if text.lower() in _INFINITE:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu.rules import RuleResult, rules_frame
-from nsight_prof.parsers.units import scale_of
+from nsight_prof.parsers.units import Scale, scale_of
 
 # ncu: "(32, 4, 1)"; a launch that ncu could not profile has "(0, 0, 0)".
 _DIMENSIONS = re.compile(r"^\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?$")
@@ -117,18 +117,21 @@ class Gatherer:
         self.rules: list[RuleResult] = []
         self.warnings: list[str] = []
         self._seen: dict[tuple[int, str], int] = {}
+        self._scales: dict[str, Scale] = {}
         self._unknown_units: set[str] = set()
 
     def add(self, profile: int, metric: str, value: float, unit: str) -> None:
         """Add a number in `unit`; a unit that nobody knows makes it unknown, with a warning."""
-        try:
-            scale = scale_of(unit, metric)
-        except ArtifactUnreadable as error:
-            if unit not in self._unknown_units:
-                self._unknown_units.add(unit)
-                self.warn(f"{error.message}: the values of all metrics with it are left out")
-            self._put(Value(profile, metric, math.nan, None, unit, self.source))
-            return
+        scale = self._scales.get(unit)
+        if scale is None:
+            try:
+                scale = self._scales[unit] = scale_of(unit, metric)
+            except ArtifactUnreadable as error:
+                if unit not in self._unknown_units:
+                    self._unknown_units.add(unit)
+                    self.warn(f"{error.message}: the values of all metrics with it are left out")
+                self._put(Value(profile, metric, math.nan, None, unit, self.source))
+                return
         self._put(Value(profile, metric, value * scale.factor, None, scale.unit, self.source))
 
     def add_text(self, profile: int, metric: str, text: str | None) -> None:
