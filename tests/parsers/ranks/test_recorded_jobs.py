@@ -23,9 +23,6 @@ from nsight_prof.reports.page.markdown import section_markdown
 MIB = 1 << 20
 REPEATS, CALLS = 4, 10
 """Of each known message: so often, so many calls between two CUDA events."""
-SETTLED = 0.05
-"""Part by which the two fastest samples of CUDA events may differ; they were 54 and 64 us of the
-first all-reduce of 4 MiB, after two of 760."""
 
 
 def reported(root: Path, folder: Path, name: str) -> RunDir:
@@ -70,28 +67,20 @@ def calls(job: RunDir, rank: int, sent: pd.DataFrame) -> pd.DataFrame:
 def against_events(job: RunDir, sent: pd.DataFrame) -> pd.DataFrame:
     """Return large messages as the trace and as CUDA events time them (ns a call).
 
-    Events hold calls with the pauses between them; the trace has `transfer` and `pause` apart.
-    `steady` is where the events' samples agree.
+    `call` is from the start of one to that of the next, which is what events hold; `transfer` is
+    the kernel of the rank that arrived last.
     """
     ranks = [calls(job, rank, sent) for rank in (0, 1)]
     of_sample = [ranks[0]["message"], ranks[0]["sample"]]
     durations = np.min([rank["duration_ns"].to_numpy(float) for rank in ranks], axis=0)
+    starts = [rank["start_ns"].astype(float).groupby(of_sample) for rank in ranks]
+    spans = np.min([(of_rank.last() - of_rank.first()) for of_rank in starts], axis=0)
     transfer = pd.Series(durations).groupby(of_sample).mean()
-    pauses = []
-    for rank in ranks:
-        following = rank.groupby(["message", "sample"])["start_ns"].shift(-1)
-        pause = following - rank["start_ns"] - rank["duration_ns"]
-        pauses.append(pause.groupby(of_sample).mean())
-    pause = pd.Series(np.min(pauses, axis=0), transfer.index)
-    fastest = pd.MultiIndex.from_tuples((transfer + pause).groupby("message").idxmin())
+    found = transfer.to_frame("transfer").assign(call=spans / (CALLS - 1))
+    fastest = pd.MultiIndex.from_tuples(found["call"].groupby("message").idxmin())
     large = sent[(sent["bytes"] >= MIB) & (sent["operation"] != "broadcast")]
-    events = np.stack(large["samples"].to_list())
-    return large.assign(
-        transfer=transfer[fastest].droplevel(1),
-        pause=pause[fastest].droplevel(1),
-        events=events[:, 0],
-        steady=events[:, 1] / events[:, 0] - 1 < SETTLED,
-    )
+    events = np.stack(large["samples"].to_list())[:, 0]
+    return large.join(found.loc[fastest].droplevel(1)).assign(events=events)
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +104,10 @@ def test_bandwidths_agree_with_cuda_events_without_a_profiler(
 ) -> None:
     found = against_events(known, sent)
     assert len(found) == 5 * 3 * 2  # sizes, operations, communicators
-    assert found["steady"].sum() == len(found) - 1
-    off = (found["transfer"] + found["pause"]) / found["events"] - 1
-    assert off[found["steady"]].abs().max() < 0.03
+    off = (found["call"] / found["events"] - 1).abs()
+    # The two events of ten calls take 1 to 3 us themselves: 3 % of ten calls of 10 us.
+    assert off.max() < 0.035
+    assert off[found["bytes"] > MIB].max() < 0.015
 
 
 def test_a_recipe_that_starts_torchrun_and_counts_one_rank(root: Path, tmp_path: Path) -> None:
