@@ -49,18 +49,17 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
 
 def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
     """Yield the ranges of a thread by depth, outermost first; deeper ones are of the last level."""
-    order = np.argsort(start, kind="stable")
-    start, end, name = start[order], end[order], name[order]
-    if ((start[1:] == start[:-1]) & (end[1:] > end[:-1])).any():
+    before = start[1:] - start[:-1]
+    if ((before < 0) | (before == 0) & (end[1:] > end[:-1])).any():  # seldom: nsys writes by start
         order = np.lexsort((-end, start))
         start, end, name = start[order], end[order], name[order]
     # Of nested ranges by start, those that began before and have not ended are around it.
     depth = np.arange(len(start)) - np.searchsorted(np.sort(end), start, "right")
-    depth = np.clip(depth, 0, DEEPEST - 1)
+    depth = np.clip(depth, 0, DEEPEST - 1, out=depth).astype(np.int8)
     for level in range(int(depth.max()) + 1):
         at = np.flatnonzero(depth == level)
         codes, names = pd.factorize(name[at])
-        segments = reduced(start[at], (end - start)[at], codes, MOST_SEGMENTS)
+        segments = reduced(start[at], end[at] - start[at], codes, MOST_SEGMENTS)
         yield replace(segments, item=names[segments.item])
 
 

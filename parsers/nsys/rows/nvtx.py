@@ -104,11 +104,13 @@ def _distinct(
 ) -> tuple[Array, list[tuple[int, int, str]]]:
     """Code the names of all ranges: id in StringIds and domain, process (`ids[number]`), text."""
     words = words.unify_dictionaries()
-    key = np.concatenate([np.empty(0, np.int64), *(chunk.indices for chunk in words.chunks)])
+    key = np.concatenate([np.empty(0, np.int32), *(chunk.indices for chunk in words.chunks)])
+    texts = words.chunk(0).dictionary.cast(pa.binary()).to_pylist() if words.num_chunks else []
+    if len(texts) * len(ids) > np.iinfo(key.dtype).max:
+        key = key.astype(np.int64)
     key *= len(ids)
     key += number
     codes, distinct = pd.factorize(key)
-    texts = words.chunk(0).dictionary.cast(pa.binary()).to_pylist() if words.num_chunks else []
     pairs = (divmod(pair, len(ids)) for pair in distinct.tolist())
     return codes, [(*ids[pair], texts[word].decode("utf-8", "replace")) for word, pair in pairs]
 
