@@ -57,6 +57,8 @@ from nsight_prof.parsers.serving.model_shape import ModelShape
 
 UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
+OPERATIONS = "predict_ops"
+"""Target that measures the operators of a model at its own shapes."""
 ACTIVATIONS = 3
 """Copies of gate and up that the largest step holds at once: both, and their product."""
 
@@ -145,9 +147,15 @@ class Plan:
 
     @cached_property
     def bench(self) -> pd.DataFrame:
-        """Measured cases of all sources."""
+        """Measured cases of all sources; of operators measured again those of the last run."""
         found = [bench for source in self.sources if not (bench := source.table("bench")).empty]
-        return pd.concat(found) if found else tables.empty("bench")
+        kept: list[pd.DataFrame] = []
+        later: set[str] = set()
+        for bench in reversed(found):
+            again = bench["target"].eq(OPERATIONS) & bench["params"].isin(later)
+            kept.insert(0, bench[~again])
+            later.update(bench["params"])
+        return pd.concat(kept) if kept else tables.empty("bench")
 
     @cached_property
     def foreign(self) -> pd.DataFrame:

@@ -22,7 +22,11 @@ from nsight_prof.reports.studies.network_kernels import section as network_kerne
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 SWEEP, STAIRCASE = "h100-network-kernels", "h200-gemm-staircase"
-TRUTHS = ("prediction/networks-h100", "prediction/networks-h100-compiled")
+TRUTHS = (
+    "prediction/networks-h100",
+    "prediction/networks-h100-compiled",
+    "prediction/networks-lstm-large-h100",
+)
 BEFORE = CAPTURES / "prediction" / "before" / "networks-h100.csv"
 HOW = {
     "eager": "launched by the host",
@@ -70,11 +74,12 @@ AGAINST = """
 Recorded on an H100. Predictions were computed by committed code from the sweep, and committed
 before the times of the networks were looked at; no time of a whole network is in any model.
 ResNet-50 in bf16 channels-last, in torch's own order (`-nchw`) and in FP32 with TF32 (`-tf32`);
-ViT-B/16 in bf16; an LSTM language model of 2 x 650 in fp16 over 35 tokens.
+ViT-B/16 in bf16; LSTM language models of 2 x 650 and 2 x 1500 in fp16 over 35 tokens.
 
 What the networks in CUDA graphs read had been freed when they were replayed: their times are of the
-same kernels, but the process ended at an index that had been overwritten, so that the larger LSTM
-was not seen (mended since). Compiled networks were recorded in a process of their own.
+same kernels, but the process ended at an index that had been overwritten, before the larger LSTM
+(mended since; it was recorded hours later). Compiled networks were recorded in a process of their
+own.
 """
 AGAIN = """
 Passes that the host launches, predicted again: since then the host is moved by the median of what

@@ -631,6 +631,23 @@ def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
     assert main(["predict", *words, "--out", str(tmp_path / "refused")]) == 2
 
 
+def test_operators_that_were_measured_again_count_as_measured_last(
+    predicted: Callable[..., Path], copied: Copied
+) -> None:
+    """Oracle: the records of the second run, read here."""
+    first, again = (
+        copied(f"prediction/ops-llama-3.1-8b-{name}") for name in ("h100", "small-h100")
+    )
+    with lzma.open(again / "steps/1-bench/result-1-1.jsonl.xz") as lines:
+        cases = {case["case"]: case for case in map(json.loads, lines) if "case" in case}
+    words = ("--on", str(first), "--on", str(again), "--batch", "16")
+    found = load_run(predicted("llama-3.1-8b", *words)).predicted_operators
+    decode = found[found["kind"].eq("decode")].set_index("operator")
+    measured = cases["small/rotary/t16"]["time"]["median_s"]
+    assert decode.loc["rotary", "seconds"] == pytest.approx(32 * measured)
+    assert decode.loc["qkv_proj", "tier"] == "T2"
+
+
 def test_what_the_profiler_takes_the_host_is_known_from_batches_before_it(copied: Copied) -> None:
     """Oracle: the records of the run, read here: times to first token of both, by batch."""
     run = copied("prediction/slice-qwen3-8b-fp8")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.predict.costs import T0, T2, Datasheet, datasheet
-from nsight_prof.parsers.predict.measured import Exact, exact_costs
+from nsight_prof.parsers.predict.measured import LATER_RANK, Exact, exact_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.trace import Calibrated, Recorded, Trace
@@ -95,7 +95,7 @@ def test_what_ranks_exchange_is_by_bytes_and_of_as_many_gpus() -> None:
     assert isinstance(costs, Exact)
     assert not costs.has_products
     reduced = of(costs, "all_reduce", Step(decode=500, context=1), two)
-    assert reduced.seconds == pytest.approx(1e-5 + 5e-7)
+    assert reduced.seconds == pytest.approx(LATER_RANK * (1e-5 + 5e-7))
     assert exact_costs(BASE, bench(rows, ranks=2), SHAPE.shard(4)) is BASE
 
 
