@@ -119,14 +119,23 @@ class Question:
 
 EXCHANGED = "prediction/h100-collectives-x2"
 H100_SLICE = f"{SLICES}llama-3.1-8b-h100"
-OPERATOR_RUN = "prediction/ops-llama-3.1-8b-h100"
-H100_PAIRS: tuple[Pair, ...] = (
-    ((H100_SLICE,), (f"{WHOLE}llama-3.1-8b-h100",)),
-    ((f"{SLICES}qwen3-8b-fp8",), (f"{WHOLE}qwen3-8b-fp8-h100",)),
-    ((f"{SLICES}qwen3-14b-tp2", EXCHANGED), (f"{WHOLE}qwen3-14b-tp2",)),
-    ((f"{SLICES}llama-3.1-8b-tp2", EXCHANGED), (f"{WHOLE}llama-3.1-8b-tp2",)),
-)
-"""Engines on an H100 and over two, each from its slice."""
+OPERATOR_RUNS = ("prediction/ops-llama-3.1-8b-h100", "prediction/ops-llama-3.1-8b-small-h100")
+H100_CLASSES: dict[str, tuple[Pair, ...]] = {
+    "one H100": (
+        ((H100_SLICE,), (f"{WHOLE}llama-3.1-8b-h100",)),
+        ((f"{SLICES}gemma-3-12b-h100",), (f"{WHOLE}gemma-3-12b-h100",)),
+    ),
+    "one H100, fp8": (((f"{SLICES}qwen3-8b-fp8",), (f"{WHOLE}qwen3-8b-fp8-h100",)),),
+    "one H100, w4a16": (((f"{SLICES}qwen3-8b-w4a16-h100",), (f"{WHOLE}qwen3-8b-w4a16-h100",)),),
+    "one H100, experts": (((f"{SLICES}qwen3-30b-a3b-h100",), (f"{WHOLE}qwen3-30b-a3b-h100",)),),
+    "two H100": (
+        ((f"{SLICES}qwen3-14b-tp2", EXCHANGED), (f"{WHOLE}qwen3-14b-tp2",)),
+        ((f"{SLICES}llama-3.1-8b-tp2", EXCHANGED), (f"{WHOLE}llama-3.1-8b-tp2",)),
+        ((f"{SLICES}llama-3.1-8b-tp2", EXCHANGED), (f"{WHOLE}llama-3.1-8b-tp2-again",)),
+    ),
+}
+"""Engines on an H100 and over two, each from its slice, by what no residual has seen."""
+H100_PAIRS: tuple[Pair, ...] = tuple(pair for of in H100_CLASSES.values() for pair in of)
 QUESTIONS = (
     Question("Kernels of other models alone (T1)", ((KERNELS_RUNS, (TRACE, OFFLINE, *BOARDS)),)),
     Question(
@@ -202,7 +211,7 @@ under the profiler.
     ),
     Question(
         "With the operators of Llama-3.1-8B at its own shapes, on an H100 (T2)",
-        (((OPERATOR_RUN,), (f"{WHOLE}llama-3.1-8b-h100",)),),
+        ((OPERATOR_RUNS, (f"{WHOLE}llama-3.1-8b-h100",)),),
     ),
     Question(
         "Engines on an H100 and over two, with the models of today (T2, T3)",
@@ -230,7 +239,7 @@ OPERATORS_OF = {
     "from kernels of other models on an H200 (T0)": (KERNELS_RUNS, H100_SLICE),
 }  # fmt: skip
 """Sources that predict the operators of a slice on another GPU, by how they are called."""
-EXACT_OPERATORS = {"of this model by themselves (T2)": ((OPERATOR_RUN,), H100_SLICE)}
+EXACT_OPERATORS = {"of this model by themselves (T2)": (OPERATOR_RUNS, H100_SLICE)}
 """Operators at exactly the shapes of a model, and the slice that they are held against."""
 REQUIRED = {
     "KV cache": 0.02, "tpot": 0.03, "throughput": 0.05, "ttft, 1,000 tokens and more": 0.03,
@@ -242,6 +251,7 @@ REQUIRED = {
 SPLIT_BEFORE = {
     "qwen3-14b": Committed("qwen3-14b-tp2", "qwen3-14b-tp2"),
     "llama-3.1-8b": Committed("llama-3.1-8b-tp2", "llama-3.1-8b-tp2"),
+    "llama-3.1-8b, started again": Committed("llama-3.1-8b-tp2", "llama-3.1-8b-tp2-again"),
 }
 """Models over two GPUs: what was predicted of them, and their engines."""
 ELSEWHERE = {
@@ -249,6 +259,9 @@ ELSEWHERE = {
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-h100", "llama-3.1-8b-h100"),
             "qwen3-8b in fp8": Committed("qwen3-8b-fp8-h100", "qwen3-8b-fp8-h100"),
+            "qwen3-8b in w4a16": Committed("qwen3-8b-w4a16-h100", "qwen3-8b-w4a16-h100"),
+            "gemma-3-12b": Committed("gemma-3-12b-h100", "gemma-3-12b-h100"),
+            "qwen3-30b-a3b": Committed("qwen3-30b-a3b-h100", "qwen3-30b-a3b-h100"),
         },
         REQUIRED,
     ),
@@ -259,6 +272,9 @@ ELSEWHERE = {
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-h100-from-h200", "llama-3.1-8b-h100"),
             "qwen3-8b": Committed("qwen3-8b-h100-from-h200", "qwen3-8b-h100"),
+            "qwen2.5-7b": Committed("qwen2.5-7b-h100-from-h200", "qwen2.5-7b-h100"),
+            "gemma-3-12b": Committed("gemma-3-12b-h100-from-h200", "gemma-3-12b-h100"),
+            "qwen3-30b-a3b": Committed("qwen3-30b-a3b-h100-from-h200", "qwen3-30b-a3b-h100"),
         },
         {},
     ),
@@ -267,6 +283,8 @@ ELSEWHERE = {
 PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {
     "llama-3.1-8b-h100": ("llama-3.1-8b", {}),
     "qwen3-8b-fp8-h100": ("qwen3-8b", {"gemm_quant_mode": "fp8"}),
+    "qwen3-8b-w4a16-h100": ("qwen3-8b", {"gemm_quant_mode": "int4_wo"}),
+    "gemma-3-12b-h100": ("gemma-3-12b", {}),
     "qwen3-14b-tp2": ("qwen3-14b", {"tp_size": 2}),
     "llama-3.1-8b-tp2": ("llama-3.1-8b", {"tp_size": 2}),
 }
@@ -377,13 +395,14 @@ from runs of an H200 alone, when nothing had run on an H100 yet. Fewer points we
 of 1, 8, 32 and 128, prompts of 10, 200 and 1,000 tokens. So was Qwen3-8B, in fp8 from its slice on
 an H100, and in bf16 from runs of an H200.
 
+Gemma 3 12B, of whose layers five of six attend to a window of 1,024 tokens, and Qwen3-8B with
+weights of 4 bits (w4a16, vLLM's Machete kernels) were predicted from slices on an H100 minutes
+before their engines were recorded on it; Gemma and Qwen2.5-7B also from runs of an H200.
+
 Qwen3-14B and Llama-3.1-8B over two H100 were predicted from a slice of one rank, recorded on one
 GPU, and from collectives of two, hours before an engine ran over two. Its time was over when
 Llama-3.1-8B had generated its batches, so that single requests of other lengths are missing there;
 the step that was interrupted is marked as done in the capture, so that what it measured is read.
-
-Also written before any such engine was recorded, and held against none yet: Qwen2.5-7B and
-Gemma 3 12B on an H100, from runs of an H200.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
@@ -597,7 +616,7 @@ def _rank_waits(work: Path) -> list[str]:
     Of batches whose prompts fit one step: others have steps with prompts in their TPOT.
     """
     found: dict[str, list[float]] = defaultdict(list)
-    for sources, (name,) in H100_PAIRS[2:]:
+    for sources, (name,) in H100_CLASSES["two H100"]:
         copy_captures(work, [*sources, name])
         truth, others = opened(work / name), tuple(opened(work / source) for source in sources)
         for row in errors(held_out(truth, others, corrected=False), truth, HELD_OUT):
@@ -861,10 +880,12 @@ def _batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
     rows = []
     copy_captures(work, [f"{WHOLE}{files.truth}" for files in written.values()])
     for model, files in written.items():
-        truth = opened(work / f"{WHOLE}{files.truth}").path
-        both = batches(truth, files.predicted)
-        engine = load_run(truth).engines.iloc[0]
-        kv = both["kv_tokens"].iloc[0] / (engine["kv_blocks"] * engine["block_size"])
+        source = opened(work / f"{WHOLE}{files.truth}")
+        both = batches(source.path, files.predicted)
+        engine, shape = load_run(source.path).engines.iloc[0], source.full_shape
+        assert shape is not None, source.path
+        blocks = engine["kv_blocks"] / shape.cache_groups
+        kv = both["kv_tokens"].iloc[0] / (blocks * engine["block_size"])
         rows.append({"model": model, "what": "KV cache", "error": kv - 1, "covered": float("nan")})
         for column, what in QUANTITIES.items():
             measured, value = both[column], both[f"{column}_predicted"]
@@ -1037,8 +1058,8 @@ def _intervals(work: Path) -> str:
     """Return how many batches of models that were left out lie within the intervals of slices."""
     classes = {
         "one H200": [pair for question in SLICED for pair in question.pairs],
-        "one H100": H100_PAIRS[:1], "one H100, fp8": H100_PAIRS[1:2], "two H100": H100_PAIRS[2:],
-    }  # fmt: skip
+        **H100_CLASSES,
+    }
     rows: list[tuple[str, ...]] = []
     for name, pairs in classes.items():
         both = [(sources, truth) for sources, truths in pairs for truth in truths]

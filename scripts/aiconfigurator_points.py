@@ -43,8 +43,9 @@ for line in sys.stdin:
     row = json.loads(line)
     try:
         found = cli_estimate(row.pop("config"), row.pop("system"), backend_name="vllm", **row)
-    except ValueError as error:
-        print("@" + json.dumps({"refused": str(error).split(". ")[0]}), flush=True)
+    except Exception as error:  # a model (ValueError), or what it has no tables of
+        reason = str(error).split(". ")[0].split(" at /")[0]
+        print("@" + json.dumps({"refused": reason}), flush=True)
         continue
     raw = found.raw
     print("@" + json.dumps({key: raw[key] for key in ("ttft", "tpot", "tokens/s", "version")},
