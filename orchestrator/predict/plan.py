@@ -269,11 +269,11 @@ class Plan:
         if self.trace is None or not self.trace.is_slice or self.shard.tensor_parallel == 1:
             return host
         unseen = self.name if self.left_out else ""
-        waits = [wait for name in same_chip(self.gpu) if (wait := rank_wait_s(name, unseen))]
-        if not waits:
+        recorded = (rank_wait_s(name, unseen) for name in same_chip(self.gpu))
+        if not (seconds := next(filter(None, recorded), 0.0)):
             return host
-        self.notes.append(note("rank-wait", time=f"{1e3 * waits[0]:.2f} ms"))
-        return replace(host, gap_decode_s=host.gap_decode_s + waits[0])
+        self.notes.append(note("rank-wait", time=f"{1e3 * seconds:.2f} ms"))
+        return replace(host, gap_decode_s=host.gap_decode_s + seconds)
 
     def _with_server(self, host: Host) -> Host:
         """Return the host with the event loop of a server that served another model, if any did.

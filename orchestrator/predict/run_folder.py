@@ -65,13 +65,13 @@ def write_tables(
     run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
-    told = _notes(notes)
-    for table, frame in {**found, "predicted_notes": told}.items():
+    assumed = _notes(notes)
+    for table, frame in {**found, "predicted_notes": assumed}.items():
         tables.write(frame, table, run.step(record), csv=False)
     record.files = describe(run.step(record))
     manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
                         recipe=recipe, steps=[record],
-                        assumptions=[Writer().text(text) for text in sentences(told)])  # fmt: skip
+                        assumptions=[Writer().text(text) for text in sentences(assumed)])  # fmt: skip
     write_manifest(run, manifest)
     return run
 

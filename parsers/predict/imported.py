@@ -629,8 +629,8 @@ def benchmarked(
     if shape.experts:
         notes.append(note("expert-spread"))
     if str(Kind.POINTWISE) in taken:
-        fixed, part = f"{SMALL_FIXED_S * 1e6:g} us", f"{100 * SMALL_EFFICIENCY:.0f} %"
-        notes.append(note("small-operators", time=fixed, part=part))
+        fixed, efficiency = f"{SMALL_FIXED_S * 1e6:g} us", f"{100 * SMALL_EFFICIENCY:.0f} %"
+        notes.append(note("small-operators", time=fixed, part=efficiency))
     return costs, notes
 
 

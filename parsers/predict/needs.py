@@ -46,7 +46,7 @@ class Measurement:
             more += f" --set 'target.args.server_args={words}'"
         return " ".join(f"prof run {self.recipe} {more}".split())
 
-    def tells(self, operator: Operator) -> bool:
+    def measures(self, operator: Operator) -> bool:
         """Tell whether it measures an operator; the engine alone quantizes activations."""
         known = not self.dtypes or (operator.dtype in self.dtypes and not operator.quantizes)
         return operator.kind in self.kinds and known
@@ -104,7 +104,7 @@ def narrowed(step: StepTime, found: Measurement, spread: Spread | None) -> Narro
     for item in step.breakdown:
         width = item.seconds.high - item.seconds.low
         weight = width if math.isfinite(step.seconds.high) else _unbounded(item)
-        better = found.tells(item.operator) and item.tier < found.tier
+        better = found.measures(item.operator) and item.tier < found.tier
         now += width
         improved += weight if better else 0.0
         after += min(_width(item, found.tier, spread), width) if better else width

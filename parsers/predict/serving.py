@@ -625,12 +625,14 @@ def point(
         if which == HIGH and not bounded:
             found |= {f"{name}_high": math.nan for name in NUMBERS}
             continue
-        speeds = (
-            predictor.host_speeds() if workload.batch and which == VALUE else [(1.0, predictor)]
-        )
-        each = [(p, _numbers(one, workload, which, kv_tokens, goal)) for p, one in speeds]
+        mean = workload.batch and which == VALUE  # the bounds have the spread of the host instead
+        speeds = predictor.host_speeds() if mean else [(1.0, predictor)]
+        each = [
+            (share, _numbers(at_speed, workload, which, kv_tokens, goal))
+            for share, at_speed in speeds
+        ]
         for name in each[0][1]:
-            found[f"{name}{label}"] = sum(part * numbers[name] for part, numbers in each)
+            found[f"{name}{label}"] = sum(share * numbers[name] for share, numbers in each)
     for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):
         low, high = f"{name}_low", f"{name}_high"
         found[low], found[high] = found[high], found[low]
@@ -811,8 +813,8 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
     generates is one CUDA graph, however many layers are in it: the least of what engines needed
     counts.
     """
-    told = [host.untraced for _, host in sorted(engines.items()) if not math.isnan(host.untraced)]
-    untraced = told[-1] if told else known.untraced
+    found = [host.untraced for _, host in sorted(engines.items()) if not math.isnan(host.untraced)]
+    untraced = found[-1] if found else known.untraced
     if layers in engines:
         return replace(engines[layers], untraced=untraced)
 

@@ -267,7 +267,7 @@ def test_measurements_of_a_model_in_fp8_have_it_in_fp8(predicted: Callable[..., 
     server = commands["vllm-serve"][-1]
     assert server == "target.args.server_args=--quantization fp8 --kv-cache-dtype fp8"
     assert "quantization" not in " ".join(commands["predict-ops"])
-    products = [found.tells(Operator("qkv_proj", Kind.PRODUCT, 1, 8, dtype=dtype))
+    products = [found.measures(Operator("qkv_proj", Kind.PRODUCT, 1, 8, dtype=dtype))
                 for found in measurements() if found.recipe == "predict-ops"
                 for dtype in ("bf16", "fp8")]  # fmt: skip
     assert products == [True, False]
