@@ -69,9 +69,9 @@ def write_tables(
     for table, frame in {**found, "predicted_notes": assumed}.items():
         tables.write(frame, table, run.step(record), csv=False)
     record.files = describe(run.step(record))
+    texts = [Writer().text(text) for text in sentences(assumed)]
     manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
-                        recipe=recipe, steps=[record],
-                        assumptions=[Writer().text(text) for text in sentences(assumed)])  # fmt: skip
+                        recipe=recipe, steps=[record], assumptions=texts)  # fmt: skip
     write_manifest(run, manifest)
     return run
 
