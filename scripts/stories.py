@@ -157,15 +157,15 @@ def _gained(
 
 def _summary(told: Sequence[Told]) -> str:
     """Return the table of predicted and measured gains, and how many are within the factors."""
-    known = [(story, story.predicted / story.measured) for story in told if story.measured]
+    known = [
+        (story, story.predicted / story.measured)
+        for story in told
+        if story.measured and story.predicted
+    ]
     rows = [
-        f"| {story.title} | {share(story.predicted)} | {share(story.measured)} | {ratio:.2f} | "
-        + (
-            f"{share(story.traced)} | {story.predicted / story.traced:.2f} |"
-            if story.traced
-            else f"{NA} | {NA} |"
-        )
-        for story, ratio in known
+        f"| {story.title} | {share(story.predicted)} | {_beside(story.predicted, story.measured)} "
+        f"| {_beside(story.predicted, story.traced)} |"
+        for story in told
     ]
     within = " and ".join(
         f"{sum(1 / factor <= ratio <= factor for _, ratio in known)} of {len(known)} within a "
@@ -179,6 +179,13 @@ def _summary(told: Sequence[Told]) -> str:
         "both programs under nsys.\n\n| program | predicted | measured | ratio | measured under "
         "nsys | ratio |\n| --- | ---: | ---: | ---: | ---: | ---: |\n" + "\n".join(rows)
     )
+
+
+def _beside(predicted: float, measured: float | None) -> str:
+    """Return a measured gain and the ratio to it as cells; no ratio where nothing is predicted."""
+    if measured is None:
+        return f"{NA} | {NA}"
+    return f"{share(measured)} | {f'{predicted / measured:.2f}' if predicted else NA}"
 
 
 def _costs(listed: Sequence[Mapping[str, Any]]) -> str:
