@@ -130,8 +130,9 @@ def _linked(numbers: dict[str, Any], key: str) -> bool:
 class FusedKernels(logging.Handler):
     """Keeps the stacks of what Inductor fused into each kernel, from torch's structured log.
 
-    Seen in torch 2.13, also for what comes from its cache: an artifact of JSON for each graph, with
-    the stacks of each kernel in the form of a traceback.
+    Seen in torch 2.11 and 2.13: an artifact of JSON for each graph, with the stacks of each kernel
+    in the form of a traceback. A graph that was cached without provenance, as by a run before,
+    has none: all is compiled anew.
     """
 
     ARTIFACT = "inductor_provenance_tracking_kernel_stack_traces"
@@ -142,6 +143,7 @@ class FusedKernels(logging.Handler):
         super().__init__()
         self.stacks: dict[str, list[list[tuple[str, str, str, str]]]] = {}
         os.environ.setdefault("INDUCTOR_PROVENANCE", "1")
+        os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
         logging.getLogger("torch.__trace").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:

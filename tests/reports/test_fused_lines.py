@@ -50,6 +50,7 @@ def log(handler: FusedKernels, payload: object, name: str = FusedKernels.ARTIFAC
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     handler = FusedKernels()
+    assert os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] == "1"
     logging.getLogger("torch.__trace").removeHandler(handler)
     log(handler, {"another": ["artifact"]}, "inductor_post_grad_graph")
     log(handler, ["not", "a", "mapping"])
@@ -66,6 +67,21 @@ def test_a_fused_kernel_leads_to_the_programs_own_lines(written: Path) -> None:
     assert list(frame["line"]) == [5, 4, 3]
     assert set(frame["file"]) == {"model.py"}
     assert list(frame["source"])[1:] == ["z = y * 2 + 1", "y = self.norm(x @ w)"]
+
+
+def test_kernels_of_a_training_step_on_an_h100_lead_to_its_lines(root: Path) -> None:
+    recorded = root / "tests" / "fixtures" / "fused_kernels"
+    kernels = pd.read_csv(recorded / "kernels.csv")
+    lines = read_fused_lines(recorded / "fused_kernels.json", kernels)
+    assert set(lines["file"]) == {"/opt/nanoGPT/model.py"}
+    gelu = lines[lines["source"] == "x = self.gelu(x)"]
+    names = kernels[kernels["kernel_id"].isin(gelu["kernel_id"])]["name"]
+    assert len(names)
+    assert names.str.contains("gelu").all()
+    # Two kernels of the backward pass have no stack.
+    told = kernels["kernel_id"].isin(lines["kernel_id"])
+    assert (told.sum(), len(kernels)) == (13, 15)
+    assert kernels[told]["total_ns"].sum() > 0.8 * kernels["total_ns"].sum()
 
 
 @pytest.mark.parametrize(
