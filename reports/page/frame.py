@@ -9,7 +9,7 @@ from typing import Any
 from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.page.section import Column, Evidence, Finding, Section, Table
 from nsight_prof.reports.page.values import NOT_MEASURED, Link, Name, Number, Ref, Text, Value
-from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.page.writer import NA, WIDE, Writer
 
 OPERANDS = 3
 """Rows that a derived number names of those that it is worked out from."""
@@ -40,8 +40,8 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
 
 def written(
     table: Table[Any], rows: Sequence[int], write: Writer
-) -> tuple[list[list[str]], list[tuple[str, str]]]:
-    """Return the cells of rows and footer, and the footnotes: letters and reasons."""
+) -> tuple[list[list[str]], list[str]]:
+    """Return the cells of rows and footer, and the footnotes: letters with their reasons."""
     letters_of: dict[str, str] = {}
 
     def footnote(reason: str) -> str:
@@ -60,7 +60,11 @@ def written(
         ]
         for row in cells
     ]
-    return texts, [(letter, write.word(reason)) for reason, letter in letters_of.items()]
+    notes = [
+        f"{write.bracketed(NA, letter)}{write.marks.colon}{write.markup.escape(write.word(reason))}"
+        for reason, letter in letters_of.items()
+    ]
+    return texts, notes
 
 
 def letters(number: int) -> str:
@@ -78,14 +82,14 @@ def _evidence(item: Evidence | Text, write: Writer) -> str:
     if isinstance(item, Text):
         return write.text(item)
     label = write.text(item.label)
-    # A full-width colon holds its space.
-    return f"{label}{'' if label.endswith('：') else ' '}{write.value(item.value)}"
+    # A wide mark holds its space.
+    return f"{label}{'' if label.endswith(tuple(WIDE)) else ' '}{write.value(item.value)}"
 
 
 def heading(column: Column[Any], write: Writer) -> str:
     """Return the heading of a column with its unit behind it."""
     name = write.text(column.heading)
-    return f"{name}, {write.markup.escape(column.unit)}" if column.unit else name
+    return f"{name}{write.marks.clause}{write.markup.escape(column.unit)}" if column.unit else name
 
 
 def more(table: Table[Any], rows: Sequence[int]) -> list[Text]:

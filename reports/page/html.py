@@ -21,7 +21,7 @@ from nsight_prof.reports.page.section import (
     sort_value,
 )
 from nsight_prof.reports.page.values import Link, Number, Strong, Text, Value
-from nsight_prof.reports.page.writer import NA, InHtml, Writer, punctuated
+from nsight_prof.reports.page.writer import InHtml, Writer
 
 BROAD = 8
 """Tables with more columns are set tighter on paper."""
@@ -56,8 +56,7 @@ def section_html(
     `pictures` are SVG elements by the file name of the figure.
     """
     page = _Page(section, pictures, language)
-    html = punctuated(page.section(section, level), language)
-    return Fragment(html, tuple(page.headings))
+    return Fragment(page.section(section, level), tuple(page.headings))
 
 
 class _Page:
@@ -158,7 +157,7 @@ def table_html(
     kinds = [("sortable", is_headed and len(lines) >= LEAST_ROWS), ("broad", len(columns) > BROAD),
              ("facts", not is_headed)]  # fmt: skip
     body = "\n".join(lines)
-    notes = "".join(f"<li>{NA} ({letter}): {escape(reason)}</li>" for letter, reason in footnotes)
+    notes = "".join(f"<li>{note}</li>" for note in footnotes)
     return (
         f'<div class="wide"><table{_class(kinds)}>\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>{f'<ul>{notes}</ul>' if notes else ''}"

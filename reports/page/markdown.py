@@ -11,7 +11,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import escape, escape_html
 from nsight_prof.reports.page.section import Block, Bullets, Figure, Finding, Section, Table
 from nsight_prof.reports.page.values import Text
-from nsight_prof.reports.page.writer import NA, InMarkdown, Markup, Writer
+from nsight_prof.reports.page.writer import InMarkdown, Markup, Writer
 
 MARKDOWN = InMarkdown()
 
@@ -58,7 +58,7 @@ def table_markdown(
         f"| {frame.mark(anchor, write)}{' | '.join(row)} |"
         for anchor, row in zip(ids, texts, strict=True)
     ]
-    notes = [f"- {NA} ({letter}): {escape(reason)}" for letter, reason in footnotes]
+    notes = [f"- {note}" for note in footnotes]
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-import re
 import string
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
@@ -33,30 +33,47 @@ NA, NONE = "n/a", "–"
 """What is not known, and what does not apply."""
 IN_TEXT, IN_TABLE = 2, 3
 """Significant digits."""
-_TOUCHING = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u4e00-\u9fff])")
-_MARKS = {"zh": {"; ": "；", ", ": "、"}}
-"""Marks between parts, where those of a language are others."""
-"""Where Chinese has a space: between its characters and Latin letters or digits."""
 
 
-_HAN = r"\u4e00-\u9fff"
-_FULL = str.maketrans(",;:?!.", "，；：？！。")
-# What a match begins with comes before what must be left of it: a page is then skipped through.
-_CHINESE = (
-    (re.compile(rf"(?: \(|\((?<!\]\())([^()\[\]\n]*[{_HAN}][^()\[\]\n]*)\)(?!\))"), r"（\1）"),
-    (re.compile(rf"[,;:?!](?<=[{_HAN}）”].)(?=\s)"), lambda found: found[0].translate(_FULL)),
-    (re.compile(rf"[,;:.](?<=\).)(?= [{_HAN}])"), lambda found: found[0].translate(_FULL)),
-    (re.compile(rf"\.(?<=[{_HAN}）”].)(?=\s|$)"), lambda found: "。"),
-    (re.compile(r" (?<=[，。；：！？、（）] ) *(?=[^\s|*-])"), lambda found: ""),
-)
-"""What Chinese marks, and spaces around them, take the place of."""
+@dataclass(frozen=True)
+class Marks:
+    """What stands between parts of a page: between sentences, items of a list and clauses."""
+
+    sentence: str = " "
+    item: str = ", "
+    clause: str = ", "
+    semicolon: str = "; "
+    colon: str = ": "
+    stop: str = ". "
+    begin: str = " ("
+    end: str = ")"
 
 
-def punctuated(page: str, language: str) -> str:
-    """Return a page with the marks of its language where parts with other marks were joined."""
-    for pattern, full in _CHINESE if language == "zh" else ():
-        page = pattern.sub(full, page)
-    return page
+MARKS = {"zh": Marks("", "、", "，", "；", "：", "。", "（", "）")}
+"""Marks of languages that have others: those of Chinese are as wide as a character."""
+WIDE = "，、；：。！？（）"
+"""Marks that hold the space beside them."""
+
+
+def marks_of(language: str) -> Marks:
+    """Return the marks of a language."""
+    return MARKS.get(language, Marks())
+
+
+def _with_marks(fixed: str, marks: Marks) -> str:
+    """Return what stands between the values of a message that has no words, in other marks."""
+    for name in ("begin", "end", "colon", "semicolon", "clause", "stop"):
+        fixed = fixed.replace(getattr(Marks(), name), getattr(marks, name))
+    return f"{fixed[:-1]}{marks.stop}" if fixed.endswith(".") else fixed
+
+
+def _parted(letter: str, neighbour: str) -> bool:
+    """Whether one is a Chinese character and the other a Latin letter, a digit or %."""
+    return (
+        "\u4e00" <= letter <= "\u9fff"
+        and neighbour.isascii()
+        and (neighbour.isalnum() or neighbour == "%")
+    )
 
 
 class Markup(Protocol):
@@ -219,9 +236,18 @@ class Writer:
         """Return an English word or name in the language, without markup; as it is if unknown."""
         return self._known.get(word, word)
 
-    def joined(self, pieces: Iterable[str], mark: str = "; ") -> str:
-        """Return parts that are written already, with a mark of the language between them."""
-        return _MARKS.get(self.language, {}).get(mark, mark).join(pieces)
+    @property
+    def marks(self) -> Marks:
+        """The marks of the language."""
+        return marks_of(self.language)
+
+    def joined(self, pieces: Iterable[str]) -> str:
+        """Return parts that are written already, with the mark of the language between them."""
+        return self.marks.semicolon.join(pieces)
+
+    def bracketed(self, text: str, inner: str) -> str:
+        """Return a text with another, both written already, in brackets behind it."""
+        return f"{text}{self.marks.begin}{inner}{self.marks.end}"
 
     def text(self, text: Text, digits: int = IN_TEXT) -> str:
         """Return a sentence; numbers have `digits` significant digits unless they say theirs."""
@@ -229,14 +255,13 @@ class Writer:
         if text.plural and text.values["n"] != 1:
             message = text.plural
         message = self._known.get(text.message, message)
+        bare = self.language in MARKS and not has_words(message)
         pieces = []
         for fixed, name, _, _ in string.Formatter().parse(message):
-            pieces.append(self.markup.escape(fixed))
+            pieces.append(self.markup.escape(_with_marks(fixed, self.marks) if bare else fixed))
             if name is not None:
                 pieces.append(self.value(text.values[name], digits))
-        written = "".join(pieces)
-        if self.language == "zh":
-            written = _TOUCHING.sub(" ", written)
+        written = self._put_together(pieces)
         # A message may begin with a value that is a clause; its own first word may be code.
         return written[:1].upper() + written[1:] if _begins_with_value(message) else written
 
@@ -276,8 +301,9 @@ class Writer:
         if isinstance(value, Capital):
             text = self.value(value.value, digits)
             return text[:1].upper() + text[1:]
-        written = ", ".join(self.value(item, digits) for item in value.values)
-        return f"{written}, …" if value.cut else written or self.markup.escape(NONE)
+        items = [self.value(item, digits) for item in value.values]
+        items += ["…"] if value.cut else []
+        return self.marks.item.join(items) or self.markup.escape(NONE)
 
     def cell(self, value: Value | None, unit: str, digits: int = 0) -> str:
         """Return a cell of a table: numbers in the unit of its column, with their intervals."""
@@ -287,7 +313,7 @@ class Writer:
             return text
         ends = self._interval(value.interval, value.digits or digits, unit)
         bound = None in (value.low, value.high) and value.value in (value.low, value.high)
-        return self.markup.escape(ends) if bound else f"{text} ({self.markup.escape(ends)})"
+        return self.markup.escape(ends) if bound else self.bracketed(text, self.markup.escape(ends))
 
     def _number(self, number: Number, digits: int, unit: str) -> str:
         if number.value is None:
@@ -316,9 +342,30 @@ class Writer:
         if not first:
             return last
         message = Text("{all_but_last} and {last}", all_but_last="", last="").message
-        return self._known.get(message, message).format(
-            all_but_last=self.joined(first, ", "), last=last
-        )
+        written = {"all_but_last": self.marks.item.join(first), "last": last}
+        parsed = string.Formatter().parse(self._known.get(message, message))
+        pieces = [
+            text for fixed, name, *_ in parsed for text in (fixed, written.get(name or "", ""))
+        ]
+        return self._put_together(pieces)
+
+    def _put_together(self, pieces: Iterable[str]) -> str:
+        """Return pieces of a text; in Chinese a space parts its characters from Latin letters and
+        digits, and none stands beside a wide mark.
+        """
+        if self.language not in MARKS:
+            return "".join(pieces)
+        written = ""
+        for piece in pieces:
+            before, first = written[-1:], piece[:1]
+            if before and before in WIDE:
+                piece = piece.lstrip(" ")
+            elif first and first in WIDE:
+                written = written.rstrip(" ")
+            elif _parted(before, first) or _parted(first, before):
+                written += " "
+            written += piece
+        return written
 
     def _linked(self, text: str, value: Name | Number) -> str:
         anchor = self._target(value)

@@ -16,7 +16,7 @@ from nsight_prof.reports.page import Table
 from nsight_prof.reports.page.layout import Layout
 from nsight_prof.reports.page.markdown import table_markdown
 from nsight_prof.reports.page.marks import HOLD, filled, mark, marks
-from nsight_prof.reports.page.writer import InMarkdown, InTemplate, Writer, punctuated
+from nsight_prof.reports.page.writer import InMarkdown, InTemplate, Writer
 from nsight_prof.reports.profile.provenance import Provenance
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
@@ -87,7 +87,7 @@ def marked_pages(
     write = Writer(language, InTemplate())
 
     def lines(number: str) -> str:
-        return punctuated(table_markdown(tables[int(number)], write), language)
+        return table_markdown(tables[int(number)], write)
 
     marks_again = {"id": partial(mark, "id"), "link": partial(mark, "link")}
     texts = {name: filled(text, {**marks_again, "table": lines}) for name, text in pages.items()}

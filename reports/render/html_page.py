@@ -14,7 +14,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.formats import Markdown, markdown
 from nsight_prof.reports.page.html import Fragment, Heading, table_html
 from nsight_prof.reports.page.marks import HOLD, filled
-from nsight_prof.reports.page.writer import InHtml, Writer, punctuated
+from nsight_prof.reports.page.writer import InHtml, Writer
 from nsight_prof.reports.render.body import Carried, body, placeholder
 from nsight_prof.reports.render.folds import Folds, pack
 from nsight_prof.reports.render.templating import render
@@ -137,7 +137,7 @@ def _filled(
 
     def table(number: str) -> str:
         written = table_html(tables[int(number)], Writer(language, html))
-        fragments[f"table-{number}"] = Fragment(punctuated(written, language), ())
+        fragments[f"table-{number}"] = Fragment(written, ())
         return f"\n{placeholder(f'table-{number}')}\n"
 
     words = {"id": html.anchor, "link": lambda name: f"{report}#{name}", "table": table}

@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from nsight_prof.reports.page import (
 from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.values import Word, Words
-from nsight_prof.reports.page.writer import InTemplate, Writer, punctuated
+from nsight_prof.reports.page.writer import InTemplate, Writer, marks_of
 from nsight_prof.reports.profile import links
 from nsight_prof.reports.profile.caveats import label
 from nsight_prof.reports.render.style import SUFFIX, did_you_mean, templates_folder
@@ -84,7 +84,7 @@ def render(
     """
     try:
         environment = _environment(templates_folder(), custom, finalize, language)
-        return punctuated(environment.get_template(name).render(content), language)
+        return environment.get_template(name).render(content)
     except FAULTS as error:
         known = (
             "; what templates may name is in docs/templates.md in prof's repository"
@@ -190,6 +190,8 @@ def _environment(
     for name in ("linked", "evidence_value"):
         environment.filters[name] = partial(links.FILTERS[name], language=language)
     environment.globals["_"] = Text
+    marks = asdict(marks_of(language)).items()
+    environment.globals["marks"] = {key: formats.Markdown(value) for key, value in marks}
     return environment
 
 
@@ -235,8 +237,7 @@ def _sentence(write: Writer, value: Any) -> formats.Markdown:
 
 def _sentences(write: Writer, texts: Sequence[Text]) -> formats.Markdown:
     """Return texts as one paragraph."""
-    between = "" if write.language == "zh" else " "
-    return formats.Markdown(between.join(_sentence(write, text) for text in texts))
+    return formats.Markdown(write.marks.sentence.join(_sentence(write, text) for text in texts))
 
 
 def bound_label(bound: str) -> str:

@@ -149,3 +149,31 @@ def test_an_acronym_keeps_its_capitals_inside_of_a_sentence(run: Run) -> None:
     assert "is copying data inside the GPU" in page_of(view, ENGLISH)
     assert "GPU 내부 데이터 복사" in page_of(view, "ko")
     assert "GPU 内部的数据拷贝" in page_of(view, "zh")
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (Text("{what} ({part})", what="矩阵乘法", part="5 %"), "矩阵乘法（5 %）"),
+        (Text("{name}: {value}", name="DRAM", value="实测"), "DRAM：实测"),
+        (Text("{a}, {b}", a="TTFT", b="TPOT"), "TTFT，TPOT"),
+        (
+            Text("{what} (in {stage})", what=Text("attention"), stage=Text("decode")),
+            "注意力（解码阶段）",
+        ),
+        (Text("{what} (in {stage})", what=Text("attention"), stage="mine"), "注意力（mine 阶段）"),
+        (Text("{n} client", "{n} clients", n=3), "3 个客户端"),
+    ],
+)
+def test_chinese_has_its_own_marks_between_parts(text: Text, written: str) -> None:
+    assert Writer("zh").text(text) == written
+
+
+def test_chinese_lists_have_a_space_before_digits() -> None:
+    assert Writer("zh").value(["7", "9"]) == "7 和 9"
+    assert Writer("zh").value(["一", "二", "三"]) == "一、二和三"
+
+
+def test_chinese_translations_part_their_characters_from_latin_letters() -> None:
+    touching = re.compile(r"[\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff]")
+    assert [entry for entry in catalogue("zh").values() if touching.search(entry)] == []

@@ -60,7 +60,7 @@ def check_markdown(text: str, folder: Path) -> None:
             assert target[1:] in anchors, target
         elif not target.startswith("../variants/"):
             file, _, anchor = target.partition("#")
-            assert (folder / file).is_file(), target
+            assert (folder / file).exists(), target
             assert not anchor or f'<a id="{anchor}"></a>' in (folder / file).read_text(), target
     assert text.count("<details>") == text.count("</details>")
     # A block of HTML that touches markdown swallows it.
