@@ -242,7 +242,7 @@ def _waits(
         idle[gpu] = _sums(ends, np.concatenate(list(unhidden.values())), edges)
         found[gpu] = Waits(
             matched=len(order),
-            wait_ns=int(sum(wait.sum() for wait in waits.values())),
+            wait_ns=int(sum(times.sum() for times in waits.values())),
             first_ns=int(sum(waits[key][0] for key in firsts & keys.keys())),
             transfer_ns=int(sum(shortest[key].sum() for key in keys)),
             late_ns=0.0,
@@ -268,11 +268,11 @@ def _edges(
     """
     if not keys_of:
         return []
-    most = max(keys_of, key=lambda gpu: sum(len(calls[gpu][key].start) for key in keys_of[gpu]))
-    clock = clocks[most]
+    busiest = max(keys_of, key=lambda gpu: sum(len(calls[gpu][key].start) for key in keys_of[gpu]))
+    clock = clocks[busiest]
     assert clock is not None  # as in _waits
-    of_most = [_ends(calls[most][key]) for key in keys_of[most]]
-    ends = np.sort(clock.on_reference(np.concatenate(of_most)))
+    of_busiest = [_ends(calls[busiest][key]) for key in keys_of[busiest]]
+    ends = np.sort(clock.on_reference(np.concatenate(of_busiest)))
     if len(ends) < FEWEST:
         return []
     found = []
