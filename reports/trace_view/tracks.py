@@ -351,8 +351,8 @@ def _host_rows(ranges: pd.DataFrame, host: HostEvents, items: Items) -> Iterator
     threads = list(dict.fromkeys([*threads, *of_thread]))
     numbers = [of_thread[t]["ranges"].sum() if t in of_thread else 0 for t in threads]
     for code in busiest(host.calls, np.array(numbers, np.int64)):
-        pid, tid, named = thread = threads[code]
-        name = named or ("main thread" if pid == tid else f"thread {tid}")
+        pid, tid, given = thread = threads[code]
+        name = given or ("main thread" if pid == tid else f"thread {tid}")
         group = f"Process {pid}, {name}"
         if thread in of_thread:
             yield from _range_rows(of_thread[thread], group, items)

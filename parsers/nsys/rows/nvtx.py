@@ -87,10 +87,10 @@ def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
         db.most_rows(table),
         *(np.int64, np.int64, np.int32, np.int32, np.int8, np.int8),
     )
-    for (start, end, kind, elsewhere), threaded, named, spelled in db.scan(
+    for (start, end, kind, elsewhere), threaded, numbered, spelled in db.scan(
         _select(db.columns(NVTX), text and has_text), table, read_chunk, _WANTED
     ):
-        codes = threads.translate(*threaded), ids.translate(*named)
+        codes = threads.translate(*threaded), ids.translate(*numbered)
         columns.append(start, end, *codes, kind, elsewhere)
         words.append(spelled)
     start, end, thread, number, kind, elsewhere = columns.finish()
