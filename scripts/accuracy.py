@@ -287,6 +287,8 @@ PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {
     "gemma-3-12b-h100": ("gemma-3-12b", {}),
     "qwen3-14b-tp2": ("qwen3-14b", {"tp_size": 2}),
     "llama-3.1-8b-tp2": ("llama-3.1-8b", {"tp_size": 2}),
+    "llama-3.1-8b-tp2-again": ("llama-3.1-8b", {"tp_size": 2}),
+    "qwen3-30b-a3b-h100": ("qwen3-30b-a3b", {"moe_tp_size": 1, "moe_ep_size": 1}),
 }
 """Engines on H100 by name: the model, and what aiconfigurator is told beside its points."""
 OPERATORS = "operators-of-aiconfigurator"
@@ -386,7 +388,8 @@ REACHED = """
 
 Of all that was predicted before it was recorded: single engines and two GPUs from slices, servers
 from slices and with the event loop of another server. A model reaches a bound where the mean of its
-errors does; each model and load by itself stands further below.
+errors does; each model and load by itself stands further below. Llama-3.1-8B over two H100 was
+started twice, and counts twice.
 """
 ELSEWHERE_INTRO = """
 Llama-3.1-8B on an H100 was predicted before it was recorded as well: from a slice of it that was
@@ -397,12 +400,15 @@ an H100, and in bf16 from runs of an H200.
 
 Gemma 3 12B, of whose layers five of six attend to a window of 1,024 tokens, and Qwen3-8B with
 weights of 4 bits (w4a16, vLLM's Machete kernels) were predicted from slices on an H100 minutes
-before their engines were recorded on it; Gemma and Qwen2.5-7B also from runs of an H200.
+before their engines were recorded on it, and so was Qwen3-30B-A3B, a mixture of experts (weights
+made up, tokens spread over the experts at random); all but the one of 4 bits also from runs of an
+H200, and Qwen2.5-7B from these alone.
 
 Qwen3-14B and Llama-3.1-8B over two H100 were predicted from a slice of one rank, recorded on one
 GPU, and from collectives of two, hours before an engine ran over two. Its time was over when
 Llama-3.1-8B had generated its batches, so that single requests of other lengths are missing there;
-the step that was interrupted is marked as done in the capture, so that what it measured is read.
+the step that was interrupted is marked as done in the capture, so that what it measured is read. It
+was started again hours later, with all points.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
@@ -460,12 +466,14 @@ EXACT = """
 
 `prof run predict-ops` measured the operators of Llama-3.1-8B on an H100, each once behind another
 kernel; held against four layers of the model in vLLM on another H100, recorded before. Nothing was
-fitted. Asked is 8 % over all kernels: products and attention keep it but for attention of prompts,
-small operators do not. Those of more than 512 tokens were launched by the host one by one, which
-takes longer than some of them do, and torch.compile saw few tokens first, for which it chooses the
-form of a kernel, where vLLM begins with its largest step. `predict-ops` measures them in a graph
-and from the largest size on since then; that was not recorded yet, so that it is not known how much
-of the error this is. The engine fuses rotary embeddings with other work than a call by itself.
+fitted. Asked is 8 % over all kernels.
+
+Small operators were recorded three times. At first all their sizes were left open to torch.compile,
+whose kernels then divide by numbers that they do not know: rotary embeddings took five times as
+long as in the engine and activations nearly twice, 12.3 % over all kernels; in graphs instead of
+launched one by one that stayed (12.7 %). Since then the number of tokens alone is open, as in vLLM;
+that this was the cause was found with this comparison at hand. What is left of small operators:
+the engine has the embedding and the first norm in one kernel, which no call by itself has.
 """
 ELSEWHERE_OPERATORS = """
 ## Operators on an H100, predicted from an H200 (T0)
@@ -567,11 +575,24 @@ then, which takes 1 to 4 % off steps of large batches. Steps of Qwen3-8B in fp8 
 long by that, and since they were not moved by what other models took. The part that is left is not
 known: no whole engine in fp8 was traced.
 
+Weights of 4 bits are multiplied by kernels (Machete) that have a buffer cleared before each. Under
+nsys the GPU is idle for some 4 us around that, 0.8 of which the clearing takes; the steps of the
+whole engine are shorter than predicted by half of that and less. How long it takes without nsys no
+slice tells: steps of so few layers wait for the host. For each layer of a prompt beyond CUDA graphs
+the host took 0.9 ms in the trace of this slice, 0.6 in its engines without nsys, and 0.4 or less in
+the whole engine, half an hour later on the same machine; 1.0 ms with nsys and without in the slice
+of Gemma 3, and 0.6 or less in its engine: the slower and the faster of the two speeds. Such prompts
+came at up to half the predicted time and less.
+
+What an engine holds beside weights and KV cache is taken from its slice. Where the weights leave
+little, as Qwen3-30B-A3B does of an H100, that is a large part of the cache: it had a fifth more.
+
 Over two H100 the median gap between tokens is some 0.1 ms longer than the kernels of one rank and
 what it exchanges, in both models. Single steps take several times as long, which is in TPOT and not
 in that median: 0.1 to 0.3 ms for each step, most of it in some batches and hardly any in others. Of
 both the other model tells the sum here. Two ranks and the engine are processes of their own, and a
-step waits for the latest; which of them was late was not traced.
+step waits for the latest; which of them was late was not traced. A second start of Llama-3.1-8B had
+hardly any of such steps, so that they are of a start and not of the model.
 On H200 tensor parallelism was recorded once, so that nothing about it is held out but
 its kernels; collectives, which no other run has, are missing there.
 
