@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.rows.cut import Cutter, open_cutter
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
-from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.run.run import LAUNCH_TIMES, Run
 
 OF_KERNELS = ("metrics", "counters", "stalls", "joins")
 """Tables of the counters: rows of kernels that the stage does not have are left out."""
@@ -39,6 +40,12 @@ class StageRun(Run):
         assert table not in NOT_CUT, f"{table} is that of all stages: add it to OF_STAGE"
         found = self.frames.get(table)
         return super()._read(table) if found is None else found
+
+    @cached_property
+    def launch_times(self) -> pd.DataFrame:
+        """Columns of the stage's own table `launches`, which `Run` reads from the file."""
+        frame = self.launches[list(LAUNCH_TIMES)]
+        return frame.astype(dict.fromkeys(("kernel_id", "stage", "nvtx_path"), "category"))
 
 
 def stage_runs(run: Run, stages: Sequence[str]) -> Iterator[tuple[str, StageRun]]:
