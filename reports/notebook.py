@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -19,10 +19,11 @@ from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.parsers.tables import parquet_file, tables
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.page.formats import NA, counted, duration, share, shorten
-from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.page.html import table_html
+from nsight_prof.reports.page.writer import InHtml, Writer
 
-SENTENCES, KERNELS, LONGEST_NAME = 3, 5, 60
-"""What the first screen shows: sentences, kernels, characters of a kernel's name."""
+SENTENCES, ACTIONS, KERNELS, LONGEST_NAME = 3, 3, 5, 60
+"""What the first screen shows: sentences, things to do, kernels, characters of a kernel's name."""
 COLUMNS = {
     "run": "string", "rank": "Int64", "title": "string", "sentence": "string", "action": "string",
     "gain_ns": "float64", "gain_program": "float64", "gain_of": "string", "share": "float64",
@@ -199,7 +200,7 @@ def _first_screen(run: Run) -> str:
     blocks = [
         f"<p><b>{escape(title)}</b> {escape(text(recipe.get('question')))}<br>"
         f"<small>{escape(_facts(run))}</small></p>",
-        _block("What it says", lambda: _list(_headline(run))),
+        _block("What it says", lambda: _what_it_says(run)),
         _block("Kernels", lambda: _kernels(run)),
         f"<p><small>{_more(run)}</small></p>",
     ]
@@ -223,27 +224,37 @@ def _block(what: str, make: Callable[[], str]) -> str:
         return f"<p>{what}: not available: {escape(error.message)} ({escape(error.hint)})</p>"
 
 
+def _what_it_says(run: Run) -> str:
+    """Return the verdict and what to do, as its report begins; of others their first sentences."""
+    if run.is_bench or run.manifest.ranks or run.manifest.variants:
+        return _list(_headline(run))
+    from nsight_prof.reports.profile.views import report_view
+    from nsight_prof.reports.summary import tables as summary_tables
+    from nsight_prof.reports.summary.summary import summarise
+
+    first, write = summarise(report_view(run)).first, Writer(markup=InHtml())
+    shown = [f"<p>{write.text(first.line)}</p><p><b>{write.text(first.verdict)}</b></p>"]
+    if first.actions:
+        *columns, _findings = (table := summary_tables.actions(first, ACTIONS)).columns
+        shown.append(table_html(replace(table, columns=columns), write))
+    if first.choices:
+        shown.append(table_html(summary_tables.choices(first), write))
+    return "".join(shown)
+
+
 def _headline(run: Run) -> list[str]:
     if run.manifest.ranks:
         from nsight_prof.reports.engine.ranks import job_section, job_view
 
-        found = job_section(job_view(run.path)).findings
-        return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
+        of_job = job_section(job_view(run.path)).findings
+        return [Writer().text(finding.verdict) for finding in of_job[:SENTENCES]]
     if run.manifest.variants:
-        found = _sweep(run).findings
-        return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
-    sections = _sections(run)
-    if run.is_bench:
-        from nsight_prof.reports.studies.models import leading
+        of_sweep = _sweep(run).findings
+        return [Writer().text(finding.verdict) for finding in of_sweep[:SENTENCES]]
+    from nsight_prof.reports.studies.models import leading
 
-        return [Writer().text(leader.verdict) for leader in leading(sections, SENTENCES)][
-            :SENTENCES
-        ]
-    from nsight_prof.reports.profile.views import section_verdicts
-    from nsight_prof.reports.verdicts.ranking import headline
-
-    leads = [Writer().text(text) for text in section_verdicts(sections)[: SENTENCES - 1]]
-    return [*leads, *headline(run)][:SENTENCES]
+    found = leading(_sections(run), SENTENCES)[:SENTENCES]
+    return [Writer().text(finding.verdict) for finding in found]
 
 
 def _sweep(run: Run) -> Section:

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nsight_prof.reports.page.formats import counted, escape  # noqa: E402
+from scripts.pages.notebook_page import executed_page  # noqa: E402
 
 CAPTURES, GALLERY = ROOT / "captures", ROOT / "build" / "gallery"
 EXAMPLE = "top-kernels"
@@ -251,6 +252,13 @@ def docs_texts(entries: Sequence[Entry], comparisons: Sequence[Path]) -> dict[st
     return texts | {"gallery.md": render_page(entries, comparisons, ROOT / "docs")}
 
 
+def notebook(entries: Sequence[Entry]) -> str:
+    """Return the cells of docs/notebooks.md, executed on the example."""
+    (example,) = (entry for entry in entries if entry.name == EXAMPLE)
+    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    return executed_page(page, example.folder.parent)
+
+
 def docs_pictures(entries: Sequence[Entry]) -> dict[str, Path]:
     """Return the pictures that docs/ shows, by their paths in docs/."""
     found = {f"pictures/{kept_picture(e)}": e.folder / e.pictures[0] for e in entries
@@ -271,7 +279,7 @@ def faults(folder: Path, texts: dict[str, str], pictures: Sequence[str], docs: P
             found.append("\n".join([f"docs/{name} is not what the code renders", *lines][:20]))
     found += [f"docs/{name} is not there" for name in pictures if not (docs / name).is_file()]
     pages = [path for path in sorted(folder.rglob("*.md")) if "steps" not in path.parts]
-    pages += [docs / name for name in texts if (docs / name).is_file()]
+    pages += [docs / name for name in texts if name.endswith(".md") and (docs / name).is_file()]
     return found + [link for page in pages for link in lost_links(page)]
 
 
@@ -287,6 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shutil.rmtree(folder, ignore_errors=True)
         entries, comparisons = render(folder)
         texts, pictures = docs_texts(entries, comparisons), docs_pictures(entries)
+        texts["notebook.ipynb"] = notebook(entries)
         if not options.check:
             for name in ("example", "pictures"):
                 shutil.rmtree(docs / name, ignore_errors=True)

@@ -13,7 +13,10 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run import run as tables_of
 from nsight_prof.reports.notebook import NotebookRun as Run
 from nsight_prof.reports.notebook import load_run
-from nsight_prof.reports.verdicts.ranking import findings, headline
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.summary.summary import summarise
+from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import english
 
 SCREEN = 4000
@@ -49,13 +52,16 @@ def run(run: tables_of.Run) -> Run:
 def shown(run: Run) -> str:
     html = run._repr_html_()
     assert len(html) < SCREEN
-    return " ".join(Text(html).texts)
+    return " ".join(Text(html).texts).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_a_run_is_half_a_screen(run: Run) -> None:
     text = shown(run)
-    for sentence in headline(run):
-        assert sentence in text
+    first = summarise(report_view(run)).first
+    assert Writer().text(first.verdict) in text
+    assert first.actions
+    for action in first.actions[:3]:
+        assert Writer().text(action.do)[1:40] in text
     for name in run.kernels["short_name"].head(3):
         assert name[:20] in text
     assert f"kernels ({len(run.kernels)})" in text
