@@ -61,7 +61,8 @@ def _dram(measured: Measured) -> Finding | None:
         else Text("DRAM writes reach {rate}{of}.", rate=roof.number, of=_of_datasheet(roof)),
         (*_evidence(roof), *_confirmation(roof)),
         action=Text(
-            "Divide the bytes that a kernel must move by this rate: the kernel cannot be faster."
+            "Hold each kernel to the bytes that it must move over the rate of DRAM reads: it "
+            "cannot be faster."
         ),
         disproof=Text(
             "Counters with over 5 % other DRAM bytes than the probe asked for, or a faster kernel, "
