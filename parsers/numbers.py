@@ -34,7 +34,7 @@ class Marks:
 
     decimal: str = "."
 
-    def plain(self, text: str) -> float | None:
+    def simple(self, text: str) -> float | None:
         """Return the number if it is written as most are: digits, and a point before some."""
         if _DIGITS.fullmatch(text) or (self.decimal == "." and _POINT.fullmatch(text)):
             return float(text)
@@ -43,8 +43,8 @@ class Marks:
     def parse(self, text: str) -> float | None:
         """Return the number, or None where `text` is no number; nan and inf are numbers."""
         text = text.strip()
-        if (plain := self.plain(text)) is not None:
-            return plain
+        if (number := self.simple(text)) is not None:
+            return number
         if text.lower() in _NAN:
             return math.nan
         if text.lower() in _INFINITE:

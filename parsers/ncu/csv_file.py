@@ -105,9 +105,9 @@ class _Context:
 
     def put(self, profile: int, metric: str, unit: str, text: str) -> None:
         """Add one printed value: a number, a text, or `n/a`; nothing where it is empty."""
-        plain = self.marks.plain(text)
-        if plain is not None and (plain or profile not in self.failed):
-            self.gatherer.add(profile, metric, plain, unit)
+        number = self.marks.simple(text)
+        if number is not None and (number or profile not in self.failed):
+            self.gatherer.add(profile, metric, number, unit)
             return
         text = text.strip()
         if text.endswith(")") and (instances := _INSTANCES.match(text)):
