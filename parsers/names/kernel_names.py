@@ -21,7 +21,9 @@ _READ = 1000, 3000  # characters of the function's name and of the head that rul
 
 _CAST = re.compile(r"\((?!anonymous)[A-Za-z_][\w: ]*\)(?=-?\d)")  # nsys writes <(int)4, (bool)0>
 _GREATER = re.compile(r"(\(\w+\))>(\(\w+\))|>(?=\d)")  # enable_if<(8)>(0)>: not a bracket
-_UNNAMED = re.compile(r"(?:<unnamed>|\(anonymous namespace\)|\{anonymous\}|_GLOBAL__N_\w*)::")
+# ncu 2025.1 cuts namespaces off by the last "<" too: "unnamed>::f" for "at::native::<unnamed>::f".
+_CUT_ARGUMENT = re.compile(r"(?<=\w)<unnamed>::")
+_UNNAMED = re.compile(r"(?:<?unnamed>|\(anonymous namespace\)|\{anonymous\}|_GLOBAL__N_\w*)::")
 _CLONE = re.compile(r"\s*\[clone [^\]]*\]")
 _RANGE = re.compile(r"[^<(]*/")  # `nsys stats -r …:nvtx-name` puts the NVTX range before the name
 _LAMBDA = re.compile(r"\[lambda\(([^()]*)\) \(instance (\d+)\)\]|\{lambda\(([^()]*)\)#(\d+)\}")
@@ -219,7 +221,7 @@ def _normalized(name: str) -> str:
         text = text[prefix.end() :]
     if "(" not in text and "<" not in text and "{" not in text:
         return text
-    text = _CLONE.sub("", _UNNAMED.sub("", text))
+    text = _CLONE.sub("", _UNNAMED.sub("", _CUT_ARGUMENT.sub("<", text)))
     if "lambda" in text:
         text = _LAMBDA.sub(lambda m: f"lambda({m[1] or m[3] or ''})#{m[2] or m[4]}", text)
     return _GREATER.sub(r"\1 \2", _CAST.sub("", text))
