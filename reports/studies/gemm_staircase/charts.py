@@ -128,7 +128,8 @@ def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
         x_label="M, rows of A (tokens)",
         y_label="Latency, us",
         series=tuple(series),
-        subtitle="Dashed: the bytes of A, W and C at the highest rate of any case of this run.",
+        subtitle="Dashed: the bytes of A, W and C at the DRAM roof that was measured on this GPU, "
+        "else at the highest rate of any case of this run.",
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
 from nsight_prof.reports.page import Json, Number, Section, Text, Verbatim, arranged
@@ -68,6 +69,8 @@ def section(run: Run) -> Section | None:
     if not points and not refused:
         return None
     sms, bandwidth = sm_count(run), highest_rate(points)
+    roof = ceilings(run.roofs).memory.get("dram")
+    measured_roof = roof.value if roof is not None and roof.source == "measured" else None
     sweeps = curves(points)
     fitted = [found for curve in sweeps if (found := staircase(curve, sms, bandwidth))]
     measured = Measured(sweeps, fitted, batches(points), odd_sizes(points, refused), sms)
@@ -87,7 +90,7 @@ def section(run: Run) -> Section | None:
         arranged(
             [INTRO],
             (*findings(measured), *oscillation.findings(delays)),
-            charts(sweeps, fitted, measured.small, measured.odd, bandwidth),
+            charts(sweeps, fitted, measured.small, measured.odd, measured_roof or bandwidth),
             (table for table in tables if table.rows),
             (*METHOD, *_caveats(fitted, refused, sms)),
         ),

@@ -14,6 +14,7 @@ from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.studies.gemm_staircase.points import curves, read_points
 from nsight_prof.reports.studies.gemm_staircase.section import section
 from nsight_prof.reports.studies.gemm_staircase.steps import inversions, odd_sizes, worst_step
+from tests.reports.programs import write
 
 N, K, SMS = 8192, 4096, 132
 T0, BANDWIDTH = 3e-6, 4.4e12
@@ -267,6 +268,20 @@ def test_tables_and_figures_show_the_tile_model(
     first = charts[0]
     assert isinstance(first, LineFigure)
     assert [x for x, _ in first.marks] == [edge + 0.5 for edge in EDGES]
+
+
+@pytest.mark.parametrize(("source", "rate"), [("measured", "4.71 TB/s"), ("counters", "4.4")])
+def test_the_floor_of_bytes_is_what_was_measured_on_this_gpu(
+    make_bench_run: MakeRun, rows: list[dict[str, Any]], source: str, rate: str
+) -> None:
+    run = make_bench_run(rows, target="gemm_staircase")
+    roof = {"level_or_pipe": "dram", "dtype": "", "value": 4.71e12, "unit": "B/s", "source": source}
+    found = made_section(write(run, "roofs", [roof]))
+    (small,) = [f.chart for f in found.figures if f.chart.name == "small-batches"]
+    assert isinstance(small, LineFigure)
+    floors = [Writer().value(line.label) for line in small.series if "bytes at" in str(line.label)]
+    assert floors
+    assert all(rate in label for label in floors)
 
 
 def test_says_what_it_can_without_counters_or_a_number_of_sms(
