@@ -30,7 +30,7 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
-from nsight_prof.reports.page.figure_models import COPIES, IDLE
+from nsight_prof.reports.page.figure_models import COPIES, GRAPHS, IDLE
 from nsight_prof.reports.page.values import has_words, placeholders
 from nsight_prof.reports.plots.overview import CLOCK
 from nsight_prof.reports.plots.palette import families
@@ -94,7 +94,7 @@ def labels() -> Iterator[str]:
     yield from (*TITLES.values(), *ALT.values())
     yield from trace_words()
     yield from (state.value for state in StepState)
-    yield from (*families().values(), IDLE, COPIES, CLOCK, "run", "GPU time")
+    yield from (*families().values(), IDLE, COPIES, GRAPHS, CLOCK, "run", "GPU time")
     yield from (*ORIGINS.values(), *COLUMN_NAMES.values(), *PANELS.values())
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 

@@ -32,25 +32,29 @@ class GpuTime:
 
 @dataclass(frozen=True)
 class RunTime:
-    """The time of a run in ns; `kernels_ns`, `copies_ns` and `idle_ns` add up to `whole_ns`.
+    """The time of a run in ns; kernels, copies, graphs and idle time add up to `whole_ns`.
 
     `basis` is "wall" (from the first to the last work of the GPU), "gpu" where only the time of the
     kernels is known, or "" where no time is. Of several GPUs each time is the mean of those that
     ran kernels (`gpus`, 0 for unknown, of `present` in the machine; `gpu` is their name), but
     `gpu_time_ns` is the sum of all kernels of all of them. Kernels of one GPU that ran at the same
-    time count once, and copies count where no kernel ran. `queued_ns` is the part of the idle time
-    between operations that were issued before; `waits` says for what the rest waited: the cause of
-    idle time with the most time. `profiler_ns` is what nsys at least adds to the idle time: what a
-    launch takes longer under it, where the GPU waits for one. None is unknown, or not asked.
+    time count once, and copies count where no kernel ran. `graphs_ns` is the time of CUDA graphs
+    that were traced as wholes, whose kernels are not known. `queued_ns` is the part of the idle
+    time between operations that were issued before; `waits` says for what the rest waited: the
+    cause of idle time with the most time, and `waits_also` the next one where that is less than
+    half of it. `profiler_ns` is what nsys at least adds to the idle time: what a launch takes
+    longer under it, where the GPU waits for one. None is unknown, or not asked.
     """
 
     basis: str
     whole_ns: float | None
     kernels_ns: float | None
     copies_ns: float | None
+    graphs_ns: float | None
     idle_ns: float | None
     queued_ns: float | None
     waits: str
+    waits_also: str
     gpu_time_ns: float | None
     gpu: str
     gpus: int

@@ -8,7 +8,7 @@ import numpy as np
 
 from nsight_prof.parsers.cells import number, text
 from nsight_prof.parsers.run.run import Run, once
-from nsight_prof.reports.analysis.gpu_times import gpu_of, per_gpu_gaps, working
+from nsight_prof.reports.analysis.gpu_times import ALL, gpu_of, per_gpu_gaps, working
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import wall_time
@@ -31,16 +31,30 @@ def run_time(run: Run) -> RunTime:
     name, present = _gpu(run)
     gpus_of = (name, gpus if alone or present <= 1 else 0, max(present, gpus))
     if math.isnan(total):
-        return RunTime("", None, None, None, None, None, "", None, *gpus_of)
+        return RunTime("", None, None, None, None, None, None, "", "", None, *gpus_of)
     busy = sum(alone) / gpus if alone else total
     wall, idle = wall_time(run)
     if not wall > 0 or (gpus > 1 and not working(run)):
-        return RunTime(GPU, busy, busy, None, None, None, "", total, *gpus_of)
+        return RunTime(GPU, busy, busy, None, None, None, None, "", "", total, *gpus_of)
     kernels = min(busy, wall - idle)
-    copies = wall - idle - kernels
-    queued, waits = _gaps(run)
-    rest = max(0.0, wall - kernels - copies)
-    return RunTime(WALL, wall, kernels, copies, rest, queued, waits, total, *gpus_of)
+    without = wall - idle - kernels
+    copies = min(without, _memory_ns(run, without))
+    queued, waits, also = _gaps(run)
+    rest = max(0.0, wall - kernels - without)
+    times = (wall, kernels, copies, without - copies, rest)
+    return RunTime(WALL, *times, queued, waits, also, total, *gpus_of)
+
+
+def _memory_ns(run: Run, otherwise: float) -> float:
+    """Return the time of copies and memsets of one GPU, one after another; else `otherwise`.
+
+    A GPU that works for longer without a kernel runs CUDA graphs that were traced as wholes.
+    """
+    gpus = working(run)
+    if gpus:
+        return sum(gpu.copies_ns for gpu in gpus) / len(gpus)
+    capture = run.stages.loc[run.stages["stage"] == ALL, "memory_ns"]
+    return otherwise if capture.isna().any() else number(capture.sum())
 
 
 def _kernel_unions(run: Run) -> list[float]:
@@ -65,10 +79,12 @@ def _gpu(run: Run) -> tuple[str, int]:
     return ", ".join(dict.fromkeys(names)), len(names)
 
 
-def _gaps(run: Run) -> tuple[float | None, str]:
-    """Return idle time between queued operations, and the largest cause of idle time."""
+def _gaps(run: Run) -> tuple[float | None, str, str]:
+    """Return idle time between queued operations, and the causes of most of the idle time."""
     sums = per_gpu_gaps(run, capture=True).groupby("cause")["idle_ns"].sum()
     known = {str(cause): number(value) for cause, value in sums.items()}
     if not set(known) - {"unknown"}:
-        return None, ""
-    return known.get("queued", 0.0), max(known, key=known.__getitem__)
+        return None, "", ""
+    largest = sorted(known, key=lambda cause: -known[cause])
+    is_most = 2 * known[largest[0]] >= sum(known.values())
+    return known.get("queued", 0.0), largest[0], "" if is_most else largest[1]

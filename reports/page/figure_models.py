@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nsight_prof.reports.page.values import Words
 
-IDLE, COPIES = "idle", "copies to and from the host"
+IDLE, COPIES, GRAPHS = "idle", "copies to and from the host", "CUDA graphs, traced as wholes"
 
 
 @dataclass(frozen=True)

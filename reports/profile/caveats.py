@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import IMPOSSIBLE, NOT_COLLECTED
 from nsight_prof.parsers.run.directory import StepState
@@ -21,6 +22,11 @@ from nsight_prof.reports.profile.view_models import Caveat, KernelRow
 
 MOST = 8
 """Bullets of the list; what is beyond stands in the last one."""
+DEPTH = "num_hidden_layers"
+"""Key of config.json with the number of layers."""
+LLM_BLOCK = 2, 32
+"""Layers that the target llm_block.py runs where nothing else is asked for, and those of the model
+whose sizes it has (Llama-3.1-8B)."""
 LONGEST = 160
 """Characters of a reason that a caveat shows; table gaps has all of it."""
 
@@ -28,7 +34,7 @@ LONGEST = 160
 def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Caveat, ...]:
     """Return at most MOST caveats: failed steps, doubtful counters, clock, then missing values."""
     found = [*_failed(run), *_mixed(kernels, time), *_durations(kernels, time)]
-    found += [*_untypical(run, kernels), *_clock(run), *_warnings(run, kernels)]
+    found += [*_untypical(run, kernels), *_cut(run), *_clock(run), *_warnings(run, kernels)]
     found += [*_impossible(run, kernels), *_gaps(run, kernels), *_not_collected(run)]
     if len(found) <= MOST:
         return tuple(found)
@@ -119,6 +125,33 @@ def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
         **_part_of(time, flagged),
     )
     return [Caveat(words, (), simple)]
+
+
+def _cut(run: Run) -> list[Caveat]:
+    """Tell where a target ran some layers of a model that has more."""
+    layers = _layers(run.manifest.recipe.get("target") or {})
+    if layers is None:
+        return []
+    words = Text(
+        "The program runs {n} layer of its model: what a model has once, as its head and sampling, "
+        "takes a larger part of the time than in the whole model.",
+        "The program runs {n} layers of its model: what a model has once, as its head and "
+        "sampling, takes a larger part of the time than in the whole model.",
+        n=layers,
+    )
+    return [Caveat(words, (), words)]
+
+
+def _layers(target: Mapping[str, Any]) -> int | None:
+    """Return how many layers of a model a target was told to run; None for all, or unknown."""
+    args = target.get("args") or {}
+    for item in args.get("override") or ():
+        key, _, value = str(item).partition("=")
+        if key.endswith(DEPTH) and value.isdigit():
+            return int(value)
+    layers = count(args.get("layers", LLM_BLOCK[0]))
+    is_cut = target.get("file") == "llm_block.py" and layers is not None and layers < LLM_BLOCK[1]
+    return layers if is_cut else None
 
 
 def _untypical(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:

@@ -15,7 +15,15 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import is_mixed, profiled
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
-from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
+from nsight_prof.reports.page.figure_models import (
+    COPIES,
+    GRAPHS,
+    IDLE,
+    Lane,
+    Overview,
+    Span,
+    TimePart,
+)
 from nsight_prof.reports.plots.palette import family
 from nsight_prof.reports.profile.view_models import ReportView
 
@@ -76,6 +84,8 @@ def _time_parts(view: ReportView) -> Iterator[TimePart]:
             yield TimePart(name, colour, share)
     if time.copies_ns:
         yield TimePart(COPIES, "#595959", time.copies_ns / time.whole_ns)
+    if time.graphs_ns:
+        yield TimePart(GRAPHS, "#8a8a8a", time.graphs_ns / time.whole_ns)
 
 
 def _steps(run: Run, begin: int, end: int) -> Iterator[Span]:

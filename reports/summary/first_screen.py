@@ -11,12 +11,14 @@ from nsight_prof.reports.page.frame import LEVELS
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.actions import actions, choices, problem, subjects
 from nsight_prof.reports.summary.models import Action, FirstScreen, SummaryRow
-from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
+from nsight_prof.reports.summary.plain_words import PROBLEMS
 from nsight_prof.reports.summary.savings import OF_IDLE, Savings, Step, kernels_of
 from nsight_prof.reports.summary.time_parts import (
+    FIRST_USED,
     IDLE,
     OTHER,
     TimeParts,
+    idle_cause,
     limit_of,
     plain_name,
     reached,
@@ -26,6 +28,9 @@ from nsight_prof.reports.summary.time_parts import (
 LARGE = 0.1
 """Part of the run that one step must save to be the verdict; a run that saves less in all is near
 its limits."""
+MOSTLY = 0.5
+"""Part of the run that the GPU is idle, or of its work that was not measured, from which on that is
+the verdict where nothing large is to be saved."""
 SAID = 0.01
 """Part of the run from which on what the profiler adds to it is said."""
 
@@ -93,8 +98,17 @@ def _verdict(
         return _of_step(view, time_parts, saved.steps[0], found[0])
     total = sum(row.gain or 0.0 for row in time_parts.rows)
     gain = Number(total, "fraction")
+    idle = _idle_row(time_parts)
     kernels = [row for row in time_parts.rows if row.kind not in (IDLE, OTHER)]
-    if total < LARGE and all(row.gain is None for row in kernels):
+    unknown = sum(row.share or 0.0 for row in kernels if row.gain is None)
+    unmeasured = unknown >= MOSTLY * sum(row.share or 0.0 for row in kernels)
+    if total < LARGE and unmeasured and idle is not None and (idle.share or 0.0) >= MOSTLY:
+        return Text(
+            "The GPU is idle for {part} of the run: {why}.",
+            part=Number(idle.share, "fraction"),
+            why=idle_cause(view),
+        )
+    if total < LARGE and unmeasured:
         longest = max(kernels or time_parts.rows, key=lambda row: row.time_ns or 0.0)
         return Text(
             "{thing} takes {part} of the {whole}; what limits it was not measured.",
@@ -102,7 +116,6 @@ def _verdict(
             part=Number(longest.share, "fraction"),
             whole=whole_time,
         )
-    idle = _idle_row(time_parts)
     if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:
         return _while_it_works(view, idle, total)
     if total < LARGE:
@@ -169,7 +182,7 @@ def _while_it_works(view: ReportView, idle: SummaryRow, total: float) -> Text:
     return Text(
         "The GPU is idle for {part} of the run: {why}. Of the time in which it works, up to {gain} "
         "can be saved.",
-        why=WAITS.get(view.run_time.waits, Text("not known")),
+        why=idle_cause(view),
         **values,
     )
 
@@ -180,9 +193,16 @@ def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action
     idle = _idle_row(time_parts)
     if lead.key in OF_IDLE and idle is not None:
         idle_share = Number(idle.share, "fraction")
-        cause = WAITS.get(view.run_time.waits, Text("not known"))
-        values: dict[str, Value] = {"part": idle_share, "why": cause}
-        if action.gain.value and idle.share and action.gain.value < idle.share / 2:
+        values: dict[str, Value] = {"part": idle_share, "why": idle_cause(view)}
+        saves_little = (action.gain.value or 0.0) < (idle.share or 0.0) / 2
+        if saves_little and values["why"] == FIRST_USED:
+            verdict = Text(
+                "The GPU is idle for {part} of the run, mostly since {why}. The first step saves "
+                "{gain}.",
+                gain=action.gain,
+                **values,
+            )
+        elif saves_little:
             verdict = Text(
                 "The GPU is idle for {part} of the run: {why}. Most of it comes once, or for other "
                 "reasons: the first step saves {gain}.",

@@ -98,6 +98,7 @@ PROBLEMS = {
     "idle": Text("The GPU has nothing to do"),
     "copies": Text("Data is copied between the CPU's memory and the GPU"),
     "small_kernels": Text("Many tiny steps run one after another"),
+    "serial_streams": Text("Steps that could run at the same time take turns"),
     "elementwise_chain": Text("Several steps pass data through memory"),
     "casts_and_copies": Text("Data is copied and converted inside the GPU"),
     "collectives_exposed": Text(
@@ -129,6 +130,9 @@ ACTIONS = {
     "idle": Text("Give the GPU its work without pauses"),
     "copies": Text("Keep data on the GPU, or copy while it computes"),
     "small_kernels": Text("Merge tiny steps: fuse them, or replay them as one CUDA graph"),
+    "serial_streams": Text(
+        "Let independent steps run at the same time: fewer waits between streams"
+    ),
     "elementwise_chain": Text("Fuse steps that pass data through memory"),
     "casts_and_copies": Text(
         "Store data in the type and layout in which it is used: fewer casts and copies"

@@ -20,6 +20,7 @@ from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.time_parts import (
     COPIES,
     IDLE,
+    IN_GRAPHS,
     KERNELS,
     OTHER,
     TimeParts,
@@ -92,10 +93,13 @@ def _largest(view: ReportView) -> Text:
     for kernel in view.kernels:
         names[plain_name(kernel)] += kernel.share or 0.0
     longest = max(names, key=names.__getitem__)
+    share = time.of_whole(names[longest])
+    if time.graphs_ns and time.graphs_ns > (share or 0.0) * (time.whole_ns or 0.0):
+        longest, share = IN_GRAPHS, time.graphs_ns / (time.whole_ns or 1.0)
     return Text(
         "The largest job of the GPU is {thing}: {part} of the {whole}.",
         thing=longest,
-        part=Number(time.of_whole(names[longest]), "fraction"),
+        part=Number(share, "fraction"),
         whole=whole_of(time),
     )
 

@@ -6,8 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from nsight_prof.reports.analysis.idle import HOST, LAUNCHES, SYNCHRONISATION
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
+from nsight_prof.reports.findings.program.idle_rules import (
+    ALLOCATION_STALLS,
+    FIRST_USE,
+    HOST_BOUND,
+    LAUNCH_BOUND,
+    SYNC_STALLS,
+)
 from nsight_prof.reports.page import Name, Text, Verbatim
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
@@ -19,11 +27,20 @@ ROWS = 5
 """Lines beside "everything else" and the sum."""
 OWN_LINE = 0.01
 """Share of the run from which on copies have a line of their own."""
-KERNELS, IDLE, COPIES, OTHER, TOTAL = "kernels", "idle", "copies", "other", "total"
+KERNELS, IDLE, COPIES, GRAPHS = "kernels", "idle", "copies", "graphs"
+OTHER, TOTAL = "other", "total"
 ALONE = Text("nothing is computed meanwhile")
 IN_PART_ALONE = Text("does not fully overlap with computation")
 UNMEASURED = Text("not measured")
+FIRST_USED = Text("kernels are loaded and graphs made, which comes once")
+IN_GRAPHS = Text("work in CUDA graphs that were traced as wholes")
 RUN, GPU_TIME = Text("run"), Text("GPU time")
+EXPLAIN = {
+    LAUNCHES: {LAUNCH_BOUND.key},
+    SYNCHRONISATION: {SYNC_STALLS.key},
+    HOST: {HOST_BOUND.key, ALLOCATION_STALLS.key},
+}
+"""Rules of findings about idle time of a cause, unless what is loaded once explains it."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +69,8 @@ def time_parts(view: ReportView, saved: Savings) -> TimeParts:
     kernels = _kernel_rows(view, saved)
     if not time.whole_ns:
         return TimeParts(tuple(_numbered(kernels[:ROWS])), None)
-    idle, copies = _idle_rows(time, saved), _copy_rows(time, saved)
-    longest = sorted([*kernels, *copies], key=_time, reverse=True)
+    idle, copies, graphs = _idle_rows(view, saved), _copy_rows(time, saved), _graph_rows(time)
+    longest = sorted([*kernels, *copies, *graphs], key=_time, reverse=True)
     listed = longest[: ROWS - len(idle)]
     rest = [*longest[len(listed) :], *_unlisted(view, saved, copies)]
     rows = [*_numbered(sorted([*listed, *idle], key=_time, reverse=True)), *_other_row(time, rest)]
@@ -150,12 +167,28 @@ def _numbered(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
     return [replace(row, kernels=()) if names.count(row.what) < 2 else row for row in listed]
 
 
-def _idle_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
+def idle_cause(view: ReportView) -> Text:
+    """Return for what the GPU waits most: kernels that are loaded once, where a finding says so."""
+    waits, found = view.run_time.waits, {finding.rule for finding in view.findings}
+    if FIRST_USE.key in found and waits and not found & EXPLAIN.get(waits, set()):
+        return FIRST_USED
+    causes = (waits, view.run_time.waits_also)
+    known = [WAITS[cause] for cause in causes if cause in WAITS]
+    return Text("{causes}", causes=known) if known else Text("not known")
+
+
+def _idle_rows(view: ReportView, saved: Savings) -> list[SummaryRow]:
+    time = view.run_time
     if time.idle_ns is None:
         return []
     name = Text("waiting: the GPU has nothing to do")
-    cause = WAITS.get(time.waits, Text("not known"))
-    return [_row(time, IDLE, name, time.idle_ns, cause, saved.idle)]
+    return [_row(time, IDLE, name, time.idle_ns, idle_cause(view), saved.idle)]
+
+
+def _graph_rows(time: RunTime) -> list[SummaryRow]:
+    if not time.graphs_ns:
+        return []
+    return [replace(_row(time, GRAPHS, IN_GRAPHS, time.graphs_ns, UNMEASURED), measured=False)]
 
 
 def _copy_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
@@ -169,10 +202,11 @@ def _unlisted(view: ReportView, saved: Savings, copies: list[SummaryRow]) -> lis
     time = view.run_time
     known = sum(k.total_ns or 0.0 for k in view.kernels)
     rest = time.of_kernels(max(0.0, (time.gpu_time_ns or 0.0) - known))
-    pairs = [(rest, saved.unlisted), (None if copies else time.copies_ns, saved.copies)]
-    return [
-        _row(time, OTHER, Text(""), spent_ns, None, gain) for spent_ns, gain in pairs if spent_ns
+    rows = [
+        replace(_row(time, OTHER, Text(""), rest, None, saved.unlisted), measured=False),
+        _row(time, OTHER, Text(""), None if copies else time.copies_ns, None, saved.copies),
     ]
+    return [row for row in rows if row.time_ns]
 
 
 def _other_row(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:
@@ -180,4 +214,5 @@ def _other_row(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:
     if not spent_ns:
         return []
     gain = total_of(row.gain_ns for row in rest)
-    return [_row(time, OTHER, Text("everything else"), spent_ns, Text("various"), gain)]
+    line = _row(time, OTHER, Text("everything else"), spent_ns, Text("various"), gain)
+    return [replace(line, measured=any(row.measured for row in rest))]

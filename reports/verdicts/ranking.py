@@ -21,7 +21,7 @@ from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked
 from nsight_prof.reports.verdicts.lines import located
-from nsight_prof.reports.verdicts.without_torch import in_words_of_cuda
+from nsight_prof.reports.verdicts.owners import in_words_of_owner
 
 REPAIR = 0.05
 """Part of the time that a repair must save to stand before choices that save more."""
@@ -38,7 +38,7 @@ def findings(run: Run) -> list[Finding]:
     """
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
-    found = [located(run, marked(run, in_words_of_cuda(run, finding))) for finding in found]
+    found = [located(run, marked(run, in_words_of_owner(run, finding))) for finding in found]
     ranks = count(1)
     minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
     return [
@@ -49,8 +49,10 @@ def findings(run: Run) -> list[Finding]:
 
 def _order(
     finding: Finding, found: Sequence[Finding], minimum: float
-) -> tuple[int, bool, float, int]:
+) -> tuple[int, bool, bool, float, int]:
     """Return a key by which the largest gain is first, and a cause right before its symptom.
+
+    What gains nothing, or nobody knows how much, stands behind all else.
 
     Choices that make kernels faster stand behind all else where a repair saves `minimum` ns, unless
     it mends kernels that the choice replaces.
@@ -66,7 +68,7 @@ def _order(
         and not replaced & set(f.kernel_ids)
         for f in found
     )  # fmt: skip
-    return _position(finding), late, -gain, 0 if symptoms else 1
+    return _position(finding), not gain, late, -gain, 0 if symptoms else 1
 
 
 def _meet(first: Finding, second: Finding) -> bool:

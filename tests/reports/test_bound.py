@@ -199,6 +199,22 @@ def test_a_wait_for_what_is_used_most_is_no_second_thing(
     assert ("both must go down" in words) != same
 
 
+@pytest.mark.parametrize(
+    ("busy", "said"),
+    [
+        (61.4, "limited in part by Tensor Core pipe (61 % used)"),
+        (86.0, "busy in 86 % of all cycles"),
+    ],
+)
+def test_a_busy_tensor_pipe_of_which_no_flops_were_counted_is_no_rate(
+    busy: float, said: str
+) -> None:
+    row = records(assign_bounds(counters(tensor_pct=busy, flops_tensor=None), kernels(), roofs()))
+    clause = limit_clause(row[0], Number(busy / 100, "fraction"), None)
+    assert said in Writer().text(clause)
+    assert "rate" not in Writer().text(clause)
+
+
 @pytest.mark.parametrize(("whole", "unit"), [("sm", "SMs are"), ("memory", "memory is")])
 def test_a_busier_unit_that_was_not_counted_leaves_the_bound_open(whole: str, unit: str) -> None:
     busy = {whole: 82.7}

@@ -18,8 +18,11 @@ from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import is_near, judge
 from nsight_prof.reports.findings.kernels.matrix import OWN, WRITTEN
 from nsight_prof.reports.findings.kernels.roofs import (
+    DRAM_OTHERS,
     NEAR,
     NEAR_DRAM,
+    NEAR_DRAM_OTHERS,
+    PRODUCTS,
     ROOFS,
     in_part,
     is_mixed_bound,
@@ -27,6 +30,7 @@ from nsight_prof.reports.findings.kernels.roofs import (
     resource_of,
     unit_of,
 )
+from nsight_prof.reports.findings.kernels.rule import DEFECT
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES, STALLS
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.shortest_launch import Floor
@@ -42,8 +46,9 @@ OF_LIBRARY = (
         "batch) or contiguous inputs, or try another back end or a newer version of the library."
     ),
     Text("try a newer version of the library, or sizes that it is faster for"),
+    Text("Other sizes, contiguous inputs and other back ends of the library take as long."),
 )
-"""Action and advice where the cause lies in code that a user of a library does not write."""
+"""Action, advice and disproof where a user of a library does not write the code at fault."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
 NOTHING = Text("nothing")
 
@@ -257,7 +262,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
         action=action,
         advice=advice,
         confidence=confidence(group),
-        disproof=lead.cause.rule.disproof if lead.cause else ROOFS[lead.bound].disproof,
+        disproof=_disproof(lead),
     )
     verdict = _verdict(finding, group, in_rows=remaining < lead.gain)
     return replace(finding, headline=_headline(finding, lead), verdict=verdict)
@@ -309,6 +314,8 @@ def _headline(finding: Finding, lead: Judged) -> Text:
     if math.isnan(finding.share) and waits:
         return Text("{kernel}: {clause}", kernel=name, clause=_clause(lead))
     values: dict[str, Value] = {"kernel": name, "limited": limited, "reached": _reached(lead.row)}
+    if math.isnan(finding.share) and unit_of(lead.row) is not None:
+        return _title(lead)
     if math.isnan(finding.share):
         return Text("{kernel}: {limited}, at {reached} of the roof", **values)
     share, gain = _share(finding.share), _share(finding.gain_program)
@@ -347,7 +354,11 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
     lead = group[0]
     limit = limit_clause(lead.row, _reached(lead.row), STALLS.get(text(lead.row["top_stall"])))
     if finding.bound == "latency":
-        limit = Text("{limit} and waits instead: {cause}", limit=limit, cause=_cause(lead))
+        values: dict[str, Value] = {"limit": limit, "cause": _cause(lead)}
+        if lead.cause is not None and lead.cause.rank == DEFECT:
+            limit = Text("{limit}: {cause}", **values)
+        else:
+            limit = Text("{limit} and waits instead: {cause}", **values)
     elif lead.cause is not None:
         if is_mixed_bound(lead.row):
             limit = in_part(lead.row, _reached(lead.row))
@@ -355,7 +366,7 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
     doubts = [Text(" But {clause}.", clause=clause) for _, clause in lead.doubts]
     if lead.cause is None and is_mixed_bound(lead.row):
         doubts = []  # the clause says already that it waits besides
-    values: dict[str, Value] = {
+    values = {
         "kernel": _name(lead.row),
         "variants": _variants(group),
         "limit": limit,
@@ -401,21 +412,36 @@ def _joined(sentences: Sequence[Text]) -> Value:
 
 def _advice(lead: Judged) -> tuple[Text, Text]:
     """Return what to try: for those who tune kernels, and for readers who do not know GPUs."""
+    is_product = lead.row["category"] in PRODUCTS
+    if _near(lead) and lead.bound == "dram":
+        return NEAR_DRAM if is_product else NEAR_DRAM_OTHERS
     if _near(lead):
-        return NEAR_DRAM if lead.bound == "dram" else NEAR
+        return NEAR
     rule = lead.cause.rule if lead.cause is not None else None
     fusible = rule.fusible if rule is not None else ROOFS[lead.bound].fusible
     library = text(lead.row["library"])
     if fusible and lead.row["category"] in FUSIBLE and library not in ("", "other"):
         return fusible
     if rule is not None and rule.in_code and library not in OWN:
-        return OF_LIBRARY
+        return OF_LIBRARY[:2]
     if rule is LATENCY and (remedy := REMEDIES.get(text(lead.row["top_stall"]))):
-        return remedy
+        return remedy[:2]
     if rule is not None:
         kind = "own" if library in WRITTEN else text(lead.row["category"])
         return rule.actions.get(kind, rule.action), rule.advice
+    if lead.bound == "dram" and not is_product:
+        return DRAM_OTHERS
     return ROOFS[lead.bound].action, ROOFS[lead.bound].advice
+
+
+def _disproof(lead: Judged) -> Text:
+    if lead.cause is None:
+        return ROOFS[lead.bound].disproof
+    rule = lead.cause.rule
+    if rule.in_code and text(lead.row["library"]) not in OWN:
+        return OF_LIBRARY[2]
+    remedy = REMEDIES.get(text(lead.row["top_stall"])) if rule is LATENCY else None
+    return remedy[2] if remedy else rule.disproof
 
 
 def _near(lead: Judged) -> bool:

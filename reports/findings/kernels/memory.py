@@ -99,6 +99,7 @@ UNCOALESCED = replace(
     question="Are loads or stores scattered, where the capture does not hold them apart?",
     when=facts.LOAD_EFFICIENCY.unknown
     & facts.STORE_EFFICIENCY.unknown
+    & facts.LOADED_A_THREAD.unknown
     & (facts.SECTOR_EFFICIENCY < 80)
     & (facts.SECTOR_TIME >= 20)
     & ((facts.ALL_MEMORY_WAITS > 30) | (facts.LEVEL_RULES >= 20)),

@@ -35,7 +35,11 @@ _VOCABULARY = Text(
     "choose among them; or sample for more requests at once."
 )
 MORE_BLOCKS = {
-    **dict.fromkeys(("softmax", "reduction", "norm"), _ROWS),
+    **dict.fromkeys(("softmax", "reduction"), _ROWS),
+    "norm": Text(
+        "Fuse it with the kernels before and after it, or batch more rows: a norm of few rows "
+        "takes little longer than starting it."
+    ),
     **dict.fromkeys(("sampling", "sort"), _VOCABULARY),
 }
 """What to try where a kernel of a category has too few blocks."""

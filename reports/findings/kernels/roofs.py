@@ -11,6 +11,7 @@ from nsight_prof.parsers.build.roofline import PIPES
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.fact import Condition
+from nsight_prof.reports.findings.kernels.rule import CONTIGUOUS
 from nsight_prof.reports.page import Number, Text
 
 FULL = 100 * BOUND_FROM
@@ -35,6 +36,9 @@ RESOURCES = {
     "latency": Text("latency"),
 }
 """Names of the bounds, those of parsers/build/bound.py."""
+SECOND = {**RESOURCES, "l2": Text("L2"), "l1": Text("L1")}
+"""The same for what is used beside the bound: of a cache it is not known whether its bytes or one
+of its units."""
 UNITS = {
     "alu_pipe": Text("integer and logic pipe (ALU)"),
     "uniform_pipe": Text("uniform pipe"),
@@ -151,6 +155,7 @@ ROOFS = {
             "the L2 traffic."
         ),
         contradicted_by=_MOVES,
+        fusible=CONTIGUOUS,
     ),
     "l1": Roof(
         key="l1_saturated",
@@ -161,6 +166,7 @@ ROOFS = {
         action=Text("Re-use data in registers, use wider accesses, and avoid bank conflicts."),
         advice=Text("let it use data again while it is in registers"),
         disproof=Text("The kernel keeps its time with wider loads, or half as many of them."),
+        fusible=CONTIGUOUS,
     ),
     "tensor": Roof(
         key="tensor_saturated",
@@ -292,7 +298,7 @@ def limit_clause(row: Row, reached: Number, stall: Text | None) -> Text:
             unit=unit,
             reached=reached,
         )
-    if second := RESOURCES.get(text(row.get("second_by"))):
+    if second := SECOND.get(text(row.get("second_by"))):
         return Text(
             "it is limited by two things at once, {first} ({reached} used) and {second} "
             "({beside}): both must go down",
@@ -339,3 +345,24 @@ NEAR_DRAM = (
     ),
 )
 """Action and advice for a kernel so near its roof that no better kernel helps."""
+PRODUCTS = ("gemm", "gemv", "conv", "attention", "rnn", "moe")
+"""Kinds of kernels that read weights, or keys and values, for many items at a time."""
+NEAR_DRAM_OTHERS = (
+    Text(
+        "A better kernel hardly helps; only less data does: smaller types, fusion with the kernels "
+        "before and after it, fewer passes over the data."
+    ),
+    Text(
+        "it runs near the limit of the hardware; only less data helps (smaller number formats, "
+        "fewer passes over it)"
+    ),
+)
+DRAM_OTHERS = (
+    Text(
+        "Bring it closer to the roof: more loads in flight (several values per thread, accesses of "
+        "16 bytes). Fewer bytes gain more: smaller types, fusion with the kernels before and after "
+        "it, fewer passes over the data."
+    ),
+    Text("let it request more data at a time, or fuse it with the steps around it"),
+)
+"""The same for kernels that are no products, and what to do where more than DRAM limits them."""

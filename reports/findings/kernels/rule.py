@@ -14,6 +14,14 @@ DEFECT, FEW_WARPS, STALL, OCCUPANCY = 1, 2, 3, 4
 what would hide it."""
 NONE = Fact("none")
 """Nothing of the work of a resource is left."""
+CONTIGUOUS = (
+    Text(
+        "Fuse it with the kernels before and after it (torch.compile), or make its "
+        "inputs contiguous, so that the library takes its vectorised kernel."
+    ),
+    Text("fuse it with the steps around it (torch.compile does so)"),
+)
+"""Action and advice for a library's kernel that a compiler fuses with its neighbours."""
 
 
 @dataclass(frozen=True)

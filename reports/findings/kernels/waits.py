@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsight_prof.parsers.cells import text
 from nsight_prof.reports.findings.kernels import facts
-from nsight_prof.reports.findings.kernels.rule import STALL, Rule
+from nsight_prof.reports.findings.kernels.rule import CONTIGUOUS, STALL, Rule
 from nsight_prof.reports.page.values import Text, Verbatim
 
 STALLS = {
@@ -29,7 +29,7 @@ STALLS = {
     "misc": Text("for reasons that the counters do not name"),
 }
 """Stall reason -> what the warps wait for."""
-REMEDIES: dict[str, tuple[Text, Text]] = {
+REMEDIES: dict[str, tuple[Text, Text, Text]] = {
     **dict.fromkeys(
         ("barrier", "membar"),
         (
@@ -39,6 +39,7 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
                 "barriers)."
             ),
             Text("let its parts wait for each other less often"),
+            Text("With its barriers left out (wrong results may do for a test) it takes as long."),
         ),
     ),
     "wait": (
@@ -47,6 +48,7 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
             "fixed latencies overlap, or start more warps per SM."
         ),
         Text("let each thread work on several values at a time"),
+        Text("Several values per thread (unrolling), or more warps, leave the time as it is."),
     ),
     "short_scoreboard": (
         Text(
@@ -54,12 +56,14 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
             "the use of its result (unroll), and avoid bank conflicts."
         ),
         Text("let each thread work on several values at a time"),
+        Text("With values kept in registers, or the special functions left out, it takes as long."),
     ),
     "mio_throttle": (
         Text(
             "Use fewer and wider accesses to shared memory (float4), or keep values in registers."
         ),
         Text("let it move more data with each access on the chip"),
+        Text("Half as many accesses to shared memory (wrong results) leave the time as it is."),
     ),
     "lg_throttle": (
         Text(
@@ -67,6 +71,7 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
             "keep arrays out of local memory."
         ),
         Text("let it move more data with each access"),
+        Text("Half as many loads and stores, each twice as wide, leave the time as it is."),
     ),
     "math_pipe_throttle": (
         Text(
@@ -74,6 +79,7 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
             "that it uses is full."
         ),
         Text("do fewer operations, or use other number formats"),
+        Text("The kernel keeps its time with half of its arithmetic left out."),
     ),
     "gmma": (
         Text(
@@ -81,6 +87,7 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
             "warp groups."
         ),
         Text("try other variants of it (autotuning, a newer library)"),
+        Text("A deeper pipeline or larger tiles leave the time as it is."),
     ),
     **dict.fromkeys(
         ("branch_resolving", "no_instruction"),
@@ -89,19 +96,22 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
                 "Use fewer and larger branches and loops (unroll), and less code in the inner loop."
             ),
             Text("simplify its inner loop"),
+            Text("With its inner loop unrolled, or its branches left out, it takes as long."),
         ),
     ),
     "drain": (
         Text("Store in wide, neighbouring pieces, and not all at the end."),
         Text("let it write its results in larger portions"),
+        Text("With half of its stores left out (wrong results) it takes as long."),
     ),
     "sleeping": (
         Text("Wait less by polling: it was told to sleep."),
         Text("let its parts wait for each other less often"),
+        Text("Without the sleep in its loop it takes as long."),
     ),
 }
-"""Stall reason -> what to do, and the same for readers who do not know GPUs; the words of the rule
-are those for loads."""
+"""Stall reason -> what to do, the same for readers who do not know GPUs, and what would disprove
+it; the words of the rule are those for loads."""
 
 
 def stall_meaning(reason: str) -> Text:
@@ -136,11 +146,5 @@ LATENCY = Rule(
     rank=STALL,
     time=facts.TOP_STALL,
     bounds=("latency",),
-    fusible=(
-        Text(
-            "Fuse it with the kernels before and after it (torch.compile), or make its "
-            "inputs contiguous, so that the library takes its vectorised kernel."
-        ),
-        Text("fuse it with the steps around it (torch.compile does so)"),
-    ),
+    fusible=CONTIGUOUS,
 )

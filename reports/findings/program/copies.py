@@ -9,6 +9,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
@@ -58,11 +59,12 @@ COPIES = Rule(
 )
 PIN = (
     Text(
-        "Copy from pinned memory (DataLoader with pin_memory=True, .pin_memory(), cudaHostAlloc, "
-        "cudaHostRegister) with non_blocking=True, while kernels run: a copy of pageable memory "
-        "passes through a buffer of the driver, at a fraction of the rate, and blocks the host."
+        "Keep on the GPU what does not change, and copy the rest from pinned memory (DataLoader "
+        "with pin_memory=True, .pin_memory(), cudaHostAlloc, cudaHostRegister) with "
+        "non_blocking=True, while kernels run: a copy of pageable memory passes through a buffer "
+        "of the driver, at a fraction of the rate, and blocks the host."
     ),
-    Text("copy data from pinned memory, while the GPU computes"),
+    Text("keep data on the GPU, or copy it from pinned memory while the GPU computes"),
 )
 """What to do about copies of pageable memory, and the same for readers who do not know GPUs."""
 CASTS_AND_COPIES = Rule(
@@ -149,7 +151,17 @@ What is written for the first time must be written somewhere: of some kinds a pr
 """
 
 
-WITHIN = Kind("", Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"))
+WITHIN = Kind(
+    "",
+    Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"),
+    remedy=(
+        Text(
+            "Write data where it is read: no clone() and no copy from buffer to buffer in the "
+            "loop; exchange the pointers of two buffers, or let the kernel write into its place."
+        ),
+        Text("write data where it is needed, so that it need not be copied inside the GPU"),
+    ),
+)
 
 
 def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
@@ -202,6 +214,8 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         saved_ns = max(0.0, min(saved_ns, number(working.value)))
     saved = Number(saved_ns, "ns")
     gain = saved.share_of(wall)
+    if number(gain.value) < threshold("small_gain"):
+        return []
     return [
         COPIES.finding(
             title=title,
@@ -390,7 +404,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
                 time=time,
                 calls=Text("{n} launch", "{n} launches", n=round(calls)),
                 kernels=[
-                    *([WITHIN.label] if within.value else ()),
+                    *([_with_share(WITHIN.label, within, gpu_time)] if within.value else ()),
                     *(
                         Text(
                             "{kernel} {share}",
@@ -426,6 +440,10 @@ def casts_and_copies(run: Run) -> list[Finding]:
             **of_gpu_time(time, time, gpu_time),
         )
     ]
+
+
+def _with_share(what: Text, time: Number, gpu_time: Number) -> Text:
+    return Text("{what} {share}", what=what, share=time.share_of(gpu_time))
 
 
 def _of_device(run: Run) -> pd.DataFrame:

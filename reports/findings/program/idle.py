@@ -142,7 +142,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
             ),
             queued=_once_clause(once) if once else queued_clause(steps),
             saves=_saves(rule, waits, gain, Number(saved, "ns"), Number(all_gaps - saved, "ns")),
-            remark=_of_launches(is_framework) if rule is HOST_BOUND else _remark(cost),
+            remark=_of_gaps(gaps, is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
         action=_action(diagnosis.rule, waits, is_framework),
         advice=LAUNCH_BOUND.advice if is_framework else diagnosis.rule.advice,
@@ -288,8 +288,17 @@ def _of_framework(stage: Stage, gaps: Gaps) -> bool:
     return short and number(stage.of_cause(LAUNCHES).idle.value) >= number(gaps.idle.value)
 
 
-def _of_launches(is_framework: bool) -> Text | str:
-    """Say of short gaps that they are a matter of launches, too."""
+def _of_gaps(gaps: Gaps, is_framework: bool) -> Text | str:
+    """Say of short gaps that they are a matter of launches, too, and of few that they may not come
+    again.
+    """
+    few = round(number(gaps.count.value))
+    if few < LAUNCH_BOUND.limit("gaps"):
+        return Text(
+            " It is {n} gap: whether it comes again in a longer run, this one does not tell.",
+            " They are {n} gaps: whether they come again in a longer run, this one does not tell.",
+            n=few,
+        )
     if not is_framework:
         return ""
     return Text(

@@ -86,7 +86,7 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
         fewest=int(rule.limit("run")),
         gap=rule.limit("queue_gap"),
         floor=floor.ns,
-        fill=_fill(run),
+        fill=filled(run),
     )
     found = [
         _finding(row, floor, wall, kernel_time(run))
@@ -96,7 +96,7 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
     return [f for f in found if f.gain_program >= rule.limit("share")]
 
 
-def _fill(run: Run) -> dict[str, float]:
+def filled(run: Run) -> dict[str, float]:
     """Return the part of the SMs that the blocks of a kernel fill, by kernel_id, where known."""
     sms = sm_count(run)
     fill = {text(r["kernel_id"]): blocks(text(r["grid"])) / sms for r in records(run.kernels)}

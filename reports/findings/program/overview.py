@@ -10,6 +10,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
 from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.model import Finding
@@ -34,20 +35,29 @@ def where_time_goes(run: Run) -> Finding:
     if len(kernels) <= FEW:
         headline = Text("{n} kernels {busy}", n=len(kernels), busy=busy)
     verdict = Text(
-        "Kernels {busy}: {shares}{largest}{stages}.{ranges}",
+        "Kernels {busy}: {shares}{largest}{stages}.{ranges}{graphs}",
         busy=busy,
         shares=[Text("{what} {share}", what=w, share=s) for w, s in shares[:MOST_PARTS]],
         largest=largest,
         stages=_stage_shares(run),
         ranges=_split_ranges(run),
+        graphs=_graphs(run),
     )
     if len(kernels) == 1 and gpu_count(run) == 1:
         title = headline = Text("The GPU runs one kernel, for {time}", time=total)
         verdict = Text(
-            "The GPU runs one kernel, {kernel}, for {time}{stages}.",
+            "The GPU runs one kernel, {kernel}, for {time}{stages}.{graphs}",
             kernel=first,
             time=total,
             stages=_stage_shares(run),
+            graphs=_graphs(run),
+        )
+    graphs_ns = run_time(run).graphs_ns or 0.0
+    if graphs_ns > number(total.value):
+        title = headline = Text(
+            "CUDA graphs that were traced as wholes take {time}, all other kernels {total}",
+            time=Number(graphs_ns, "ns"),
+            total=total,
         )
     return Finding(
         rule="",
@@ -58,6 +68,18 @@ def where_time_goes(run: Run) -> Finding:
         kernel_ids=tuple(text(k) for k in kernels.head(FEW)["kernel_id"]),
         share=number(share.value),
         evidence=(measured(Text("GPU time of all kernels"), total),),
+    )
+
+
+def _graphs(run: Run) -> Text | str:
+    """Say how long graphs run whose kernels are not known."""
+    graphs_ns = run_time(run).graphs_ns
+    if not graphs_ns:
+        return ""
+    return Text(
+        " CUDA graphs that were traced as wholes take another {time}: which kernels run in them is "
+        "not known (trace with --cuda-graph-trace=node).",
+        time=Number(graphs_ns, "ns", column("stages", "gpu_busy_ns")),
     )
 
 

@@ -19,12 +19,14 @@ from nsight_prof.reports.findings.program import (
     idle_rules,
     launches,
     overview,
+    streams,
 )
 
 RULES = (
     *idle_rules.RULES,
     *host_work.RULES,
     launches.SMALL_KERNELS,
+    streams.SERIAL_STREAMS,
     fusion.ELEMENTWISE_CHAIN,
     copies.CASTS_AND_COPIES,
     copies.COPIES,
@@ -47,5 +49,6 @@ def program_findings(run: Run) -> list[Finding]:
         return found
     launch_bound = {f.stage for f in waits if f.rule == idle_rules.LAUNCH_BOUND.key}
     found += launches.small_kernels(run, frame, launch_bound)
+    found += streams.serial_streams(run, frame)
     found += fusion.elementwise_chains(run, frame)
     return [*found, *collectives.collectives(run, frame)]

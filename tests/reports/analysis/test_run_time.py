@@ -92,5 +92,8 @@ def test_idle_time_is_parted_by_its_largest_cause(run: Run) -> None:
     gaps["cause"] = ["queued", "launches", "launches"]
     gaps["idle_ns"] = np.array([50, 30, 40])
     time = run_time(write(run, idle_gaps=gaps))
-    assert (time.queued_ns, time.waits) == (50, "launches")
+    assert (time.queued_ns, time.waits, time.waits_also) == (50, "launches", "")
     assert run_time(write(run, idle_gaps=gaps.assign(cause="unknown"))).waits == ""
+    gaps["cause"] = ["queued", "launches", "host"]
+    time = run_time(write(run, idle_gaps=gaps))
+    assert (time.waits, time.waits_also) == ("queued", "host")

@@ -5,14 +5,11 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nsight_prof.orchestrator.cli import main
-from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
@@ -31,18 +28,6 @@ from scripts.pages.stage_run import stage_runs
 from tests.reports.programs import amount, english, of_cause
 
 Recorded = Callable[[str], Run]
-
-
-@pytest.fixture(scope="module")
-def imported(real_exports: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Opens a real export of others as a run."""
-
-    def read(path: str) -> Run:
-        out = tmp_path_factory.mktemp("imported") / "run"
-        assert main(["import", str(real_exports / path), "--out", str(out), "--quiet"]) == 0
-        return load_run(out)
-
-    return cache(read)
 
 
 def evidence(found: Finding, label: str) -> float:

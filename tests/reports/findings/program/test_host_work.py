@@ -37,6 +37,8 @@ def waiting(run: Run, cause: str, longest_ms: float = 0.1) -> Run:
         ("compiling", "compilation", "mark_dynamic"),
         ("loading data", "data_loading", "num_workers"),
         ("emptying the cache", "allocation_stalls", "empty_cache"),
+        ("collecting garbage", "garbage_collection", "gc.freeze()"),
+        ("computing again", "recomputation", "Checkpoint fewer layers"),
     ],
 )
 def test_what_the_host_does_is_named_before_the_launches_that_wait_for_it(

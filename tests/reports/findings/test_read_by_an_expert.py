@@ -1,0 +1,187 @@
+"""Sentences of reports on real exports and recorded runs that an engineer disputed, and what is
+said instead."""
+
+import math
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.run_time import run_time
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Value
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.summary.models import SummaryView
+from nsight_prof.reports.summary.summary import summarise
+from nsight_prof.reports.verdicts.ranking import OVERVIEW, findings, headline
+from tests.reports.programs import english, kernels
+
+Runs = Callable[[str], Run]
+FLAMEOX = "nsys/morluto+flameox/nsight-2025.5.2.sqlite"
+GRAPHS = "nsys/zx3xyy+assignment2-systems/result_2_7B_compile_ro.sqlite"
+CLOVERLEAF = "nsys/hpcgroup+pipit/perlmutter-cloverleaf-cuda.sqlite"
+MORDRED = "nsys/bwyogatama+Mordred-Deprecated/report1.sqlite"
+GORY = "nsys/cestwc+balinski-and-gomory-cuda/report23.sqlite"
+STRIDED = "ncu/CodeGandee+llm-perf-opt/kernel_0010_adbaf834f7ef147e0ba0fa823d1cf461/ncu.details.csv"
+A6000 = "ncu/junstar92+cuda-kernel-study/gemm_ncu_results_4096x4096x4096_a6000.csv"
+
+
+def summary(run: Run) -> SummaryView:
+    return summarise(report_view(run))
+
+
+def words(value: Value | None) -> str:
+    return "" if value is None else Writer().value(value)
+
+
+def about(run: Run, kernel: str) -> Finding:
+    """Return the finding about the kernels whose readable name has `kernel` in it."""
+    named = run.kernels["short_name"].str.contains(kernel, regex=False)
+    ids = set(run.kernels.loc[named, "kernel_id"])
+    (found,) = [f for f in findings(run) if f.key == "kernel" and ids & set(f.kernel_ids)]
+    return found
+
+
+def test_graphs_that_were_traced_as_wholes_are_no_copies(
+    imported: Runs, real_exports: Path
+) -> None:
+    run, time = imported(GRAPHS), run_time(imported(GRAPHS))
+    with closing(sqlite3.connect(f"file:{real_exports / GRAPHS}?mode=ro", uri=True)) as db:
+        table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+        ((graphs_ns,),) = db.execute(f"SELECT sum(end - start) FROM {table}").fetchall()
+    assert time.graphs_ns == pytest.approx(graphs_ns, rel=1e-6)
+    assert time.copies_ns == 0
+    assert words(summary(run).first.verdict).startswith("Work in CUDA graphs")
+    (overview,) = [found for found in findings(run) if found.key == "time"]
+    assert "CUDA graphs that were traced as wholes take another" in english(overview.verdict)
+
+
+def test_a_run_that_waits_for_its_start_is_not_near_its_limits(imported: Runs) -> None:
+    verdict = words(summary(imported(FLAMEOX)).first.verdict)
+    assert re.match(r"The GPU is idle for 96 % of the run: kernels are loaded", verdict)
+
+
+def test_a_copy_that_gains_nothing_is_no_finding(imported: Runs) -> None:
+    assert "copies" not in {found.rule for found in findings(imported(FLAMEOX))}
+
+
+def test_start_up_is_named_where_it_is_most_of_the_idle_time(imported: Runs) -> None:
+    verdict = words(summary(imported(GORY)).first.verdict)
+    assert "mostly since kernels are loaded and graphs made, which comes once" in verdict
+
+
+def test_a_cause_of_less_than_half_of_the_idle_time_does_not_stand_alone(imported: Runs) -> None:
+    verdict = words(summary(imported(CLOVERLEAF)).first.verdict)
+    assert "the CPU does something else and the CPU waits for results first" in verdict
+
+
+def test_few_gaps_may_not_come_again(imported: Runs) -> None:
+    (found,) = [found for found in findings(imported(MORDRED)) if found.rule == "host_bound"]
+    assert "They are 3 gaps: whether they come again" in english(found.verdict)
+
+
+@pytest.mark.parametrize("export", [FLAMEOX, GORY, CLOVERLEAF])
+def test_what_gains_nothing_stands_last(imported: Runs, export: str) -> None:
+    ranked = [found for found in findings(imported(export)) if found.key not in OVERVIEW]
+    lacking = [math.isnan(found.gain_ns) for found in ranked]
+    assert lacking == sorted(lacking)
+
+
+def test_kernels_without_weights_are_not_told_to_read_them_less_often(imported: Runs) -> None:
+    run = imported(A6000)
+    for kernel in ("random normal", "PyTorch mul"):
+        found = about(run, kernel)
+        assert found.rule == "dram_saturated"
+        assert "weights" not in english(found.action)
+        assert "fewer passes over the data" in english(found.action)
+
+
+def test_a_product_without_tensor_cores_does_not_wait_for_them(imported: Runs) -> None:
+    verdict = english(about(imported(A6000), "sgemm_2d_blocktile").verdict)
+    assert "of any roof): it multiplies matrices without the Tensor Cores" in verdict
+
+
+def test_the_terminal_names_the_unit_that_is_busy(imported: Runs) -> None:
+    first = headline(imported(A6000))[0]
+    assert "busiest unit of L1, busy in 83 % of all cycles" in first
+    assert "bandwidth" not in first
+
+
+def test_a_cache_beside_the_bound_is_not_called_its_bandwidth(imported: Runs) -> None:
+    verdict = english(about(imported(A6000), "sgemm_warptiling").verdict)
+    assert "FMA pipe (60 % used) and L1 (63 %)" in verdict
+
+
+def test_what_would_disprove_a_wait_is_about_that_wait(imported: Runs) -> None:
+    (found,) = [f for f in findings(imported("ncu/thedavidchu+speedy_scan/profile.ncu-rep"))
+                if f.key == "kernel"]  # fmt: skip
+    assert "block barrier" in english(found.verdict)
+    assert english(found.disproof).startswith("With its barriers left out")
+
+
+def test_what_would_disprove_it_of_a_library_is_no_change_of_its_code(
+    recorded_run_of: Runs,
+) -> None:
+    found = about(recorded_run_of("h200-ocr-pages"), "cuDNN attention forward")
+    assert found.rule == "uncoalesced_loads"
+    assert "other back ends" in english(found.disproof)
+
+
+def test_a_product_that_loads_by_tma_scatters_nothing(recorded_run_of: Runs) -> None:
+    run = recorded_run_of("h200-ocr-pages")
+    product = run.kernels[run.kernels["short_name"].str.startswith("CUTLASS GEMM")].iloc[0]
+    loads = run.counters.set_index("kernel_id").loc[product["kernel_id"]]
+    assert loads["global_load_bytes"] < 0.01 * loads["l2_bytes"]
+    told = [f for f in findings(run) if product["kernel_id"] in f.kernel_ids]
+    assert not [f for f in told if f.rule.startswith("uncoalesced")]
+
+
+def test_a_model_of_two_layers_says_that_its_head_weighs_more(recorded_run_of: Runs) -> None:
+    view = report_view(recorded_run_of("h200-top-kernels"))
+    told = " ".join(english(caveat.text) for caveat in view.caveats)
+    assert "The program runs 2 layers of its model" in told
+    whole = report_view(recorded_run_of("h200-vllm-kernels"))
+    assert not any("of its model" in english(caveat.text) for caveat in whole.caveats)
+
+
+def test_who_runs_an_engine_is_not_told_to_change_a_training_loop(recorded_run_of: Runs) -> None:
+    told = findings(recorded_run_of("h200-vllm-tensor-parallel"))
+    (exposed,) = [found for found in told if found.rule == "collectives_exposed"]
+    assert "fewer GPUs" in english(exposed.action)
+    for found in told:
+        words = english(found.action)
+        assert not re.search(r"gradients|torch\.compile|foreach|\.item\(\)", words), words
+
+
+def test_a_strided_kernel_of_a_library_that_fills_l2_is_not_to_be_tiled(imported: Runs) -> None:
+    (found,) = [found for found in findings(imported(STRIDED)) if found.key == "kernel"]
+    assert found.rule == "l2_saturated"
+    assert "make its inputs contiguous" in english(found.action)
+
+
+def test_a_model_whose_config_was_cut_says_so_too(run: Run) -> None:
+    manifest = read_manifest(RunDir(run.path))
+    args = {"override": ["text_config.num_hidden_layers=4"]}
+    manifest.recipe["target"] = {"file": "inference/run.py", "args": args}
+    write_manifest(RunDir(run.path), manifest)
+    told = [english(caveat.text) for caveat in report_view(load_run(run.path)).caveats]
+    assert any("runs 4 layers of its model" in words for words in told)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_one_product_in_single_precision_beside_others_in_half_is_no_choice(
+    run: Run, beside: bool
+) -> None:
+    wide = {"name": "ampere_sgemm_128x64_tn", "dtype": "fp32"}
+    rest = {} if beside else {name: {"dtype": "fp32"} for name in run.kernels["short_name"]}
+    run = kernels(run, {**rest, "cuBLAS GEMM 256x128": wide})
+    (found,) = [f for f in findings(run) if f.key == "simt_gemm"]
+    assert found.choice is not beside
+    assert ("a choice of the program's owner" in english(found.verdict)) is not beside
