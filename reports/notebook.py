@@ -233,13 +233,13 @@ def _what_it_says(run: Run) -> str:
     from nsight_prof.reports.summary.summary import summarise
 
     first, write = summarise(report_view(run)).first, Writer(markup=InHtml())
-    shown = [f"<p>{write.text(first.line)}</p><p><b>{write.text(first.verdict)}</b></p>"]
+    blocks = [f"<p>{write.text(first.line)}</p><p><b>{write.text(first.verdict)}</b></p>"]
     if first.actions:
         *columns, _findings = (table := summary_tables.actions(first, ACTIONS)).columns
-        shown.append(table_html(replace(table, columns=columns), write))
+        blocks.append(table_html(replace(table, columns=columns), write))
     if first.choices:
-        shown.append(table_html(summary_tables.choices(first), write))
-    return "".join(shown)
+        blocks.append(table_html(summary_tables.choices(first), write))
+    return "".join(blocks)
 
 
 def _headline(run: Run) -> list[str]:

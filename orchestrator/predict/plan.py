@@ -149,13 +149,13 @@ class Plan:
     def bench(self) -> pd.DataFrame:
         """Measured cases of all sources; of operators measured again those of the last run."""
         found = [bench for source in self.sources if not (bench := source.table("bench")).empty]
-        kept: list[pd.DataFrame] = []
+        benches: list[pd.DataFrame] = []
         later: set[str] = set()
         for bench in reversed(found):
             again = bench["target"].eq(OPERATIONS) & bench["params"].isin(later)
-            kept.insert(0, bench[~again])
+            benches.insert(0, bench[~again])
             later.update(bench["params"])
-        return pd.concat(kept) if kept else tables.empty("bench")
+        return pd.concat(benches) if benches else tables.empty("bench")
 
     @cached_property
     def foreign(self) -> pd.DataFrame:

@@ -148,7 +148,7 @@ def run_attached(
     try:
         while True:
             waits()
-            if (code := _wait(process, POLL_SECONDS)) is not None:
+            if (code := _exit_code(process, POLL_SECONDS)) is not None:
                 return code if code >= 0 else 128 - code
     finally:
         if process.poll() is None:
@@ -182,7 +182,7 @@ def run_launcher(command: Command, waits: Callable[[float], None]) -> Finished:
                 elapsed = time.monotonic() - started
                 waits(elapsed)
                 timed_out = command.timeout_s is not None and elapsed > command.timeout_s
-                _wait(process, POLL_SECONDS)
+                _exit_code(process, POLL_SECONDS)
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -332,13 +332,13 @@ def _await_end(
         if waits is not None:
             waits(elapsed)
         timeout = POLL_SECONDS if timeout_s is None else min(POLL_SECONDS, timeout_s - elapsed)
-        if _wait(process, max(timeout, 0.01)) is not None:
+        if _exit_code(process, max(timeout, 0.01)) is not None:
             return True
         if timeout_s is not None and time.monotonic() - started >= timeout_s:
             return False
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+def _exit_code(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     """Wait so long for the end of a program; return its exit code, None where it goes on.
 
     `Popen.wait` with a timeout looks every 50 ms, which is longer than many programs take.
