@@ -139,7 +139,7 @@ ACTIONS = {
     ),
     "collectives_exposed": Text(
         "Start each exchange between GPUs as soon as its data is ready, and compute on meanwhile "
-        "(buckets of gradients, prefetch of shards)"
+        "(in training: buckets of gradients, prefetch of shards)"
     ),
     "throttling": HIGHER_CLOCK,
     "padding": Text("Choose sizes that are multiples of the block in which the GPU computes"),
