@@ -79,7 +79,8 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
     ]
     # nsys takes an option once: what the caller asks for goes before what is usual.
     asked = {SHORT.get(name, name) for name in map(_option_name, request.extra_args)}
-    offered = [option for option in wanted if _option_name(option) in features - asked]
+    names = {option: _option_name(option) for option in wanted}
+    offered = [option for option, name in names.items() if name in features and name not in asked]
     return [
         request.program,
         "profile",

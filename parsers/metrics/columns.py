@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from nsight_prof.parsers.metrics.catalogue import TENSOR_INPUTS, Catalogue, MetricColumn, Source
 from nsight_prof.parsers.metrics.formulas import FORMULAS
@@ -77,17 +78,18 @@ class _Evaluation:
     def compute(self, column: MetricColumn) -> None:
         value, reasons = self._first_known(column)
         self.values[column.name] = value
-        rows = [str(row) for row in value.index[value.isna()]]
-        if rows:
-            found = list(self._missing_reasons(column, rows))
-            reasons[value.isna()] = [reason for reason, _ in found]
-            for row, (_, kind) in zip(rows, found, strict=True):
-                self.kinds[column.name, row] = kind
-        self.reasons[column.name] = reasons
+        missing = value.isna().to_numpy()
+        rows = [str(row) for row in value.index[missing]]
+        found = list(self._missing_reasons(column, rows)) if rows else []
+        # Into an array: pandas 3.0 refuses a list for all rows of a column.
+        reasons[missing] = [reason for reason, _ in found]
+        for row, (_, kind) in zip(rows, found, strict=True):
+            self.kinds[column.name, row] = kind
+        self.reasons[column.name] = pd.Series(reasons, index=value.index)
         if column.gate is not None:
             self._gate(column, *column.gate)
 
-    def _first_known(self, column: MetricColumn) -> tuple[pd.Series, pd.Series]:
+    def _first_known(self, column: MetricColumn) -> tuple[pd.Series, NDArray[np.object_]]:
         """Return each row's value by the first source that gives one, and that source's note."""
         value = pd.Series(float("nan"), index=self.wide.index)
         notes = np.full(len(value), "", dtype=object)
@@ -107,7 +109,7 @@ class _Evaluation:
                 unknown &= ~np.all([series.notna() for series in inputs], axis=0)
             if not unknown.any():
                 break
-        return value, pd.Series(notes, index=value.index)
+        return value, notes
 
     def _usable(self, source: Source) -> bool:
         return not source.strict or self.family in source.chips or self.chip in source.chips

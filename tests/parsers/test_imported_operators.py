@@ -198,7 +198,7 @@ def test_models_without_imported_experts_are_refused(frame: pd.DataFrame, root: 
     with pytest.raises(UsageError, match="no run has them"):
         Imported(dense, H200, shape).of(experts)
     notes = benchmarked(empty("bench"), frame, H200, shape, frozenset())[1]
-    assert any("tokens spread over the experts" in note for note in notes)
+    assert any(note.key == "expert-spread" for note in notes)
 
 
 def test_fp8_without_its_quantization_and_in_blocks_is_left_out(
@@ -318,6 +318,8 @@ def test_notes_say_what_stands_in(frame: pd.DataFrame, shape: ModelShape) -> Non
     assert none == []
     costs, notes = benchmarked(empty("bench"), frame, H200, shape, frozenset())
     assert isinstance(costs, Imported)
-    assert "product, prefill attention" in notes[0]
-    assert "small operators take 3 us" in notes[1]
-    assert "collective" not in notes[0]
+    assert [note.key for note in notes] == ["imported", "small-operators"]
+    kinds = str(dict(notes[0].values)["kinds"])
+    assert "product, prefill attention" in kinds
+    assert "collective" not in kinds
+    assert dict(notes[1].values)["time"] == "3 us"
