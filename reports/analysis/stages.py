@@ -80,10 +80,9 @@ def stages_note(run: Run) -> Text | None:
     if number(excess.value) < 0:
         return Text("{time} of the capture lie in none of the stages.", time=wall - stages)
     return Text(
-        "The stages add up to {stages}, {excess} more than the capture ({wall}), which lasts from "
-        "its first to its last work on the GPU. A stage also counts the idle time between the "
-        "start or end of its range and this work; stages of several threads may overlap.",
-        stages=stages,
+        "The stages add up to {excess} more than the capture ({wall}), which lasts from its first "
+        "to its last work on the GPU. A stage also counts the idle time between the start or end "
+        "of its range and this work; stages of several threads may overlap.",
         excess=excess,
         wall=wall,
     )

@@ -230,7 +230,7 @@ def _with_profiler(time: RunTime, verdict: Text) -> Text:
     if added < SAID * (time.whole_ns or 0.0) or not added:
         return verdict
     return Text(
-        "{verdict} At least {time} of it is the profiler's own.",
+        "{verdict} The profiler itself adds at least {time} of that idle time.",
         verdict=verdict,
         time=Number(added, "ns"),
     )

@@ -63,7 +63,8 @@ FUSIBLE = [words for words in (LATENCY.fusible, ROOFS["issue"].fusible) if words
 """Action and advice about kernels that torch.compile fuses with their neighbours."""
 COMPILED = Text(
     "Let the engine fuse it with the kernels before and after it: its compilation switched on "
-    "(vLLM: no enforce_eager), or a newer version that has a fused kernel for them."
+    "(vLLM: compilation_config mode 3, no enforce_eager), or a newer version that has a fused "
+    "kernel for them."
 )
 OF_ENGINES: dict[Text | None, Text] = {
     LAUNCH_BOUND.action: Text(
@@ -71,9 +72,9 @@ OF_ENGINES: dict[Text | None, Text] = {
         "enforce_eager, graphs for the batches that come), or answer more requests at a time."
     ),
     SMALL_KERNELS.action: Text(
-        "Let the engine run them as fewer kernels (its compilation and CUDA graphs switched on, in "
-        "vLLM: no enforce_eager; a newer version that fuses them), or answer more requests at a "
-        "time."
+        "Let the engine run them as fewer kernels (its compilation switched on, in vLLM: "
+        "compilation_config mode 3, no enforce_eager; a newer version that fuses them), or answer "
+        "more requests at a time."
     ),
     ELEMENTWISE_CHAIN.action: COMPILED,
     COLLECTIVES_EXPOSED.action: Text(
@@ -85,8 +86,8 @@ OF_ENGINES: dict[Text | None, Text] = {
     SMALL_KERNELS.advice: INSTEAD[SMALL_KERNELS.advice],
     ELEMENTWISE_CHAIN.advice: INSTEAD[ELEMENTWISE_CHAIN.advice],
     CASTS_AND_COPIES.action: Text(
-        "Let the engine's compilation fuse them (vLLM: no enforce_eager), load weights in the type "
-        "in which they are used, or try a newer version."
+        "Let the engine's compilation fuse them (vLLM: compilation_config mode 3, no "
+        "enforce_eager), load weights in the type in which they are used, or try a newer version."
     ),
     **{action: COMPILED for action, _ in FUSIBLE},
     **{advice: Text("let the engine fuse it with the steps around it") for _, advice in FUSIBLE},

@@ -43,9 +43,13 @@ COLLECTIVES_EXPOSED = Rule(
 
 
 def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
-    """Return a finding where communication runs alone for long; of several GPUs the mean."""
+    """Return a finding where communication runs alone for long; of several GPUs the mean.
+
+    Stages without another kernel, as a test of the links, have nothing that could overlap.
+    """
     rule = COLLECTIVES_EXPOSED
     wall, mask = program_time(run)[0], frame["category"] == "collective"
+    mask &= frame["stage"].isin(frame.loc[~mask, "stage"])
     gpus = exposed(frame, mask.to_numpy(dtype=np.bool_))
     if not gpus or not wall.value:
         return []

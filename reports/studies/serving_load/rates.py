@@ -157,8 +157,13 @@ def scaling(found: LoadTest) -> Finding | None:
             evidence.append(
                 Text("beyond the bend 1 % more clients bring less than 0.5 % more throughput")
             )
-            advice = Text("More than about {bend} clients at once bring little", bend=bend)
-            action = Text("Limit concurrency to about {bend} clients per server.", bend=bend)
+            advice = Text(
+                "Beyond about {bend} clients throughput grows less than half as fast as their "
+                "number",
+                bend=bend,
+            )
+            if not found.opened:  # a rate of requests sizes the server, not clients that wait
+                action = Text("Limit concurrency to about {bend} clients per server.", bend=bend)
     slower = first.latency("e2e", "p50").share_of(best.latency("e2e", "p50"))
     return Finding(
         "client_scaling",

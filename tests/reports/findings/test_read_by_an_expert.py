@@ -151,6 +151,14 @@ def test_a_model_of_two_layers_says_that_its_head_weighs_more(recorded_run_of: R
     assert not any("of its model" in english(caveat.text) for caveat in whole.caveats)
 
 
+def test_a_test_of_links_between_gpus_has_no_computation_to_overlap(recorded_run_of: Runs) -> None:
+    run = recorded_run_of("h200-data-parallel")
+    frame = run.launch_times
+    links = frame["stage"].eq("collectives")
+    assert frame.loc[links, "duration_ns"].sum() > frame.loc[~links, "duration_ns"].sum() / 10
+    assert not [found for found in findings(run) if found.rule == "collectives_exposed"]
+
+
 def test_who_runs_an_engine_is_not_told_to_change_a_training_loop(recorded_run_of: Runs) -> None:
     told = findings(recorded_run_of("h200-vllm-tensor-parallel"))
     (exposed,) = [found for found in told if found.rule == "collectives_exposed"]
