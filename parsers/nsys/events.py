@@ -44,7 +44,7 @@ def read_events(path: Path, *, with_ranges: bool = True) -> Events:
         return Events(_host_events(db, with_ranges=with_ranges), read_memory_events(db))
 
 
-def _host_events(db: Database, *, with_ranges: bool = True) -> HostEvents:
+def _host_events(db: Database, *, with_ranges: bool) -> HostEvents:
     """Read every CUDA API call and every NVTX range and mark, as columns of numbers."""
     threads = Threads()
     calls = read_api_calls(db, threads)

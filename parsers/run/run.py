@@ -22,6 +22,12 @@ LAUNCH_TIMES = (
 )
 
 
+def times_of(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of `Run.launch_times`, texts as categories, of a table `launches`."""
+    texts = ("kernel_id", "stage", "nvtx_path")
+    return launches[[*LAUNCH_TIMES]].astype(dict.fromkeys(texts, "category"))
+
+
 @dataclass(frozen=True)
 class Run:
     """A run to explain; each table is read when first asked for and is empty where absent.
@@ -82,7 +88,12 @@ class Run:
 
     @cached_property
     def launch_times(self) -> pd.DataFrame:
-        """Kernel, time, queue and stage of all launches: columns of table `launches`."""
+        """Kernel, time, queue and stage of all launches: columns of table `launches`.
+
+        Those of the table as it is here where it was read, or replaced (stages by another name).
+        """
+        if "launches" in vars(self):
+            return times_of(self.launches)
         return tables.read(self.directory.tables, "launches", LAUNCH_TIMES)
 
     @cached_property

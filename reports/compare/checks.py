@@ -194,7 +194,7 @@ def _times(run: Run) -> str | None:
 
 
 def _gpu_count(run: Run) -> str | None:
-    gpus = gpu_of(run, run.launches).nunique()
+    gpus = gpu_of(run, run.launch_times).nunique()
     return str(gpus) if gpus else None
 
 

@@ -415,7 +415,7 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
 
         return Column(heading, cell)
 
-    skewed = has_skewed_starts(rows)
+    skewed, several = has_skewed_starts(rows), has_several(rows)
     return Table(
         "rank-times",
         Text("Where the time of each GPU goes"),
@@ -425,9 +425,7 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
             Column(Text("Wall time"), lambda row: row.number("wall_ns")),
             share(Text("Compute"), "compute_ns"),
             *((share(Text("First wait"), "first_wait_ns"),) if skewed else ()),
-            share(
-                Text("Waiting for ranks"), "later_wait_ns" if has_skewed_starts(rows) else "wait_ns"
-            ),
+            share(Text("Waiting for ranks"), "later_wait_ns" if skewed else "wait_ns"),
             share(Text("Transfer"), "transfer_ns"),
             share(Text("Copies and sets"), "copies_ns"),
             share(Text("Idle"), "idle_ns"),
@@ -448,7 +446,7 @@ def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
             "the uncertainty of times across ranks."
         ),
         refs=lambda row: row.number("wall_ns").refs,
-        called=lambda row: rank_name(row.rank, row.device, several=has_several(rows)),
+        called=lambda row: rank_name(row.rank, row.device, several=several),
     )
 
 

@@ -430,6 +430,7 @@ def _rank_table(view: JobView) -> Table[RankRow]:
     def time(heading: Text, column: str) -> Column[RankRow]:
         return Column(heading, lambda row: row.number(column))
 
+    several = has_several(view.ranks)
     return Table(
         "ranks",
         Text("Each rank and its GPUs"),
@@ -458,7 +459,7 @@ def _rank_table(view: JobView) -> Table[RankRow]:
         if view.rest_ranks
         else None,
         refs=lambda row: row.number("rank", "").refs,
-        called=lambda row: rank_name(row.rank, row.device, several=has_several(view.ranks)),
+        called=lambda row: rank_name(row.rank, row.device, several=several),
     )
 
 

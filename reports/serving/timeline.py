@@ -68,7 +68,7 @@ def timeline(run: Run) -> Iterator[TimelineFigure]:
 def step_timeline(run: Run, step: str) -> TimelineFigure | None:
     """Return the figure of the samples beside a step of a profile; None without two of them."""
     samples = run.telemetry[run.telemetry["source"] == step]
-    working = run.launches["device"].unique()
+    working = run.launch_times["device"].unique()
     if len(working):
         samples = samples[samples["device"].isin(working)]
     if samples["t_s"].nunique() < LEAST_SAMPLES:
@@ -107,11 +107,11 @@ def _unit_panels(samples: pd.DataFrame) -> Iterable[Panel]:
 def _profiled(run: Run, samples: pd.DataFrame) -> Iterator[Span]:
     """Give the time of the capture; the trace's clock is known of some samples."""
     known_times = samples.dropna(subset=["trace_ns"])
-    if known_times.empty or run.launches.empty:
+    if known_times.empty or run.launch_times.empty:
         return
     first = known_times.iloc[0]
     zero = float(first["t_s"]) - float(first["trace_ns"]) * 1e-9
-    begin, launches = run.launches["start_ns"].min(), run.launches
+    begin, launches = run.launch_times["start_ns"].min(), run.launch_times
     end = (launches["start_ns"] + launches["duration_ns"]).max()
     yield Span(zero + begin * 1e-9, zero + end * 1e-9, "profiled")
 

@@ -14,7 +14,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.rows.cut import Cutter, open_cutter
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
-from nsight_prof.parsers.run.run import LAUNCH_TIMES, Run
+from nsight_prof.parsers.run.run import Run, times_of
 
 OF_KERNELS = ("metrics", "counters", "stalls", "joins")
 """Tables of the counters: rows of kernels that the stage does not have are left out."""
@@ -44,8 +44,7 @@ class StageRun(Run):
     @cached_property
     def launch_times(self) -> pd.DataFrame:
         """Columns of the stage's own table `launches`, which `Run` reads from the file."""
-        frame = self.launches[list(LAUNCH_TIMES)]
-        return frame.astype(dict.fromkeys(("kernel_id", "stage", "nvtx_path"), "category"))
+        return times_of(self.launches)
 
 
 def stage_runs(run: Run, stages: Sequence[str]) -> Iterator[tuple[str, StageRun]]:

@@ -123,7 +123,7 @@ def serial_streams(run: Run, frame: pd.DataFrame) -> list[Finding]:
 
 def _turns(run: Run, frame: pd.DataFrame) -> Turns | None:
     """Return the kernels that take turns on all GPUs; None for too few."""
-    stream = run.launches[QUEUE].drop_duplicates()["stream"].to_numpy()
+    stream = run.launch_times[QUEUE].drop_duplicates()["stream"].to_numpy()
     fill = frame["kernel_id"].map(filled(run)).fillna(1.0).astype(float)
     # Communication runs beside all else, and waits for other GPUs.
     frame = frame.assign(fill=fill)[frame["category"] != "collective"]
