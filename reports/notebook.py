@@ -190,6 +190,14 @@ def _figures(run: Run) -> dict[str, Any]:
     return {picture.name: picture for picture in drawings}
 
 
+class _Unlinked(InHtml):
+    """HTML of a part of a report: the places that its links lead to are not there."""
+
+    def link(self, label: str, _target: str) -> str:
+        """Return what is shown."""
+        return label
+
+
 def _first_screen(run: Run) -> str:
     """Return what a run shows in a notebook, as HTML: what it is, what it says, where the rest is.
 
@@ -232,11 +240,13 @@ def _what_it_says(run: Run) -> str:
     from nsight_prof.reports.summary import tables as summary_tables
     from nsight_prof.reports.summary.summary import summarise
 
-    first, write = summarise(report_view(run)).first, Writer(markup=InHtml())
+    first, write = summarise(report_view(run)).first, Writer(markup=_Unlinked())
     blocks = [f"<p>{write.text(first.line)}</p><p><b>{write.text(first.verdict)}</b></p>"]
     if first.actions:
-        *columns, _findings = (table := summary_tables.actions(first, ACTIONS)).columns
-        blocks.append(table_html(replace(table, columns=columns), write))
+        table = summary_tables.actions(first, ACTIONS)
+        smaller = table.footer and replace(table.footer, cells=table.footer.cells[:-1])
+        without_findings = replace(table, columns=table.columns[:-1], footer=smaller)
+        blocks.append(table_html(without_findings, write))
     if first.choices:
         blocks.append(table_html(summary_tables.choices(first), write))
     return "".join(blocks)

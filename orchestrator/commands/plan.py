@@ -53,6 +53,10 @@ def as_data(run: Path, plan: Plan) -> dict[str, Any]:
         "whole_ns": plan.run_time.value,
         "basis": plan.basis,
         "steps": [_step_data(step) for step in plan.steps],
+        "smaller_steps": {
+            "saves_ns": plan.smaller.value,
+            "after_ns": plan.after_smaller.value,
+        },
         "advice": [_words(text) for text in plan.advice],
     }
 
@@ -87,11 +91,18 @@ def as_text(run: Path, plan: Plan) -> str:
             lines += ["", f"{title}:"]
         for step in steps:
             lines += _step_lines(step)
+        if not choice and plan.smaller.value:
+            lines += ["", _smaller(plan)]
     if not plan.steps:
         lines += ["", "no step saves a thousandth of it: less work alone helps"]
     if plan.advice:
         lines += ["", "without a time in this run:", *(f"  - {_words(a)}" for a in plan.advice)]
     return "\n".join(lines)
+
+
+def _smaller(plan: Plan) -> str:
+    smaller, after = _words(plan.smaller), _words(plan.after_smaller)
+    return f"smaller steps, together: save {smaller}; {after} remain"
 
 
 def _step_lines(step: PlanStep) -> list[str]:

@@ -164,10 +164,13 @@ class OpenQuestion:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the owner of a program may choose, at a price: no repair. What it gains and costs."""
+    """What the owner of a program may choose, at a price: no repair. What it gains and costs.
+
+    Where the gain is GPU time, it is a number in ns.
+    """
 
     do: Text
-    gains: Text
+    gains: Text | Number | Link
     costs: Text
 
 

@@ -39,7 +39,7 @@ from nsight_prof.reports.profile.time_models import IdleRow
 from nsight_prof.reports.profile.time_views import host_costs
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
-KINDS, KERNELS, STAGES = "by-kind", "kernels", "by-stage"
+KINDS, KERNELS, STAGES, LAUNCHES = "by-kind", "kernels", "by-stage", "launches"
 LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"
 OPERATIONS, PRODUCTS, OPEN = "memory-operations", "products", "open-questions"
 CELLS = {
@@ -202,7 +202,8 @@ class Links:
                     if isinstance(value, (Name, Number)):
                         of_text = f"section-{section.key}", value
                         leads[of_text] = places.of(value, of_section)
-        wanted = frozenset({*found, *leads.values()})
+        # The first screen leads to the row of the whole run.
+        wanted = frozenset({*found, *leads.values(), "whole-run"})
         return replace(self, leads=leads, derived=extra, wanted=wanted)
 
 
@@ -245,7 +246,8 @@ def page_links(
 def _section(kernel: KernelRow, counters: Row | None, stalls: bool) -> Iterator[tuple[Ref, str]]:
     """Yield the rows of the section of a kernel."""
     key, section = kernel.kernel_id, f"kernel-{kernel.number}"
-    yield from ((Ref(table, key), section) for table in ("kernels", "counters", "stalls"))
+    tables = ("kernels", "counters", "stalls", "launches")
+    yield from ((Ref(table, key), section) for table in tables)
     if kernel.bound_by:
         yield Ref(SAVED, key), f"{SAVED}-{kernel.number}"
     columns_shown = {"grid", "total_ns", "median_ns"}
@@ -269,6 +271,7 @@ def _tables(
     idle_shown = IDLE if idle else STAGES
     for is_present, table, anchor in (
         (bool(kernels), "kernels", KERNELS),
+        (not run.launch_times.empty, "launches", LAUNCHES),
         (not run.stages.empty, "stages", STAGES),
         (not run.stages.empty, "stage_kernels", STAGES),
         (bool(idle) or not run.stages.empty, "idle_gaps", idle_shown),

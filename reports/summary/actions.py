@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from nsight_prof.reports.analysis.stages import stage_words
 from nsight_prof.reports.findings.model import Finding
@@ -11,17 +11,16 @@ from nsight_prof.reports.findings.program.copies import CHANNELS_LAST
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
-from nsight_prof.reports.page import Choice, Name, Number, Text
+from nsight_prof.reports.page import Name, Number, Text
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.summary.choices import MINIMUM
 from nsight_prof.reports.summary.models import Action
 from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, KINDS, PROBLEMS
 from nsight_prof.reports.summary.savings import Savings, Step, is_near, kernels_of
 
 LONGEST, SUBJECTS, STAGES = 5, 3, 2
 """Actions; kinds of kernels and stages that one of them names."""
-HALF, HALVED = ("bf16", "fp16"), ("dram", "tensor")
-"""Types of 16 bits, and limits that 8 bits halve."""
 IN_TORCH = {
     CHANNELS_LAST[0]: Text("Keep images channels-last, as convolutions read them"),
     LAUNCH_BOUND.action: ACTIONS[LAUNCH_BOUND.key],  # of gaps of a framework, too
@@ -29,8 +28,6 @@ IN_TORCH = {
     ELEMENTWISE_CHAIN.action: Text("Fuse steps that pass data through memory: torch.compile"),
 }
 """What to do in a few words, by the action of a finding that names functions of PyTorch."""
-MINIMUM = 0.01
-"""Part of the run from which on a gain is worth a row."""
 
 
 def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
@@ -66,40 +63,6 @@ def near_limits(view: ReportView) -> tuple[Text, ...]:
         Text("{what}: {advice}", what=subjects(view, found), advice=advice)
         for advice, found in groups.items()
     )
-
-
-def choices(view: ReportView) -> tuple[Choice, ...]:
-    """Return what is no repair but the owner's choice: a smaller number format, a larger batch, a
-    higher clock.
-    """
-    found = [*(f for section in view.sections for f in section.findings), *view.findings]
-    return (*_smaller_format(view), *(f.offers for f in found if f.offers is not None))
-
-
-def _smaller_format(view: ReportView) -> Iterator[Choice]:
-    """Yield what 8 bits in place of 16 save at most, where the GPU multiplies them.
-
-    A matrix product that memory or the Tensor Cores limit takes half the time: half the bytes, at
-    twice the rate.
-    """
-    time = view.run_time
-    halved = [
-        kernel.total_ns or 0.0
-        for kernel in view.kernels
-        if kernel.category == "gemm" and kernel.dtype in HALF and kernel.bound_by in HALVED
-    ]
-    saves = time.of_kernels(sum(halved) / 2) or 0.0
-    known = any(roof.key == "tensor" and roof.dtype == "fp8" for roof in view.roofs)
-    if known and time.whole_ns and saves >= MINIMUM * time.whole_ns:
-        yield Choice(
-            Text("Matrix products in fp8: 8 bits instead of 16"),
-            Text(
-                "up to {time} ({part})",
-                time=Number(saves, "ns"),
-                part=Number(saves / time.whole_ns, "fraction"),
-            ),
-            Text("accuracy: check the results"),
-        )
 
 
 def remedy(view: ReportView, step: Step) -> Text:

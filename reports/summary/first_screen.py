@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import WALL
-from nsight_prof.reports.page import Number, Text, Value, adding_up
+from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
+from nsight_prof.reports.page import Link, Number, Text, Value, adding_up
 from nsight_prof.reports.page.frame import LEVELS
-from nsight_prof.reports.profile.view_models import ReportView
-from nsight_prof.reports.summary.actions import actions, choices, problem, subjects
+from nsight_prof.reports.page.values import Capital
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.summary.actions import actions, problem, subjects
+from nsight_prof.reports.summary.choices import choices, timed_choices
 from nsight_prof.reports.summary.models import Action, FirstScreen, SummaryRow
 from nsight_prof.reports.summary.plain_words import PROBLEMS
-from nsight_prof.reports.summary.savings import OF_IDLE, Savings, Step, kernels_of
+from nsight_prof.reports.summary.savings import (
+    OF_IDLE,
+    Savings,
+    Step,
+    gain_ns,
+    is_repair,
+    kernels_of,
+)
 from nsight_prof.reports.summary.time_parts import (
     FIRST_USED,
     IDLE,
     OTHER,
+    PARTS,
     TimeParts,
     idle_cause,
     limit_of,
@@ -31,6 +42,9 @@ its limits."""
 MOSTLY = 0.5
 """Part of the run that the GPU is idle, or of its work that was not measured, from which on that is
 the verdict where nothing large is to be saved."""
+MORE = 1.02
+"""Time of all kernels of a kind over that of the ones a step is about, from which on both are said:
+they then differ in the digits that are shown."""
 SAID = 0.01
 """Part of the run from which on what the profiler adds to it is said."""
 
@@ -49,8 +63,22 @@ def first_screen(
     if found and time.whole_ns:
         line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(found)])
     verdict = _verdict(view, time_parts, saved, found) or answer
-    basis = "wall" if time.basis == WALL else "gpu"
-    return FirstScreen(line, verdict, total, found, basis, choices(view))
+    listed = {anchor for action in found for _, anchor in action.findings}
+    return FirstScreen(
+        line,
+        verdict,
+        total,
+        saves=Number(saved.total_ns, "ns"),
+        actions=found,
+        smaller=tuple(
+            (finding.rank or 0, finding.anchor)
+            for finding in view.findings
+            if is_repair(finding) and gain_ns(view, finding) and finding.anchor not in listed
+        ),
+        basis="wall" if time.basis == WALL else "gpu",
+        choices=choices(view, saved),
+        narrowed=tuple(choice for choice in timed_choices(view, saved) if choice.products),
+    )
 
 
 def _sure(found: tuple[Action, ...]) -> str:
@@ -96,8 +124,8 @@ def _verdict(
     whole_time = whole_of(time)
     if found and (found[0].gain.value or 0.0) >= LARGE:
         return _of_step(view, time_parts, saved.steps[0], found[0])
-    total = sum(row.gain or 0.0 for row in time_parts.rows)
-    gain = Number(total, "fraction")
+    total = saved.total_ns / time.whole_ns
+    gain = Link(Number(total, "fraction"), PARTS)
     idle = _idle_row(time_parts)
     kernels = [row for row in time_parts.rows if row.kind not in (IDLE, OTHER)]
     unknown = sum(row.share or 0.0 for row in kernels if row.gain is None)
@@ -105,7 +133,7 @@ def _verdict(
     if total < LARGE and unmeasured and idle is not None and (idle.share or 0.0) >= MOSTLY:
         return Text(
             "The GPU is idle for {part} of the run: {why}.",
-            part=Number(idle.share, "fraction"),
+            part=_share(idle),
             why=idle_cause(view),
         )
     if total < LARGE and unmeasured:
@@ -113,7 +141,7 @@ def _verdict(
         return Text(
             "{thing} takes {part} of the {whole}; what limits it was not measured.",
             thing=longest.what,
-            part=Number(longest.share, "fraction"),
+            part=Link(Number(longest.share, "fraction"), PARTS),
             whole=whole_time,
         )
     if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:
@@ -138,20 +166,25 @@ def _verdict(
             whole=whole_time,
         )
     lead = saved.steps[0].findings[0]
+    first = Link(found[0].gain, lead.anchor)
     if lead.key != "kernel":
         return Text(
             "{problem}: this step saves up to {first} of the {whole}, all steps up to {gain}.",
             problem=problem(lead),
-            first=found[0].gain,
+            first=first,
             whole=whole_time,
             gain=gain,
         )
     return Text(
         "{where}: up to {first} can be saved there, up to {gain} in all.",
         where=_where(view, saved.steps[0]),
-        first=found[0].gain,
+        first=first,
         gain=gain,
     )
+
+
+def _share(idle: SummaryRow) -> Link:
+    return Link(Number(idle.share, "fraction"), "whole-run")
 
 
 def _idle_row(time_parts: TimeParts) -> SummaryRow | None:
@@ -165,8 +198,8 @@ def _while_it_works(view: ReportView, idle: SummaryRow, total: float) -> Text:
     """
     share = idle.share or 0.0
     values: dict[str, Value] = {
-        "part": Number(share, "fraction"),
-        "gain": Number((total - (idle.gain or 0.0)) / (1 - share), "fraction"),
+        "part": _share(idle),
+        "gain": Link(Number((total - (idle.gain or 0.0)) / (1 - share), "fraction"), PARTS),
     }
     once = sum(
         finding.evidence[0].value.value or 0.0
@@ -190,60 +223,87 @@ def _while_it_works(view: ReportView, idle: SummaryRow, total: float) -> Text:
 def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action) -> Text:
     """Return the verdict about one step that saves most."""
     lead, total = step.findings[0], whole_of(view.run_time)
-    idle = _idle_row(time_parts)
+    idle, gain = _idle_row(time_parts), Link(action.gain, lead.anchor)
     if lead.key in OF_IDLE and idle is not None:
-        idle_share = Number(idle.share, "fraction")
-        values: dict[str, Value] = {"part": idle_share, "why": idle_cause(view)}
+        values: dict[str, Value] = {"part": _share(idle), "why": idle_cause(view)}
         saves_little = (action.gain.value or 0.0) < (idle.share or 0.0) / 2
         if saves_little and values["why"] == FIRST_USED:
             verdict = Text(
                 "The GPU is idle for {part} of the run, mostly since {why}. The first step saves "
                 "{gain}.",
-                gain=action.gain,
+                gain=gain,
                 **values,
             )
         elif saves_little:
             verdict = Text(
                 "The GPU is idle for {part} of the run: {why}. Most of it comes once, or for other "
                 "reasons: the first step saves {gain}.",
-                gain=action.gain,
+                gain=gain,
                 **values,
             )
         else:
             verdict = Text("The GPU is idle for {part} of the run: {why}.", **values)
-        return _with_profiler(view.run_time, verdict)
+        return _with_profiler(view, verdict)
     if lead.key != "kernel" or lead.rule in PROBLEMS:
         return Text(
             "{problem}: up to {gain} of the {whole} can be saved.",
             problem=problem(lead),
-            gain=action.gain,
+            gain=gain,
             whole=total,
         )
-    return Text(
-        "{where}: up to {gain} can be saved there.", where=_where(view, step), gain=action.gain
-    )
+    return Text("{where}: up to {gain} can be saved there.", where=_where(view, step), gain=gain)
 
 
-def _with_profiler(time: RunTime, verdict: Text) -> Text:
+def _with_profiler(view: ReportView, verdict: Text) -> Text:
     """Return a verdict about idle time with what the profiler adds to that, where it is known."""
-    added = time.profiler_ns or 0.0
-    if added < SAID * (time.whole_ns or 0.0) or not added:
+    added = view.run_time.profiler_ns or 0.0
+    if added < SAID * (view.run_time.whole_ns or 0.0) or not added:
         return verdict
+    of_launches = (f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key)
     return Text(
         "{verdict} The profiler itself adds at least {time} of that idle time.",
         verdict=verdict,
-        time=Number(added, "ns"),
+        time=Link(Number(added, "ns"), next(of_launches, "caveats")),
     )
 
 
 def _where(view: ReportView, step: Step) -> Text:
-    """Return which kernels a step is about, what part of the run they take, and their limit."""
+    """Return which kernels a step is about, what part of the run they take, and their limit.
+
+    Where these are some of a kind, the part that the whole kind takes is said too.
+    """
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
     share = view.run_time.of_whole(sum(kernel.share or 0.0 for kernel in kernels))
+    values: dict[str, Value] = {
+        "thing": subjects(view, step.findings),
+        "part": Link(Number(share, "fraction"), step.findings[0].anchor),
+        "whole": whole_of(view.run_time),
+        "limit": limit_of(kernels[0]),
+    }
+    of_kind, row = _of_kind(view, kernels)
+    if of_kind < MORE * (share or 0.0):
+        return Text("{thing} takes {part} of the {whole} (limit: {limit})", **values)
     return Text(
-        "{thing} takes {part} of the {whole} (limit: {limit})",
-        thing=subjects(view, step.findings),
-        part=Number(share, "fraction"),
-        whole=whole_of(view.run_time),
-        limit=limit_of(kernels[0]),
+        "{thing} takes {all} of the {whole}, {n} kernel of it {part} (limit: {limit})",
+        "{thing} takes {all} of the {whole}, {n} kernels of it {part} (limit: {limit})",
+        **{**values, "thing": Link(Capital(values["thing"]), row)},
+        all=Number(of_kind, "fraction"),
+        n=len(kernels),
     )
+
+
+def _of_kind(view: ReportView, kernels: Sequence[KernelRow]) -> tuple[float, str]:
+    """Return what part of the run all kernels take that do the same, in the one stage of these.
+
+    And the id of its row; 0 where it is not known.
+    """
+    categories, kinds = {kernel.category for kernel in kernels}, view.kinds
+    rows = [] if kinds is None else [row for row in kinds.rows if categories <= {*row.categories}]
+    if kinds is None or not rows or len(categories) > 1 or not view.gpu_time_ns:
+        return 0.0, ""
+    stages = [*dict.fromkeys(stage for kernel in kernels for stage in kernel.stages)]
+    time_ns: float | None = rows[0].total_ns
+    if len(stages) == 1 and len(view.stages) > 2:  # as `subjects` names it
+        time_ns = dict(zip(kinds.stages, rows[0].by_stage, strict=True)).get(stages[0])
+    share = None if time_ns is None else view.run_time.of_whole(time_ns / view.gpu_time_ns)
+    return share or 0.0, f"kind-{kinds.rows.index(rows[0]) + 1}"

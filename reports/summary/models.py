@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nsight_prof.reports.page import Choice, Fact, Name, Number, Text
 from nsight_prof.reports.profile.view_models import GlossaryEntry
+from nsight_prof.reports.summary.choices import TimedChoice
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,22 @@ class FirstScreen:
     """What a reader sees first.
 
     `line` says GPU, time and how sure the verdict is. `total` is that time, of which gains are
-    parts; `basis` says what it is: "wall" or "gpu". `choices` are what the owner may choose beside
-    the actions, at a price: they are not added up with them. `picture` is the name of the picture
-    of the run, empty where there is none.
+    parts; `basis` says what it is: "wall" or "gpu". `saves` is what can be saved of it in all: by
+    the actions, and by smaller steps, of which `smaller` are the findings, as those of an action.
+    `choices` are what the owner may choose beside the actions, at a price: they are not added up
+    with them; `narrowed` are the matrix products of choices of a smaller type. `picture` is the
+    name of the picture of the run, empty where there is none.
     """
 
     line: Text
     verdict: Text
     total: Number
+    saves: Number
     actions: tuple[Action, ...]
+    smaller: tuple[tuple[int, str], ...]
     basis: str
     choices: tuple[Choice, ...] = ()
+    narrowed: tuple[TimedChoice, ...] = ()
     picture: str = ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nsight_prof.reports.findings.program.clock import HIGHER_CLOCK
 from nsight_prof.reports.page import Text
 
 KINDS = {
@@ -141,7 +140,6 @@ ACTIONS = {
         "Start each exchange between GPUs as soon as its data is ready, and compute on meanwhile "
         "(in training: buckets of gradients, prefetch of shards)"
     ),
-    "throttling": HIGHER_CLOCK,
     "padding": Text("Choose sizes that are multiples of the block in which the GPU computes"),
 }
 """What to do about the whole program in a few words, by the cause of the finding."""
@@ -182,11 +180,10 @@ COSTS = {
     "copies": Text("memory of the host that cannot be swapped out"),
     "misaligned": Text("memory for the padding"),
     "padding": Text("memory for the padding"),
-    "throttling": Text("more power and heat"),
-    "tensor_idle": Text("digits: TF32 keeps 11 bits of 24, bf16 keeps 8"),
-    "simt_gemm": Text("digits: TF32 keeps 11 bits of 24, bf16 keeps 8"),
-    "transformed_conv": Text("digits: TF32 keeps 11 bits of 24, bf16 keeps 8"),
-    "fp8": Text("digits: FP8 keeps 4 bits; weights must be quantized, and the results checked"),
-    "fp32": Text("digits: FP32 keeps 24 bits of 53"),
+    "tensor_idle": Text("accuracy: TF32 keeps 11 bits of 24, bf16 keeps 8"),
+    "simt_gemm": Text("accuracy: TF32 keeps 11 bits of 24, bf16 keeps 8"),
+    "transformed_conv": Text("accuracy: TF32 keeps 11 bits of 24, bf16 keeps 8"),
+    "fp8": Text("accuracy: FP8 keeps 4 bits; weights must be quantized, and the results checked"),
+    "fp32": Text("accuracy: FP32 keeps 24 bits of 53"),
 }
 """What a repair costs beside the effort, by the cause, and what a smaller type costs."""

@@ -59,16 +59,23 @@ class Savings:
     copies: float | None
     unlisted: float | None
 
+    @property
+    def total_ns(self) -> float:
+        """What can be saved in all: that of `steps`, and of smaller ones that are not listed."""
+        parts = (*self.kernels.values(), self.idle, self.copies, self.unlisted)
+        return sum(part for part in parts if part is not None)
+
 
 def savings(view: ReportView) -> Savings:
     """Return what the findings of a report save together.
 
     A kernel saves the most that its own counters or one finding about it promise. Steps that say
-    only that a kernel is near its limit are not among `steps`; its kernels count.
+    only that a kernel is near its limit are not among `steps`; its kernels count. What a finding
+    offers the owner to choose is none of them.
     """
     groups: dict[Text, list[Finding]] = defaultdict(list)
     for finding in view.findings:
-        if finding.rank is not None and finding.advice and gain_ns(view, finding):
+        if finding.advice and is_repair(finding) and gain_ns(view, finding):
             groups[finding.advice].append(finding)
     ranked = sorted(groups.values(), key=lambda found: -sum(gain_ns(view, f) for f in found))
     pool = _Pool(view)
@@ -122,6 +129,11 @@ def _in_order(view: ReportView, steps: Sequence[Step]) -> tuple[Step, ...]:
         found.append(next(ready, pending[0]))
         pending.remove(found[-1])
     return tuple(found)
+
+
+def is_repair(finding: Finding) -> bool:
+    """Return whether a finding tells of what can be mended, and offers the owner no choice."""
+    return finding.rank is not None and finding.offers is None
 
 
 def gain_ns(view: ReportView, finding: Finding) -> float:

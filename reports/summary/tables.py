@@ -19,10 +19,12 @@ from nsight_prof.reports.page import (
     Verbatim,
     Word,
 )
-from nsight_prof.reports.page.formats import adding_up, countdown
+from nsight_prof.reports.page.formats import adding_up, brief, countdown
 from nsight_prof.reports.page.section import Footer
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.page.writer import IN_TEXT
+from nsight_prof.reports.profile.tables.time import kernel_link
+from nsight_prof.reports.summary.choices import Narrowed, TimedChoice
 from nsight_prof.reports.summary.models import (
     Action,
     FirstScreen,
@@ -30,25 +32,30 @@ from nsight_prof.reports.summary.models import (
     SummaryRow,
     SummaryView,
 )
+from nsight_prof.reports.summary.time_parts import PARTS
 
 NO_TITLE = Text("")
 """Of tables below a heading of the template."""
+LEAST = 0.001
+"""Part of the run from which on smaller steps have a row."""
 HARDLY = 0.005
 """Part of the run below which a gain is not worth a number."""
-NAMED = 3
-"""Kernels that a row names."""
+NAMED, LINKED = 3, 5
+"""Kernels that a row names, findings that it leads to."""
 
 
 def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
-    """Return the first `count` of what to do, and what is left of the time after each."""
-    times = countdown([action.saves.value for action in first.actions], first.total.value)
+    """Return the first `count` of what to do, and what is left of the time after each.
 
-    def saves(row: tuple[int, Action]) -> Value:
-        saved = Verbatim(times[row[0]][0])
-        return Text("{time} ({part})", time=saved, part=row[1].gain)
+    The last row has all that smaller steps save together, so that the rows add up to `first.saves`.
+    """
+    shown = first.actions[:count]
+    whole_ns, all_ns = first.total.value or 0.0, first.saves.value or 0.0
+    smaller_ns = max(0.0, all_ns - sum(action.saves.value or 0.0 for action in shown))
+    times = countdown([*(action.saves.value for action in shown), smaller_ns], whole_ns)
 
-    def findings(row: tuple[int, Action]) -> Value:
-        return Series([Link(str(rank), anchor) for rank, anchor in row[1].findings])
+    def saves(row: int, part: Number) -> Text:
+        return Text("{time} ({part})", time=Verbatim(times[row][0]), part=part)
 
     heading = Text("Saves at most (of the run)")
     if first.basis != "wall":
@@ -56,7 +63,13 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     columns: list[Column[tuple[int, Action]]] = [
         Column(Text(""), lambda row: str(row[0] + 1), right=True),
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
-        Column(heading, saves, digits=IN_TEXT, sort=lambda row: row[1].saves.value, right=True),
+        Column(
+            heading,
+            lambda row: saves(row[0], row[1].gain),
+            digits=IN_TEXT,
+            sort=lambda row: row[1].saves.value,
+            right=True,
+        ),
         Column(Text("How sure"), lambda row: Word(row[1].sure)),
         Column(Text("Effort"), lambda row: Word(row[1].effort)),
         Column(
@@ -64,15 +77,31 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
             lambda row: Verbatim(times[row[0]][1], row[1].after.value),
             right=True,
         ),
-        Column(Text("Findings"), findings),
+        Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
-    return Table("actions", NO_TITLE, columns, list(enumerate(first.actions[:count])))
+    footer = None
+    if smaller_ns >= LEAST * whole_ns:
+        more = [f for action in first.actions[count:] for f in action.findings]
+        part = Number(smaller_ns / whole_ns, "fraction")
+        footer = Footer(
+            [
+                *("", Text("Smaller steps, together")),
+                Link(saves(len(shown), part), PARTS),
+                *("", "", Verbatim(times[-1][1]), _links([*more, *first.smaller])),
+            ]
+        )
+    return Table("actions", NO_TITLE, columns, list(enumerate(shown)), footer=footer)
+
+
+def _links(findings: Sequence[tuple[int, str]]) -> Series:
+    links = [Link(str(rank), anchor) for rank, anchor in findings[:LINKED]]
+    return Series(links, len(findings) > LINKED)
 
 
 def choices(first: FirstScreen) -> Table[Choice]:
     """Return what the owner may choose: what it gains, and what it costs."""
     columns: list[Column[Choice]] = [
-        Column(Text("Or choose"), lambda row: row.do, digits=IN_TEXT),
+        Column(Text("Or choose"), lambda row: Capital(row.do), digits=IN_TEXT),
         Column(Text("Gains"), lambda row: row.gains, digits=IN_TEXT),
         Column(Text("Costs"), lambda row: row.costs, digits=IN_TEXT),
     ]
@@ -118,8 +147,29 @@ def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
     ]
     sums = (total.what, times[-1], shares[-1], saved(len(rows)))
     bold = [Strong(value) for value in sums]
-    footer = Footer([*bold[:3], "", bold[3]])
+    footer = Footer([*bold[:3], "", bold[3]], PARTS)
     return Table("parts-of-time", NO_TITLE, columns, rows, footer=footer)
+
+
+def narrowed(choice: TimedChoice) -> Table[Narrowed]:
+    """Return what each matrix product saves at most with inputs of a smaller type."""
+    columns: list[Column[Narrowed]] = [
+        Column(
+            Text("#"),
+            lambda row: kernel_link(row.kernel.number),
+            sort=lambda row: row.kernel.number,
+            right=True,
+        ),
+        Column(Text("Kernel"), lambda row: brief(row.kernel.short_name)),
+        Column(Text("Limited by"), lambda row: Word(row.kernel.bound_label)),
+        Column(Text("Time"), lambda row: Number(row.time_ns, "ns")),
+        Column(Text("Repairs save"), lambda row: Number(row.repairs_ns, "ns")),
+        Column(Text("Then at most"), lambda row: Number(row.factor, "x")),
+        Column(Text("Could save"), lambda row: Number(row.saves_ns, "ns")),
+    ]
+    total = Number(choice.saves_ns, "ns")
+    footer = Footer(["", Text("all together"), *[""] * 4, total], choice.anchor)
+    return Table("narrowed", NO_TITLE, columns, choice.products, footer=footer)
 
 
 def share_heading(view: SummaryView) -> Text:

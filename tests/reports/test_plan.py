@@ -8,7 +8,7 @@ import pytest
 
 from nsight_prof.orchestrator.commands.plan import as_data, as_text
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.page import Text
+from nsight_prof.reports.page import Choice, Number, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.summary.plan import Plan, make_plan
@@ -47,7 +47,11 @@ def with_findings(view: ReportView, *found: Finding) -> ReportView:
 
 def adds_up(plan: Plan) -> None:
     left = plan.run_time.value or 0.0
+    repairs = [step for step in plan.steps if not step.choice]
     for number, step in enumerate(plan.steps, 1):
+        if number == len(repairs) + 1:
+            left -= plan.smaller.value or 0.0
+            assert plan.after_smaller.value == pytest.approx(left)
         assert step.number == number
         assert step.saves.value is not None
         assert step.of_remaining.value == pytest.approx(step.saves.value / left)
@@ -99,6 +103,10 @@ def test_smaller_types_are_a_choice_of_what_repairs_leave(view: ReportView) -> N
         replace(row, category="gemm", dtype="bf16", bound_by="dram", gain_ns=6e6)
         for row in base.kernels
     )
+    # A GPU without such a roof has no Tensor Cores for the type.
+    assert make_plan(replace(base, kernels=rows)).steps == ()
+    tensor = next(roof for roof in base.roofs if roof.key == "tensor")
+    base = replace(base, roofs=(*base.roofs, replace(tensor, dtype="fp8")))
     plan = make_plan(replace(base, kernels=rows))
     (step,) = plan.steps
     assert step.choice
@@ -133,6 +141,29 @@ def test_text_and_json_say_the_same_steps(view: ReportView) -> None:
         assert f"{step['number']}. {step['do']}" in text
         assert step["kind"] in ("repair", "choice")
     assert data["whole_ns"] == pytest.approx(view.run_time.whole_ns)
-    assert sum(s["saves_ns"] for s in data["steps"]) + data["steps"][-1]["after_ns"] == (
-        pytest.approx(data["whole_ns"])
+    saved = sum(s["saves_ns"] for s in data["steps"]) + data["smaller_steps"]["saves_ns"]
+    assert saved + data["steps"][-1]["after_ns"] == pytest.approx(data["whole_ns"])
+
+
+def test_what_the_plan_saves_is_the_total_of_the_first_screen(view: ReportView) -> None:
+    """Repairs that are listed, and all smaller ones together: "up to so much in all"."""
+    plan, first = make_plan(view), summarise(view).first
+    repairs = sum(s.saves.value or 0.0 for s in plan.steps if not s.choice)
+    assert repairs + (plan.smaller.value or 0.0) == pytest.approx(first.saves.value, abs=1)
+    assert plan.after_smaller.value == pytest.approx(
+        (first.total.value or 0.0) - (first.saves.value or 0.0), rel=1e-3
     )
+
+
+def test_a_higher_clock_is_a_choice_with_the_gain_of_its_finding(view: ReportView) -> None:
+    clock = replace(
+        kernel(view.kernels[0], "throttling", 8e6),
+        kernel_ids=(),
+        offers=Choice(Text("let it run faster"), Number(8e6, "ns"), Text("more heat")),
+    )
+    shown = with_findings(view, clock, kernel(view.kernels[1], "tail", 5e6))
+    plan, first = make_plan(shown), summarise(shown).first
+    assert [(step.choice, step.saves.value) for step in plan.steps] == [(False, 5e6), (True, 8e6)]
+    adds_up(plan)
+    assert len(first.actions) == 1
+    assert [Writer().value(choice.gains) for choice in first.choices] == ["up to 8.00 ms (8.0 %)"]

@@ -12,7 +12,7 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Finding, Number, OpenQuestion, Section, Text, Value
+from nsight_prof.reports.page import Finding, Link, Number, OpenQuestion, Section, Text, Value
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view
@@ -22,6 +22,7 @@ from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.plain_words import WAITS
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.summary import summarise
+from nsight_prof.reports.summary.tables import actions
 from nsight_prof.reports.summary.time_parts import limit_of
 
 
@@ -109,6 +110,22 @@ def test_actions_save_no_more_than_the_total(view: ReportView) -> None:
     )
 
 
+def test_the_rows_of_what_to_do_add_up_to_what_is_said_in_all(view: ReportView) -> None:
+    first = summarise(view).first
+    for count in (1, 3, 5):
+        table = actions(first, count)
+        assert table.footer is not None
+        rows = [cells[2] for cells in table.cells()] + [table.footer.cells[2]]
+        shares = [float(re.findall(r"\(([\d.]+) %\)", words(value))[0]) for value in rows]
+        whole, saves = first.total.value or 0.0, first.saves.value or 0.0
+        assert sum(shares) == pytest.approx(100 * saves / whole, abs=0.6)
+        assert words(table.footer.cells[5]) == words(Number(whole - saves, "ns", digits=3))
+        links = words(table.footer.cells[6]).rstrip(", …").split(", ")
+        listed = {str(rank) for action in first.actions[:count] for rank, _ in action.findings}
+        assert links
+        assert not listed & set(links)
+
+
 def test_where_no_step_saves_much_the_verdict_names_what_the_largest_is_about(
     view: ReportView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +161,7 @@ def test_what_two_findings_say_of_one_kernel_counts_once(view: ReportView) -> No
         gain_ns=0.4 * (kernel.total_ns or 0.0),
         gain_of="GPU time",
         advice=Text("a"),
+        offers=None,
     )
     both = (one, replace(one, rank=2, advice=Text("b"), gain_ns=0.5 * (kernel.total_ns or 0.0)))
     bare = replace(view, kernels=(replace(kernel, gain_ns=None, bound_cause="tail"),))
@@ -340,8 +358,9 @@ def test_a_run_that_is_mostly_its_start_is_not_called_near_the_limits(view: Repo
         gain = works / (time.whole_ns - time.idle_ns)
         assert said in words(summary.first.verdict)
         told = summary.first.verdict.values["gain"]
-        assert isinstance(told, Number)
-        assert told.value == pytest.approx(gain)
+        assert isinstance(told, Link)
+        assert isinstance(told.label, Number)
+        assert told.label.value == pytest.approx(gain)
 
 
 def test_an_open_question_that_only_engineers_ask_is_not_in_the_summary(view: ReportView) -> None:

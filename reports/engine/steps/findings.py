@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from nsight_prof.parsers.nsys.engine.gaps import LAUNCHES, OF_GPU
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
+from nsight_prof.reports.analysis.idle import QUEUED
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name
 from nsight_prof.reports.engine.steps.times import (
     BEFORE,
@@ -16,7 +18,7 @@ from nsight_prof.reports.engine.steps.times import (
     RankTime,
     trace_total,
 )
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
+from nsight_prof.reports.page import Evidence, Finding, Number, Ref, Text, Value
 from nsight_prof.reports.serving.engine import engine_of
 
 HOST_BOUND = 0.3
@@ -43,38 +45,60 @@ def findings(
         idle = kind.share(kind.idle_mean).value or 0.0
         if kind.kind == "decode" or idle >= LARGE_IDLE:
             limited = kind.host_idle * 2 >= kind.idle_mean
-            yield _host_limits(kind, engine.mode if engine else "") if limited else _keeps_up(kind)
+            yield (
+                _host_limits(kind, engine.mode if engine else "")
+                if limited
+                else _keeps_up(run, kind)
+            )
     for kind in order:
         yield from _collectives(kind, [rank for rank in ranks if rank.kind == kind.kind])
     yield from _agreement(run, kinds, host)
     yield from _overhead(host)
 
 
-def _keeps_up(kind: KindTime) -> Finding:
-    launches, share = kind.median["launches"], kind.share(kind.idle_mean)
-    gap = (kind.idle_mean - kind.host_idle) / launches if launches else 0.0
-    name = KIND_NAMES[kind.kind]
-    return Finding(
-        "host_keeps_up",
-        Text(
+def _keeps_up(run: Run, kind: KindTime) -> Finding:
+    gap, name = _queued_gap(run, kind.kind), KIND_NAMES[kind.kind]
+    values: dict[str, Value] = {
+        "kind": name,
+        "part": kind.share(kind.idle_mean),
+        "idle": kind.number(kind.idle_mean, "ns", "idle_ns"),
+    }
+    verdict = Text(
+        "The CPU keeps ahead in {kind}: the GPU is idle for {part} of a step ({idle}), mostly "
+        "between kernels that are queued already.",
+        **values,
+    )
+    if gap.value is not None:
+        verdict = Text(
             "The CPU keeps ahead in {kind}: the GPU is idle for {part} of a step ({idle}), mostly "
             "in gaps of {gap} between kernels that are queued already.",
-            kind=name,
-            part=share,
-            idle=kind.number(kind.idle_mean, "ns", "idle_ns"),
-            gap=Number(gap, "ns"),
-        ),
+            **values,
+            gap=gap,
+        )
+    return Finding(
+        "host_keeps_up",
+        verdict,
         (
             *_evidence(kind),
-            Evidence(Text("mean gap between queued kernels:"), Number(gap, "ns")),
+            *([Evidence(Text("mean gap between queued kernels:"), gap)] if gap.value else []),
             Text("the CPU schedules, samples and detokenizes while the GPU works"),
         ),
         lay_verdict=Text(
             "The CPU keeps up: in {kind} the GPU works {part} of the time.",
             kind=name,
-            part=Number(1 - (share.value or 0.0), "fraction"),
+            part=Number(1 - (kind.share(kind.idle_mean).value or 0.0), "fraction"),
         ),
     )
+
+
+def _queued_gap(run: Run, stage: str) -> Number:
+    """Return the mean time between two operations of a stage that the GPU had queued."""
+    gaps = per_gpu_gaps(run)
+    queued = gaps[(gaps["stage"] == stage) & (gaps["cause"] == QUEUED)]
+    count = queued["gaps"].sum()
+    row = f"{stage}-{QUEUED}"
+    refs = Ref("idle_gaps", row, "idle_ns"), Ref("idle_gaps", row, "gaps")
+    return Number(queued["idle_ns"].sum() / count if count else None, "ns", refs)
 
 
 def _host_limits(kind: KindTime, mode: str) -> Finding:

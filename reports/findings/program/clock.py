@@ -26,6 +26,7 @@ from nsight_prof.reports.findings.program.rule import (
 )
 from nsight_prof.reports.page import Choice, Evidence, Name, Number, Ref, Text, Verbatim
 
+COSTS = Text("more power and heat")
 HIGHER_CLOCK = Text("Power, cooling: let the GPU run at a higher clock")
 THROTTLING = Rule(
     key="throttling",
@@ -165,10 +166,10 @@ def _steps(run: Run, rows: Sequence[Row]) -> list[Step]:
     ]
     if not steady or not run.kernels["calls"].sum() <= MOST_LAUNCHES:
         return []
-    launches = run.launch_times.sort_values("start_ns", kind="stable")
-    refs, found = column("launches", "duration_ns"), []
+    launches, found = run.launch_times.sort_values("start_ns", kind="stable"), []
     for row in steady:
         key = text(row["kernel_id"])
+        refs = column("launches", "duration_ns", key)
         times = launches.loc[launches["kernel_id"].astype(str) == key, "duration_ns"]
         step = step_up(times.to_numpy(np.float64))
         if step is not None and step[2] >= (1 + THROTTLING.limit("step")) * step[1]:
@@ -182,7 +183,8 @@ def _steps(run: Run, rows: Sequence[Row]) -> list[Step]:
 
 def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain: float) -> Finding:
     steps, reasons = _steps(run, rows), throttle_reasons(run.telemetry)
-    lost = Number(sum(number(s.lost.value) for s in steps), "ns", column("launches", "duration_ns"))
+    refs = tuple(ref for step in steps for ref in step.lost.refs)
+    lost = Number(sum(number(step.lost.value) for step in steps), "ns", refs)
     gain_ns = gain * kernel_time(run) if reasons else math.nan
     if steps:  # measured, and not at a clock that nobody saw
         gain_ns = number(lost.value)
@@ -252,19 +254,15 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             *(row for step in steps[:NAMED] for row in _step_evidence(step)),
             measured(LOST, lost, LOST_BY) if steps else None,
         ),
-        **({} if reasons or steps else {"offers": _offer(Number(gain, "fraction"))}),
+        offers=Choice(
+            HIGHER_CLOCK, lost if steps else Number(gain * kernel_time(run), "ns"), COSTS
+        ),
         # A GPU under full load lowers its clock by itself: something to gain needs a reason, or
         # launches that were faster before.
         gain_program=gain_ns / kernel_time(run),
         gain_ns=gain_ns,
         confidence="medium" if reasons or steps else "low",
     )
-
-
-def _offer(gain: Number) -> Choice:
-    """Return what a higher clock gains at most, where nobody knows why it is low."""
-    gains = Text("up to {gain} of the GPU's time", gain=gain)
-    return Choice(HIGHER_CLOCK, gains, Text("more power and heat"))
 
 
 def _by_times(in_trace: Number, under_ncu: Number) -> Text:

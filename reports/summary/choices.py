@@ -1,0 +1,162 @@
+"""What the owner of a program may choose, at a price, after all repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Choice, Link, Number, Section, Text, Value, Verbatim
+from nsight_prof.reports.page import Finding as PageFinding
+from nsight_prof.reports.page.frame import Places
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.summary.plain_words import COSTS
+from nsight_prof.reports.summary.savings import Savings
+
+MINIMUM = 0.01
+"""Part of the run from which on a gain is worth a row of the first screen."""
+NARROWER = {"bf16": "fp8", "fp16": "fp8", "fp64": "fp32"}
+"""The next smaller type of inputs."""
+BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+PRODUCTS = {"gemm": Text("matrix products"), "gemv": Text("products of matrix and vector")}
+"""Kinds of kernels whose inputs may have another type without another algorithm."""
+SOURCES = ("measured", "counters", "datasheet")
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """A matrix product with inputs of a smaller type, at most `factor` times as fast.
+
+    `time_ns` is its time in the run, `repairs_ns` what repairs save of that at most.
+    """
+
+    kernel: KernelRow
+    smaller: str
+    factor: float
+    time_ns: float
+    repairs_ns: float
+
+    @property
+    def saves_ns(self) -> float:
+        """What the smaller type saves at most of what repairs leave."""
+        return max(0.0, self.time_ns - self.repairs_ns) * (1 - 1 / self.factor)
+
+
+@dataclass(frozen=True)
+class TimedChoice:
+    """A choice that saves `saves_ns` of the run at most, after all repairs.
+
+    `anchor` leads to what that is worked out from: the `products` that it makes narrower, else the
+    `finding` that offers it.
+    """
+
+    do: Text
+    saves_ns: float
+    costs: Text
+    anchor: str
+    products: tuple[Narrowed, ...] = ()
+    finding: Finding | None = None
+
+
+def timed_choices(view: ReportView, saved: Savings) -> tuple[TimedChoice, ...]:
+    """Return the choices that save time of the run: smaller types, then what findings offer."""
+    if not view.run_time.whole_ns:
+        return ()
+    offered = ((f, f.offers) for f in view.findings if f.offers is not None)
+    return (
+        *_smaller_types(view, saved),
+        *(
+            TimedChoice(
+                offer.do,
+                view.run_time.of_kernels(offer.gains.value or 0.0) or 0.0,
+                offer.costs,
+                finding.anchor,
+                finding=finding,
+            )
+            for finding, offer in offered
+            if isinstance(offer.gains, Number)
+        ),
+    )
+
+
+def choices(view: ReportView, saved: Savings) -> tuple[Choice, ...]:
+    """Return the choices as the first screen tells them, each gain a link to where it is from."""
+    whole_ns = view.run_time.whole_ns or 0.0
+    timed = [c for c in timed_choices(view, saved) if c.saves_ns >= MINIMUM * whole_ns]
+    return (
+        *(Choice(c.do, Link(_gains(c.saves_ns, whole_ns), c.anchor), c.costs) for c in timed),
+        *(offer for section in view.sections for offer in _untimed(section)),
+    )
+
+
+def _untimed(section: Section) -> Iterator[Choice]:
+    """Yield what a section offers; numbers of its gain lead to where the section shows them."""
+    places = Places(section)
+    for finding in section.findings:
+        if finding.offers is not None and isinstance(finding.offers.gains, Text):
+            gains = finding.offers.gains.with_values(partial(_link, places, finding))
+            yield replace(finding.offers, gains=gains)
+
+
+def _link(places: Places, finding: PageFinding, value: Value) -> Value:
+    anchor = places.of(value, finding)
+    return Link(value, anchor) if anchor else value
+
+
+def _gains(saves_ns: float, whole_ns: float) -> Text:
+    return Text(
+        "up to {time} ({part})",
+        time=Number(saves_ns, "ns", digits=3),
+        part=Number(saves_ns / whole_ns, "fraction"),
+    )
+
+
+def _smaller_types(view: ReportView, saved: Savings) -> Iterator[TimedChoice]:
+    """Yield the next smaller type of matrix products that repairs leave at a roof."""
+    time = view.run_time
+    for dtype, smaller in NARROWER.items():
+        rows = [k for k in view.kernels if k.category in PRODUCTS and k.dtype == dtype]
+        products = tuple(
+            Narrowed(
+                row,
+                smaller,
+                factor,
+                time.of_kernels(row.total_ns or 0.0) or 0.0,
+                saved.kernels[row.number] or 0.0,
+            )
+            for row in rows
+            if (factor := _factor(view, row, dtype, smaller)) > 1
+        )
+        kinds = [name for kind, name in PRODUCTS.items()
+                 if any(product.kernel.category == kind for product in products)]  # fmt: skip
+        if products:
+            yield TimedChoice(
+                Text(
+                    "{what} in {smaller}: {n} bits instead of {bits}",
+                    what=kinds,
+                    smaller=Verbatim(smaller),
+                    n=8 * BYTES[smaller],
+                    bits=8 * BYTES[dtype],
+                ),
+                sum(product.saves_ns for product in products),
+                COSTS[smaller],
+                f"narrower-{dtype}",
+                products,
+            )
+
+
+def _factor(view: ReportView, kernel: KernelRow, dtype: str, smaller: str) -> float:
+    """Return how many times as fast a kernel may be with a smaller type; 0 where not known."""
+    to = "fp32" if smaller == "fp32" else "tensor"
+    if kernel.bound_by == "dram":
+        has_type = any((roof.key, roof.dtype) == (to, smaller) for roof in view.roofs)
+        return BYTES[dtype] / BYTES[smaller] if has_type else 0.0
+    if kernel.bound_by not in ("tensor", "fp64", "fp16"):
+        return 0.0
+    for source in SOURCES:
+        roofs = {(r.key, r.dtype): r.value for r in view.roofs if r.source == source}
+        now, then = roofs.get((kernel.bound_by, dtype)), roofs.get((to, smaller))
+        if now and then:
+            return then / now
+    return 0.0
