@@ -17,29 +17,34 @@ EXACT_UP_TO = 1000
 
 
 def median_interval(samples: Samples) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the median, by order statistics.
+    """Return the 95 % confidence interval of the median; NaN for fewer than 6 samples."""
+    return quantile_interval(samples, 0.5)
 
-    [x(k), x(n+1-k)] with the largest k for which 1 - 2 P(Binomial(n, 1/2) < k) is at least 95 %
-    (David and Nagaraja, Order Statistics, 2003, section 7.1); no shape of the distribution is
-    assumed. NaN for fewer than 6 samples, which cannot reach 95 %.
+
+def quantile_interval(samples: Samples, share: float) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the quantile `share`, by order statistics.
+
+    [x(k), x(n+1-m)] with the largest k for which P(Binomial(n, share) < k) is at most 2.5 %, and
+    the largest m for the same of 1 - share (David and Nagaraja, Order Statistics, 2003, section
+    7.1); no shape of the distribution is assumed. NaN for too few samples to reach 95 %.
     """
-    k = _rank(len(samples))
-    if k < 1:
+    k, m = _rank(len(samples), share), _rank(len(samples), 1 - share)
+    if min(k, m) < 1:
         return math.nan, math.nan
     ordered = np.sort(samples)
-    return float(ordered[k - 1]), float(ordered[-k])
+    return float(ordered[k - 1]), float(ordered[-m])
 
 
 @cache
-def _rank(n: int) -> int:
+def _rank(n: int, share: float) -> int:
     tail = (1 - CONFIDENCE) / 2
     if n > EXACT_UP_TO:
         # Normal approximation with the 97.5 % quantile of the t distribution at many degrees.
-        return int(n / 2 - t_quantile(n) * math.sqrt(n) / 2)
-    below, k = 0.5**n, 0
+        return int(n * share - t_quantile(n) * math.sqrt(n * share * (1 - share)))
+    below, k = (1 - share) ** n, 0
     while below <= tail:
         k += 1
-        below += math.comb(n, k) * 0.5**n
+        below += math.comb(n, k) * share**k * (1 - share) ** (n - k)
     return k
 
 

@@ -16,12 +16,15 @@ from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 from nsight_prof.reports.serving.engine import product
 
+STARTED = Text(
+    "Each point ran on an engine that was started for the run: first warm-ups that are not timed, "
+    "then its repeats. All times are those of the host's clock; none comes from a profiler."
+)
+RUNNING = Text(
+    "The server was running before: first came warm-ups that are not timed, then each point with "
+    "its repeats. All times are those of the client's clock; none comes from a profiler."
+)
 PROTOCOL = (
-    Text(
-        "Each point ran on an engine that was started for the run: first warm-ups that are not "
-        "timed, then its repeats. All times are those of the host's clock; none comes from a "
-        "profiler."
-    ),
     Text(
         "Latencies are of single requests, of all repeats together; percentiles interpolate "
         "linearly between them. Rates are of whole repeats, and the median of them is shown."
@@ -44,6 +47,16 @@ def is_serving(run: Run) -> bool:
     """Whether all that the run measured are points of serving targets."""
     targets = {text(target) for target in run.bench["target"].dropna()}
     return bool(targets) and targets <= {"vllm-baseline", "vllm-serve"}
+
+
+def protocol(run: Run) -> tuple[Text, ...]:
+    """Return how the points were measured."""
+    return (RUNNING if _ran_before(run) else STARTED, *PROTOCOL)
+
+
+def _ran_before(run: Run) -> bool:
+    """Whether others had started the engines: how long that took is known of our own alone."""
+    return not run.engines.empty and bool(run.engines["start_s"].isna().all())
 
 
 def conditions(run: Run) -> tuple[Fact, ...]:
@@ -190,7 +203,10 @@ def overview(run: Run) -> tuple[Fact, ...]:
     numbers = (
         (Text("Requests"), Number(points["requests"].sum(), "count")),
         (Text("Tokens generated"), Number(run.requests["output_tokens"].sum() or None, "count")),
-        (Text("Engines started"), Number(len(run.engines) or None, "count")),
+        (
+            Text("Engines") if _ran_before(run) else Text("Engines started"),
+            Number(len(run.engines) or None, "count"),
+        ),
         (Text("Noise of the repeats"), Number(done["relative_std"].median(), "fraction")),
     )
     repeats = number(done["repeats"].max())
@@ -203,7 +219,30 @@ def overview(run: Run) -> tuple[Fact, ...]:
 
 def caveats(run: Run) -> tuple[Caveat, ...]:
     """Return what a reader must know before using a number."""
-    return (*step_caveats(run), *_weights(run), *_one_start(run), *_noise(run), *_failed(run))
+    return (
+        *step_caveats(run),
+        *_unprofiled(run),
+        *_weights(run),
+        *_one_start(run),
+        *_noise(run),
+        *_failed(run),
+    )
+
+
+def _unprofiled(run: Run) -> list[Caveat]:
+    """Say that no profiler slowed the points, and how far repeats of them differ."""
+    done = run.bench[run.bench["status"] == "ok"]
+    if done.empty:
+        return []
+    words = Text("No profiler ran while times were taken.")
+    found = [Caveat(words, (), words)]
+    if (spread := known(done["relative_std"].median())) is not None:
+        words = Text(
+            "Repeats of a point have a relative standard deviation of {share} (median).",
+            share=Number(spread, "fraction"),
+        )
+        found.append(Caveat(words, (), words))
+    return found
 
 
 def _weights(run: Run) -> list[Caveat]:
@@ -225,6 +264,11 @@ def _one_start(run: Run) -> list[Caveat]:
         "not in these numbers. Measure it: {command}.",
         command=Name("prof run RECIPE --repeat 3"),
     )
+    if _ran_before(run):
+        words = Text(
+            "The server was started once, before the run: how far another start would differ is "
+            "not in these numbers. Start it anew, and measure again."
+        )
     summary = Text(
         "Each number comes from one start of the engine: how much it varies from start to start is "
         "not known."

@@ -6,6 +6,7 @@ words, in one language.
 """
 
 from nsight_prof.reports.page.section import (
+    Basis,
     Block,
     Bullets,
     Choice,
@@ -37,6 +38,7 @@ from nsight_prof.reports.page.values import (
 )
 
 __all__ = [
+    "Basis",
     "Bullets",
     "Choice",
     "Column",

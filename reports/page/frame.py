@@ -228,6 +228,19 @@ class Places:
         """Return the id of what a value rests on, "" for none: a row, or evidence of `finding`."""
         return self.marked(self._anchor(value, finding))
 
+    def linked(self, text: Text, finding: Finding | None = None) -> Text:
+        """Return a sentence, as of a finding, whose numbers lead to their rows from anywhere."""
+
+        def link(value: Value) -> Value:
+            if isinstance(value, Text):
+                return value.with_values(link)
+            if isinstance(value, list | tuple):
+                return [link(item) for item in value]
+            anchor = self.of(value, finding)
+            return Link(value, anchor) if anchor else value
+
+        return text.with_values(link)
+
     def marked(self, anchor: str) -> str:
         """Return the id of a place that something leads to, "" for another."""
         return anchor if anchor in self.wanted else ""

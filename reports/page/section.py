@@ -163,6 +163,17 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What numbers rest on and how far they may be off, for who asks how sure they are.
+
+    `lay_text` is the same for readers who do not know GPUs; None where it is nothing to them.
+    """
+
+    text: Text
+    lay_text: Text | None = None
+
+
+@dataclass(frozen=True)
 class Choice:
     """What the owner of a program may choose, at a price: no repair. What it gains and costs.
 
@@ -257,6 +268,7 @@ class Section:
         blocks: sentences, findings, figures and tables in the order in which they are read.
         numbers: for metrics.json, in base units.
         facts: for readers who do not know GPUs: what, and how fast.
+        basis: how sure its numbers are; the first screen tells it, not the section.
     """
 
     key: str
@@ -265,6 +277,7 @@ class Section:
     children: tuple[Section, ...] = ()
     numbers: Mapping[str, Json] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
+    basis: tuple[Basis, ...] = ()
 
     def all_blocks(self) -> Iterator[Block]:
         """Yield its parts, then those of its children."""

@@ -26,6 +26,7 @@ from nsight_prof.reports.engine.operators.page import operators_page
 from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.page import Section, Table, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
+from nsight_prof.reports.page.frame import Places
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
@@ -65,7 +66,7 @@ from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 from nsight_prof.reports.render.templating import IN_PAGE, render
-from nsight_prof.reports.studies.models import leading
+from nsight_prof.reports.studies.models import BenchReport, leading
 from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
@@ -228,11 +229,12 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     drawn = draw(drawings, style)
     lead, studies = leading_figure(view.sections)
     sections = (*studies, view.trust)
+    first_screen = {"lead": lead, **_first_screen(view)}
 
     def content(written: Sequence[str]) -> dict[str, Any]:
         *studies, trust = written
         text = {"sections": studies, "trust": trust}
-        return {"view": view, "pictures": drawings, "lead": lead, **text}
+        return {"view": view, "pictures": drawings, **first_screen, **text}
 
     summary = bench_summary(view)
     markdown, texts, tables = _section_pages("bench.md.j2", sections, content, style)
@@ -250,6 +252,21 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
     html = _Html(texts, tables, sections=sections)
     return _write(run.directory.report, files, drawn, first[:HEADLINE], style, html)
+
+
+def _first_screen(view: BenchReport) -> dict[str, Any]:
+    """Return the answer and how sure it is, with links from numbers to their rows."""
+    places = {f"section-{section.key}": Places(section) for section in view.sections}
+    pairs = zip(view.leading, view.answer_anchors, strict=True)
+    basis = [
+        places[f"section-{section.key}"].linked(item.text)
+        for section in view.sections
+        for item in section.basis
+    ]
+    return {
+        "leads": [(places[anchor].linked(f.verdict, f), anchor) for f, anchor in pairs],
+        "sure": [*basis, *(caveat.text for caveat in view.caveats[len(basis) :])],
+    }
 
 
 def _render_prediction(

@@ -97,6 +97,11 @@ class ServingPoint:
 P = TypeVar("P", bound=ServingPoint)
 
 
+def amount(value: float) -> int | Verbatim:
+    """Return a count in full, or a rate with at most three digits: 1,024, "2.5", "4.22"."""
+    return int(value) if value.is_integer() else Verbatim(f"{float(f'{value:.2e}'):,g}", value)
+
+
 def cell_column(heading: Text, column: str, unit: str = "") -> Column[P]:
     """Return a column that shows a cell of the row of each point."""
     return Column(heading, lambda point: point.number(column), unit)

@@ -8,6 +8,7 @@ from nsight_prof.parsers.cells import Row, count, known, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.values import Series, Text, Value, Verbatim
 from nsight_prof.reports.serving.engine import product
+from nsight_prof.reports.serving.points import amount
 
 UNKNOWN_GPU = Text("a GPU that no file names")
 
@@ -59,14 +60,8 @@ def _span(points: Sequence[Row], column: str) -> Value | None:
     if not values:
         return None
     low, high = min(values), max(values)
-    return (
-        _value(low) if low == high else Text("{low} to {high}", low=_value(low), high=_value(high))
-    )
-
-
-def _value(value: float) -> Value:
-    """Return a count, or a rate with at most three digits."""
-    return int(value) if value.is_integer() else Verbatim(f"{float(f'{value:.2e}'):g}")
+    ends = {"low": amount(low), "high": amount(high)}
+    return ends["low"] if low == high else Text("{low} to {high}", **ends)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

@@ -58,20 +58,28 @@ class BenchReport:
     glossary: tuple[GlossaryEntry, ...]
 
     @property
+    def leading(self) -> list[Finding]:
+        """The first findings: of every section in turn, until there are enough.
+
+        Those that say how sure the others are stand among the caveats.
+        """
+        return leading(self.sections, ANSWERS, [caveat.text for caveat in self.caveats])
+
+    @property
     def answer(self) -> tuple[Text, ...]:
-        """Verdicts of the first findings: of every section in turn, until there are enough."""
-        return tuple(finding.verdict for finding in leading(self.sections, ANSWERS))
+        """Verdicts of the first findings."""
+        return tuple(finding.verdict for finding in self.leading)
 
     @property
     def to_do(self) -> tuple[Text, ...]:
         """What to do about these findings."""
-        return actions(leading(self.sections, ANSWERS))
+        return actions(self.leading)
 
     @property
     def answer_anchors(self) -> tuple[str, ...]:
         """The id of the section that each sentence of the answer rests on."""
         keys = {id(finding): s.key for s in self.sections for finding in s.findings}
-        return tuple(f"section-{keys[id(finding)]}" for finding in leading(self.sections, ANSWERS))
+        return tuple(f"section-{keys[id(finding)]}" for finding in self.leading)
 
 
 def actions(findings: Iterable[Finding]) -> tuple[Text, ...]:
@@ -80,14 +88,21 @@ def actions(findings: Iterable[Finding]) -> tuple[Text, ...]:
     return tuple(dict.fromkeys(found))[:ACTIONS]
 
 
-def leading(studies: Sequence[Section], limit: int) -> list[Finding]:
+def leading(
+    studies: Sequence[Section], limit: int, without: Sequence[Text | str] = ()
+) -> list[Finding]:
     """Return at most `limit` findings, the first of each section before the second of any.
 
-    Technical findings of a section come after its others.
+    Technical findings of a section come after its others; those with a verdict of `without` are
+    left out.
     """
     room = max(limit, len(studies))
     ranked = [
-        sorted(section.findings, key=lambda finding: finding.technical) for section in studies
+        sorted(
+            (finding for finding in section.findings if finding.verdict not in without),
+            key=lambda finding: finding.technical,
+        )
+        for section in studies
     ]
     chosen: dict[int, list[Finding]] = defaultdict(list)
     for turn in range(max(map(len, ranked), default=0)):

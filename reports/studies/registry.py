@@ -15,6 +15,7 @@ from nsight_prof.reports.cases import serving as of_serving
 from nsight_prof.reports.page import Section, Text, Value, Verbatim
 from nsight_prof.reports.profile.figure_views import all_roofs
 from nsight_prof.reports.profile.method_view import environment, glossary, method, section_words
+from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed, workload
 from nsight_prof.reports.studies import any_target, repeatability, trust
 from nsight_prof.reports.studies.comm_roofs import section as comm_roofs
@@ -167,13 +168,16 @@ def bench_report(run: Run) -> BenchReport:
         gpu=gpu,
         subject=headed(workload(run), Text("{name}", name=Verbatim(gpu)) if gpu else UNKNOWN_GPU),
         overview=kind.overview(run),
-        caveats=kind.caveats(run),
+        caveats=(
+            *(Caveat(item.text, (), item.lay_text or "") for s in studies for item in s.basis),
+            *kind.caveats(run),
+        ),
         sections=studies,
         trust=trust.trust_section(
             (*kind.conditions(run), *environment(run)),
             trust.roofs(comparison, roofs, roofs_measured_by(run)),
             trust.gaps(run, lost, left_out(run, studies)),
-            trust.method(kind.PROTOCOL, run, how),
+            trust.method(of_serving.protocol(run) if serving else of_cases.PROTOCOL, run, how),
         ),
         not_run=lost,
         roofs=roofs,

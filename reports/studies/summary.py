@@ -10,7 +10,7 @@ from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import GlossaryEntry
 from nsight_prof.reports.studies.models import BenchReport, actions, leading
 
-ANSWERS, ROWS, LEARNED, RESERVATIONS = 2, 8, 6, 3
+ANSWERS, ROWS, LEARNED, RESERVATIONS = 2, 8, 6, 5
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.bench.stats import median_interval, pooled_interval, spread, t_quantile
+from nsight_prof.parsers.bench.stats import (
+    median_interval,
+    pooled_interval,
+    quantile_interval,
+    spread,
+    t_quantile,
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +32,19 @@ def test_the_order_statistics_are_the_narrowest_that_reach_95_per_cent(n: int, s
     k = int(low)
     assert high == n + 1 - k
     assert 1 - 2 * stats.binom.cdf(k - 1, n, 0.5) >= 0.95 > 1 - 2 * stats.binom.cdf(k, n, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("n", "share"), [(73, 0.95), (150, 0.95), (500, 0.95), (500, 0.5), (20, 0.5)]
+)
+def test_the_interval_of_a_quantile_is_that_of_scipy(n: int, share: float, stats: Any) -> None:
+    samples = np.arange(1.0, n + 1)
+    oracle = stats.quantile_test(samples, p=share).confidence_interval(0.95)
+    assert quantile_interval(samples, share) == (oracle.low, oracle.high)
+
+
+def test_few_samples_have_no_interval_of_a_high_quantile() -> None:
+    assert all(map(math.isnan, quantile_interval(np.arange(32.0), 0.95)))
 
 
 def test_many_samples_are_taken_as_normal(stats: Any) -> None:

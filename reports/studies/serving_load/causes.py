@@ -22,14 +22,7 @@ PHASES = {
     "server": Text("prefill and the rest of the server"),
     "client": Text("HTTP and the client"),
 }
-ACTIONS = {
-    "queue": Text(
-        "Send less to each server, or let more prompt tokens into a step "
-        "(--max-num-batched-tokens)."
-    ),
-    "prefill": Text("Shorten prompts, or reuse common prefixes (prefix caching)."),
-    "front": Text("Run more front ends (--api-server-count)."),
-}
+SHORTEN = Text("Shorten prompts, or reuse common prefixes (prefix caching).")
 QUANTITIES = {
     "tokens": Text("throughput"),
     "ttft": Text("TTFT"),
@@ -68,13 +61,27 @@ def waiting(found: LoadTest) -> Finding | None:
             load=heavy.load_text, ttft=heavy.number("ttft_mean_s"), phases=_phases(heavy),
         ),
         tuple(evidence),
-        action=ACTIONS.get(max(phases, key=lambda name: phases[name])),
+        action=_first_token_action(found, max(phases, key=lambda name: phases[name])),
         disproof=Text(
             "Prefill lasts from the engine's first step for the request to its first token, and "
             "those steps compute other requests too."
         ),
         technical=True,
     )  # fmt: skip
+
+
+def _first_token_action(found: LoadTest, phase: str) -> Text | None:
+    if phase == "queue":
+        return Text(
+            "Send less to each server, or let more prompt tokens into a step ({option}).",
+            option=found.option("step_tokens"),
+        )
+    return {"prefill": SHORTEN, "front": more_front_ends(found)}.get(phase)
+
+
+def more_front_ends(found: LoadTest) -> Text:
+    """Return what to do where the server's front end is the limit."""
+    return Text("Run more front ends ({option}).", option=found.option("front_ends"))
 
 
 def _phases(point: Point) -> list[Value]:
@@ -116,7 +123,8 @@ def stalls(found: LoadTest) -> Finding | None:
             ),
         ),
         action=Text(
-            "Bound the prompt tokens of a step (--max-num-batched-tokens), and measure again."
+            "Bound the prompt tokens of a step ({option}), and measure again.",
+            option=found.option("step_tokens"),
         ),
         disproof=Text(
             "A step that also computes prompts of others takes longer; that they are the cause is "
@@ -152,7 +160,7 @@ def front_end(found: LoadTest) -> Finding | None:
             ),
             Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
         ),
-        action=Text("Run more front ends (--api-server-count)."),
+        action=more_front_ends(found),
         disproof=Text(
             "More front ends should bring both times together; if they do not, the cause is "
             "another."

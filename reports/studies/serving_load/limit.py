@@ -9,7 +9,7 @@ from nsight_prof.parsers.cells import count
 from nsight_prof.reports.page import Evidence, Finding, Text, Value
 from nsight_prof.reports.serving.formulas import Work, flops
 from nsight_prof.reports.serving.roofs import roof_name
-from nsight_prof.reports.studies.serving_load.causes import CLIENT_BUSY, lags
+from nsight_prof.reports.studies.serving_load.causes import CLIENT_BUSY, lags, more_front_ends
 from nsight_prof.reports.studies.serving_load.points import RATE, LoadTest, Point, keeping
 
 FULL = 0.95
@@ -17,20 +17,6 @@ FULL = 0.95
 BUSY = 90.0
 """Per cent of the time with a kernel on the GPU from which on more load finds it at work."""
 UTILIZATION = "gpu_util_pct_mean"
-CHEAPER = Text(
-    "For more per GPU make its work cheaper: shorter prompts, a prefix cache, or fp8 (at a cost in "
-    "accuracy; --quantization fp8). The recipe vllm-kernels shows which kernels take its time."
-)
-CHEAPER_FP8 = Text(
-    "For more per GPU make its work cheaper: shorter prompts or a prefix cache. The recipe "
-    "vllm-kernels shows which kernels take its time."
-)
-FRONT_ENDS = Text("Run more front ends (--api-server-count).")
-TRACE = Text("Trace what the GPU waits for with the recipe vllm-kernels.")
-MORE_CACHE = Text(
-    "Give the KV cache more memory (--gpu-memory-utilization), smaller entries (--kv-cache-dtype "
-    "fp8), or more GPUs."
-)
 FREE_CORES = Text("Run the client on a machine with free cores, and measure again.")
 COARSE = Text(
     "NVML counts a moment as busy when any kernel runs: a busy GPU may still be used badly, and "
@@ -75,7 +61,7 @@ def _saturated(found: LoadTest) -> bool:
     return behind or (found.law is not None and found.law.bend <= found.law.last)
 
 
-def _cache(_found: LoadTest, point: Point) -> Finding | None:
+def _cache(found: LoadTest, point: Point) -> Finding | None:
     preempted = point.value("preemptions")
     if not (point.value("kv_usage_max") >= FULL or preempted > 0):
         return None
@@ -91,7 +77,11 @@ def _cache(_found: LoadTest, point: Point) -> Finding | None:
             "preempted {preempted} times.",
             **values,
         ),
-        action=MORE_CACHE,
+        action=Text(
+            "Give the KV cache more memory ({memory}), smaller entries ({entries}), or more GPUs.",
+            memory=found.option("cache_memory"),
+            entries=found.option("cache_type"),
+        ),
         lay_verdict=Text(
             "The GPU's memory is the limit: at {load} the part that holds requests is {used} full.",
             load=point.load_text,
@@ -118,31 +108,68 @@ def _client(_found: LoadTest, point: Point) -> Finding | None:
 def _gpu(found: LoadTest, point: Point) -> Finding | None:
     if not point.value(UTILIZATION) >= BUSY:
         return None
-    busy = point.number(UTILIZATION)
-    cached = not math.isnan(point.value("kv_usage_max"))
-    facts: list[Value] = [Text("it is busy {busy} of the time", busy=busy)]
-    rate = useful_flop_rate(found, point)
-    if (peak := found.roofs.attained(rate)) is not None and not math.isnan(rate):
-        mfu = point.derived(rate / peak.value, "fraction")
-        roof = roof_name(peak.name)
-        facts.append(Text("the model's FLOPs are {mfu} of the {roof} (MFU)", mfu=mfu, roof=roof))
-    if cached:
-        facts.append(Text("the KV cache is {used} full", used=point.number("kv_usage_max")))
-    values: dict[str, Value] = {"load": point.load_text, "facts": facts}
-    in_fp8 = found.engine is not None and found.engine.dtype == "fp8"
+    busy: dict[str, Value] = {"load": point.load_text, "busy": point.number(UTILIZATION)}
     return Finding(
         "limit",
-        Text("The GPU limits throughput, not its memory: at {load} {facts}.", **values)
-        if cached
-        else Text("The GPU limits throughput: at {load} {facts}.", **values),
+        _gpu_verdict(found, point, busy),
         _clock(point),
-        action=CHEAPER_FP8 if in_fp8 else CHEAPER,
+        action=_cheaper(found),
         disproof=COARSE,
         lay_verdict=Text(
             "The GPU itself is the limit: at {load} it works {busy} of the time.",
-            load=point.load_text,
-            busy=busy,
+            **busy,
         ),
+    )
+
+
+def _gpu_verdict(found: LoadTest, point: Point, busy: dict[str, Value]) -> Text:
+    """Return the sentence with the MFU and the part of the KV cache that is in use, if known."""
+    cache: dict[str, Value] = {"used": point.number("kv_usage_max")}
+    cached = not math.isnan(point.value("kv_usage_max"))
+    rate = useful_flop_rate(found, point)
+    peak = found.roofs.attained(rate)
+    if peak is None or math.isnan(rate):
+        if cached:
+            return Text(
+                "The GPU limits throughput, not its memory: at {load} it is busy {busy} of the "
+                "time, and the KV cache is {used} full.",
+                **busy,
+                **cache,
+            )
+        return Text("The GPU limits throughput: at {load} it is busy {busy} of the time.", **busy)
+    mfu: dict[str, Value] = {
+        "mfu": point.derived(rate / peak.value, "fraction"),
+        "roof": roof_name(peak.name),
+    }
+    if cached:
+        return Text(
+            "The GPU limits throughput, not its memory: at {load} it is busy {busy} of the time, "
+            "the model's FLOPs are {mfu} of the {roof} (MFU), and the KV cache is {used} full.",
+            **busy,
+            **mfu,
+            **cache,
+        )
+    return Text(
+        "The GPU limits throughput: at {load} it is busy {busy} of the time, and the model's FLOPs "
+        "are {mfu} of the {roof} (MFU).",
+        **busy,
+        **mfu,
+    )
+
+
+def _cheaper(found: LoadTest) -> Text:
+    recipe = found.option("kernels")
+    if found.engine is not None and found.engine.dtype == "fp8":
+        return Text(
+            "For more per GPU make its work cheaper: shorter prompts or a prefix cache. The recipe "
+            "{recipe} shows which kernels take its time.",
+            recipe=recipe,
+        )
+    return Text(
+        "For more per GPU make its work cheaper: shorter prompts, a prefix cache, or fp8 (at a "
+        "cost in accuracy; --quantization fp8). The recipe {recipe} shows which kernels take its "
+        "time.",
+        recipe=recipe,
     )
 
 
@@ -158,7 +185,11 @@ def _host(found: LoadTest, point: Point) -> Finding | None:
             "of the time.",
             **values,
         ),
-        action=FRONT_ENDS if lags(point) else TRACE,
+        action=more_front_ends(found)
+        if lags(point)
+        else Text(
+            "Trace what the GPU waits for with the recipe {recipe}.", recipe=found.option("kernels")
+        ),
         disproof=COARSE,
         lay_verdict=Text(
             "The processor of the machine is the limit: at {load} the GPU waits for it {idle} of "

@@ -11,20 +11,21 @@ from functools import cached_property
 import numpy as np
 
 from nsight_prof.parsers.bench.records import MEASURED
+from nsight_prof.parsers.bench.stats import quantile_interval
 from nsight_prof.parsers.build.peaks import Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import params_of
-from nsight_prof.reports.page import Number, Text, Verbatim
+from nsight_prof.reports.page import Interval, Number, Text, Verbatim
 from nsight_prof.reports.serving.engine import Engine, engine_of
-from nsight_prof.reports.serving.points import ServingPoint
+from nsight_prof.reports.serving.points import ServingPoint, amount
 from nsight_prof.reports.serving.scaling_fit import Scaling, fit_scaling
 
 TARGET = "vllm-serve"
 MIN_VALUES = {"mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}
 """Values that a percentile needs: on average one of them lies beyond it."""
 TOO_FEW = "too few requests for this percentile"
-RATE = "output_tokens_per_s"
+RATE, ANSWERED = "output_tokens_per_s", "requests_per_s"
 SERVER = ("ttft", "tpot", "e2e")
 """Latencies that client and server both time."""
 FILLED = 1 / 3
@@ -35,6 +36,16 @@ MIN_MET = 0.95
 """Share of requests within the targets from which on a load is within them."""
 CHANCE, GROWN = 3.0, 0.1
 """Standard deviations, and part of the arrivals, by which a growing queue is longer than before."""
+
+
+OPTIONS = {
+    "step_tokens": {"vLLM": "--max-num-batched-tokens", "SGLang": "--chunked-prefill-size"},
+    "front_ends": {"vLLM": "--api-server-count", "SGLang": "--tokenizer-worker-num"},
+    "cache_memory": {"vLLM": "--gpu-memory-utilization", "SGLang": "--mem-fraction-static"},
+    "cache_type": {"vLLM": "--kv-cache-dtype fp8", "SGLang": "--kv-cache-dtype fp8_e5m2"},
+    "kernels": {"vLLM": "vllm-kernels", "SGLang": "sglang-kernels"},
+}
+"""What engines call an option, and the recipe that traces their kernels."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +105,7 @@ class Point(ServingPoint):
         """The load for readers: "8 clients", "16 requests/s"."""
         if self.closed:
             return Text("{n} client", "{n} clients", n=round(self.load))
-        return Text("{rate} requests/s", rate=self.rate_text)
-
-    @property
-    def rate_text(self) -> Verbatim:
-        """The rate of an open loop with at most three digits: "16", "2.5", "4.22"."""
-        return Verbatim(f"{float(f'{self.load:.2e}'):,g}", self.load)
+        return Text("{rate} requests/s", rate=amount(self.load))
 
     def percentile(self, name: str, which: str) -> float:
         """Return a percentile of ttft, tpot, itl or e2e; NaN where too few values support it."""
@@ -110,6 +116,15 @@ class Point(ServingPoint):
         found = self.number(f"{name}_{which}_s")
         enough = self.samples(name) >= MIN_VALUES[which]
         return found if enough else replace(found, value=None, missing=TOO_FEW)
+
+    def interval(self, name: str, which: str) -> Interval:
+        """Return the 95 % interval of a percentile of ttft, tpot or e2e over the requests.
+
+        They are taken as independent; unknown for too few.
+        """
+        values = np.array([number(request[f"{name}_s"]) for request in self.requests])
+        share = float(which.removeprefix("p")) / 100
+        return Interval(*quantile_interval(values[~np.isnan(values)], share), "s")
 
     def samples(self, name: str) -> int:
         """Return how many values a latency has: one per request, or one per gap between tokens."""
@@ -132,7 +147,7 @@ class Point(ServingPoint):
         """Requests per second that met both targets."""
         sent = len(self.requests)
         done = sum(text(request["status"]) == MEASURED for request in self.requests)
-        return self.value("requests_per_s") * self.met * sent / done if done else math.nan
+        return self.value(ANSWERED) * self.met * sent / done if done else math.nan
 
     @property
     def user_rate(self) -> float:
@@ -242,6 +257,23 @@ class LoadTest:
         within = [p for p in good if p.met >= MIN_MET]
         return max(within or good, key=lambda p: p.load, default=None)
 
+    @cached_property
+    def capacity(self) -> Point | None:
+        """The load at which most requests per second were answered; None where that is unknown.
+
+        Rates count until the last answer: a short load that the server keeps up with is answered at
+        less than its rate, which says nothing of the capacity.
+        """
+        known = [p for p in self.loads if p.value(ANSWERED) > 0]
+        best = max(known, key=lambda p: p.value(ANSWERED), default=None)
+        sent = 0.0 if self.recommended is None else self.recommended.load
+        return best if best is not None and best.value(ANSWERED) >= sent else None
+
+    def option(self, key: str) -> Verbatim:
+        """Return what the engine calls an option; as vLLM does where the engine is another."""
+        names = OPTIONS[key]
+        return Verbatim(names.get(self.engine.product if self.engine else "", names["vLLM"]))
+
     @property
     def slo(self) -> Slo:
         """The targets of goodput."""
@@ -254,10 +286,8 @@ class LoadTest:
         By Little's law n clients with t(n) seconds per answer get n / t(n) answers per second, and
         an open loop of that rate has n requests in the server in the long run.
         """
-        sweep = [p for p in self.closed if p.value("requests_per_s") > 0]
-        return fit_scaling(
-            [p.load for p in sweep], [p.load / p.value("requests_per_s") for p in sweep]
-        )
+        sweep = [p for p in self.closed if p.value(ANSWERED) > 0]
+        return fit_scaling([p.load for p in sweep], [p.load / p.value(ANSWERED) for p in sweep])
 
 
 def load_test(run: Run) -> LoadTest:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
 from nsight_prof.reports.studies.serving_load.points import (
+    ANSWERED,
     MIN_MET,
     RATE,
     Keeping,
@@ -36,21 +37,24 @@ def limits(found: LoadTest) -> list[Finding]:
         )
         for p, state in judged
     ]  # fmt: skip
+    if (best := found.capacity) is not None:
+        label = Text("most that was answered at any load ({load}):", load=best.load_text)
+        evidence.append(Evidence(label, best.number(ANSWERED)))
     if law is not None and math.isfinite(law.limit):
+        # Beyond the measured clients the law is an extrapolation: a server saturates earlier.
         long_run: list[Value] = [
-            Text("without end") if math.isinf(state.expected) else p.derived(state.expected, "")
+            p.derived(state.expected, "")
+            if state.expected <= law.last
+            else Text("more than {n}", n=round(law.last))
             for p, state in judged
         ]
-        limit = Number(law.limit, REQUEST_RATE)
-        evidence += [
-            Evidence(Text("highest rate by the law of the closed loops"), limit),
-            Evidence(Text("requests in the server in the long run by that law:"), long_run),
-        ]
+        label = Text("requests in the server in the long run by the law of the closed loops:")
+        evidence.append(Evidence(label, long_run))
     findings = []
     if found.recommended is not None:
-        findings.append(_run_at(found.recommended, behind and behind[0]))
+        findings.append(_run_at(found, found.recommended, behind and behind[0]))
     if behind is not None:
-        findings.append(_falls_behind(*behind))
+        findings.append(_falls_behind(*behind, sized=found.recommended is not None))
     if not findings:
         verdict = Text(
             "No measured rate is known to be sustainable: requests still piled up at {load} when "
@@ -66,26 +70,40 @@ def limits(found: LoadTest) -> list[Finding]:
     return [replace(first, evidence=(*first.evidence, *evidence), disproof=disproof), *others]
 
 
-def _run_at(point: Point, behind: Point | None) -> Finding:
+def _run_at(found: LoadTest, point: Point, behind: Point | None) -> Finding:
     which, users = "p95", Text("95 of 100 users wait")
     if math.isnan(point.percentile("ttft", which)):
         which, users = "p50", Text("half of the users wait")
     ttft, tpot = point.latency("ttft", which), point.latency("tpot", "p50")
+    values: dict[str, Value] = {
+        "load": point.load_text, "ttft": ttft, "tpot": tpot,
+        "percentile": Text("median") if which == "p50" else PERCENTILES[which],
+        "rate": point.number(RATE),
+    }  # fmt: skip
+    verdict = Text(
+        "The server keeps up with {load}, the highest rate that was sent: TTFT is {ttft} "
+        "({percentile}), TPOT {tpot} (median), and throughput {rate}.",
+        **values,
+    )
     action = Text("Measure higher rates: the server keeps up with all that were sent.")
     if behind is not None:
+        verdict = Text(
+            "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
+            "throughput {rate}.",
+            **values,
+        )
         action = Text(
             "Plan one server per {load}; measure rates between that and {over} to find its limit.",
             load=point.load_text,
             over=behind.load_text,
         )
+        if (best := found.capacity) is not None:
+            action = Text(
+                "Plan one server per {load}: it answered at most {most}, whatever the load.",
+                load=point.load_text,
+                most=best.number(ANSWERED),
+            )
     met = point.derived(point.met, "fraction")
-    verdict = Text(
-        "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
-        "throughput {rate}.",
-        load=point.load_text, ttft=ttft, tpot=tpot,
-        percentile=Text("median") if which == "p50" else PERCENTILES[which],
-        rate=point.number(RATE),
-    )  # fmt: skip
     lay_verdict = Text(
         "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
         "first word, and half of them at most {tpot} for each further word or part of one.",
@@ -93,16 +111,19 @@ def _run_at(point: Point, behind: Point | None) -> Finding:
     )  # fmt: skip
     if point.slo.limited and point.met < MIN_MET:
         verdict = Text(
-            "The server keeps up with {load}, but not within the targets: {met} of the requests "
-            "meet them (TTFT {ttft}, TPOT {tpot}).",
-            load=point.load_text, met=met,
+            "The server keeps up with {load}, but only {met} of the requests meet the targets "
+            "(TTFT {ttft}, TPOT {tpot}): TTFT is {wait} ({percentile}), TPOT {pace} (median), and "
+            "throughput {rate}.",
+            load=point.load_text, met=met, wait=ttft, pace=tpot,
+            percentile=values["percentile"], rate=values["rate"],
             ttft=target(point.slo.ttft_s), tpot=target(point.slo.tpot_s),
         )  # fmt: skip
         lay_verdict = Text(
             "{load} are answered without a growing queue, but no more than {met} of the requests "
             "as fast as asked: the first word within {ttft}, each further one within {tpot}.",
-            **verdict.values,
-        )
+            load=point.load_text, met=met,
+            ttft=target(point.slo.ttft_s), tpot=target(point.slo.tpot_s),
+        )  # fmt: skip
         action = Text("Send less than {load} to each server, and measure there.",
                       load=point.load_text)  # fmt: skip
     return Finding(
@@ -114,17 +135,20 @@ def _run_at(point: Point, behind: Point | None) -> Finding:
     )
 
 
-def _falls_behind(point: Point, state: Keeping) -> Finding:
+def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
+    """State what the server lacks; `sized`: another finding says how much to send to it."""
     return Finding(
         "falls_behind",
         Text(
             "At {load} the server falls behind: it answers {answered}, and {last} requests are "
             "still in it when arrivals end.",
             load=point.load_text,
-            answered=point.number("requests_per_s"),
+            answered=point.number(ANSWERED),
             last=point.derived(state.last, ""),
         ),
-        action=Text("Add servers, or turn requests away, before {load}.", load=point.load_text),
+        action=None
+        if sized
+        else Text("Add servers, or turn requests away, before {load}.", load=point.load_text),
         technical=True,
     )
 
@@ -155,7 +179,10 @@ def scaling(found: LoadTest) -> Finding | None:
         if law.bend <= law.last:
             bend = Number(law.bend)
             evidence.append(
-                Text("beyond the bend 1 % more clients bring less than 0.5 % more throughput")
+                Text(
+                    "from {bend} clients on 1 % more of them bring less than 0.5 % more throughput",
+                    bend=bend,
+                )
             )
             advice = Text(
                 "Beyond about {bend} clients throughput grows less than half as fast as their "
@@ -206,15 +233,25 @@ def goodput(found: LoadTest) -> Finding | None:
         for p in known
         if p.met < 1
     ]  # fmt: skip
+    values: dict[str, Value] = {
+        "goodput": best.derived(best.goodput, REQUEST_RATE), "load": best.load_text,
+        "met": best.derived(best.met, "fraction"),
+        "ttft": target(slo.ttft_s), "tpot": target(slo.tpot_s),
+    }  # fmt: skip
+    verdict = Text(
+        "Goodput is highest at {load}: the server answers {goodput} within the targets (TTFT "
+        "{ttft}, TPOT {tpot}), {met} of all requests.",
+        **values,
+    )
+    if len(known) == 1:
+        verdict = Text(
+            "Goodput at {load}: the server answers {goodput} within the targets (TTFT {ttft}, TPOT "
+            "{tpot}), {met} of all requests.",
+            **values,
+        )
     return Finding(
         "goodput",
-        Text(
-            "Goodput is highest at {load}: the server answers {goodput} within the targets (TTFT "
-            "{ttft}, TPOT {tpot}), {met} of all requests.",
-            goodput=best.derived(best.goodput, REQUEST_RATE), load=best.load_text,
-            met=best.derived(best.met, "fraction"),
-            ttft=target(slo.ttft_s), tpot=target(slo.tpot_s),
-        ),
+        verdict,
         tuple(missed[:SHOWN] or [Text("all requests of all loads met them")]),
         disproof=Text(
             "Rates count until the last answer, which is after the last arrival. The targets are "
@@ -243,7 +280,7 @@ def bursts(found: LoadTest) -> Finding | None:
         if closed.load > 1
         and (state := keeping(opened, found.law)) is not None
         and state.verdict == "yes"
-        and abs(closed.value("requests_per_s") / opened.value("requests_per_s") - 1) <= ALIKE
+        and abs(closed.value(ANSWERED) / opened.value(ANSWERED) - 1) <= ALIKE
         and not math.isnan(closed.percentile("ttft", "p50") + opened.percentile("ttft", "p50"))
     ]
     if not pairs:
@@ -260,11 +297,11 @@ def bursts(found: LoadTest) -> Finding | None:
         Text(
             "How requests arrive decides TTFT: at {rate} the median is {slow} with {clients} that "
             "stay in step, and {fast} with {load} at random.",
-            rate=closed.number("requests_per_s"),
+            rate=closed.number(ANSWERED),
             **values,
         ),
         (
-            Evidence(Text("answered in the open loop:"), opened.number("requests_per_s")),
+            Evidence(Text("answered in the open loop:"), opened.number(ANSWERED)),
             Evidence(Text("TPOT in step"), closed.latency("tpot", "p50")),
             Evidence(Text("TPOT at random"), opened.latency("tpot", "p50")),
         ),

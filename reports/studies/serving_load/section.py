@@ -10,6 +10,7 @@ from nsight_prof.reports.page import Fact, Json, Section, Text, Verbatim, arrang
 from nsight_prof.reports.serving.points import clock_limit, lost_points, model_facts
 from nsight_prof.reports.serving.timeline import timeline
 from nsight_prof.reports.studies.serving_load import causes, rates
+from nsight_prof.reports.studies.serving_load.basis import basis
 from nsight_prof.reports.studies.serving_load.charts import charts
 from nsight_prof.reports.studies.serving_load.limit import limit
 from nsight_prof.reports.studies.serving_load.points import (
@@ -56,8 +57,8 @@ METHOD = (
         "arrivals, by more than three standard deviations of what chance gives (twice its mean as "
         "variance) and by more than a tenth of the arrivals. The law of the closed loops is that "
         "of one answer: t(n) = t0 + c max(0, n - k) for n clients; by Little's law an open loop of "
-        "rate r has the n with n / t(n) = r in the server in the long run, and 1 / c is the "
-        "highest rate."
+        "rate r has the n with n / t(n) = r in the server in the long run. It holds for as many "
+        "clients as were measured; the capacity is what was answered, not the law's limit 1 / c."
     ),
     Text(
         "The server's own numbers are the growth of its counters and histograms at /metrics; a "
@@ -71,9 +72,10 @@ def section(run: Run) -> Section | None:
     found = load_test(run)
     if not found.points:
         return None
+    limiting, agreement = limit(found), causes.agreement(found)
     findings = (
         *rates.limits(found),
-        limit(found),
+        limiting,
         rates.scaling(found),
         rates.goodput(found),
         causes.waiting(found),
@@ -83,7 +85,7 @@ def section(run: Run) -> Section | None:
         causes.client(found),
         lost_points(run, TARGET),
         clock_limit(found.loads, lambda point: point.load_text),
-        causes.agreement(found),
+        agreement,
     )
     return Section(
         KEY,
@@ -97,6 +99,7 @@ def section(run: Run) -> Section | None:
         ),
         numbers=_numbers(found),
         facts=(*model_facts(run), *_facts(found)),
+        basis=tuple(basis(found, limiting, agreement)),
     )
 
 

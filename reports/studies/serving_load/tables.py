@@ -11,6 +11,7 @@ from nsight_prof.reports.serving.points import (
     PERCENTILES,
     REQUEST_RATE,
     TOKEN_RATE,
+    amount,
     cell_column,
     engine_columns,
     gpu_columns,
@@ -34,7 +35,7 @@ def tables(found: LoadTest) -> Iterator[Table[Any]]:
             found.closed, [closed, *_results()],
         )  # fmt: skip
     if found.opened:
-        sent = Column[Point](Text("Sent, requests/s"), lambda p: p.rate_text)
+        sent = Column[Point](Text("Sent, requests/s"), lambda p: amount(p.load))
         keeps_up = Column[Point](Text("Keeps up"), lambda p: _verdict(found, p))
         yield _loads(
             found, "serving-open", TRACE if found.opened[0].is_trace else AT_RANDOM,

@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -192,6 +193,41 @@ def test_the_server_keeps_up_below_the_limit_of_the_law(run: Run, told: Section)
     assert [shown(row["Keeps up"]) for row in cells(told, "serving-open")] == ["yes", "no"]
     numbers = told.numbers["points"]["open/r20/p512/o11"]
     assert numbers["keeps_up"] == "yes"
+
+
+def test_the_capacity_is_what_was_answered_not_what_the_law_extrapolates(
+    run: Run, told: Section
+) -> None:
+    found = load_test(run)
+    assert found.law is not None
+    assert found.law.limit == pytest.approx(80, rel=1e-3)
+    answered = {point.row["case"]: point.value("requests_per_s") for point in found.points}
+    assert found.capacity is not None
+    assert found.capacity.value("requests_per_s") == max(answered.values()) < 80
+    words = section_markdown(told)
+    assert "80 requests/s" not in words
+    assert "more than 64" in words  # clients, the most that the law was measured with
+    assert shown(finding(told, "run_at").action) == (
+        "Plan one server per 20 requests/s: it answered at most 71 requests/s, whatever the load."
+    )
+
+
+def test_the_first_screen_says_how_sure_it_is(told: Section) -> None:
+    timed, agreed, open_ = (Writer().text(item.text) for item in told.basis)
+    # All requests of a rate take the same time, so that the intervals have no width.
+    assert timed.startswith("At 20 requests/s 200 requests were timed in 11 s, once.")
+    assert "50 to 50 ms for TTFT (P95)" in timed
+    assert agreed.startswith("The client's numbers agree with the server's own")
+    assert "rates between 20 requests/s and 100 requests/s, load for longer than 14 s" in open_
+
+
+def test_options_are_those_of_the_engine(run: Run) -> None:
+    found = load_test(run)
+    assert found.engine is not None
+    assert shown(found.option("step_tokens")) == "--max-num-batched-tokens"
+    sglang = replace(found, engine=replace(found.engine, product="SGLang"))
+    assert shown(sglang.option("step_tokens")) == "--chunked-prefill-size"
+    assert shown(replace(found, engine=None).option("kernels")) == "vllm-kernels"
 
 
 def test_the_summary_gives_the_latencies_of_the_load_to_run_at(told: Section) -> None:
