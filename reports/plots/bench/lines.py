@@ -20,7 +20,10 @@ from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, range_of
 
-HEIGHT, PANEL_HEIGHT = 380.0, 210.0
+HEIGHTS = {1: 380.0, 2: 210.0, 3: 150.0}
+"""Height of each of so many panels; further ones are as high as three are."""
+MANY_TICKS = 210.0
+"""Height above which a panel has room for seven ticks."""
 LEFT, FOOT, BETWEEN = 86.0, 58.0, 34.0
 NAMES = 190.0  # widest column of names at the ends of lines
 NEAR_THE_END = 0.2  # part of the x axis within which all lines must end to be named there
@@ -53,7 +56,7 @@ class _Lines:
         xs = [x for panel in self.panels for series in panel.series for x in series.x]
         xs += [x for x, _ in figure.marks if xs]
         self.x = scale(xs, log=figure.x_log, in_bytes=figure.x_bytes)
-        height = HEIGHT if len(self.panels) == 1 else PANEL_HEIGHT
+        height = HEIGHTS[min(len(self.panels), max(HEIGHTS))]
         self.ys = [_y_scale(panel, height) for panel in self.panels]
         widest = max(text_width(y.text(tick)) for y in self.ys for tick in y.ticks)
         self.left = max(LEFT, MARGIN + 20 + widest + 10)
@@ -237,9 +240,7 @@ def told_point(series: Series, n: int, y_label: Words, x_label: Words, x: Scale)
 def _y_scale(panel: Panel, height: float) -> Scale:
     ys = [y for series in panel.series for y in _heights(series)]
     ys += [y for y, _ in panel.levels]
-    return scale(
-        ys, log=panel.y_log, zero=panel.y_zero, max_ticks=7 if height > PANEL_HEIGHT else 4
-    )
+    return scale(ys, log=panel.y_log, zero=panel.y_zero, max_ticks=7 if height > MANY_TICKS else 4)
 
 
 def _panels(figure: LineFigure) -> Sequence[Panel]:
