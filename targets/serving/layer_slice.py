@@ -49,8 +49,10 @@ STEP_TOKENS = 8192
 """Most tokens of a step, where vLLM is not told otherwise."""
 DIVIDED = ("num_attention_heads", "intermediate_size")
 """Keys that the ranks share: they must divide them."""
-DENSE_LAYERS = ("first_k_dense_replace", "mlp_only_layers")
-"""Keys that name layers without experts beside such with them."""
+DENSE_FIRST, DENSE_LAYERS = "first_k_dense_replace", "mlp_only_layers"
+"""Keys that name layers without experts beside such with them: the first ones, or any."""
+LATENT = "kv_lora_rank"
+"""Key of models with latent attention, whose heads have several sizes (DeepSeek-V2)."""
 FIXED_HEADS = ("qwen2", "qwen2_moe")
 """Model types of which vLLM 0.20 does not read head_dim."""
 
@@ -103,9 +105,9 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
             f"--layers {-(-layers // period) * period}",
             "unsupported",
         )
-    if any(config.get(key) for key in DENSE_LAYERS):
+    if config.get(DENSE_LAYERS) or layers <= (config.get(DENSE_FIRST) or 0):
         raise EngineFailure(
-            "some layers have experts and others have none: a few have another share of them",
+            "some layers have experts and others have none: these few do not tell both",
             "measure it whole: prof run vllm-kernels --set target.args.model=MODEL",
             "unsupported",
         )
@@ -119,11 +121,12 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
         "num_hidden_layers": layers,
         "num_attention_heads": heads // ranks,
         "num_key_value_heads": max(1, kv_heads // ranks),
-        "head_dim": config.get("head_dim") or hidden // heads,
         "intermediate_size": config["intermediate_size"] // ranks,
         "vocab_size": -(-config["vocab_size"] // ranks),
         SLICE: {"layers": config["num_hidden_layers"], "tensor_parallel": ranks},
     }
+    if LATENT not in config:
+        found["head_dim"] = config.get("head_dim") or hidden // heads
     if isinstance(config.get("layer_types"), list):
         found["layer_types"] = config["layer_types"][:layers]
     if isinstance(config.get("max_window_layers"), int):

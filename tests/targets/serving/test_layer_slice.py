@@ -45,7 +45,7 @@ def test_what_cannot_be_cut_is_refused(name: str, layers: int, ranks: int, said:
 @pytest.mark.parametrize(
     ("more", "ranks", "said"),
     [
-        ({"first_k_dense_replace": 1}, 1, "others have none"),  # DeepSeek-V2
+        ({"first_k_dense_replace": 4}, 1, "do not tell both"),  # DeepSeek-V2
         ({"mlp_only_layers": [0]}, 1, "others have none"),
         ({}, 2, "divide experts"),
     ],
@@ -58,6 +58,14 @@ def test_layers_with_experts_are_cut_where_all_are_alike(
     assert cut(config, 4, 1)["num_hidden_layers"] == 4
     with pytest.raises(EngineFailure, match=said):
         cut(config | more, 4, ranks)
+
+
+def test_first_layers_without_experts_and_latent_heads_stay_as_they_are() -> None:
+    config = find_model("deepseek-v2-lite").config
+    assert config is not None
+    found = cut(config, 4, 1)
+    changed = {key for key in found if found[key] != config.get(key)}
+    assert changed == {"num_hidden_layers", "prof_slice"}
 
 
 def test_all_batches_are_timed_and_then_traced_together(root: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from nsight_prof.targets.serving.models import bundled, find_model, vocabulary
 
 # Parameters as published with the weights: huggingface.co/Qwen, meta-llama, mistralai.
 PARAMETERS = {
+    "deepseek-v2-lite": 15_706_484_224,
     "gemma-3-12b": 11_766_034_176,  # its decoder alone
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-7b": 7_615_616_512,
@@ -35,6 +36,8 @@ def folder(path: Path, config: object, *files: str) -> Path:
 
 def parameters(c: dict[str, Any]) -> int:
     """Count the weights of a Llama, Qwen2, Qwen3 or Gemma 3 decoder, tensor by tensor."""
+    if c["model_type"] == "deepseek_v2":
+        return _latent_parameters(c)
     gemma = c["model_type"].startswith("gemma3")
     width, vocabulary = c["hidden_size"], c["vocab_size"]
     head = c.get("head_dim", width // c["num_attention_heads"])
@@ -48,6 +51,22 @@ def parameters(c: dict[str, Any]) -> int:
     layer = 2 * width * wide + 2 * width * kv + biases + mlp + norms
     tables = 1 if c.get("tie_word_embeddings", gemma) else 2
     total: int = c["num_hidden_layers"] * layer + tables * vocabulary * width + width
+    return total
+
+
+def _latent_parameters(c: dict[str, Any]) -> int:
+    """Count those of DeepSeek-V2-Lite: latent attention, experts beside two that all tokens use."""
+    width, heads, latent = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"]
+    turned, plain, value = c["qk_rope_head_dim"], c["qk_nope_head_dim"], c["v_head_dim"]
+    attention = width * heads * (plain + turned) + width * (latent + turned) + latent
+    attention += latent * heads * (plain + value) + heads * value * width + 2 * width
+    expert = 3 * width * c["moe_intermediate_size"]
+    mixture = (c["n_routed_experts"] + c["n_shared_experts"]) * expert
+    mixture += c["n_routed_experts"] * width
+    first, layers = c["first_k_dense_replace"], c["num_hidden_layers"]
+    dense = first * 3 * width * c["intermediate_size"]
+    tables = 2 * c["vocab_size"] * width + width
+    total: int = layers * attention + dense + (layers - first) * mixture + tables
     return total
 
 
@@ -102,7 +121,7 @@ def test_hub_names_are_left_to_vllm() -> None:
 def test_what_is_no_folder_and_no_hub_name_is_refused(name: str) -> None:
     with pytest.raises(EngineFailure) as caught:
         find_model(name)
-    assert "bundled: gemma-3-12b, llama-3.1-70b, llama-3.1-8b" in caught.value.hint
+    assert "bundled: deepseek-v2-lite, gemma-3-12b, llama-3.1-70b" in caught.value.hint
 
 
 @pytest.mark.parametrize(
