@@ -204,7 +204,7 @@ def command(
     --gpu alone they are the roofline of a datasheet. Every number says its tier: T0 datasheet, T1
     kernels of other shapes measured on such a GPU, T2 the very products of this model, T3 a
     recorded engine that served it. What was never measured is refused: weights other than of 16
-    bits or in fp8, experts that no imported table has, MLA.
+    bits or in fp8, experts that no imported table has, MLA without a slice.
 
     \b
     Examples:

@@ -183,6 +183,12 @@ class Plan:
         """The costs on the measured GPU; all fits are done here, once."""
         if self.measured is None:
             return Datasheet(self.gpu)
+        served = self.trace is not None and self.trace.serves(self.shard)
+        if self.shard.latent and not served:
+            raise UsageError(
+                "the time of latent attention (MLA) is not known: no run served this model",
+                "record a few layers of it: prof run layer-slice --set target.args.model=MODEL",
+            )
         base, notes = benchmarked(
             self.bench, self.foreign, self.measured, self.shard, self.left_out
         )
@@ -190,7 +196,7 @@ class Plan:
         base = exact_costs(base, self.bench, self.shard)
         if self.trace is not None:
             base = Calibrated.of_trace(base, self.trace, self.shard)
-            if not self.trace.serves(self.shard):
+            if not served:
                 self.notes.append(note("other-engine"))
         return base
 

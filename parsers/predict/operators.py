@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.serving.model_shape import Linear, ModelShape, Quantized
+from nsight_prof.parsers.serving.model_shape import Latent, Linear, ModelShape, Quantized
 
 BF16, FP8 = "bf16", "fp8"
 """Types of products, as the tables `bench` and `imported_operators` name them; fp16 takes as long
@@ -28,8 +28,16 @@ QUANTIZE = "quantize_"
 """Begins the names of quantizations, which end with the name of the product."""
 
 
+ROUTER, SHARED = "router", "shared_"
+"""What chooses experts; begins the names of what belongs to the expert that every token uses."""
 FEW = 8
 """Requests that come at once; to take more of them in delays the first token by itself."""
+ABSORBED_TOKENS = 512
+"""Prompts, and chunks of them, of at most so many tokens attend to the latent vectors themselves,
+as requests that generate do; of longer ones keys and values are computed (vLLM 0.20 on Hopper:
+v1/attention/backends/mla/flashattn_mla.py)."""
+ABSORBED = "_absorbed"
+"""Ends the name of attention of such prompts."""
 WINDOWED = "_window"
 """Ends the names of attention to a window, where other layers attend to all tokens."""
 
@@ -89,6 +97,16 @@ class Step:
         if not self.prefill:  # nearly all steps
             return self.decode
         return self.decode + sum(new for new, _ in self.prefill)
+
+    @property
+    def expanded(self) -> tuple[tuple[int, int], ...]:
+        """The prompts and chunks whose keys and values are computed from latent vectors."""
+        return tuple(chunk for chunk in self.prefill if chunk[0] > ABSORBED_TOKENS)
+
+    @property
+    def absorbed(self) -> tuple[tuple[int, int], ...]:
+        """Those that attend to the latent vectors themselves."""
+        return tuple(chunk for chunk in self.prefill if chunk[0] <= ABSORBED_TOKENS)
 
     @property
     def requests(self) -> int:
@@ -154,7 +172,10 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
     found = [pointwise("embedding", 1, 2 * act)]
     norms = pointwise("norm", shape.norms * layers + 1, 4 * act)
     for line in shape.linears():
-        if line.path.endswith("o_proj"):
+        if shape.latent is not None and line.path.endswith("kv_b_proj"):
+            found += _latent_attention(shape, shape.latent, step, rows, line)
+            continue
+        if shape.latent is None and line.path.endswith("o_proj"):
             found += [
                 pointwise("rotary", layers, 2 * tokens * (wide + grouped) * size),
                 pointwise("kv_write", layers, 2 * tokens * grouped * (size + shape.kv_bytes)),
@@ -183,8 +204,8 @@ def _module(shape: ModelShape, line: Linear, tokens: int) -> list[Operator]:
     if line.outputs == 1:  # One value per token: no Tensor Core is busy with it.
         moved = tokens * line.inputs * size
         return [Operator(name, Kind.POINTWISE, line.layers, tokens, bytes=moved)]
-    name = "router" if name == "gate" else name
-    prefix = "shared_" if owner == "shared_expert" else ""
+    name = ROUTER if name == "gate" else name
+    prefix = SHARED if owner == "shared_expert" else ""
     found = []
     if name == "down_proj":
         moved = 3 * tokens * line.inputs * size
@@ -233,6 +254,75 @@ def _quantization(
     )
 
 
+def _latent_attention(
+    shape: ModelShape, latent: Latent, step: Step, rows: int, line: Linear
+) -> list[Operator]:
+    """Return latent attention with the products beside it, of `Latent.expanded` or `absorbed`.
+
+    Computed are keys and values (`line`) of long prompts and of what they attend to; else queries
+    are brought to the latent vector (`q_absorb`), and what is attended to back (`v_up`), by
+    products of each head by itself.
+    """
+    size, heads, layers = shape.weight_bytes, shape.heads, shape.layers
+    tokens = max(rows, step.tokens)
+    turned = heads * latent.turned + latent.cached
+    written = tokens * latent.cached * (size + shape.kv_bytes)
+    found = [
+        Operator("rotary", Kind.POINTWISE, layers, tokens, bytes=2 * tokens * turned * size),
+        Operator("kv_write", Kind.POINTWISE, layers, tokens, bytes=written),
+    ]
+    if step.expanded:
+        keys = sum(new + before for new, before in step.expanded)
+        matrix = layers, keys, line.outputs, line.inputs
+        found.append(_product("kv_b_proj", *matrix, size, shape.quantized))
+        moved = latent.expanded * heads * size
+        found.append(_latent_prefill(shape, step.expanded, latent.expanded, moved, moved, ""))
+    # Attention to prompts is outside of CUDA graphs, which alone pad.
+    absorbed = step.decode + sum(new for new, _ in step.absorbed) if step.prefill else tokens
+    if not absorbed:
+        return found
+    read, queries = latent.cached * shape.kv_bytes, heads * latent.absorbed * size
+    found.append(_by_heads("q_absorb", layers, absorbed, heads, latent.rank, latent.plain, size))
+    if step.absorbed:
+        widths = latent.absorbed, queries, read
+        found.append(_latent_prefill(shape, step.absorbed, *widths, ABSORBED))
+    if step.decode:
+        attended = step.decode * (step.context + 1)
+        flops = 2.0 * heads * latent.absorbed * attended
+        moved = step.decode * queries + attended * read
+        decode = "attention_decode", Kind.DECODE, layers, step.decode
+        found.append(Operator(*decode, flops=flops, bytes=moved, dtype=_cache_type(shape)))
+    found.append(_by_heads("v_up", layers, absorbed, heads, latent.value, latent.rank, size))
+    return found
+
+
+def _latent_prefill(
+    shape: ModelShape,
+    chunks: Sequence[tuple[int, int]],
+    width: int,
+    query_bytes: float,
+    key_bytes: float,
+    end: str,
+) -> Operator:
+    """Return the attention of prompts: `width` products for each head, query and key."""
+    new = sum(tokens for tokens, _ in chunks)
+    keys = sum(tokens + before for tokens, before in chunks)
+    pairs = sum(_pairs(tokens, before, None) for tokens, before in chunks)
+    flops = 2.0 * shape.heads * width * pairs
+    moved = new * query_bytes + keys * key_bytes
+    of = f"attention_prefill{end}", Kind.PREFILL, shape.layers, new
+    return Operator(*of, flops=flops, bytes=moved, dtype=_cache_type(shape))
+
+
+def _by_heads(
+    name: str, calls: int, m: int, heads: int, outputs: int, inputs: int, size: float
+) -> Operator:
+    """Return a product of each head by itself, for m tokens."""
+    moved = heads * (m * inputs + inputs * outputs + m * outputs) * size
+    flops = 2.0 * heads * m * outputs * inputs
+    return Operator(name, Kind.PRODUCT, calls, m, heads * outputs, inputs, flops, moved)
+
+
 def _attention(shape: ModelShape, step: Step) -> list[Operator]:
     """Return the attention of prompts and that of requests that go on, where there are any.
 
@@ -263,8 +353,12 @@ def _attend(
     name: str, kind: Kind, shape: ModelShape, layers: int, tokens: int, pairs: float, moved: float
 ) -> Operator:
     flops = 4.0 * shape.heads * shape.head_dim * pairs
-    dtype = BF16 if shape.kv_bytes == shape.weight_bytes else FP8
+    dtype = _cache_type(shape)
     return Operator(name, kind, layers, tokens, flops=flops, bytes=moved, dtype=dtype)
+
+
+def _cache_type(shape: ModelShape) -> str:
+    return BF16 if shape.kv_bytes == shape.weight_bytes else FP8
 
 
 def _attended(tokens: float, window: int | None) -> float:

@@ -3,13 +3,14 @@
 The kernels of a step are cut into operators by their order: each layer has four products (qkv, out,
 gate and up, down), or five (qkv, out, router, and two of its experts), and what runs between two of
 them is known by its place. So nothing rests on the names of kernels, but what a product, an
-attention, a KV write or a collective is.
+attention, a KV write or a collective is. A shared expert runs beside the others, on a stream of its
+own, so that all of them are one operator there, whose time is counted once.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +34,8 @@ from nsight_prof.parsers.predict.costs import (
 )
 from nsight_prof.parsers.predict.operators import (
     FEW,
+    ROUTER,
+    SHARED,
     WINDOWED,
     Kind,
     Operator,
@@ -45,10 +48,21 @@ from nsight_prof.parsers.serving.model_shape import ModelShape
 PRODUCTS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
 MIXTURE = ("qkv_proj", "o_proj", "router", "experts", "experts")
 """Products of a layer in their order; those of a mixture of experts (vLLM's fused MoE, Triton)."""
+SHARED_MIXTURE = ("experts",) * 5
+"""Router, two products of the shared expert and two of the others, in any order."""
+EXPANDED, ABSORBED_PRODUCTS = ("kv_b_proj",), ("q_absorb", "v_up")
+"""Products of latent attention, of prompts whose keys are computed and of all else."""
 BETWEEN = {
     "qkv_proj": "rotary", "o_proj": "norm", "gate_up_proj": "silu_mul", "down_proj": "norm",
-    "router": "experts",
+    "router": "experts", "q_proj": "rotary", "q_b_proj": "rotary", "fused_qkv_a_proj": "rotary",
+    "kv_a_proj_with_mqa": "rotary",
+    # Copies beside these are part of them.
+    "kv_b_proj": "kv_b_proj", "q_absorb": "q_absorb", "v_up": "v_up",
 }  # fmt: skip
+GEMM = ("gemm", "gemv")
+"""Categories of products."""
+ATTENDING = ("qkv_proj", *EXPANDED, *ABSORBED_PRODUCTS)
+"""Products that attention comes after."""
 REDUCTION = "split-K reduction"
 BURST_S = 0.06
 """Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
@@ -192,55 +206,67 @@ class Trace:
         return float(np.median(known)) if known else math.nan
 
 
-def products_of(shape: ModelShape) -> tuple[str, ...]:
-    """Return the products of each layer in their order; none where layers differ."""
-    if shape.experts is None:
-        return PRODUCTS
-    same = shape.experts.layers == shape.layers and not shape.experts.shared_width
-    return MIXTURE if same else ()
+def products_of(shape: ModelShape, step: Step) -> tuple[str, ...]:
+    """Return the products of a step's layers in their order; none where they are not known.
+
+    Those of latent attention differ by what the step reads.
+    """
+    mixture, layers = shape.experts, shape.layers
+    attention: tuple[str, ...] = PRODUCTS[:2]
+    if shape.latent is not None:
+        if any(before for _, before in step.expanded):
+            return ()  # what they attend to is computed again, in parts
+        names = tuple(line.path.rpartition(".")[2] for line in shape.linears())
+        attention = names[: names.index("kv_b_proj")]
+        attention += EXPANDED if step.expanded else ()
+        attention += ABSORBED_PRODUCTS if step.absorbed or step.decode else ()
+        attention += ("o_proj",)
+    if mixture is None:
+        return (*attention, *PRODUCTS[2:]) * layers
+    if mixture.layers + mixture.dense != layers or (mixture.shared_width and mixture.shared_gated):
+        return ()
+    routed = SHARED_MIXTURE if mixture.shared_width else MIXTURE[2:]
+    dense = (*attention, *PRODUCTS[2:]) * mixture.dense
+    return dense + (*attention, *routed) * mixture.layers
 
 
 def cut(
-    names: list[tuple[str, str, float]],
-    layers: int,
-    of_layer: tuple[str, ...] = PRODUCTS,
-    global_every: int = 0,
+    names: list[tuple[str, str, float]], order: Sequence[str], global_every: int = 0
 ) -> dict[str, float] | None:
     """Return seconds by operator of one step's kernels; None where they are no such step.
 
     Args:
         names: category, short name and seconds of each kernel in the order of their start.
-        layers: layers of the model.
-        of_layer: products of each of them, in their order.
+        order: products of all layers, as `products_of` has them; each layer begins with the first.
         global_every: each so many-th layer attends to all tokens, others to a window; 0: all alike.
     """
     found: dict[str, float] = defaultdict(float)
-    products, last, each = 0, "", len(of_layer)
+    products, layer, last = 0, 0, ""
     for category, name, seconds in names:
-        if category == "gemm" and REDUCTION in name:
+        if category in GEMM and REDUCTION in name:
             found[last] += seconds
-        elif category == "gemm":
-            last = of_layer[products % each] if products < each * layers else "lm_head"
+        elif category in GEMM:
+            last = order[products] if products < len(order) else "lm_head"
+            layer += last == order[0] if order else 0
             products += 1
             found[last] += seconds
         elif category == "collective" or name.startswith("NCCL"):
             found["all_gather" if last == "lm_head" else "all_reduce"] += seconds
-        elif category == "attention" and last == "qkv_proj":
-            layer = -(-products // each)
+        elif category == "attention" and last in ATTENDING:
             windowed = global_every and layer % global_every
             found[f"attention{WINDOWED}" if windowed else "attention"] += seconds
-        elif category == "kv_cache" and last == "qkv_proj":
+        elif category == "kv_cache" and BETWEEN.get(last) == "rotary":
             found["kv_write"] += seconds
         elif not last:
             found["embedding"] += seconds
         elif last == "lm_head":
             found["sampling"] += seconds
         elif last == "experts":  # the activation between their products, or what sums them
-            within = products % each or category == "moe"
+            within = order[products : products + 1] == (last,) or category == "moe"
             found["experts" if within else "norm"] += seconds
         else:
             found[BETWEEN[last]] += seconds
-    return dict(found) if each and products == each * layers + 1 else None
+    return dict(found) if order and products == len(order) + 1 else None
 
 
 def read_trace(
@@ -298,7 +324,7 @@ def read_trace(
     if missing:
         raise UsageError(
             f"the trace holds no whole {' or '.join(sorted(missing))} step of the batches that "
-            f"were served, with {len(products_of(shape)) * shape.layers + 1} products each",
+            f"were served, with the products of {shape.layers} layers and the head",
             "record one with: prof run vllm-kernels",
         )
     return Trace(shape, recorded, is_slice)
@@ -400,26 +426,42 @@ def _sample(
     """Return what the kernels of a step took; None where they are no such step."""
     kinds, names = inside["category"].astype(str), inside["label"].astype(str)
     durations = inside["duration_ns"].to_numpy(dtype=float) / 1e9
+    starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
+    if merges_experts(shape):
+        durations = _alone(starts, durations)
+    order = products_of(shape, step)
     every = list(zip(kinds, names, durations.tolist(), strict=True))
-    seconds = cut(every, shape.layers, products_of(shape), shape.global_every)
+    seconds = cut(every, order, shape.global_every)
     if seconds is None:
         return None
-    starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
     gaps = np.clip(starts[1:] - starts[:-1] - durations[:-1], 0, None)
-    products = np.flatnonzero(kinds.eq("gemm"))
+    products = np.flatnonzero(kinds.isin(GEMM))
     between = float(gaps[products[0] : products[-1]].sum())
-    layer_s = _between_layers(starts[products], names.iloc[products], len(products_of(shape)))
+    layer_s = _between_layers(starts[products], names.iloc[products], order)
     rest = float(gaps.sum()) - between
     return _Sample(step, seconds, between, rest, _Around(*around, layer_s))
 
 
-def _between_layers(starts: np.ndarray, names: pd.Series, each: int) -> float:
+def merges_experts(shape: ModelShape) -> bool:
+    """Tell whether experts that all tokens use run beside the others, so that all are one."""
+    return shape.experts is not None and shape.experts.shared_width > 0
+
+
+def _alone(starts: np.ndarray, durations: np.ndarray) -> np.ndarray:
+    """Return the seconds of each kernel in which none that began before it runs."""
+    ends = np.maximum.accumulate(starts + durations)
+    before = np.concatenate([starts[:1], ends[:-1]])
+    return np.asarray(np.clip(ends - np.maximum(starts, before), 0, None))
+
+
+def _between_layers(starts: np.ndarray, names: pd.Series, order: Sequence[str]) -> float:
     """Return the median time between the first products of layers, in s.
 
     The first layer is left out: its attention waits for what all layers share. NaN where there are
     too few layers.
     """
-    first = starts[~names.str.contains(REDUCTION).to_numpy()][:-1:each]
+    whole = starts[~names.str.contains(REDUCTION).to_numpy()][:-1]
+    first = [at for at, name in zip(whole.tolist(), order, strict=True) if name == order[0]]
     return float(np.median(np.diff(first)[1:])) if len(first) > FEWEST_LAYERS else math.nan
 
 
@@ -467,10 +509,11 @@ class Calibrated:
         as_many = trace.shape.tensor_parallel == shape.tensor_parallel
         found: dict[tuple[str, str], list[tuple[Operator, float]]] = defaultdict(list)
         for recorded in trace.burst:
-            for item in operators(trace.served, recorded.step, recorded.rows):
+            items = operators(trace.served, recorded.step, recorded.rows)
+            named = Counter(recorded_name(item.name) for item in items)
+            for item in items:
                 seconds = recorded.seconds.get(recorded_name(item.name))
-                attends = item.kind in (Kind.PREFILL, Kind.DECODE)
-                if not seconds or (attends and recorded.kind == MIXED):
+                if not seconds or named[recorded_name(item.name)] > 1:
                     continue  # one kernel attends for the prompts and for those that generate
                 if as_many or item.kind is not Kind.COLLECTIVE:
                     found[item.name, item.dtype].append((item, seconds / item.calls))
@@ -487,9 +530,12 @@ class Calibrated:
         """Return the estimate; what the trace has not, or in another type, is of the lower tier.
 
         Where the engine quantized activations, kernels around the products did it: their time has
-        it already.
+        it already. That of experts has the router and what all tokens use.
         """
-        if operator.quantizes and self.trace.shape.quantized:
+        shared = operator.name == ROUTER or operator.name.startswith(SHARED)
+        if (operator.quantizes and self.trace.shape.quantized) or (
+            shared and merges_experts(self.trace.shape)
+        ):
             return Estimate(0.0, 0.0, 0.0, self.tier)
         anchors = self._anchors.get((operator.name, operator.dtype))
         if anchors is None:

@@ -32,7 +32,8 @@ BYTES = {
 class Family:
     """How one `model_type` differs: biases of q, k and v, norms of q and k, experts' keys.
 
-    `norms` of a layer; `alternates`: of its layers some attend to a window and some to all tokens.
+    `norms` of a layer; `alternates`: of its layers some attend to a window and some to all tokens;
+    `latent`: keys and values are kept as one vector (`Latent`).
     """
 
     qkv_bias: bool = False
@@ -42,6 +43,7 @@ class Family:
     expert_width_key: str = ""
     norms: int = 2
     alternates: bool = False
+    latent: bool = False
 
 
 FAMILIES = {
@@ -60,6 +62,9 @@ FAMILIES = {
         expert_width_key="moe_intermediate_size",
     ),
     "gemma3_text": Family(attention_bias_key=True, qk_norm=True, norms=4, alternates=True),
+    "deepseek_v2": Family(
+        experts_key="n_routed_experts", expert_width_key="moe_intermediate_size", latent=True
+    ),
 }
 """`model_type` of config.json -> what the family adds (modules of transformers 4.57)."""
 
@@ -69,7 +74,8 @@ class Experts:
     """A mixture of experts: `used` of `count` experts a token, in `layers` of the layers.
 
     `width` is the intermediate size of one expert, `shared_width` that of the expert that every
-    token uses (0: none; it has a gate of its own).
+    token uses (0: none), which has a gate of its own where it is `shared_gated`. The first `dense`
+    layers have no experts.
     """
 
     count: int
@@ -77,6 +83,40 @@ class Experts:
     width: int
     shared_width: int
     layers: int
+    shared_gated: bool = True
+    dense: int = 0
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    The KV cache holds one vector of `rank` + `turned` values a token and layer, which all heads
+    share. Of a head, queries and keys have `plain` values without and `turned` with a rotary
+    embedding, and values have `value`. `query_rank`: queries come from a vector of so many values;
+    0: from the hidden state.
+    """
+
+    rank: int
+    turned: int
+    plain: int
+    value: int
+    query_rank: int = 0
+
+    @property
+    def cached(self) -> int:
+        """Values that the KV cache holds of a token in a layer."""
+        return self.rank + self.turned
+
+    @property
+    def expanded(self) -> int:
+        """Products for each head, query and key where keys and values are computed (prompts)."""
+        return self.plain + self.turned + self.value
+
+    @property
+    def absorbed(self) -> int:
+        """The same where queries are brought to the latent vector instead (decode)."""
+        return 2 * self.rank + self.turned
 
 
 @dataclass(frozen=True)
@@ -164,6 +204,7 @@ class ModelShape:
     quantized: Quantized | None = None
     norms: int = 2
     global_every: int = 0
+    latent: Latent | None = None
 
     def shard(self, tensor_parallel: int) -> ModelShape:
         """Return what one of `tensor_parallel` GPUs holds, as Megatron and vLLM split a model.
@@ -198,10 +239,10 @@ class ModelShape:
         )
 
     def with_layers(self, layers: int) -> ModelShape:
-        """Return the model with as many layers; experts in all of them stay in all of them."""
+        """Return the model with as many layers; experts in all but the first stay in them."""
         mixture = self.experts
-        if mixture is not None and mixture.layers == self.layers:
-            mixture = dataclasses.replace(mixture, layers=layers)
+        if mixture is not None and mixture.layers == self.layers - mixture.dense:
+            mixture = dataclasses.replace(mixture, layers=layers - mixture.dense)
         return dataclasses.replace(self, layers=layers, experts=mixture)
 
     def _divides(self, gpus: int) -> bool:
@@ -229,6 +270,8 @@ class ModelShape:
 
     def linears(self) -> tuple[Linear, ...]:
         """Return the matrices of the layers in the order of a forward pass, without the head."""
+        if self.latent is not None:
+            return (*self._latent(self.latent), *self._dense(), *self._routed())
         wide, grouped = self.heads * self.head_dim, self.kv_heads * self.head_dim
         return (
             Linear(
@@ -243,13 +286,37 @@ class ModelShape:
             *self._routed(),
         )
 
+    def _latent(self, latent: Latent) -> tuple[Linear, ...]:
+        """Return the matrices of latent attention; those to the latent vectors are not divided."""
+        path, layers = "layers.*.self_attn", self.layers
+        queries, hidden = self.heads * self.head_dim, self.hidden
+        if latent.query_rank:
+            width = latent.query_rank + latent.cached
+            found = [
+                Linear(f"{path}.fused_qkv_a_proj", width, hidden, layers),
+                Linear(f"{path}.q_b_proj", queries, latent.query_rank, layers),
+            ]
+        else:
+            found = [
+                Linear(f"{path}.kv_a_proj_with_mqa", latent.cached, hidden, layers),
+                Linear(f"{path}.q_proj", queries, hidden, layers),
+            ]
+        each = latent.plain + latent.value
+        return (
+            *found,
+            Linear(f"{path}.kv_b_proj", self.heads * each, latent.rank, layers),
+            Linear(f"{path}.o_proj", hidden, self.heads * latent.value, layers),
+        )
+
     def head(self) -> Linear:
         """Return the projection to the vocabulary, which only sampled positions go through."""
         return Linear("lm_head", self.vocabulary, self.hidden)
 
     def norm_parameters(self) -> int:
-        """Return the parameters of all norms: of the layers, the last one, and of q and k."""
+        """Return the parameters of all norms: of layers, the last, q and k or latent vectors."""
         of_heads = 2 * self.head_dim * self.layers if self.qk_norm else 0
+        if self.latent is not None:
+            of_heads = (self.latent.rank + self.latent.query_rank) * self.layers
         return (self.norms * self.layers + 1) * self.hidden + of_heads
 
     def embedding_parameters(self) -> int:
@@ -274,6 +341,8 @@ class ModelShape:
 
     def kv_bytes_per_token(self) -> float:
         """Return the bytes of the KV cache that one token takes: a key and a value per layer."""
+        if self.latent is not None:
+            return self.layers * self.latent.cached * self.kv_bytes
         return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_bytes
 
     def _dense(self) -> tuple[Linear, ...]:
@@ -295,7 +364,7 @@ class ModelShape:
             shared_expert = _gated(
                 f"{path}.shared_expert", self.hidden, mixture.shared_width, layers
             )
-            shared = (gate, *shared_expert)
+            shared = (*([gate] if mixture.shared_gated else []), *shared_expert)
         return (router, up, down, *shared)
 
 
@@ -351,13 +420,15 @@ def model_shape(
     heads, hidden = _integer(config, "num_attention_heads"), _integer(config, "hidden_size")
     layers = _integer(config, "num_hidden_layers")
     attention_bias = family.attention_bias_key and bool(config.get("attention_bias"))
+    latent = _latent(config) if family.latent else None
+    head_dim = latent.plain + latent.turned if latent else hidden // heads
     return ModelShape(
         model_type=kind,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=_integer(config, "num_key_value_heads", heads),
-        head_dim=_integer(config, "head_dim", hidden // heads),
+        kv_heads=1 if latent else _integer(config, "num_key_value_heads", heads),
+        head_dim=head_dim if latent else _integer(config, "head_dim", head_dim),
         intermediate=_integer(config, "intermediate_size"),
         vocabulary=_integer(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
@@ -372,6 +443,7 @@ def model_shape(
         experts=_experts(config, family, layers),
         norms=family.norms,
         global_every=_global_every(config) if family.alternates else 0,
+        latent=latent,
     )
 
 
@@ -409,15 +481,30 @@ def _global_every(config: Mapping[str, Any]) -> int:
 def _experts(config: Mapping[str, Any], family: Family, layers: int) -> Experts | None:
     if not family.experts_key:
         return None
-    step = int(config.get("decoder_sparse_step") or 1)
-    dense = set(config.get("mlp_only_layers") or ())
+    step = int(config.get("decoder_sparse_step") or config.get("moe_layer_freq") or 1)
+    first = int(config.get("first_k_dense_replace") or 0)
+    dense = {*(config.get("mlp_only_layers") or ()), *range(first)}
     sparse = [i for i in range(layers) if i not in dense and (i + 1) % step == 0]
+    width = _integer(config, family.expert_width_key)
+    together = int(config.get("n_shared_experts") or 0)  # they are computed as one
     return Experts(
         count=_integer(config, family.experts_key),
         used=_integer(config, "num_experts_per_tok"),
-        width=_integer(config, family.expert_width_key),
-        shared_width=int(config.get("shared_expert_intermediate_size") or 0),
+        width=width,
+        shared_width=int(config.get("shared_expert_intermediate_size") or together * width),
         layers=len(sparse),
+        shared_gated=not together,
+        dense=first,
+    )
+
+
+def _latent(config: Mapping[str, Any]) -> Latent:
+    return Latent(
+        rank=_integer(config, "kv_lora_rank"),
+        turned=_integer(config, "qk_rope_head_dim"),
+        plain=_integer(config, "qk_nope_head_dim"),
+        value=_integer(config, "v_head_dim"),
+        query_rank=int(config.get("q_lora_rank") or 0),
     )
 
 

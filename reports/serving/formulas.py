@@ -102,15 +102,24 @@ def flops(shape: ModelShape, work: Work) -> Flops:
 def attention_flops(shape: ModelShape, work: Work, *, causal: bool = True) -> float:
     """Return 4 x head dimension x heads x layers FLOPs for each (query, key) pair.
 
+    Of latent attention 2 x what a head multiplies for a pair: keys and values are computed for
+    prompts, and absorbed into the queries of requests that generate (parsers.serving.model_shape).
     With `causal` a query meets the tokens up to its own. Without it every query of a chunk meets
     the whole chunk, which is how vLLM's own estimate counts (vllm/v1/metrics/perf.py, 0.20).
     """
-    pairs = sum(
-        layers * _pairs(new, before, window, causal)
+    products = sum(
+        layers * _width(shape, new) * _pairs(new, before, window, causal)
         for window, layers in shape.spans()
         for new, before in work.chunks
     )
-    return 4.0 * shape.heads * shape.head_dim * float(pairs)
+    return 2.0 * shape.heads * float(products)
+
+
+def _width(shape: ModelShape, new: int) -> int:
+    """Return how many products a head has for each (query, key) pair of a request."""
+    if shape.latent is None:
+        return 2 * shape.head_dim
+    return shape.latent.absorbed if new == 1 else shape.latent.expanded
 
 
 def _pairs(new: int, before: int, window: int | None, causal: bool) -> int:

@@ -117,16 +117,19 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
             "leave --ranks out",
             "unsupported",
         )
-    found = dict(config) | {
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads // ranks,
-        "num_key_value_heads": max(1, kv_heads // ranks),
-        "intermediate_size": config["intermediate_size"] // ranks,
-        "vocab_size": -(-config["vocab_size"] // ranks),
-        SLICE: {"layers": config["num_hidden_layers"], "tensor_parallel": ranks},
-    }
-    if LATENT not in config:
-        found["head_dim"] = config.get("head_dim") or hidden // heads
+    size = {} if LATENT in config else {"head_dim": config.get("head_dim") or hidden // heads}
+    found = (
+        dict(config)
+        | size
+        | {
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads // ranks,
+            "num_key_value_heads": max(1, kv_heads // ranks),
+            "intermediate_size": config["intermediate_size"] // ranks,
+            "vocab_size": -(-config["vocab_size"] // ranks),
+            SLICE: {"layers": config["num_hidden_layers"], "tensor_parallel": ranks},
+        }
+    )
     if isinstance(config.get("layer_types"), list):
         found["layer_types"] = config["layer_types"][:layers]
     if isinstance(config.get("max_window_layers"), int):

@@ -391,6 +391,7 @@ def test_loads_of_a_rate_or_a_file_have_goodput_and_a_price(
         (["qwen2.5-7b", "--gpu", "h200-sxm", "--tp", "3"], "cannot be split"),
         (["no-such-model", "--gpu", "h200-sxm"], "no-such-model"),
         (["model_type: deepseek_v3", "--gpu", "h200-sxm"], "deepseek_v3"),
+        (["deepseek-v2-lite", "--on", "captures/h200-llm-kernels"], "latent attention"),
         (["a: [", "--gpu", "h200-sxm"], "no configuration"),
         (["qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "0"], "below 1"),
         (["qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "x"], "whole numbers"),

@@ -61,7 +61,12 @@ from nsight_prof.parsers.predict.trace import (
 from nsight_prof.parsers.predict.trace import Recorded as RecordedStep
 from nsight_prof.parsers.predict.trace_file import read_workload
 from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
-from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape, read_model_shape
+from nsight_prof.parsers.serving.model_shape import (
+    Experts,
+    ModelShape,
+    model_shape,
+    read_model_shape,
+)
 from nsight_prof.reports.serving import formulas
 
 H200 = datasheet("NVIDIA H200")
@@ -96,6 +101,18 @@ def test_operators_do_the_work_that_the_model_needs(root: Path, name: str, step:
     assert weights == sum(line.values for line in lines)
     moved = sum(one.calls * one.bytes for one in found)
     assert moved > formulas.traffic(model, work).weights
+
+
+@pytest.mark.parametrize("step", [Step(((1000, 24),)), Step((), 8, 999)])
+def test_latent_attention_needs_what_the_reports_count(root: Path, step: Step) -> None:
+    shape = read_model_shape(root / "targets/serving/configs/deepseek-v2-lite")
+    found = operators(shape, step)
+    work = formulas.Work(step.prefill, (round(step.context),) * step.decode)
+    attention = [one for one in found if one.kind in (Kind.PREFILL, Kind.DECODE)]
+    flops = sum(one.calls * one.flops for one in attention)
+    assert flops == pytest.approx(formulas.attention_flops(shape, work), rel=1e-12)
+    read = formulas.traffic(shape, work).kv_read
+    assert read == sum(before for _, before in work.chunks) * 27 * 576 * 2
 
 
 def test_a_mixture_has_a_router_experts_and_what_every_token_uses(root: Path) -> None:
@@ -235,22 +252,24 @@ def test_kernels_of_a_step_are_cut_by_their_order() -> None:
         ("gemm", "down"), ("norm", "n"),
     ]  # fmt: skip
     step = [("attention", "prepare"), *layer, *layer, ("gemm", "head"), ("reduction", "argmax")]
-    found = cut([(*kernel, 1.0) for kernel in step], layers=2)
+    order = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+    found = cut([(*kernel, 1.0) for kernel in step], order * 2)
     assert found == {
         "embedding": 1, "qkv_proj": 2, "rotary": 2, "kv_write": 2, "attention": 4, "o_proj": 4,
         "all_reduce": 2, "norm": 4, "gate_up_proj": 2, "silu_mul": 2, "down_proj": 2,
         "lm_head": 1, "sampling": 1,
     }  # fmt: skip
-    assert cut([(*kernel, 1.0) for kernel in step], layers=3) is None
+    assert cut([(*kernel, 1.0) for kernel in step], order * 3) is None
+    assert cut([(*kernel, 1.0) for kernel in step], ()) is None
 
 
 def test_attention_to_a_window_is_cut_apart_from_that_to_all_tokens(root: Path) -> None:
     layer = [("gemm", "qkv"), ("attention", "fwd"), ("gemm", "o"), ("gemm", "up"), ("gemm", "down")]
     step = [*[(*kernel, 1.0) for kernel in layer] * 6, ("gemm", "head", 1.0)]
-    found = cut(step, 6, global_every=3)
+    shape = read_model_shape(root / "targets/serving/configs/gemma-3-12b")
+    found = cut(step, products_of(shape.with_layers(6), Step()), global_every=3)
     assert found is not None
     assert (found["attention_window"], found["attention"]) == (4, 2)
-    shape = read_model_shape(root / "targets/serving/configs/gemma-3-12b")
     prompt = Step(prefill=((4000, 0),))
     by_name = {item.name: item for item in operators(shape, prompt)}
     whole, windowed = by_name["attention_prefill"], by_name["attention_prefill_window"]
@@ -267,12 +286,64 @@ def test_router_and_experts_of_a_mixture_are_cut_by_their_order(root: Path) -> N
         ("elementwise", "silu"), ("gemm", "down"), ("moe", "sum"), ("norm", "n"),
     ]  # fmt: skip
     step = [*layer, *layer, ("gemm", "head"), ("reduction", "argmax")]
-    mixture = products_of(read_model_shape(root / "targets/serving/configs/qwen3-30b-a3b"))
-    found = cut([(*kernel, 1.0) for kernel in step], 2, mixture)
+    mixture = read_model_shape(root / "targets/serving/configs/qwen3-30b-a3b").with_layers(2)
+    found = cut([(*kernel, 1.0) for kernel in step], products_of(mixture, Step()))
     assert found == {
         "qkv_proj": 2, "rotary": 2, "attention": 2, "o_proj": 2, "norm": 4, "router": 2,
         "experts": 12, "lm_head": 1, "sampling": 1,
     }  # fmt: skip
+
+
+def test_latent_attention_of_prompts_computes_keys_and_of_decode_absorbs_them(root: Path) -> None:
+    """DeepSeek-V2-Lite: 16 heads of 128 + 64 and 128 values, latent vectors of 512 + 64."""
+    shape = read_model_shape(root / "targets/serving/configs/deepseek-v2-lite")
+    assert shape.kv_bytes_per_token() == 27 * 576 * 2
+    assert [shape.with_layers(4).experts, shape.with_layers(4).layers] == [
+        Experts(64, 6, 1408, 2816, layers=3, shared_gated=False, dense=1), 4
+    ]  # fmt: skip
+    prompt = {item.name: item for item in operators(shape, Step(((1000, 0),)))}
+    assert prompt["kv_b_proj"].flops == 2 * 1000 * 512 * 16 * (128 + 128)
+    pairs = 1000 * 1001 / 2
+    assert prompt["attention_prefill"].flops == 2 * 16 * (128 + 64 + 128) * pairs
+    assert not {"q_absorb", "v_up", "attention_decode"} & set(prompt)
+    decode = {item.name: item for item in operators(shape, Step((), 8, 999))}
+    assert decode["attention_decode"].flops == 2 * 16 * (512 + 64 + 512) * 8 * 1000
+    queries = 8 * 16 * (576 + 512) * 2
+    assert decode["attention_decode"].bytes == queries + 8 * 1000 * 576 * 2
+    assert decode["q_absorb"].flops == 2 * 8 * 16 * 128 * 512
+    assert decode["v_up"].flops == 2 * 8 * 16 * 512 * 128
+    assert "kv_b_proj" not in decode
+    short = {item.name: item for item in operators(shape, Step(((500, 0), (600, 0))))}
+    assert (short["kv_b_proj"].m, short["q_absorb"].m) == (600, 500)
+    assert short["attention_prefill_absorbed"].flops == 2 * 16 * 1088 * 500 * 501 / 2
+
+
+@pytest.mark.parametrize("kind", ["long prompt", "decode"])
+def test_kernels_of_latent_attention_are_cut_by_what_the_step_reads(root: Path, kind: str) -> None:
+    shape = read_model_shape(root / "targets/serving/configs/deepseek-v2-lite").with_layers(3)
+    ahead = [("gemm", "latent"), ("gemm", "q"), ("elementwise", "rope"), ("kv_cache", "concat")]
+    if kind == "decode":
+        step = Step((), 8, 100)
+        inside = [("gemv", "absorb"), ("attention", "fwd"), ("gemm", "up"), ("copy", "out")]
+    else:
+        step = Step(((1024, 0),))
+        inside = [("gemm", "kv b"), ("copy", "concat"), ("attention", "fwd")]
+    attention = [*ahead, *inside, ("gemm", "o"), ("norm", "n")]
+    dense = [("gemm", "up"), ("elementwise", "silu"), ("gemm", "down"), ("norm", "n")]
+    routed = [
+        ("gemm", "router"), ("gemm", "shared up"), ("moe", "top k"), ("gemm", "up"),
+        ("elementwise", "silu"), ("gemm", "shared down"), ("gemm", "down"), ("moe", "sum"),
+        ("norm", "add and norm"),
+    ]  # fmt: skip
+    step_kernels = [*attention, *dense, *[*attention, *routed] * 2, ("gemm", "head")]
+    found = cut([(*kernel, 1.0) for kernel in step_kernels], products_of(shape, step))
+    beside = {"q_absorb": 3, "v_up": 6} if kind == "decode" else {"kv_b_proj": 6}
+    assert found == beside | {
+        "kv_a_proj_with_mqa": 3, "q_proj": 3, "rotary": 3, "kv_write": 3, "attention": 3,
+        "o_proj": 3, "norm": 6, "gate_up_proj": 1, "silu_mul": 1, "down_proj": 1, "experts": 16,
+        "lm_head": 1,
+    }  # fmt: skip
+    assert products_of(shape, Step(((1024, 512),))) == ()
 
 
 def queue(
