@@ -10,15 +10,18 @@ from functools import cached_property
 
 import pandas as pd
 
+from nsight_prof.orchestrator.predict.memory import BESIDE_BYTES, peak_bytes
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.corrections import (
+    HOSTS,
     KERNELS,
     SLICE,
     Correction,
     correction,
+    points_of,
     rank_wait_s,
 )
 from nsight_prof.parsers.predict.costs import (
@@ -59,8 +62,6 @@ UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
 OPERATIONS = "predict_ops"
 """Target that measures the operators of a model at its own shapes."""
-ACTIVATIONS = 3
-"""Copies of gate and up that the largest step holds at once: both, and their product."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,8 @@ class Plan:
         if self.corrected:
             predictor = replace(predictor, correction=self._correction(predictor.host))
             predictor.host = self._with_ranks(predictor.host)
+            if self.trace is not None and self.trace.is_slice and self.trace.serves(self.shard):
+                predictor.hosts = points_of(HOSTS, self.name if self.left_out else "")
         if math.isnan(predictor.host.overhead_s):
             self.notes.append(note("gpu-alone"))
         elif math.isnan(predictor.host.eager_s) and math.isnan(predictor.host.issue_s):
@@ -403,17 +406,12 @@ class Plan:
     def kv_tokens(self, engine: Engine) -> int:
         """Return the tokens that the KV cache of each GPU holds.
 
-        Beside the weights a recorded engine tells what else takes memory; else it is what the
-        largest step's feed-forward layer holds.
+        Beside the weights a recorded engine tells what else takes memory, but for what its largest
+        step held.
         """
         recorded = [self._recorded_rest(source) for source in self.sources]
-        rest = next((value for value in recorded if value is not None), None)
-        if rest is None:
-            mixture = self.shard.experts
-            routed = mixture.used * mixture.width if mixture else 0
-            widest = max(self.shard.intermediate, routed)
-            wide = ACTIVATIONS * widest + 2 * self.shard.hidden
-            rest = engine.batched_tokens * wide * self.shard.weight_bytes
+        rest = next((value for value in recorded if value is not None), BESIDE_BYTES)
+        rest += peak_bytes(self.shard, engine)
         free_bytes = self.memory * self.settings.utilization - self.weights - rest
         return max(0, int(free_bytes / self.shard.kv_bytes_per_token()))
 
@@ -435,15 +433,18 @@ class Plan:
         return here * (self.gpu.memory_bytes / self.measured.memory_bytes)
 
     def _recorded_rest(self, source: Source) -> float | None:
-        """Return what a recorded engine's memory held beside weights and KV cache, in bytes."""
+        """Return the bytes of a recorded engine beside weights, KV cache and largest step."""
         if source.shape != self.shard:
             return None
         for row in source.engines:
             asked = json.loads(row["args"] or "{}")
             if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
                 fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
-                weights = self.shard.with_layers(source.layers(row["source"])).parameter_bytes()
-                rest = number(source.gpu["memory_bytes"]) * fraction[0] - weights - fraction[1]
-                if math.isfinite(rest):
-                    return rest
+                served = self.shard.with_layers(source.layers(row["source"]))
+                held = served.parameter_bytes() + fraction[1]
+                rest = number(source.gpu["memory_bytes"]) * fraction[0] - held
+                if math.isfinite(rest) and source.engine is not None:
+                    # A slice of one rank samples from its own part of the vocabulary.
+                    here = replace(served, tensor_parallel=1) if source.slice else served
+                    return rest - peak_bytes(here, source.engine)
         return None

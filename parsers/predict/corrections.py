@@ -25,6 +25,9 @@ from nsight_prof.parsers.predict.operators import Step
 KERNELS, SLICE = "kernels", "slice"
 """What a prediction rests on: measured kernels alone, or recorded layers of the model."""
 RANK_WAIT = "rank_wait_s"
+HOSTS = "hosts"
+"""Machine of residuals of prompts that wait for the host: it is another one with each start, at one
+of two speeds, whichever GPU it has, so that all engines count."""
 TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
 LONG_TOKENS = 1000
 """Tokens of prompts from which on the GPU decides their time, and not the host."""
@@ -100,13 +103,21 @@ def correction(
     long, short, host = factors(found[LONG], unseen), factors(found[SHORT], unseen), 1.0
     if host_known:  # short prompts wait for it, and the GPU's part is that of any prompt
         short, host = long, short.value
-    points = {}
-    if basis == SLICE:
-        by_kind = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(gpu, {})
-        points = {kind: factors(of, unseen) for kind, of in by_kind.items()
-                  if len(of.keys() - {unseen}) >= FEWEST}  # fmt: skip
+    points = points_of(gpu, unseen) if basis == SLICE else {}
     models = len(found[TPOT].keys() - {unseen})
     return Correction(factors(found[TPOT], unseen), long, short, host, models=models, points=points)
+
+
+def points_of(machine: str, unseen: str = "") -> dict[str, Factors]:
+    """Return the factors of whole points by kind, of those that enough models have.
+
+    Args:
+        machine: key of a GPU's datasheet, or HOSTS: the host of whichever GPU.
+        unseen: model whose own residuals do not count, since it is held out.
+    """
+    by_kind = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(machine, {})
+    return {kind: factors(of, unseen) for kind, of in by_kind.items()
+            if len(of.keys() - {unseen}) >= FEWEST}  # fmt: skip
 
 
 def rank_wait_s(gpu: str, unseen: str = "") -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.corrections import LONG_TOKENS, THROUGHPUT, Correction
+from nsight_prof.parsers.predict.corrections import LONG_TOKENS, THROUGHPUT, Correction, Factors
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu, Power
 from nsight_prof.parsers.predict.front_end import FrontEnd
 from nsight_prof.parsers.predict.operators import FEW, Operator, Step, operators, padded_rows
@@ -159,7 +159,8 @@ class Predictor:
     """Predicts steps of one model (the shard of one GPU) on one GPU and engine.
 
     `correction`: how steps of served models lie from such predictions; None: not known, so that the
-    bounds of a step are all its operators at the ends of their intervals.
+    bounds of a step are all its operators at the ends of their intervals. `hosts`: bounds of points
+    whose first token waits for the host, by their kind.
     """
 
     shape: ModelShape
@@ -169,6 +170,7 @@ class Predictor:
     host: Host = field(default_factory=Host)
     power: Power = Power()
     correction: Correction | None = None
+    hosts: Mapping[str, Factors] = field(default_factory=dict)
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
     _kernels: dict[_Rounded, Seconds] = field(default_factory=dict, init=False, repr=False)
 
@@ -529,6 +531,7 @@ class Workload:
         rate: requests per second of an open loop; they come at random (a Poisson process).
         arrivals: the requests themselves, as of a recorded trace.
         label: name of the trace.
+        warmups: so many of the requests that come first are served and not counted.
     """
 
     prompt: int
@@ -539,6 +542,7 @@ class Workload:
     arrivals: tuple[Request, ...] = ()
     count: int = 0
     label: str = ""
+    warmups: int = 0
 
     ROUNDS = 4
     """Requests of each client of a closed loop."""
@@ -636,10 +640,13 @@ def point(
     for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):
         low, high = f"{name}_low", f"{name}_high"
         found[low], found[high] = found[high], found[low]
+    points = dict(predictor.hosts)
     if predictor.correction is not None:
+        points |= predictor.correction.points
+    if points:
         for name in NUMBERS:
             kind = kind_of(predictor, workload, QUANTITY_OF.get(name, ""))
-            if (factors := predictor.correction.points.get(kind)) is not None:
+            if (factors := points.get(kind)) is not None:
                 found[f"{name}_low"] = found[name] * min(1.0, factors.low)
                 found[f"{name}_high"] = found[name] * max(1.0, factors.high)
     return found
@@ -672,6 +679,9 @@ def _numbers(
     served = simulate(seconds, queue, issued, _known(predictor.host.lead_s))
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
+    if work.warmups:
+        served = sorted(served, key=lambda item: item.arrival_s)[work.warmups :]
+        requests = requests[work.warmups :]
     extra = _known(predictor.host.overhead_s)
     first = np.array([item.first_s - item.arrival_s + extra for item in served])
     last = np.array([item.finish_s - item.arrival_s + extra for item in served])

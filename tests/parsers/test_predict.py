@@ -18,7 +18,14 @@ from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.packaged import packaged_yaml
-from nsight_prof.parsers.predict.corrections import SLICE, correction, factors, rank_wait_s
+from nsight_prof.parsers.predict.corrections import (
+    HOSTS,
+    SLICE,
+    correction,
+    factors,
+    points_of,
+    rank_wait_s,
+)
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
@@ -502,6 +509,32 @@ def test_a_point_is_ordered_like_its_bounds(shape: ModelShape) -> None:
     kernels = sum(part.seconds.value for part in step.breakdown)
     assert step.gpu_s == pytest.approx(kernels + 1e-4)
     assert step.rows == 4
+
+
+def test_prompts_that_wait_for_the_host_are_bounded_by_hosts_of_whichever_gpu(
+    shape: ModelShape,
+) -> None:
+    host = Host(gap_prefill_s=0.0, overhead_s=1e-3, issue_graph_s=0.05)
+    predictor = Predictor(shape, Datasheet(H200), H200, Engine(), host)
+    predictor.hosts = points_of(HOSTS, "qwen2.5-7b")
+    bounds = predictor.hosts["batch ttft host in graphs"]
+    found = point(predictor, Workload(64, 8, batch=1))
+    ends = found["ttft_p50_s_low"], found["ttft_p50_s_high"]
+    assert ends == pytest.approx([found["ttft_p50_s"] * factor for factor in bounds[1:]])
+    assert bounds.low < 1 < bounds.high
+    long = point(predictor, Workload(8000, 8, batch=1))
+    assert long["ttft_p50_s"] == long["ttft_p50_s_low"], "it waits for the GPU"
+    assert bounds != points_of(HOSTS)["batch ttft host in graphs"]
+
+
+def test_requests_that_warm_up_a_loop_are_not_counted(shape: ModelShape) -> None:
+    predictor = Predictor(shape, Datasheet(H200), H200)
+    loop = Workload(4096, 64, concurrency=16, count=160)
+    every = point(predictor, loop)
+    settled = point(predictor, replace(loop, warmups=16))
+    assert settled["ttft_mean_s"] < every["ttft_mean_s"], "they came at once"
+    assert settled["tpot_p50_s"] == pytest.approx(every["tpot_p50_s"], rel=0.2)
+    assert settled["duration_s"] < every["duration_s"]
 
 
 def test_a_batch_is_bounded_by_what_other_served_models_took(shape: ModelShape) -> None:
