@@ -124,6 +124,7 @@ def _instructions(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, obje
             "instructions": i.instructions,
             "sectors": i.sectors,
             "excessive_sectors": i.excessive_sectors,
+            "divergent_branches": i.divergent_branches,
         }
         for i in kernel.instructions
     ]

@@ -10,6 +10,8 @@ from nsight_prof.parsers.names.matching import matching
 Stages = Sequence[str] | Mapping[str, str]  # patterns of range names, or stage -> pattern
 LONGEST_LABEL = 100
 """Characters of a label; DLProf names a range by a record of 600 and more."""
+OF_LIBRARIES = ("CCCL",)
+"""NVTX domains of libraries that mark each call: CUB 2.7 and Thrust, which PyTorch's sort uses."""
 _RECORD = re.compile(r"""['"](Module|mod|op)['"]:\s*['"]([^'"]+)['"]""")
 _NUMBER = re.compile(r"(\d+)")
 _REPEATS = 5  # values of a number from which on it counts repeats: a GEMM has fp8, 16, 32 and 64
@@ -24,11 +26,14 @@ def name_stages(names: Sequence[tuple[str, str]], stages: Stages) -> list[str | 
 
     A pattern must fit the bare name or `domain:name` as a whole. A stage has the name that the
     mapping gives its pattern, of the first that fits; else the label of the range, shortened.
-    Without patterns, each range is a stage.
+    Without patterns, each range is a stage, but for those that a library makes of its own accord.
     """
     labels = [label(name) for name in names]
     if not stages:
-        return [shorten(text) for text in labels]
+        return [
+            None if domain in OF_LIBRARIES else shorten(text)
+            for (domain, _), text in zip(names, labels, strict=True)
+        ]
     patterns = [(stage, re.compile(pattern)) for stage, pattern in named_patterns(stages)]
     with matching(f"stages: {', '.join(repr(p.pattern) for _, p in patterns)}"):
         return [

@@ -24,6 +24,7 @@ NUMBERS = {
     "instructions": "Instructions Executed",
     "sectors": "L2 Theoretical Sectors Global",
     "excessive_sectors": "L2 Theoretical Sectors Global Excessive",
+    "divergent_branches": "Divergent Branches",
 }
 STALL, NOT_ISSUED = "stall_", "(Not Issued)"
 Line = tuple[str, int]
@@ -45,6 +46,7 @@ class Instruction:
     instructions: int | None
     sectors: int | None
     excessive_sectors: int | None
+    divergent_branches: int | None
     stalls: Mapping[str, int]
 
 

@@ -193,15 +193,10 @@ def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
     of the instruction before it: right for the planted lines of three kernels of llm.c.
     """
     lines = kernel_lines(run, kernel_id)
-    frame = run.source_instructions
-    frame = frame[frame["kernel_id"] == kernel_id].sort_values("offset")
-    foreign = frame["file"].fillna("").str.contains(HEADERS)
+    moved = _instructions(run, kernel_id)
+    foreign = moved["is_foreign"]
     if not foreign.any() or foreign.all():
         return lines
-    moved = frame.assign(
-        file=frame["file"].mask(foreign).ffill().bfill(),
-        line=frame["line"].mask(foreign).ffill().bfill(),
-    )
     moved = moved[moved["samples"].fillna(0) > 0]
     known = {(line.file, line.line): line for line in lines}
     total, found = int(moved["samples"].sum()), []
@@ -220,6 +215,41 @@ def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
                 )
             )
     return sorted(found, key=lambda line: -line.samples)
+
+
+def _instructions(run: Run, kernel_id: str) -> pd.DataFrame:
+    """Return the instructions of a kernel with those of CUDA's headers at the program's lines, and
+    column is_foreign.
+    """
+    frame = run.source_instructions
+    frame = frame[frame["kernel_id"] == kernel_id].sort_values("offset")
+    foreign = frame["file"].fillna("").str.contains(HEADERS)
+    frame = frame.assign(is_foreign=foreign)
+    if foreign.all():
+        return frame
+    places = {name: frame[name].mask(foreign).ffill().bfill() for name in ("file", "line")}
+    return frame.assign(**places)
+
+
+def lines_of(run: Run, kernel_id: str, counted: str, sass: str) -> list[KernelLine]:
+    """Return the lines of a kernel by a count of table `source_instructions`, the most first.
+
+    Only instructions count that match `sass`. The share of a line is that of the count; of equal
+    ones the first in the source stands first.
+    """
+    frame = _instructions(run, kernel_id)
+    frame = frame[frame["sass"].fillna("").str.contains(sass)]
+    total = number(frame[counted].sum())
+    if not total > 0:
+        return []
+    known = {(line.file, line.line): line for line in kernel_lines(run, kernel_id)}
+    ref, found = (Ref("source_instructions", "", counted),), []
+    for (file, line), rows in frame.groupby(["file", "line"]):
+        of_line = int(number(rows[counted].sum()))
+        if (place := known.get((str(file), int(number(line))))) is not None and of_line:
+            share = Number(of_line / total, "fraction", ref)
+            found.append(replace(place, samples=of_line, share=share))
+    return sorted(found, key=lambda line: (-line.samples, line.line))
 
 
 def callers(run: Run, *kernel_ids: str) -> list[HostLine]:

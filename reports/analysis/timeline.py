@@ -123,14 +123,14 @@ def startup_ns(frame: pd.DataFrame) -> float:
     return max(longest, float(first.sum() - rest.mean() * len(first))) if longest else 0.0
 
 
-def runs(frame: pd.DataFrame, mask: Mask) -> pd.DataFrame:
+def runs(frame: pd.DataFrame, mask: Mask, *, through_copies: bool = False) -> pd.DataFrame:
     """Return runs of launches of one stream and stage in which `mask` holds throughout.
 
-    A copy or memset between two launches ends a run. Columns first and last (exclusive) are
-    positions in `frame`.
+    A copy or memset between two launches ends a run unless it goes through them. Columns first and
+    last (exclusive) are positions in `frame`.
     """
     moved = frame["memory_before"].diff().fillna(0).to_numpy() > 0
-    return _runs(mask, _breaks(frame) | moved)
+    return _runs(mask, _breaks(frame) | (moved & (not through_copies)))
 
 
 def _breaks(frame: pd.DataFrame) -> Mask:

@@ -12,14 +12,17 @@ from nsight_prof.reports.page.values import Confidence, Number, Text
 
 CAUSE_OF = {
     "sync_stalls": ("launch_bound", "host_bound"),
+    "results_on_host": ("launch_bound", "sync_stalls"),
     "allocation_stalls": ("launch_bound", "sync_stalls", "host_bound"),
     "convolution_search": ("launch_bound", "sync_stalls", "host_bound"),
+    "kernel_tuning": ("launch_bound", "sync_stalls", "host_bound"),
     "compilation": ("launch_bound", "sync_stalls", "host_bound"),
     "data_loading": ("launch_bound", "sync_stalls", "host_bound"),
     "interpreter_lock": ("launch_bound", "sync_stalls"),
     "garbage_collection": ("launch_bound", "sync_stalls", "host_bound"),
     "recomputation": ("launch_bound", "host_bound"),
-    "optimizer_loop": ("launch_bound", "host_bound"),
+    "optimizer_loop": ("launch_bound", "host_bound", "one_by_one"),
+    "one_by_one": ("launch_bound",),
     "tensor_prints": ("launch_bound", "sync_stalls", "host_bound"),
 }
 """Rules that tell of the cause of what others tell of: a host that waits for results in every step

@@ -8,13 +8,15 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
 
-PRECISION = ("tensor_idle", "simt_gemm", "transformed_conv")
+PRECISION = ("tensor_idle", "simt_gemm", "transformed_conv", "single_attention")
 """Keys and rules of findings whose repair takes digits where the numbers have more than 16 bits."""
 DOUBLE = "double_precision"
 MATRIX = ("gemm", "gemv", "conv", "attention")
 WIDE, NARROW = ("fp32", "fp64", ""), ("bf16", "fp16", "tf32", "fp8", "int8")
 """Types of products that TF32 or 16 bits take digits from, and those that were given up before."""
 SINGLE = ("fp32", *NARROW)
+MIXED = r"\bgpu_kernel_impl<|LoadWithCast"
+"""Elementwise kernels of PyTorch (2.11) whose inputs have several types."""
 SLIP = 0.01
 """Part of the time of all products from which on narrower ones show what the program is for."""
 
@@ -41,6 +43,7 @@ def _is_choice(run: Run, finding: Finding) -> bool:
         # Single numbers beside, in the kernel or in others, show that double ones were not meant.
         counted = run.counters[run.counters["kernel_id"].isin(finding.kernel_ids)]
         single = counted["flops_fp32"].sum() > 0 or kernels["dtype"].isin(SINGLE).any()
+        single |= about["name"].fillna("").str.contains(MIXED).any()
         return not bool(single)
     if not {finding.key, finding.rule} & set(PRECISION):
         return finding.choice

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import (
     HostLine,
@@ -17,11 +20,13 @@ from nsight_prof.reports.analysis.lines import (
     fused_lines,
     host_lines,
     host_rows,
+    lines_of,
     loop_lines,
     native_lines,
     program_lines,
     waiting_rows,
 )
+from nsight_prof.reports.findings.kernels import instructions, memory
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, host_work, idle_rules
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
@@ -38,21 +43,96 @@ DOING = {
     idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
     idle_rules.ALLOCATION_STALLS.key: ("allocating",),
     copies.COPIES.key: ("copying",),
+    copies.CASTS_AND_COPIES.key: ("copying",),
 }
 """Rules whose time is that in certain calls: it is spent there while the GPU works, too."""
 WORK = {
     work.rule.key: name for name, work in host_work.OF_WORK.items() if work.rule in host_work.RULES
 }
 """Rules whose time is that in which a library does certain work."""
-IDLE = (idle_rules.HOST_BOUND.key, idle_rules.LAUNCH_BOUND.key, idle_rules.IDLE.key)
+
+
+class At(NamedTuple):
+    """Which instructions a rule is about: a count of each, a pattern of SASS, and their words."""
+
+    counted: str
+    sass: str
+    what: Text
+    words: Callable[..., Text]
+
+
+AT = {
+    instructions.DIVERGENCE.key: At(
+        "divergent_branches",
+        "",
+        Text("the branches that part a warp"),
+        partial(Text, "{verdict} Its threads part at {places}."),
+    ),
+    instructions.DOUBLE_PRECISION.key: At(
+        "instructions",
+        r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H",
+        Text("these instructions"),
+        partial(Text, "{verdict} It computes in double precision at {places}."),
+    ),
+    memory.UNCOALESCED_LOADS.key: At(
+        "excessive_sectors",
+        r"\bLDG?\b",
+        Text("the needless sectors"),
+        partial(Text, "{verdict} It loads so at {places}."),
+    ),
+    memory.UNCOALESCED_STORES.key: At(
+        "excessive_sectors",
+        r"\bSTG?\b",
+        Text("the needless sectors"),
+        partial(Text, "{verdict} It stores so at {places}."),
+    ),
+    memory.LOCAL_SPILLS.key: At(
+        "instructions",
+        r"\b(?:LDL|STL)\b",
+        Text("the accesses to local memory"),
+        partial(Text, "{verdict} It spills at {places}."),
+    ),
+    memory.ATOMICS.key: At(
+        "instructions",
+        r"\b(?:RED|ATOM)",
+        Text("the atomics"),
+        partial(Text, "{verdict} Its atomics are at {places}."),
+    ),
+    **{
+        rule.key: At(
+            counted,
+            sass,
+            Text("the sectors"),
+            partial(Text, "{verdict} Its accesses are at {places}."),
+        )
+        for rule, counted, sass in (
+            (memory.UNCOALESCED, "excessive_sectors", ""),
+            (memory.SCATTERED, "excessive_sectors", ""),
+            (memory.HOST_MEMORY, "sectors", r"\bLDG?\b"),
+        )
+    },
+}
+"""Rules about instructions of one kind: the line at fault is theirs, not where warps stand."""
+IDLE = tuple(
+    rule.key
+    for rule in (
+        idle_rules.HOST_BOUND,
+        idle_rules.RESULTS_ON_HOST,
+        idle_rules.LAUNCH_BOUND,
+        idle_rules.IDLE,
+    )
+)
 """Rules whose time is that in which the GPU has nothing to do."""
 SAMPLES = Text("stacks of Python, sampled by nsys")
 STALLS = Text("samples of warps by ncu")
+COUNTED = Text("counts of instructions by ncu")
 
 
 def located(run: Run, finding: Finding) -> Finding:
     """Return the finding with the lines that it is about, or as it is where none are known."""
-    if finding.rule in {*DOING, *WORK, *IDLE}:
+    if finding.rule in {*DOING, *WORK, *IDLE} - {copies.CASTS_AND_COPIES.key}:
+        return _with_host_lines(run, finding)
+    if finding.rule == copies.CASTS_AND_COPIES.key and copies.is_within(run):
         return _with_host_lines(run, finding)
     if finding.rule == host_work.INTERPRETER_LOCK.key:
         return _with_thread_lines(run, finding)
@@ -63,6 +143,12 @@ def located(run: Run, finding: Finding) -> Finding:
         ways.insert(finding.rule in OF_LAUNCH, _with_kernel_lines)
     placed = (way(run, finding) for way in ways)
     return next((found for found in placed if found is not finding), finding)
+
+
+def _own(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows in code of the program where there are any: threads of libraries have none."""
+    own = rows[~rows["file"].fillna("").str.contains(LIBRARY)]
+    return rows if own.empty else own
 
 
 def _with_thread_lines(run: Run, finding: Finding) -> Finding:
@@ -114,7 +200,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         rows, counted = waits, "samples"
     if finding.rule in WORK:
         rows = rows[rows["work"] == WORK[finding.rule]]
-    lines = host_lines(rows, counted)
+    lines = host_lines(_own(rows), counted)
     hot_lines = _hot(lines)
     if not hot_lines:
         return finding
@@ -163,7 +249,7 @@ def _around(
         every = host_rows(run, finding.stage)
         found = host_lines(asking_lines(every[every["work"] == "checkpointing"]))
     elif number(hot_lines[0].share.value) < MOST:
-        found = host_lines(loop_lines(rows, host_rows(run, finding.stage)), counted)
+        found = host_lines(loop_lines(_own(rows), _own(host_rows(run, finding.stage))), counted)
     else:
         return None
     if not found:
@@ -221,6 +307,8 @@ def _with_fused_lines(run: Run, finding: Finding) -> Finding:
 
 
 def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
+    if finding.rule in AT and (found := _with_lines_at(run, finding)) is not finding:
+        return found
     lines = program_lines(run, finding.kernel_ids[0])
     hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not hot_lines:
@@ -237,6 +325,29 @@ def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
         else "",
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, STALLS))
+
+
+def _with_lines_at(run: Run, finding: Finding) -> Finding:
+    """Return a finding with the lines of the instructions that it is about.
+
+    Warps stand where a result is needed, which may be another line than the one that asks for it.
+    """
+    at = AT[finding.rule]
+    lines = lines_of(run, finding.kernel_ids[0], at.counted, at.sass)
+    hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
+    if not hot_lines:
+        return finding
+    places: list[Value] = [
+        Text(
+            "{place} ({share} of {what})",
+            place=Verbatim(line.location),
+            share=line.share,
+            what=at.what,
+        )
+        for line in hot_lines
+    ]
+    verdict = at.words(verdict=finding.verdict, places=places)
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, COUNTED))
 
 
 def _kernel_place(line: KernelLine) -> Text:

@@ -37,6 +37,10 @@ LIBRARY = re.compile(
 """Files of the interpreter, of installed packages and of compilers: not the program's own."""
 WORK = (
     (
+        "tuning",
+        re.compile(r"/triton/runtime/autotuner\.py:(?:_bench|benchmark)|/triton/testing\.py:"),
+    ),
+    (
         "compiling",
         re.compile(
             r"/torch/_dynamo/convert_frame\.py:(?!<)|/torch/_inductor/(?:compile_fx|async_compile)\.py:"
@@ -81,7 +85,8 @@ class StackEnd:
 
     Without a frame of its own, both are the innermost. `work` is the work of a library that the
     stack passes through (WORK); empty for none. `callers` are the program's own frames around
-    `of_program`, innermost first; of a work of a library those that asked for it.
+    `of_program`, innermost first; of a work of a library those that asked for it, `of_program`
+    itself where no code of the program is within that work.
     """
 
     of_program: Frame
@@ -193,7 +198,7 @@ def _stack_end(stack: list[tuple[int, int, int]], texts: dict[int, str]) -> Stac
     first = of_program[0] if of_program else 0
     works = [work_of(f"{frame.file}:{frame.function}") for frame in frames]
     asked = max((at for at, work in enumerate(works) if work), default=first)
-    callers = tuple(frames[at] for at in of_program if at > max(first, asked))
+    callers = tuple(frames[at] for at in of_program if at > asked)
     places = "\n".join(f"{frame.file}:{frame.function}" for frame in frames)
     return StackEnd(frames[first], frames[0], work_of(places), callers)
 

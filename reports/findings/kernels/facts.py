@@ -200,6 +200,22 @@ LOADED_A_THREAD = Fact(
     of=("global_load_bytes",),
     also=("kernels.grid", "kernels.block"),
 )
+ELSEWHERE = _percent(
+    "elsewhere",
+    Text("bytes of L2 that it lacked and DRAM did not deliver"),
+    "l2_bytes",
+    "l2_hit_pct",
+    "dram_read_bytes",
+)
+ELSEWHERE_RATE = Fact(
+    "elsewhere_rate",
+    Text("rate of these bytes"),
+    unit="GB/s",
+    of=("l2_bytes", "l2_hit_pct", "dram_read_bytes", "duration_ns"),
+)
+ELSEWHERE_LEFT = _percent(
+    "elsewhere_left", Text("time that DRAM needs for all bytes"), "dram_pct", "dram_bytes"
+)
 WIDE_LEFT = _percent(
     "wide_left",
     Text("accesses left with 16 bytes each"),

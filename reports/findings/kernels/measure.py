@@ -82,6 +82,7 @@ def measure(row: Row, context: Context) -> dict[str, float]:
         **_waits(row),
         **_levels(row),
         **_atomics(row),
+        **_elsewhere(row),
         **_instructions(row, use),
         **_doubles(row, context, use),
         **_matrix(row, context, use),
@@ -287,6 +288,19 @@ def _levels(row: Row) -> dict[str, float]:
         "spills_left": 100 - _percent(local, l1),
         "spills_left_l2": l2_useful,
         "local_time": _maximum([_if_saturated(busiest), _stall_time(row, LOCAL_STALLS)]),
+    }
+
+
+def _elsewhere(row: Row) -> dict[str, float]:
+    """Return what L2 lacked beyond what DRAM delivered: bytes of the host or of another GPU."""
+    moved, taken = number(row["l2_bytes"]), number(row["duration_ns"])
+    from_dram, both = number(row["dram_read_bytes"]), number(row["dram_bytes"])
+    missing = moved * (1 - number(row["l2_hit_pct"]) / 100) - from_dram
+    grown = 1 + missing / both if both > 0 else math.nan
+    return {
+        "elsewhere": 100 * missing / moved if moved > 0 else math.nan,
+        "elsewhere_rate": missing / taken if taken > 0 else math.nan,
+        "elsewhere_left": number(row["dram_pct"]) * grown,
     }
 
 

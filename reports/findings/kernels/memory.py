@@ -93,6 +93,71 @@ UNCOALESCED_STORES = replace(
         "dram": facts.DRAM_USEFUL,
     },
 )
+SCATTERED = replace(
+    UNCOALESCED_LOADS,
+    key="uncoalesced_accesses",
+    question="Are both loads and stores scattered?",
+    when=UNCOALESCED_LOADS.when & UNCOALESCED_STORES.when,
+    clause=lambda k: Text(
+        "its global loads and stores are uncoalesced: of the 32 bytes of each sector they use "
+        "{loads} and {stores} on average",
+        loads=_bytes(k, facts.LOAD_EFFICIENCY),
+        stores=_bytes(k, facts.STORE_EFFICIENCY),
+    ),
+    symptom=Text("reads and writes memory in scattered pieces"),
+    remedy=Text("With neighbouring accesses"),
+    action=Text(
+        "Let neighbouring threads access neighbouring addresses: change the layout or the order of "
+        "the loop, or stage a tile through shared memory."
+    ),
+    advice=Text(
+        "let it read and write neighbouring data together; now most of what it moves is thrown away"
+    ),
+    estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
+    "useful sectors are left. DRAM moves no more than the threads ask for.",
+    disproof=Text(
+        "The same kernel with all threads at neighbouring addresses (wrong results, same "
+        "amount) is no faster."
+    ),
+    remaining=facts.SECTORS_LEFT,
+    unloads={
+        "lsu": facts.SECTORS_LEFT,
+        "l1": facts.SECTORS_LEFT,
+        "l2": facts.SECTORS_LEFT,
+        "dram": facts.DRAM_USEFUL,
+    },
+)
+UNCOALESCED_LOADS = replace(UNCOALESCED_LOADS, unless=(SCATTERED.key,))
+UNCOALESCED_STORES = replace(UNCOALESCED_STORES, unless=(SCATTERED.key,))
+HOST_MEMORY = Rule(
+    key="host_memory",
+    in_code=True,
+    question="Does a kernel read memory of the host?",
+    when=(facts.ELSEWHERE >= 15)
+    & (facts.ELSEWHERE_RATE >= 2)
+    & (facts.ELSEWHERE_RATE <= 70)
+    & (facts.LEVEL_BUSY < 20)
+    & (facts.ALL_MEMORY_WAITS > 50),
+    clause=lambda k: Text(
+        "{part} of the bytes of L2 came neither from L2 nor from DRAM, at {rate}: from memory of "
+        "the host over PCIe (mapped, zero-copy), or of another GPU",
+        part=k.number(facts.ELSEWHERE),
+        rate=k.number(facts.ELSEWHERE_RATE, 1e9, "B/s"),
+    ),
+    symptom=Text("reads memory of the host over PCIe"),
+    remedy=Text("With the data in the GPU's own memory"),
+    action=Text(
+        "Copy what it reads again and again to the GPU once (cudaMemcpyAsync from pinned memory), "
+        "before the loop; memory of the host that is mapped (cudaHostAllocMapped, zero-copy) pays "
+        "only for what is read once."
+    ),
+    advice=Text("keep what it reads in the GPU's own memory instead of the computer's"),
+    estimate="Of its time is left what DRAM needs for all bytes.",
+    disproof=Text("With a copy of the data in the GPU's memory the kernel takes as long."),
+    source=Text("prof: what neither L2 nor DRAM delivered, at no more than PCIe moves"),
+    remaining=facts.ELSEWHERE_LEFT,
+    bounds=("latency",),
+)
 UNCOALESCED = replace(
     UNCOALESCED_LOADS,
     key="uncoalesced",

@@ -8,6 +8,8 @@ RULES = (
     matrix.TENSOR_IDLE,
     matrix.MISALIGNED,
     occupancy.SMALL_GRID,
+    memory.HOST_MEMORY,
+    memory.SCATTERED,
     memory.UNCOALESCED_LOADS,
     memory.UNCOALESCED_STORES,
     memory.UNCOALESCED,

@@ -261,6 +261,24 @@ EFFICIENT_ATTENTION = Backend(
         "FlashAttention-3 (2024): on an H100 version 2 reaches 35 %, version 3 up to 75 %"
     ),
 )
+# FP32 without Tensor Cores has 67 TFLOP/s on an H100 at most, flash attention 35 to 75 % of 989.
+SINGLE_ATTENTION = replace(
+    EFFICIENT_ATTENTION,
+    pattern=r"fmha_cutlass[FB]_f32_",
+    roof_parts={},
+    saves=(0.81, 0.91),
+    label=Text("attention in single precision (fp32)"),
+    reason=Text(
+        "No fused attention on the Tensor Cores takes float32, so that PyTorch falls back to its "
+        "memory-efficient kernel; in bf16 or fp16 flash attention or cuDNN takes it."
+    ),
+    action=Text(
+        "Give scaled_dot_product_attention queries, keys and values in bf16 or fp16 (no .float() "
+        "before it, autocast round it)."
+    ),
+    advice=Text("let attention compute with 16-bit numbers, as the rest of the program does"),
+    disproof=Text("Attention in bf16 takes as long, or the results need more digits."),
+)
 OLDER_ATTENTION = Backend(
     cause="older_backend",
     pattern=r"flash_fwd_kernel|flash_bwd_dq_dk_dv_loop",
@@ -292,7 +310,28 @@ OLDER_ATTENTION = Backend(
         "Shah et al., FlashAttention-3 (2024): 1.5 to 2.0 times FlashAttention-2 on an H100"
     ),
 )
+# Half the bytes, and at least twice the rate of arithmetic.
+DOUBLE_TENSORS = Backend(
+    cause="double_precision",
+    pattern=r"\bdouble\b",
+    categories=("elementwise", "reduction", "copy", "softmax", "norm", "fusion", "fill"),
+    saves=(0.5, 0.5),
+    label=Text("elementwise kernels and reductions in double precision (float64)"),
+    reason=Text(
+        "They move twice the bytes of single precision. One tensor in float64, as numpy makes them "
+        "where nothing else is asked for, makes all that meets it double."
+    ),
+    action=Text(
+        "Make the tensor float32 where it enters (.float(), dtype=torch.float32, astype(np.float32)"
+        " of what numpy made)."
+    ),
+    advice=Text("let it compute with shorter numbers (single precision)"),
+    disproof=Text("The results need more than the 24 bits of FP32, or the kernels take as long."),
+    source=Text("prof: half the bytes"),
+)
 BACKENDS = {
+    "double_tensors": DOUBLE_TENSORS,
+    "single_attention": SINGLE_ATTENTION,
     "simt_gemm": SIMT_GEMM,
     "transformed_conv": TRANSFORMED_CONV,
     "older_gemm": OLDER_GEMM,
@@ -327,7 +366,8 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         rows = [
             row
             for row in records(kernels[mask])
-            if not _explained(with_counters.get(text(row["kernel_id"])))
+            if backend in (DOUBLE_TENSORS, SINGLE_ATTENTION)
+            or not _explained(with_counters.get(text(row["kernel_id"])))
         ]
         if rows and backend.is_behind(capability):
             found.append(_finding(key, _Use(run, backend, rows, with_counters, capability)))

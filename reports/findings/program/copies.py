@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.idle import HOST, LAUNCHES
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
@@ -46,7 +48,9 @@ COPIES = Rule(
         "share": Threshold(0.05, Text("prof: share of the GPU's busy time")),
         "pageable": Threshold(0.5, Text("prof: part of the copy time; below it is not the cause")),
     },
-    gain="the copy time, at most the time in which the GPU works and no kernel runs.",
+    gain="the copy time, at most the time in which the GPU works and no kernel runs; of pinned "
+    "memory at most the time of kernels, which hide them. Of many small copies also the part of "
+    "the idle time in which the GPU waits for the host to start them.",
     action=Text(
         "Keep the data on the GPU, or copy from pinned memory on a stream of its own while kernels "
         "run."
@@ -67,6 +71,31 @@ PIN = (
     Text("keep data on the GPU, or copy it from pinned memory while the GPU computes"),
 )
 """What to do about copies of pageable memory, and the same for readers who do not know GPUs."""
+GATHER = (
+    Text(
+        "Gather the pieces on the host (one pinned buffer, torch.stack before .to()) and send them "
+        "as one larger copy."
+    ),
+    Text("send data to the GPU in few large pieces instead of many small ones"),
+)
+"""The same about many small ones."""
+UNIFIED, UNKNOWN = "unified memory", "unknown"
+"""How nsys calls moves of managed memory, and the cause of idle time that no CUDA call ends."""
+MANAGED_MEMORY = Rule(
+    key="managed_memory",
+    question="Do pages of managed memory move between host and GPU?",
+    requires="a trace with copies",
+    thresholds={"share": Threshold(0.05, Text("prof: part of the time in which pages move"))},
+    gain="what launches of a kernel take longer than its shortest one + the idle time that no CUDA "
+    "call ends.",
+    action=Text(
+        "Move what is needed in time and at once: cudaMemPrefetchAsync before the kernel, "
+        "cudaMemAdvise (preferred location, accessed by) for what both sides touch; or cudaMalloc, "
+        "with copies of the few numbers that the host reads."
+    ),
+    advice=Text("keep the data on the GPU, and copy only what the CPU really reads"),
+    disproof=Text("With the same data in memory of cudaMalloc the kernels take as long."),
+)
 CASTS_AND_COPIES = Rule(
     key="casts_and_copies",
     question="Do kernels only copy, cast or rearrange data?",
@@ -172,7 +201,11 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     """
     gpus = gpu_count(run)
     rows = records(run.memory_operations.sort_values("total_ns", ascending=False))
-    crossing = [row for row in rows if "host" in text(row["kind"]).lower()]
+    crossing = [
+        row
+        for row in rows
+        if "host" in text(row["kind"]).lower() and not text(row["kind"]).startswith(UNIFIED)
+    ]
     refs = column("memory_operations", "total_ns")
     time = Number(sum(number(row["total_ns"]) for row in crossing) / gpus, "ns", refs)
     busy_ns = (kernel_time(run) + sum(number(row["total_ns"]) for row in rows)) / gpus
@@ -198,8 +231,14 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     slow = (
         slow and not each_bytes < SMALL_BYTES
     )  # what starting a copy costs is no matter of memory
+    late = _launching(run, crossing[0]) if each_bytes < SMALL_BYTES else Number(0.0, "ns")
     title = Text("Copies between host and GPU take {share} of the busy time", share=share)
     action, advice = COPIES.action, COPIES.advice
+    if each_bytes < SMALL_BYTES and number(late.value) > 0:
+        title = Text(
+            "Many small copies between host and GPU: {n}", n=round(number(crossing[0]["calls"]))
+        )
+        action, advice = GATHER
     if slow:
         title = Text("Copies of pageable memory take {share} of the busy time", share=share)
         action, advice = PIN
@@ -211,7 +250,10 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     )
     saved_ns = number((time - once).value)
     if wall.value:
-        saved_ns = max(0.0, min(saved_ns, number(working.value)))
+        # Pinned memory is as fast as it gets: what is copied from there can only hide.
+        hides = math.inf if slow or each_bytes < SMALL_BYTES or not kernels_ns else kernels_ns
+        saved_ns = max(0.0, min(saved_ns, number(working.value), hides))
+    saved_ns += number(late.value)
     saved = Number(saved_ns, "ns")
     gain = saved.share_of(wall)
     if number(gain.value) < threshold("small_gain"):
@@ -229,9 +271,9 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
                 kind=Verbatim(text(crossing[0]["kind"]).lower()),
                 calls=Text("{n} time", "{n} times", n=round(number(crossing[0]["calls"]))),
-                pageable=_small(each_bytes) or _pageable(slow, *speed),
+                pageable=_small(each_bytes, late) or _pageable(slow, *speed),
                 once=_once(once),
-                saves=_saves(saved, gain, kernels_ns),
+                saves=_saves(saved, gain, 0.0 if late.value else kernels_ns),
             ),
             evidence=(
                 Evidence(
@@ -252,6 +294,63 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 ),
                 wall_evidence(wall),
                 measured(Text("of it copies of pageable memory"), pageable) if slow else None,
+            ),
+            confidence="medium",
+            **of_wall_time(saved, wall),
+        )
+    ]
+
+
+def managed_memory(run: Run) -> list[Finding]:
+    """Return a finding where pages of managed memory move again and again.
+
+    A kernel that touches a page that is on the host stands until it has come: what it takes longer
+    than its shortest launch goes with that. While the host touches pages, the GPU is idle, and no
+    CUDA call tells why.
+    """
+    rows = run.memory_operations[run.memory_operations["kind"].str.startswith(UNIFIED)]
+    kernels, (wall, idle) = run.kernels, program_time(run)
+    if rows.empty or not wall.value:
+        return []
+    late = (kernels["total_ns"] - kernels["calls"] * kernels["min_ns"]).fillna(0)
+    faults = Number(late.sum() / gpu_count(run), "ns", column("kernels", "total_ns"))
+    gaps = run.idle_gaps[run.idle_gaps["cause"] == UNKNOWN]
+    touched = Number(gaps["idle_ns"].sum(), "ns", column("idle_gaps", "idle_ns"))
+    moved = Number(rows["total_ns"].sum(), "ns", column("memory_operations", "total_ns"))
+    saved = Number(min(number(touched.value), number(idle.value)) + number(faults.value), "ns")
+    if number(moved.share_of(wall).value) < MANAGED_MEMORY.limit("share"):
+        return []
+    return [
+        MANAGED_MEMORY.finding(
+            title=Text(
+                "Pages of managed memory move between host and GPU ({n} times)",
+                n=round(number(rows["calls"].sum())),
+            ),
+            verdict=Text(
+                "Pages of managed (unified) memory move between host and GPU {n} times ({bytes}): "
+                "whoever touches one that is on the other side waits for it (a page fault, a "
+                "migration). Kernels take {faults} longer than their shortest launches do, and the "
+                "GPU is idle for {touched} while the host touches pages. Without that at most "
+                "{gain} of the wall time is saved ({saved}).",
+                n=round(number(rows["calls"].sum())),
+                bytes=Number(rows["bytes"].sum(), "B", column("memory_operations", "bytes")),
+                faults=faults,
+                touched=touched,
+                gain=saved.share_of(wall),
+                saved=saved,
+            ),
+            kernel_ids=tuple(map(str, kernels.loc[late > 0, "kernel_id"].head(LISTED))),
+            evidence=(
+                Evidence(
+                    Text("time of these moves"),
+                    moved,
+                    Text("{limit} of the time", limit=MANAGED_MEMORY.thresholds["share"].number),
+                    MANAGED_MEMORY.thresholds["share"].source,
+                ),
+                measured(Text("kernels beyond their shortest launches"), faults),
+                measured(Text("idle time that no CUDA call ends"), touched),
+                measured(Text("could save"), saved, Text("the sum of both")),
+                wall_evidence(wall),
             ),
             confidence="medium",
             **of_wall_time(saved, wall),
@@ -338,16 +437,36 @@ def _pageable(pageable: bool, rate: Number, roof: Number) -> Text | str:
     )
 
 
-def _small(each_bytes: float) -> Text | str:
+def _small(each_bytes: float, late: Number) -> Text | str:
     """Say that copies are so small that each costs what starting it costs."""
     if not each_bytes < SMALL_BYTES:
         return ""
     refs = (*column("memory_operations", "bytes"), *column("memory_operations", "calls"))
+    size = Number(each_bytes, "B", refs)
+    if not late.value:
+        return Text(
+            " They move {size} each: starting them is what takes the time, so fewer and larger "
+            "ones are faster.",
+            size=size,
+        )
     return Text(
         " They move {size} each: starting them is what takes the time, so fewer and larger ones "
-        "are faster.",
-        size=Number(each_bytes, "B", refs),
+        "are faster. The GPU waits {late} for the host to start them, one by one.",
+        size=size,
+        late=late,
     )
+
+
+def _launching(run: Run, row: Row) -> Number:
+    """Return the idle time that waits for the calls of small copies: as many of all launches.
+
+    0 where these are few: then other launches are what the GPU waits for.
+    """
+    gaps = run.idle_gaps[run.idle_gaps["cause"].isin((LAUNCHES, HOST))]
+    calls = number(row["calls"])
+    part = calls / (calls + number(run.kernels["calls"].sum()))
+    idle = number(gaps["idle_ns"].sum()) * part if part >= COPIES.limit("pageable") else 0.0
+    return Number(idle, "ns", column("idle_gaps", "idle_ns"))
 
 
 def _speed_evidence(rate: Number, roof: Number) -> list[Evidence]:
@@ -440,6 +559,12 @@ def casts_and_copies(run: Run) -> list[Finding]:
             **of_gpu_time(time, time, gpu_time),
         )
     ]
+
+
+def is_within(run: Run) -> bool:
+    """Tell whether most of this time is that of CUDA's copies within the GPU's memory."""
+    kernels = run.kernels.loc[run.kernels["category"] == "copy", "total_ns"].sum()
+    return number(_within(run).value) > kernels
 
 
 def _with_share(what: Text, time: Number, gpu_time: Number) -> Text:

@@ -61,6 +61,21 @@ COMPILATION = Rule(
     advice=Text("compile once for all sizes, before the loop"),
     disproof=Text("The second time the same steps run, with the same sizes, nothing is compiled."),
 )
+TUNING = Rule(
+    key="kernel_tuning",
+    question="Does the loop wait while kernels are tuned?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain="the samples in it x the time between two samples, at most the wall time: the GPU works "
+    "for it, too, on trials whose results nobody reads. None where it comes once.",
+    action=Text(
+        "Tune once, before the loop: sizes that change are no key of triton.autotune (or rounded "
+        "up to a few), its results are kept (cache_results=True), and a fixed configuration does "
+        "where few matter. Each new key compiles every configuration and times it."
+    ),
+    advice=Text("choose the variant of a kernel once, not again for each new size"),
+    disproof=Text("The second time the same steps run, with the same sizes, nothing is tuned."),
+)
 OPTIMIZER_LOOP = Rule(
     key="optimizer_loop",
     question="Does the optimizer update its tensors one by one?",
@@ -174,15 +189,32 @@ INTERPRETER_LOCK = Rule(
 class HostWork(NamedTuple):
     """A rule about a work of table `host_lines`, and the words of a finding.
 
-    `title` takes `part` and `where`, `problem` takes `lost`, `wall` and `where`.
+    `title` takes `part` and `where`, `problem` takes `lost`, `wall` and `where`. `counted`: the
+    column of samples and of time, those without GPU work unless the GPU works for it, too.
     """
 
     rule: Rule
     title: Callable[..., Text]
     problem: Callable[..., Text]
+    counted: tuple[str, str] = ("idle_samples", "idle_ns")
+
+    @property
+    def waits(self) -> bool:
+        """Whether only time in which the GPU waits for it counts."""
+        return self.counted[1] == "idle_ns"
 
 
 OF_WORK = {
+    "tuning": HostWork(
+        TUNING,
+        partial(Text, "Kernels are tuned for {part} of the time {where}"),
+        partial(
+            Text,
+            "For {lost} of {wall} {where} the host tunes kernels: it compiles their configurations "
+            "and runs each again and again to time it (autotuning).",
+        ),
+        ("samples", "time_ns"),
+    ),
     "compiling": HostWork(
         COMPILATION,
         partial(Text, "The GPU waits while code is compiled for {part} of the time {where}"),
@@ -241,13 +273,14 @@ OF_WORK = {
         RECOMPUTATION,
         partial(
             Text,
-            "The GPU waits while forward passes are computed again for {part} of the time {where}",
+            "Forward passes are computed again for {part} of the time {where}",
         ),
         partial(
             Text,
-            "The GPU is idle for {lost} of {wall} {where} while the host runs the forward pass of "
-            "checkpointed layers a second time.",
+            "For {lost} of {wall} {where} the host runs the forward pass of checkpointed layers a "
+            "second time.",
         ),
+        ("samples", "time_ns"),
     ),
     "emptying the cache": HostWork(
         idle_rules.ALLOCATION_STALLS,
@@ -264,8 +297,10 @@ RULES = (
     *(work.rule for work in OF_WORK.values() if work.rule is not idle_rules.ALLOCATION_STALLS),
     INTERPRETER_LOCK,
 )
+MOST_AT_ONE = 0.5
+"""Part of the idle samples of a thread in libraries that tells that it is held up: at least so much
+there, and less at each of its places."""
 OF_STACKS = Text("stacks of Python, sampled by nsys")
-SAMPLED = column("host_lines", "idle_ns")
 
 
 def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
@@ -278,10 +313,13 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
         here = {f.rule for f in found if f.stage == stage.name}
         for name, work in OF_WORK.items():
             rows = _rows(run, stage, name)
-            lost = Number(min(rows["idle_ns"].sum(), number(stage.idle.value)), "ns", SAMPLED)
+            time, most = rows[work.counted[1]].sum(), stage.idle if work.waits else stage.wall
+            lost = Number(
+                min(time, number(most.value)), "ns", column("host_lines", work.counted[1])
+            )
             if work.rule is CONVOLUTION_SEARCH and not _times_events(run):
                 continue
-            if work.rule.key in here or not _matters(run, stage, rows, lost):
+            if work.rule.key in here or not _matters(run, stage, rows[work.counted[0]], lost):
                 continue
             found = [f for f in found if not _explains(f, stage, lost)]
             found.append(_finding(run, stage, work, rows, lost))
@@ -289,13 +327,35 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
 
 
 def busy_threads(run: Run) -> pd.DataFrame:
-    """Return rows of table `thread_lines` of threads that run: not those that wait at one line."""
+    """Return rows of table `thread_lines` of threads that run: not those that wait at one line.
+
+    A loop gives the lock back at its last line, where all its samples are: such a thread runs where
+    the one that calls CUDA stands in functions of libraries that do hardly anything but launch.
+    """
     frame, limits = run.thread_lines, INTERPRETER_LOCK
     often = frame.groupby("thread")["samples"].sum()
     on_one_line = frame.groupby("thread")["samples"].max() / often
     minimum = limits.limit("present") * run.host_lines["samples"].sum()
-    running = often[(often >= max(minimum, 1)) & (on_one_line <= limits.limit("one_line"))]
+    running = often[often >= max(minimum, 1)]
+    if not _held_up(run):
+        running = running[on_one_line[running.index] <= limits.limit("one_line")]
+    waits = frame["inner"].fillna("") != ""  # in a lock, a queue or a socket
+    waiting = frame["samples"].where(waits, 0).groupby(frame["thread"]).sum()
+    running = running[waiting[running.index] <= limits.limit("one_line") * running]
     return frame[frame["thread"].isin(running.index)]
+
+
+def _held_up(run: Run) -> bool:
+    """Tell whether most of the idle time is spent at many places in libraries, none of them most.
+
+    Work of the program's own is at one place; a thread that waits for its turn is anywhere.
+    """
+    rows = run.host_lines[run.host_lines["activity"] == "program"]
+    inner = rows["inner"].fillna("")
+    samples = rows["idle_samples"].groupby(inner).sum()
+    in_libraries = samples[samples.index != ""]
+    most = MOST_AT_ONE * samples.sum()
+    return bool(len(in_libraries)) and most <= in_libraries.sum() and in_libraries.max() < most
 
 
 def _with_threads(run: Run, finding: Finding) -> Finding:
@@ -344,10 +404,10 @@ def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
     return rows[chosen]
 
 
-def _matters(run: Run, stage: Stage, rows: pd.DataFrame, lost: Number) -> bool:
+def _matters(run: Run, stage: Stage, samples: pd.Series[int], lost: Number) -> bool:
     limits = THRESHOLDS
     return bool(
-        rows["idle_samples"].sum() >= limits["samples"].value
+        samples.sum() >= limits["samples"].value
         and number(lost.share_of(stage.wall).value) >= _share_limit(stage).value
         and number(lost.share_of(program_time(run)[0]).value) >= threshold("small_gain")
     )
@@ -366,17 +426,17 @@ def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
 
 
 def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: Number) -> Finding:
-    rule, where = work.rule, stage.where
+    rule, where, samples = work.rule, stage.where, work.counted[0]
     wall, program_idle = program_time(run)
     time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
-    saved_ns = min(number(n.value) for n in (time, stage.idle, program_idle))
     longest = stage.of_cause(HOST).longest.value or 0.0
     lasting = number(stage.idle.value) - _at_start(run, stage)
-    saved = Number(min(saved_ns, lasting), "ns", time.refs)
+    bounds = (stage.idle, program_idle, Number(lasting, "ns")) if work.waits else (wall,)
+    saved = Number(min(number(n.value) for n in (time, *bounds)), "ns", time.refs)
     gain = of_wall_time(saved, wall)
     if rule is COMPILATION and longest >= rule.limit("once") * number(lost.value):
         saves, gain = ONCE, {"gain_of": "wall time"}
-    elif lasting < AT_START * number(lost.value):
+    elif lasting < AT_START * rows["idle_ns"].sum():
         saves, gain = START_UP, {"gain_of": "wall time"}
     else:
         saves = _gain(saved, wall)
@@ -392,16 +452,18 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
         ),
         evidence=(
             Evidence(
-                Text("idle share"),
+                Text("idle share") if work.waits else Text("share of the time"),
                 lost.share_of(stage.wall),
                 Text("{limit} or more", limit=_share_limit(stage).number),
                 _share_limit(stage).source,
             ),
-            measured(Text("idle time"), lost, OF_STACKS),
+            measured(Text("idle time"), lost, OF_STACKS) if work.waits else None,
             measured(Text("time of the host in it"), time, OF_STACKS),
             Evidence(
-                Text("samples of stacks in it without GPU work"),
-                Number(rows["idle_samples"].sum(), "count", column("host_lines", "idle_samples")),
+                Text("samples of stacks in it without GPU work")
+                if work.waits
+                else Text("samples of stacks in it"),
+                Number(rows[samples].sum(), "count", column("host_lines", samples)),
                 Text("{limit} or more", limit=limit.number),
                 limit.source,
             ),

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+import pandas as pd
+
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
@@ -32,6 +34,7 @@ from nsight_prof.reports.findings.program.idle_rules import (
     IDLE,
     IDLE_OUTSIDE,
     LAUNCH_BOUND,
+    RESULTS_ON_HOST,
     SYNC_STALLS,
 )
 from nsight_prof.reports.findings.program.queued import queued_clause, queued_evidence, queued_steps
@@ -55,6 +58,8 @@ LOADING = re.compile(
 """CUDA calls that load kernels, or make a graph that can be launched."""
 BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
 """CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
+SYNCHRONISING = r"cu(?:da)?(?:Stream|Device|Ctx)Synchronize"
+TO_GPU, TO_HOST = "host to device", "device to host"
 SELECTION = "cub::DeviceSelect"
 """NVTX range of the kernels that choose elements by a mask (CUB 2.7 marks its own)."""
 IN_CALLS = 0.5
@@ -88,6 +93,7 @@ def idle_findings(run: Run) -> list[Finding]:
             if (finding := _of_cause(run, stage, stage.of_cause(name), cause)) is not None
         ]
         found += explained or _unexplained(run, stage)
+        found += _repeated_waits(run, stage, explained)
     for stage in stages:
         wall, idle = wall - stage.wall, idle - stage.idle
     return [*found, *_outside(wall, idle, program_time(run)[0])]
@@ -124,7 +130,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
         saved = min(saved, number(waiting.value))
     is_framework = rule is HOST_BOUND and _of_framework(stage, gaps)
     gain = Number(saved / number(program_wall.value), "fraction")
-    diagnosis = ALLOCATIONS if rule is HOST_BOUND and _allocates(gaps) else cause
+    diagnosis = _diagnosis(run, gaps, cause)
     steps = (
         queued_steps(run, "" if stage.is_capture else stage.name) if rule is LAUNCH_BOUND else None
     )
@@ -166,6 +172,72 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
         confidence=_confidence(stage, gaps, rule, cost),
         **of_wall_time(Number(saved, "ns"), program_wall),
     )
+
+
+def _repeated_waits(run: Run, stage: Stage, explained: list[Finding]) -> list[Finding]:
+    """Return a finding about waits in a loop that waits for launches, where none tells of them.
+
+    They cost little there, as the host is late anyway; but a host that waits in each step cannot
+    run ahead, whatever makes its launches faster, and no CUDA graph holds such a step.
+    """
+    rules = {f.rule for f in explained if f.rule != LAUNCH_BOUND.key or not f.choice}
+    if LAUNCH_BOUND.key not in {f.rule for f in explained} - rules or SYNC_STALLS.key in rules:
+        return []
+    calls = _waiting_calls(run, stage)
+    waits = _waits(stage) or list(calls["name"][:1])
+    waiting, (wall, idle) = _blocked(run, stage, waits), program_time(run)
+    saved = Number(min(number(n.value) for n in (waiting, stage.idle, idle)), "ns", waiting.refs)
+    if not waits or number(saved.share_of(wall).value) < threshold("small_gain"):
+        return []
+    often = Number(calls["calls"].max(), "count", column("api_calls", "calls"))
+    launching = stage.of_cause(LAUNCHES).idle
+    return [
+        SYNC_STALLS.finding(
+            key="idle",
+            stage=stage.name,
+            title=Text("The host waits for the GPU {n} times {where}", n=often, where=stage.where),
+            verdict=Text(
+                "The host waits for the GPU {n} times ({call}), once in {launches} launches: it "
+                "cannot run ahead, and a CUDA graph cannot hold a step that waits for a result "
+                "within it. The {idle} in which the GPU waits for launches follow from that in "
+                "part. Without these waits at least the {gain} of the wall time under nsys is "
+                "saved for which the host stands in them ({saved}).",
+                n=often,
+                call=Verbatim(waits[0]),
+                launches=Number(number(stage.launches.value) / number(often.value), "count"),
+                idle=launching,
+                gain=saved.share_of(wall),
+                saved=saved,
+            ),
+            evidence=(
+                measured(Text("waits for the GPU"), often),
+                measured(
+                    Text("time of the host in waits for the GPU"),
+                    waiting,
+                    Text("time at lines that wait, else waits x the mean of each call"),
+                ),
+                measured(Text("idle waiting for launches"), launching),
+                wall_evidence(wall),
+            ),
+            confidence="medium",
+            **of_wall_time(saved, wall),
+        )
+    ]
+
+
+def _waiting_calls(run: Run, stage: Stage) -> pd.DataFrame:
+    """Return rows of table `api_calls` of synchronisations in the loop of a whole capture.
+
+    Copies of pageable memory synchronise, too: as many are taken to be theirs.
+    """
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(SYNCHRONISING)]
+    operations = run.memory_operations
+    to_gpu = operations.loc[operations["kind"] == TO_GPU, "calls"].sum()
+    often = calls["calls"] - to_gpu
+    launches = number(stage.launches.value) / stage.gpus
+    repeated = (often >= LAUNCH_BOUND.limit("waits")) & stage.is_capture
+    rows = calls[repeated & (launches <= LAUNCH_BOUND.limit("launches") * often)]
+    return rows.sort_values("calls", ascending=False)
 
 
 def _waits(stage: Stage) -> list[str]:
@@ -320,6 +392,20 @@ def _action(rule: Rule, waits: list[str], is_framework: bool) -> Text | None:
     )
 
 
+def _diagnosis(run: Run, gaps: Gaps, cause: Cause) -> Cause:
+    """Return what explains long gaps best: calls that allocate, results that the host works on."""
+    if cause.rule is not HOST_BOUND:
+        return cause
+    if _allocates(gaps):
+        return ALLOCATIONS
+    operations = run.memory_operations
+    copied = operations.loc[operations["kind"] == TO_HOST, "calls"].sum()
+    after_waits, waits = sum(v for _, v in gaps.by("waited")), gaps.by("waited", "gaps")
+    enough = after_waits >= RESULTS_ON_HOST.limit("after_waits") * number(gaps.idle.value)
+    often = sum(n for _, n in waits) >= LAUNCH_BOUND.limit("waits")
+    return RESULTS if enough and often and 2 * copied >= sum(n for _, n in waits) else cause
+
+
 def _allocates(gaps: Gaps) -> bool:
     """Return whether the host spends most of the gaps in calls that allocate or free memory."""
     allocating = ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
@@ -401,6 +487,14 @@ def _host_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
     )
 
 
+def _results_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
+    return Text(
+        "{problem} It is work on results that were copied back to the host just before (.cpu(), "
+        ".item(), .tolist()): the host waits for them (a synchronisation), then the GPU for it.",
+        problem=_host_problem(run, stage, gaps),
+    )
+
+
 def _sync_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
     return Text(
         "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
@@ -458,6 +552,12 @@ ALLOCATIONS = Cause(
     _host_problem,
 )
 """What explains that of the host where it spends most of it in calls that allocate."""
+RESULTS = Cause(
+    RESULTS_ON_HOST,
+    partial(Text, "The GPU waits for the host to work on results for {part} of the time {where}"),
+    _results_problem,
+)
+"""What explains it where the host had waited for results, and copied them, before most gaps."""
 
 
 def _behind(stage: Stage) -> Text | str:

@@ -111,6 +111,24 @@ ALLOCATION_STALLS = replace(
     advice=Text("let it keep its memory instead of asking for it anew in each step"),
     disproof=Text("With buffers that are allocated once before the loop the steps take as long."),
 )
+RESULTS_ON_HOST = replace(
+    HOST_BOUND,
+    key="results_on_host",
+    question="Does the GPU wait while the host works on results that it copied back?",
+    thresholds={
+        **HOST_BOUND.thresholds,
+        "after_waits": Threshold(
+            0.5, Text("prof: part of these gaps that follows a wait of the host for a result")
+        ),
+    },
+    action=Text(
+        "Do this work on the GPU (choose, sort, sample and index there), so that no result is "
+        "copied to the host in the loop; where it must be, read it a step later from pinned "
+        "memory, or once at the end, and let the GPU go on meanwhile."
+    ),
+    advice=Text("let the GPU do itself what the CPU now does with its results in each step"),
+    disproof=Text("With the same results used again in each step, the steps take as long."),
+)
 FIRST_USE = Rule(
     key="first_use",
     question="Does the GPU wait while kernels are loaded and graphs are made, which comes once?",
@@ -138,9 +156,9 @@ SYNC_STALLS = Rule(
     thresholds={"share": STAGE_SHARE},
     gain="as of `launch_bound`.",
     action=Text(
-        "Take synchronisations out of the loop (.item(), .cpu(), print of a tensor, "
-        "torch.cuda.synchronize, blocking copies): keep results on the GPU, and read them once at "
-        "the end or a step later from pinned memory."
+        "Take synchronisations out of the loop (.item(), .cpu(), print of a tensor, boolean masks, "
+        "nonzero() and unique(), torch.cuda.synchronize, blocking copies): keep results on the "
+        "GPU, and read them once at the end or a step later from pinned memory."
     ),
     advice=Text("let the CPU run ahead of the GPU instead of waiting for each result"),
     disproof=Text(
@@ -174,4 +192,13 @@ IDLE_OUTSIDE = Rule(
         "stages."
     ),
 )
-RULES = (LAUNCH_BOUND, HOST_BOUND, ALLOCATION_STALLS, FIRST_USE, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
+RULES = (
+    LAUNCH_BOUND,
+    HOST_BOUND,
+    ALLOCATION_STALLS,
+    RESULTS_ON_HOST,
+    FIRST_USE,
+    SYNC_STALLS,
+    IDLE,
+    IDLE_OUTSIDE,
+)

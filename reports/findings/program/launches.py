@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.cells import records, text
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time, sm_count
 from nsight_prof.reports.analysis.stages import ALL, program_time
-from nsight_prof.reports.analysis.timeline import Short, Tiny, short_kernels
+from nsight_prof.reports.analysis.timeline import Short, Tiny, runs, short_kernels
 from nsight_prof.reports.findings.kernels.measure import blocks
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
+    LISTED,
     Rule,
     Threshold,
     column,
     measured,
+    names_of,
     of_wall_time,
     wall_evidence,
 )
@@ -66,6 +69,31 @@ SMALL_KERNELS = Rule(
         "the same time on several streams."
     ),
 )
+ONE_BY_ONE = Rule(
+    key="one_by_one",
+    question="Does a loop launch small kernels for one item after another?",
+    requires="a trace with single launches",
+    thresholds={
+        "short": SMALL_KERNELS.thresholds["short"],
+        "repeats": Threshold(
+            20,
+            Text("prof: launches in a row for each of their kernels, from which on it is a loop"),
+            "count",
+        ),
+        "share": Threshold(0.05, Text("prof: part of the time worth a finding")),
+    },
+    gain="from the end of the last other operation to the end of the loop's last kernel, less what "
+    "these kernels take beyond the shortest launch of the trace.",
+    action=Text(
+        "Work on all items at once: one vectorised or batched operation, torch._foreach_* over a "
+        "list of tensors, one kernel for all. Where each needs the one before it, launch the loop "
+        "as a CUDA graph or fuse it (torch.compile)."
+    ),
+    advice=Text("let it work on all items at once instead of one after another"),
+    disproof=Text("One operation on all items takes as long as the loop."),
+)
+SINGLE_STEPS = ("elementwise", "copy", "fill", "reduction", "random")
+"""Categories of kernels that a loop over items launches; products make up steps of a model."""
 LAUNCHES = column("launches", "start_ns")
 DURATIONS = column("launches", "duration_ns")
 
@@ -94,6 +122,75 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
         if not launch_bound & {row.stage, ALL}
     ]
     return [f for f in found if f.gain_program >= rule.limit("share")]
+
+
+def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
+    """Return a finding where the same few small kernels are launched again and again in a row.
+
+    The GPU waits for the host between them, which does the same for each item of a loop.
+    """
+    rule, wall, floor = ONE_BY_ONE, program_time(run)[0], shortest_launch(run)
+    if not wall.value or run.api_calls.empty:
+        return []
+    mean = frame["duration_ns"].groupby(frame["kernel_id"]).transform("mean")
+    small = frame["category"].isin(SINGLE_STEPS) & (mean < rule.limit("short"))
+    loops = runs(frame, small.to_numpy(dtype=bool), through_copies=True)
+    ids, start, end = (frame[name].to_numpy() for name in ("kernel_id", "start_ns", "end_ns"))
+    again = [
+        (a, b)
+        for a, b in loops.itertuples(index=False)
+        if b - a >= rule.limit("repeats") * len(set(ids[a:b]))
+    ]
+    if not again:
+        return []
+    rows = frame.iloc[np.concatenate([np.arange(a, b) for a, b in again])]
+    spans = sum(int(end[a:b].max()) - int(end[a - 1] if a else start[a]) for a, b in again)
+    busy = (rows["duration_ns"] - floor.ns).clip(lower=0).sum()
+    gpus = int(rows["gpu"].nunique())
+    saved = Number(max(0.0, spans - float(busy)) / gpus, "ns", (*LAUNCHES, *DURATIONS))
+    if number(saved.share_of(wall).value) < rule.limit("share"):
+        return []
+    often = rows["kernel_id"].value_counts()
+    names = dict(zip(rows["kernel_id"], rows["short_name"], strict=True))
+    total = Number(rows["duration_ns"].sum(), "ns", DURATIONS)
+    return [
+        rule.finding(
+            key="idle",
+            stage=str(rows["stage"].mode()[0]) or ALL,
+            title=Text(
+                "{n} small kernels are launched one by one, for each item of a loop", n=len(rows)
+            ),
+            verdict=Text(
+                "{n} small kernels ({names}) are launched one by one, the same ones again and "
+                "again: {each} in a row on average. They take {total}, the loop {span}. As one "
+                "operation on all items at most {gain} of the wall time is saved ({saved}).",
+                n=len(rows),
+                names=names_of((str(key), str(names[key])) for key in often.index),
+                each=Number(len(rows) / len(again), "count", LAUNCHES),
+                total=total,
+                span=Number(spans, "ns", (*LAUNCHES, *DURATIONS)),
+                gain=saved.share_of(wall),
+                saved=saved,
+            ),
+            kernel_ids=tuple(map(str, often.index[:LISTED])),
+            share=number(total.value) / kernel_time(run),
+            evidence=(
+                Evidence(
+                    Text("launches in a row for each of their kernels"),
+                    Number(len(rows) / len(again) / len(often), "count", LAUNCHES),
+                    Text("{limit} or more", limit=rule.thresholds["repeats"].number),
+                    rule.thresholds["repeats"].source,
+                ),
+                measured(Text("time of these kernels"), total),
+                measured(Text("time of the loops"), Number(spans, "ns", LAUNCHES)),
+                floor.evidence(),
+                measured(Text("could save"), saved),
+                wall_evidence(wall),
+            ),
+            confidence="medium",
+            **of_wall_time(saved, wall),
+        )
+    ]
 
 
 def filled(run: Run) -> dict[str, float]:

@@ -26,10 +26,12 @@ RULES = (
     *idle_rules.RULES,
     *host_work.RULES,
     launches.SMALL_KERNELS,
+    launches.ONE_BY_ONE,
     streams.SERIAL_STREAMS,
     fusion.ELEMENTWISE_CHAIN,
     copies.CASTS_AND_COPIES,
     copies.COPIES,
+    copies.MANAGED_MEMORY,
     backends.SLOW_BACKEND,
     collectives.COLLECTIVES_EXPOSED,
     clock.THROTTLING,
@@ -43,12 +45,15 @@ def program_findings(run: Run) -> list[Finding]:
         return []
     waits, frame = host_work.with_host_work(run, idle.idle_findings(run)), timeline(run)
     found = [overview.where_time_goes(run), *waits, *copies.copies(run, frame)]
+    if managed := copies.managed_memory(run):  # it tells what the GPU waits for
+        found = [f for f in found if f.rule != idle_rules.IDLE.key] + managed
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
     found += clock.clock_findings(run)
     if frame is None:
         return found
     launch_bound = {f.stage for f in waits if f.rule == idle_rules.LAUNCH_BOUND.key}
     found += launches.small_kernels(run, frame, launch_bound)
+    found += launches.one_by_one(run, frame)
     found += streams.serial_streams(run, frame)
     found += fusion.elementwise_chains(run, frame)
     return [*found, *collectives.collectives(run, frame)]
