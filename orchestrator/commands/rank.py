@@ -8,13 +8,18 @@ from pathlib import Path
 import click
 
 from nsight_prof.orchestrator.ranks.launcher import (
+    KEPT,
     LIMIT_S,
     MODES,
+    Launch,
     parse_selection,
+    parse_window,
     read_launch,
     run_alone,
 )
+from nsight_prof.orchestrator.recipe.ranks import ROLE
 from nsight_prof.orchestrator.terminal.say import say
+from nsight_prof.parsers.errors import UsageError
 
 
 @click.command("rank", context_settings={"ignore_unknown_options": True})
@@ -24,11 +29,41 @@ from nsight_prof.orchestrator.terminal.say import say
     "--trace",
     default="",
     metavar="RANKS",
-    help="Ranks to trace: all, none, first-of-node, every:8, or numbers (0,8). [default: all of up "
-    "to 8 ranks, else first-of-node]",
+    help="Ranks to trace: all, none, first-of-node, every:8, role:NAME, or numbers (0,8). "
+    "[default: all of up to 8 ranks, else first-of-node]",
 )
 @click.option(
     "--rank-from", default="", metavar="NAME", help="Environment variable that holds the rank."
+)
+@click.option(
+    "--role-from",
+    default=ROLE,
+    show_default=True,
+    metavar="NAME",
+    help="Environment variable that holds the role of a rank (prefill, decode).",
+)
+@click.option(
+    "--own-ranks",
+    "own",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="COMMAND starts its N ranks itself, on this machine, as vLLM does, and no launcher starts "
+    "prof rank: its trace becomes a rank for each process that uses a GPU.",
+)
+@click.option(
+    "--window",
+    default="",
+    metavar="RANGE:A-B",
+    help="Keep of the trace the NVTX ranges of this name with the numbers A to B, from 1, and what "
+    "was called in that time (step:20-23).",
+)
+@click.option(
+    "--keep",
+    type=click.Choice(KEPT),
+    default=KEPT[0],
+    show_default=True,
+    help="What is kept of a rank: nsys's export and tables (traces), the tables alone, or both and "
+    "the .nsys-rep, which holds the environments of processes.",
 )
 @click.option(
     "--scratch",
@@ -95,6 +130,10 @@ def command(
     program: tuple[str, ...],
     trace: str,
     rank_from: str,
+    role_from: str,
+    own: int | None,
+    window: str,
+    keep: str,
     scratch: Path | None,
     stages: tuple[str, ...],
     nsys_options: tuple[str, ...],
@@ -119,9 +158,18 @@ def command(
       srun prof rank runs/job-$SLURM_JOB_ID --trace 0,8 -- python train.py
       mpirun -n 16 prof rank runs/job --trace every:4 -- ./app
       mpirun -n 16 prof rank runs/job --counters one-pass -- ./app
+      prof rank runs/job --own-ranks 2 -- vllm serve MODEL --tensor-parallel-size 2
       prof report runs/job
     """
-    launch = read_launch(os.environ, rank_from)
+    if own is not None and (counters or trace):
+        raise UsageError(
+            "--own-ranks with --counters or --trace", "all ranks are in one trace: leave these out"
+        )
+    launch = (
+        read_launch(os.environ, rank_from, role_from)
+        if own is None
+        else Launch(0, 0, own, "--own-ranks", "")
+    )
     selection = parse_selection(trace, launch)
     if not launch.restart and not (counters or selection.has(launch)):
         run_alone(program)
@@ -131,7 +179,8 @@ def command(
     from nsight_prof.parsers.run.directory import RunDir
 
     rank = Rank(
-        launch, selection, program, scratch, nsys_options, stages, flush_s, gpu_metrics_hz
+        launch, selection, program, scratch, nsys_options, stages, flush_s, gpu_metrics_hz,
+        parse_window(window), keep, own,
     )  # fmt: skip
     job, exits = RunDir(run.absolute()), click.get_current_context().exit
     if launch.restart or (not counters and is_started_again(job, launch)):

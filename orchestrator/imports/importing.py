@@ -163,8 +163,12 @@ def import_files(
 
 
 def import_report(report: Path, out: Path, recipe: dict[str, Any]) -> Manifest:
-    """Make the run directory `out`, which is new, from one .nsys-rep; raises as `import_files`."""
-    given = Given(report, Kind.NSYS_REPORT, report.name)
+    """Make the run directory `out`, which is new, from one .nsys-rep, or the export of one.
+
+    Raises as `import_files`.
+    """
+    kind = Kind.SQLITE if report.suffix == ".sqlite" else Kind.NSYS_REPORT
+    given = Given(report, kind, report.name)
     return _fill(RunDir(out), given, (), _Import({**RECIPE, **recipe}, lambda _: None))
 
 

@@ -10,18 +10,20 @@ import shutil
 import socket
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from nsight_prof.orchestrator.ranks.folder import claim, record
 from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, Profiler, keep
 from nsight_prof.orchestrator.ranks.launcher import PID_FILE, Rank, new_scratch
 from nsight_prof.orchestrator.system.discover import Tool, find_nsys
+from nsight_prof.orchestrator.system.export import export_sqlite
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.orchestrator.tools import nsys
-from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.errors import NoKernels, ProfError, StepFailed
 from nsight_prof.parsers.run.directory import RankRecord, RunDir
 
-REPORT = "trace"
+REPORT, EXPORT = "trace", ".sqlite"
 
 
 def capture(job: RunDir, rank: Rank) -> int:
@@ -85,20 +87,78 @@ def _captured(
 
 def _keep(job: RunDir, rank: Rank, partial: Path, scratch: Path) -> None:
     """Make export and tables on this node, copy them, and give them their name."""
-    from nsight_prof.orchestrator.imports.importing import import_report
-    from nsight_prof.orchestrator.imports.ranks import identity_of, rank_record
-
     report = scratch / f"{REPORT}.nsys-rep"
     if not report.is_file() or not report.stat().st_size:
         raise StepFailed("nsys left no report", "its words are in the output of the job")
-    run = RunDir(scratch / "run")
+    is_whole = True
+    if rank.own is not None:
+        is_whole = _keep_own(job, rank, partial, report)
+    else:
+        _keep_rank(job, rank, partial, _cut(report, rank.window))
+    if is_whole:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _cut(report: Path, window: tuple[str, int, int] | None) -> Path:
+    """Return the trace of a rank: its report, or with a window the export that is cut to it."""
+    from nsight_prof.parsers.nsys.rows.cut import keep_steps
+
+    if window is None:
+        return report
+    export = report if report.suffix == EXPORT else report.with_suffix(EXPORT)
+    if export is not report:
+        export_sqlite(report, export)
+    keep_steps(export, *window)
+    return export
+
+
+def _keep_own(job: RunDir, rank: Rank, partial: Path, report: Path) -> bool:
+    """Keep a rank for each process that used a GPU, of a program that starts its ranks itself.
+
+    Tells whether all could be kept; the reason of one that could not stands in the job.
+    """
+    from nsight_prof.parsers.nsys.rows.cut import keep_process, processes
+
+    is_whole = True
+    whole = export_sqlite(report, report.with_name(f"all{EXPORT}"))
+    pids = processes(whole)
+    if not pids:
+        raise NoKernels(
+            "no process of the program launched a kernel", "see what the program says in its output"
+        )
+    for number, pid in enumerate(pids):
+        launch = replace(rank.launch, rank=number, local=number)
+        of_rank = replace(rank, launch=launch)
+        folder = partial if number == rank.launch.rank else claim(job, launch, rank.selection)
+        export = report.with_suffix(EXPORT)
+        shutil.copyfile(whole, export)
+        keep_process(export, pid)
+        try:
+            _keep_rank(job, of_rank, folder, _cut(export, rank.window))
+        except (ProfError, OSError) as error:
+            _missing(of_rank, folder, report.parent, error)
+            is_whole = False
+    return is_whole
+
+
+def _keep_rank(job: RunDir, rank: Rank, partial: Path, trace: Path) -> None:
+    """Make the run of a rank of its trace beside it, and move it into the job."""
+    from nsight_prof.orchestrator.imports.importing import import_report
+    from nsight_prof.orchestrator.imports.ranks import identity_of, rank_record
+    from nsight_prof.parsers.build.refresh import leave_tables_alone
+
+    run = RunDir(trace.with_name("run"))
+    shutil.rmtree(run.path, ignore_errors=True)
     name = f"{job.path.name}, rank {rank.launch.rank}"
-    member = import_report(report, run.path, {"name": name, "stages": list(rank.stages)})
-    found = rank_record(rank.launch.rank, report.name, member, identity_of(run))
+    member = import_report(trace, run.path, {"name": name, "stages": list(rank.stages)})
+    found = rank_record(rank.launch.rank, trace.name, member, identity_of(run))
+    if rank.keep == "tables":
+        leave_tables_alone(run)
     shutil.copytree(run.path, partial, dirs_exist_ok=True)
+    if rank.keep == "both":
+        shutil.copyfile(trace.with_suffix(".nsys-rep"), partial / f"{REPORT}.nsys-rep")
     record(partial, found, rank.launch)
     os.rename(partial, job.rank(rank.launch.rank).path)
-    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _missing(rank: Rank, partial: Path, scratch: Path, error: ProfError | OSError) -> None:

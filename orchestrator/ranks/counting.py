@@ -164,8 +164,8 @@ def traced_ranks(job: RunDir) -> list[int]:
 
 def _launch(job: RunDir, number: int) -> Launch:
     """Return what a selection may ask of a rank that was traced."""
-    local = read_record(job.rank(number).path / RECORD).local_rank
-    return Launch(number, local, None, "", "")
+    found = read_record(job.rank(number).path / RECORD)
+    return Launch(number, found.local_rank, None, "", "", role=found.role)
 
 
 def is_counted(run: RunDir) -> bool:

@@ -79,7 +79,7 @@ def is_started_again(job: RunDir, launch: Launch) -> bool:
 
 def record(folder: Path, rank: RankRecord, launch: Launch) -> None:
     """Write what is known of a rank into its folder."""
-    facts = asdict(replace(rank, local_rank=launch.local))
+    facts = asdict(replace(rank, local_rank=launch.local, role=launch.role))
     write_atomic(folder / RECORD, json.dumps(facts, indent=1) + "\n")
 
 

@@ -16,13 +16,14 @@ from nsight_prof.orchestrator.plan.requests import counters_request, trace_reque
 from nsight_prof.orchestrator.ranks.counting import is_counted, ranks_to_count, why_not_counted
 from nsight_prof.orchestrator.ranks.folder import gather, still_running
 from nsight_prof.orchestrator.ranks.launcher import (
+    KEPT,
     LIMIT_S,
     Launch,
     check_selection,
     parse_selection,
 )
+from nsight_prof.orchestrator.recipe.ranks import ROLE, Engine, Ranks
 from nsight_prof.orchestrator.recipe.read import Recipe
-from nsight_prof.orchestrator.recipe.sections import Ranks
 from nsight_prof.orchestrator.report.reporting import report_job
 from nsight_prof.orchestrator.run.prepare import RunOptions, RunOutcome
 from nsight_prof.orchestrator.system.discover import find_ncu, find_nsys
@@ -31,6 +32,7 @@ from nsight_prof.orchestrator.system.run_lock import clear, locked, new_folder, 
 from nsight_prof.orchestrator.system.secrets import Environment, choose_environment, mask_file
 from nsight_prof.orchestrator.system.stopping import STOPS, stoppable
 from nsight_prof.orchestrator.tools import ncu, nsys
+from nsight_prof.orchestrator.workers.mapping import executor_of
 from nsight_prof.parsers.errors import ProfError, StepFailed, UsageError
 from nsight_prof.parsers.run.directory import (
     RANKS,
@@ -42,6 +44,8 @@ from nsight_prof.parsers.run.directory import (
 from nsight_prof.parsers.substeps import watched_by
 
 STEP, COUNTERS = "ranks", "counters"
+RAY = "nsight_prof.orchestrator.ranks.on_ray"
+"""The module that starts ranks on a cluster of Ray."""
 KEPT_S = 600.0
 """Time after the end of the launcher in which the traces of its ranks may still be kept."""
 GRACE_S = 60.0
@@ -61,7 +65,11 @@ def job_argv(recipe: Recipe, ranks: Ranks, job: Path) -> list[str]:
     options = [
         f"--nsys={option}" for option in (*nsys.capture_options(request), *request.extra_args)
     ]
-    rank = [*_rank(ranks, job), *stages, *sampled, *options]
+    own = [f"--own-ranks={ranks.count}"] if ranks.launcher == "own" else []
+    window = ranks.window
+    cut = [f"--window={window.nvtx}:{window.steps[0]}-{window.steps[1]}"] if window else []
+    kept = [f"--keep={ranks.keep}"] if ranks.keep != KEPT[0] else []
+    rank = [*_rank(ranks, job), *own, *cut, *kept, *stages, *sampled, *options]
     return [*_launcher(recipe, ranks), *rank, "--", *program.argv]
 
 
@@ -85,11 +93,19 @@ def _limit_s(recipe: Recipe) -> float:
 
 
 def _rank(ranks: Ranks, job: Path) -> list[str]:
-    traced = [f"--trace={ranks.trace}"] if ranks.trace else []
-    return [sys.executable, "-m", "nsight_prof", "rank", str(job), *traced]
+    given = {"trace": ranks.trace, "scratch": ranks.scratch}
+    if ranks.role_from != ROLE:
+        given["role-from"] = ranks.role_from
+    options = [f"--{name}={value}" for name, value in given.items() if value]
+    return [sys.executable, "-m", "nsight_prof", "rank", str(job), *options]
 
 
 def _launcher(recipe: Recipe, ranks: Ranks) -> list[str]:
+    if ranks.launcher == "own":
+        return []
+    if ranks.launcher == "ray":
+        address = [f"--address={recipe.engine.address}"] if recipe.engine is not None else []
+        return [sys.executable, "-m", RAY, str(ranks.count), *address, *ranks.options, "--"]
     if ranks.launcher != "torchrun":
         return [ranks.launcher, "-n", str(ranks.count), *ranks.options]
     python = os.path.expanduser(recipe.target.python) if recipe.target.python else sys.executable
@@ -197,10 +213,19 @@ def _run(work: _Job) -> RunOutcome:
         errors += _count(work)
     options.progress.started("report", "tables and report of all ranks")
     with watched_by(partial(options.progress.doing, "report")):
-        findings, path = report_job(job, None, options.progress.warning)
+        findings, path = _report(work)
     options.progress.finished("report", StepState.DONE, "")
     code = errors[0].exit_code if errors else 0
     return RunOutcome(job.path, findings, path, code, tuple(errors))
+
+
+def _report(work: _Job) -> tuple[tuple[str, ...], Path]:
+    engine = work.recipe.engine or Engine()
+    on = None if engine.kind == "local" else f"ray:{engine.address}"
+    if engine.address.startswith("ray://"):
+        on = engine.address
+    with executor_of(engine.workers, on, engine.memory) as executor:
+        return report_job(work.run, None, work.options.progress.warning, executor)
 
 
 def _trace(work: _Job) -> list[ProfError]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsight_prof.orchestrator.recipe.ranks import ROLE
 from nsight_prof.parsers.errors import StepFailed, UsageError
 
 # Rank, rank on the node, number of ranks. Slurm's come after those of MPI: inside of sbatch,
@@ -36,6 +37,8 @@ ELASTIC = JOB[0]
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 PID_FILE = "pid"
 """The file in the folder of a rank's tools into which its program writes its process id."""
+KEPT = ("traces", "tables", "both")
+"""What of a rank is kept: nsys's export and tables, the tables alone, or the .nsys-rep as well."""
 MODES = ("one-rank", "one-pass", "application")
 LIMIT_S = 600.0
 """Time after which a program that ncu holds is ended: a kernel may wait for one that never runs."""
@@ -49,7 +52,8 @@ class Launch:
 
     `variable` is what the rank was read from; `job` is the same for all ranks of one job; `restart`
     counts how often the launcher started the job again. `elastic` is torchrun's name of the job,
-    "none" where it was given none, empty of other launchers.
+    "none" where it was given none, empty of other launchers. `role` is what a variable calls the
+    rank's part in the job, empty where none does.
     """
 
     rank: int
@@ -59,15 +63,17 @@ class Launch:
     job: str
     restart: int = 0
     elastic: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which ranks are traced: `ranks`, or each `every`-th, or the first of each node, or all."""
+    """Which ranks are traced: `ranks`, every n-th, those of `roles`, or a node's first."""
 
     ranks: frozenset[int] | None = None
     every: int = 1
     first_of_node: bool = False
+    roles: frozenset[str] = frozenset()
 
     def has(self, launch: Launch) -> bool:
         """Tell whether this rank is traced."""
@@ -75,18 +81,24 @@ class Selection:
             return launch.rank in self.ranks
         if self.first_of_node:
             return launch.local == 0
+        if self.roles:
+            return launch.role in self.roles
         return launch.rank % self.every == 0
 
     def expected(self, size: int | None) -> list[int] | None:
         """Return the traced ranks of a job of `size` ranks; None where that cannot be known."""
-        if size is None or self.first_of_node:
+        if size is None or self.first_of_node or self.roles:
             return None
         chosen = range(0, size, self.every) if self.ranks is None else sorted(self.ranks)
         return [rank for rank in chosen if rank < size]
 
 
-def read_launch(environment: Mapping[str, str], rank_from: str = "") -> Launch:
+def read_launch(
+    environment: Mapping[str, str], rank_from: str = "", role_from: str = ROLE
+) -> Launch:
     """Return which rank this process is; `rank_from` names a variable to read it from.
+
+    `role_from` names the variable that holds its role.
 
     Raises:
         UsageError: no launcher's variable is set, or the number is none.
@@ -102,6 +114,7 @@ def read_launch(environment: Mapping[str, str], rank_from: str = "") -> Launch:
                 " ".join(f"{name}={environment[name]}" for name in JOB if name in environment),
                 _number(environment, RESTARTS) or 0,
                 environment.get(ELASTIC, ""),
+                environment.get(role_from, ""),
             )
     wanted = " nor ".join(name for name, _, _ in launchers)
     raise UsageError(
@@ -114,7 +127,9 @@ def read_launch(environment: Mapping[str, str], rank_from: str = "") -> Launch:
 
 
 def parse_selection(text: str, launch: Launch) -> Selection:
-    """Parse `all`, `none`, `0,8`, `every:8` or `first-of-node`; "": all of few, else one a node.
+    """Parse `all`, `none`, `0,8`, `every:8`, `role:NAME` or `first-of-node`.
+
+    "": all of a job of few ranks, else the first of each node.
 
     Raises:
         UsageError: it is none of these.
@@ -129,11 +144,14 @@ def parse_selection(text: str, launch: Launch) -> Selection:
     word, _, step = text.partition(":")
     if word == "every" and step.isdecimal() and int(step) > 0:
         return Selection(every=int(step))
+    if word == "role" and step:
+        return Selection(roles=frozenset(step.split(",")))
     numbers = [number.strip() for number in text.split(",")]
     if all(number.isdecimal() for number in numbers):
         return Selection(frozenset(map(int, numbers)))
     raise UsageError(
-        f"--trace {text} names no ranks", "give all, none, first-of-node, every:8, or numbers: 0,8"
+        f"--trace {text} names no ranks",
+        "give all, none, first-of-node, every:8, role:NAME, or numbers: 0,8",
     )
 
 
@@ -168,7 +186,9 @@ class Rank:
 
     `scratch` is a folder on a disk of this node; `stages` are regular expressions of NVTX ranges;
     `flush_s` is how long nsys may write after the program has ended; `gpu_metrics_hz` how often it
-    samples the use of the rank's GPU, None: not at all.
+    samples the use of the rank's GPU, None: not at all. `window` are the steps that are kept: name
+    of the range, first and last number; `keep` is one of KEPT. `own`: the program starts so many
+    ranks itself, each a process.
     """
 
     launch: Launch
@@ -179,6 +199,27 @@ class Rank:
     stages: tuple[str, ...] = ()
     flush_s: float = 300.0
     gpu_metrics_hz: int | None = None
+    window: tuple[str, int, int] | None = None
+    keep: str = KEPT[0]
+    own: int | None = None
+
+
+def parse_window(text: str) -> tuple[str, int, int] | None:
+    """Parse `step:20-23`, the name of an NVTX range and the numbers of those that are kept.
+
+    Raises:
+        UsageError: it is none.
+    """
+    name, _, numbers = text.rpartition(":")
+    first, _, last = numbers.partition("-")
+    if name and first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last):
+        return name, int(first), int(last)
+    if not text:
+        return None
+    raise UsageError(
+        f"--window {text} names no steps",
+        "give an NVTX range and the first and last of its numbers, from 1: step:20-23",
+    )
 
 
 def new_scratch(rank: Rank) -> Path:

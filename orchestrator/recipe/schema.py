@@ -11,13 +11,13 @@ from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, mod
 
 from nsight_prof.orchestrator.recipe.files import Layer
 from nsight_prof.orchestrator.recipe.languages import Language
+from nsight_prof.orchestrator.recipe.ranks import Engine, Ranks
 from nsight_prof.orchestrator.recipe.sections import (
     Bench,
     Counters,
     Dataset,
     NvtxCapture,
     Operators,
-    Ranks,
     Select,
     Target,
     Trace,
@@ -121,6 +121,11 @@ class Recipe(Model):
         description="Only for programs of several ranks: prof starts them by their launcher and "
         "traces each, and one report compares them; ranks.counters says how they are counted.",
     )
+    engine: Engine | None = Field(
+        default=None,
+        description="Only beside `ranks`: what makes the tables of the ranks, {kind: local, "
+        "workers: 8} or {kind: ray, address: HOST:6379, memory: 2GiB}.",
+    )
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(
         default_factory=dict,
         description="Dotted key, or group (model, dataset, …), to list of values: every "
@@ -208,6 +213,10 @@ class Recipe(Model):
     @model_validator(mode="after")
     def _ranks_alone(self) -> Self:
         if self.ranks is None:
+            if self.engine is not None:
+                raise ValueError(
+                    "`engine` is for jobs of several ranks: leave it out, or say ranks"
+                )
             return self
         others = [step for step in ("operators", "untraced") if getattr(self, step).enabled]
         others += [name for name in ("bench", "sweep") if getattr(self, name)]

@@ -169,43 +169,6 @@ class Untraced(Model):
     )
 
 
-class Ranks(Model):
-    """A job of several ranks, whose launcher prof starts; `prof rank` traces its ranks."""
-
-    launcher: Literal["torchrun", "mpirun", "srun"] = Field(
-        default="torchrun",
-        description="What starts the ranks: torchrun (of the target's Python), mpirun or srun.",
-    )
-    count: int = Field(ge=1, description="Number of ranks; of torchrun, of ranks on each node.")
-    options: Words = Field(
-        default=(), description="More options for the launcher: [--nnodes=2, --rdzv-endpoint=a]."
-    )
-    trace: str = Field(
-        default="",
-        description="Ranks to trace: all, first-of-node, every:8, or numbers (0,8). Empty: all of "
-        "up to 8 ranks, else first-of-node.",
-    )
-    gpu_metrics: int | None = Field(
-        default=None,
-        ge=10,
-        le=200_000,
-        description="nsys samples the use of SMs, Tensor Cores, DRAM and links of each traced "
-        "rank's GPU so often a second (10000), with collectives as they are; null: not.",
-    )
-    counters: Literal["one-rank", "one-pass", "application"] | None = Field(
-        default=None,
-        description="The job is started once more, and ncu counts. one-rank: kernels of one rank "
-        "other than collectives, with all of counters.sets, while the others wait. one-pass: all "
-        "traced ranks, collectives too, by the few counters of one pass. application: these with "
-        "all sets, the program run again for each pass, in lockstep (Nsight Compute 2026.1).",
-    )
-    missing: Literal["report", "fail"] = Field(
-        default="report",
-        description="What a rank without a trace does to the run: the report names it, or it "
-        "fails besides (exit code 1).",
-    )
-
-
 class Trace(Model):
     """The nsys run that says which kernels take the time."""
 

@@ -11,6 +11,8 @@ from nsight_prof.parsers.patterns import compile_pattern
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:°?C)?")
+BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]i)?B?")
+POWERS = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -30,6 +32,14 @@ def _celsius(value: object) -> object:
     if match is None:
         raise ValueError("write degrees Celsius: 60C")
     return float(match[1])
+
+
+def _bytes(value: object) -> object:
+    """Turn 805306368, "768MiB" or "2GiB" into bytes."""
+    match = None if isinstance(value, bool) else BYTES.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError("write bytes, or a number with a unit: 768MiB, 2GiB")
+    return int(float(match[1]) * POWERS[match[2]])
 
 
 def _regex(value: str) -> str:
@@ -91,6 +101,14 @@ Celsius = Annotated[
     Field(gt=0, le=120),
     WithJsonSchema(
         {"anyOf": [{"type": "number"}, {"type": "string", "pattern": rf"^{DEGREES.pattern}$"}]}
+    ),
+]
+Bytes = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    Field(gt=0),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": rf"^{BYTES.pattern}$"}]}
     ),
 ]
 Text = Annotated[str, AfterValidator(_without_controls)]

@@ -17,11 +17,13 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def executor_of(workers: int, on: str | None = None) -> Iterator[Executor | None]:
+def executor_of(
+    workers: int, on: str | None = None, memory: int | None = None
+) -> Iterator[Executor | None]:
     """Give what does the work: processes of this machine, or with `on` a cluster.
 
     None: one worker, this process. `on` is `ray` (the cluster that RAY_ADDRESS or this machine
-    names), `ray:ADDRESS` or `ray://ADDRESS`.
+    names), `ray:ADDRESS` or `ray://ADDRESS`; `memory` is what each of its workers needs (bytes).
 
     Raises:
         UsageError: `on` is none of these, or there is a number of workers, too.
@@ -45,7 +47,7 @@ def executor_of(workers: int, on: str | None = None) -> Iterator[Executor | None
         )
     from nsight_prof.orchestrator.workers.on_ray import ray_executor
 
-    with ray_executor(on if address.startswith("//") else address) as cluster:
+    with ray_executor(on if address.startswith("//") else address, memory) as cluster:
         yield cluster
 
 

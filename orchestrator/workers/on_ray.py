@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from nsight_prof.orchestrator.recipe.ranks import WORKER_BYTES
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.parsers.errors import StepFailed, ToolMissing, UsageError
 
 RETRIES = 3
-MEMORY = 768 << 20
-"""Bytes that a worker needs: Ray starts no more of them on a node than it has memory for."""
 CONNECT_S = 5.0
 
 
@@ -38,11 +37,11 @@ class Node:
 class RayExecutor(Executor):
     """Runs functions as Ray tasks; a task whose worker or node is lost runs again elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int | None = None) -> None:
         import ray
 
         self._ray = ray
-        self._run = ray.remote(num_cpus=1, memory=MEMORY, max_retries=RETRIES)(_run)
+        self._run = ray.remote(num_cpus=1, memory=memory or WORKER_BYTES, max_retries=RETRIES)(_run)
         self.nodes = self._alive()
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -131,8 +130,10 @@ def _run(
 
 
 @contextmanager
-def ray_executor(address: str) -> Iterator[RayExecutor]:
+def ray_executor(address: str, memory: int | None = None) -> Iterator[RayExecutor]:
     """Give the executor of a cluster that runs; without `address`, RAY_ADDRESS or this machine's.
+
+    `memory` is what each worker needs (bytes): Ray starts no more of them on a node than fit.
 
     Raises:
         ToolMissing: Ray is not installed, or no cluster answers.
@@ -150,7 +151,7 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
     except Exception as error:  # a ConnectionError, RuntimeError or one of gRPC, by the address
         raise _no_cluster(address) from error
     try:
-        yield RayExecutor()
+        yield RayExecutor(memory)
     finally:
         ray.shutdown()
 

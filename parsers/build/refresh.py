@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -15,11 +16,12 @@ from nsight_prof.parsers.ncu import can_read_rep
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
 from nsight_prof.parsers.run.artifacts import check_artifacts
-from nsight_prof.parsers.run.directory import STEPS, RunDir
+from nsight_prof.parsers.run.directory import STEPS, RunDir, read_manifest, write_manifest
 from nsight_prof.parsers.whole_file import write_atomic
 
 MADE_FROM = ".made-from"
 """File in tables/: the hash of what the tables were made from, and of what they were then."""
+ALONE = "captures that were not kept"
 PARSERS = Path(__file__).resolve().parents[1]
 
 
@@ -27,14 +29,26 @@ def refresh_tables(run: RunDir) -> None:
     """Make the tables unless they are there, made by this program from the files there are now.
 
     Files are told apart by size and time, as make does: captures from which tables were made
-    already are not hashed again. Raises as `check_artifacts` and `build_tables`.
+    already are not hashed again; tables whose captures were not kept stay as they are. Raises as
+    `check_artifacts` and `build_tables`.
     """
     stamp = run.tables / MADE_FROM
     with suppress(OSError, UnicodeDecodeError):
-        if stamp.read_text(encoding="ascii") == _state(run, list(_facts(run.manifest_path))):
+        made_from = stamp.read_text(encoding="ascii")
+        if made_from in (ALONE, _state(run, list(_facts(run.manifest_path)))):
             return
     check_artifacts(run)
     make_tables(run)
+
+
+def leave_tables_alone(run: RunDir) -> None:
+    """Delete the captures of a run; its tables, which are there, are not made again."""
+    manifest = read_manifest(run)
+    for record in manifest.steps:
+        record.directory, record.files = "", {}
+    write_manifest(run, manifest)
+    shutil.rmtree(run.path / STEPS)
+    write_atomic(run.tables / MADE_FROM, ALONE)
 
 
 def make_tables(run: RunDir, *, refuse: bool = False) -> None:

@@ -86,8 +86,8 @@ class RankRecord:
     """One rank of a job, whose run directory is `RunDir.rank(rank)`.
 
     `file` is the trace as the user called it. `host` is empty and `started_ns` (the start of the
-    capture, UTC) None where the trace does not tell. `reason` says why there is no trace of a rank
-    that was to be traced.
+    capture, UTC) None where the trace does not tell. `role` is what a variable of the job calls its
+    part in it. `reason` says why there is no trace of a rank that was to be traced.
     """
 
     rank: Annotated[int, Field(ge=0, lt=MOST_RANKS)]
@@ -99,6 +99,7 @@ class RankRecord:
     gpu_uuids: list[str] = field(default_factory=list)
     local_rank: int | None = None
     reason: str = ""
+    role: str = ""
 
 
 @dataclass

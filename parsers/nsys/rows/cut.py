@@ -1,4 +1,4 @@
-"""Cuts a trace down to what one NVTX range issued, as though nothing else had been recorded."""
+"""Cuts a trace down to what NVTX ranges or one process issued, as though that were all of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from urllib.parse import quote
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.sqlite.database import Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
+    CALL_KEY,
     GRAPH_TRACE,
+    ISSUED_KEY,
     KERNEL,
     MEMCPY,
     MEMSET,
     NVTX,
+    PROCESS,
     RANGES,
     RUNTIME,
     STRINGS,
@@ -27,6 +30,10 @@ KEPT = ("META_DATA_EXPORT", "EXPORT_META_DATA", STRINGS, "TARGET_INFO_GPU",
         "TARGET_INFO_CUDA_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SESSION_START_TIME",
         "ENUM_CUDA_MEMCPY_OPER")  # fmt: skip
 """Tables that say what is true of any part of the trace; those that are not needed are left out."""
+
+SAMPLES = "GPU_METRICS"
+TIMED = {NVTX, RUNTIME, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "OSRT_API", "COMPOSITE_EVENTS"}
+"""Tables of what processes did, by its start."""
 
 
 class Cutter:
@@ -140,3 +147,88 @@ def open_cutter(path: Path) -> Iterator[Cutter]:
     """
     with plain_file(path) as unpacked:
         yield Cutter(unpacked, path)
+
+
+def keep_steps(path: Path, name: str, first: int, last: int) -> None:
+    """Leave in an export the steps `first` to `last`: calls of all threads, and what they issued.
+
+    Steps are the ranges called `name`, numbered from 1 by start. The file is changed in place. What
+    has no time (names, devices, payload schemas, graphs) stays.
+
+    Raises:
+        ArtifactUnreadable: there are fewer such ranges, or the trace is damaged.
+    """
+    with _changed(path) as (connection, columns):
+        text = "text"
+        if "textId" in columns.get(NVTX, ()):
+            text = f"coalesce(text, (SELECT value FROM {STRINGS} WHERE id = textId))"
+        steps = connection.execute(
+            f"SELECT start, end FROM {NVTX} WHERE {RANGES} AND end IS NOT NULL AND {text} = ? "
+            "ORDER BY start LIMIT ?",
+            (name, last),
+        ).fetchall() if NVTX in columns else []  # fmt: skip
+        if len(steps) < last:
+            raise ArtifactUnreadable(
+                f"{path} has {len(steps)} closed NVTX ranges {name!r}, and is to be cut to {first} "
+                f"to {last}",
+                "see ranks.window; without it, all of the program is kept",
+            )
+        begin, end = steps[first - 1][0], max(end for _, end in steps[first - 1 :])
+        outside = "start < ? OR start >= ?"
+        for table in TIMED & columns.keys():
+            ranges = f"{RANGES} AND " if table == NVTX else ""
+            connection.execute(f"DELETE FROM {table} WHERE {ranges}({outside})", (begin, end))
+        for table in OPERATIONS:
+            if table in columns:
+                issued = f"SELECT {CALL_KEY} FROM {RUNTIME}"
+                connection.execute(f"DELETE FROM {table} WHERE {ISSUED_KEY} NOT IN ({issued})")
+        if SAMPLES in columns:
+            span = f"SELECT min(start), max(end) FROM {KERNEL}"
+            ((begin, end),) = connection.execute(span).fetchall()
+            where = "timestamp < ? OR timestamp > ?"
+            connection.execute(f"DELETE FROM {SAMPLES} WHERE {where}", (begin, end))
+
+
+def processes(path: Path) -> list[int]:
+    """Return the ids of the processes that launched kernels, by the lowest GPU of each.
+
+    Raises:
+        ArtifactUnreadable: the trace is damaged.
+    """
+    with _changed(path) as (connection, columns):
+        if KERNEL not in columns:
+            return []
+        query = f"SELECT globalPid >> 24 & {PROCESS}, min(deviceId) FROM {KERNEL} GROUP BY 1"
+        return [pid for pid, _ in connection.execute(f"{query} ORDER BY 2, 1")]
+
+
+def keep_process(path: Path, pid: int) -> None:
+    """Leave in an export what one process did; the file is changed in place.
+
+    Raises:
+        ArtifactUnreadable: the trace is damaged.
+    """
+    with _changed(path) as (connection, columns):
+        for table, names in columns.items():
+            for column in {"globalPid", "globalTid"} & names:
+                other = f'"{column}" >> 24 & {PROCESS} <> ?'
+                connection.execute(f'DELETE FROM "{table}" WHERE {other}', (pid,))
+
+
+@contextmanager
+def _changed(path: Path) -> Iterator[tuple[sqlite3.Connection, dict[str, set[str]]]]:
+    """Open an export to change it, with the columns of its tables."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            columns: dict[str, set[str]] = {}
+            for (table,) in names.fetchall():
+                rows = connection.execute(f'PRAGMA table_info("{table}")')
+                columns[table] = {column for _, column, *_ in rows}
+            yield connection, columns
+            connection.commit()
+    except sqlite3.Error as error:
+        raise ArtifactUnreadable(
+            f"{path} is damaged: {error}",
+            "export the report again: nsys export --type sqlite",
+        ) from error

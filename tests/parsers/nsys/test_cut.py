@@ -1,13 +1,23 @@
 """A part of a trace: what one NVTX range issued, held to the tables of the whole trace."""
 
+import lzma
+import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.nsys.rows.cut import Cutter, open_cutter
+from nsight_prof.parsers.nsys.rows.cut import (
+    Cutter,
+    keep_process,
+    keep_steps,
+    open_cutter,
+    processes,
+)
 from nsight_prof.parsers.nsys.trace import open_trace
 
 STAGES = ("prefill", "decode")
@@ -111,3 +121,63 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     path.write_text("nothing")
     with pytest.raises(ArtifactUnreadable, match="not an SQLite file"), open_cutter(path):
         pass
+
+
+@pytest.fixture
+def ddp(root: Path, tmp_path: Path) -> Path:
+    """16 steps of a rank of data-parallel training, whose backward pass runs in another thread."""
+    packed = root / "tests/fixtures/ranks/balanced/ranks/0000/steps/1-trace/trace.sqlite.xz"
+    path = tmp_path / "trace.sqlite"
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+    return path
+
+
+def kernels_by_range(path: Path, name: str) -> list[int]:
+    """Kernels whose launch, of whichever thread, began within each range of a name."""
+    with closing(sqlite3.connect(path)) as database:
+        ranges = database.execute(
+            "SELECT start, end FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId"
+            " WHERE coalesce(text, value) = ? ORDER BY start",
+            (name,),
+        ).fetchall()
+        starts = database.execute(
+            "SELECT r.start FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r"
+            " ON r.correlationId = k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24"
+        ).fetchall()
+    return [sum(a <= start < b for (start,) in starts) for a, b in ranges]
+
+
+def test_a_window_keeps_the_steps_with_what_all_threads_launched_in_them(ddp: Path) -> None:
+    before = kernels_by_range(ddp, "step")
+    assert len(before) == 16
+    with closing(sqlite3.connect(ddp)) as database:
+        threads = "SELECT count(DISTINCT globalTid) FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+        assert database.execute(threads).fetchone() > (1,)
+    keep_steps(ddp, "step", 5, 8)
+    assert kernels_by_range(ddp, "step") == before[4:8]
+    with closing(sqlite3.connect(ddp)) as database:
+        count = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        assert database.execute(count).fetchone() >= (sum(before[4:8]),)
+    with pytest.raises(ArtifactUnreadable, match="has 4 closed NVTX ranges 'step'"):
+        keep_steps(ddp, "step", 4, 5)
+
+
+def test_each_process_of_a_trace_keeps_what_it_did(root: Path, tmp_path: Path) -> None:
+    packed = root / "captures/h200-vllm-tensor-parallel/steps/1-trace/trace.sqlite.xz"
+    whole = tmp_path / "trace.sqlite"
+    whole.write_bytes(lzma.decompress(packed.read_bytes()))
+    pids = processes(whole)
+    count = "SELECT globalPid >> 24 & 0xFFFFFF, deviceId, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    with closing(sqlite3.connect(whole)) as database:
+        before = database.execute(f"{count} GROUP BY 1, 2 ORDER BY 2").fetchall()
+    assert pids == [pid for pid, _, _ in before]
+    for pid, device, launches in before:
+        path = tmp_path / f"{pid}.sqlite"
+        shutil.copyfile(whole, path)
+        keep_process(path, pid)
+        with closing(sqlite3.connect(path)) as database:
+            assert database.execute(f"{count} GROUP BY 1, 2").fetchall() == [
+                (pid, device, launches)
+            ]
+            threads = "SELECT DISTINCT globalTid >> 24 & 0xFFFFFF FROM NVTX_EVENTS"
+            assert database.execute(threads).fetchall() == [(pid,)]
