@@ -4,7 +4,8 @@
 
 Each step has NVTX range `step`; the model is averaged by DistributedDataParallel. Afterwards come
 collectives of known sizes in range `known`, each between CUDA events (--calls N: N of them, one
-behind the other), on the world's communicator and on a second one of the same ranks. The first
+behind the other; --more-calls M: and once more M of them, since what two events take themselves is
+in neither number of calls once one is taken from the other), on the world's communicator and on a second one of the same ranks. The first
 rank writes what was sent, and all events' times, to --out. `--seconds` trains for so long instead,
 and says "training" once 20 steps are done.
 
@@ -167,10 +168,14 @@ class Rank:
                     "broadcast": partial(dist.broadcast, whole, src=0),
                 }
                 for name, call in calls.items():
-                    times = [self.clocked(partial(call, group=group)) for _ in range(REPEATS)]
+                    in_group = partial(call, group=group)
+                    times = [self.clocked(in_group, self.args.calls) for _ in range(REPEATS)]
                     sent.append([communicator, name, whole.numel() * width, times])
+                    if self.args.more_calls:
+                        more = [self.clocked(in_group, self.args.more_calls) for _ in times]
+                        sent[-1].append(more)
         for whole, _ in pairs[:4]:
-            times = [self.clocked(partial(self.ring, whole))]
+            times = [self.clocked(partial(self.ring, whole), self.args.calls)]
             sent.append(["world", "send-receive", whole.numel() * width, times])
         return sent
 
@@ -185,13 +190,12 @@ class Rank:
         for work in dist.batch_isend_irecv(list(sends)):
             work.wait()
 
-    def clocked(self, call):
+    def clocked(self, call, calls):
         if not self.cuda:
             call()
             return None
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.sync()
-        calls = self.args.calls
         if calls > 1:
             torch.cuda._sleep(SPIN_CYCLES * calls)
         start.record()
@@ -252,6 +256,7 @@ def main():
     parser.add_argument("--go", type=Path)
     parser.add_argument("--known", action="store_true")
     parser.add_argument("--calls", type=int, default=1, help="of each known one, between events")
+    parser.add_argument("--more-calls", type=int, default=0, help="between events, too")
     parser.add_argument(
         "--window", action="store_true", help="call the CUDA profiler's start, stop"
     )
