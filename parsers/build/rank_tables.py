@@ -20,10 +20,10 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.nsys.stages.work import ALL
-from nsight_prof.parsers.ranks.times import COLLECTIVE, RankTimes
+from nsight_prof.parsers.ranks.times import COLLECTIVE, COLLECTIVES, RankTimes
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, roofs_table
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
-from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
+from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS, RANK_COUNTERS = "ranks", "rank_kernels", "rank_counters"
 RANK_STAGES = "rank_stages"
@@ -51,8 +51,9 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
     rows: list[dict[str, Any]] = []
     counted: list[dict[str, Any]] = []
     stages: list[dict[str, Any]] = []
-    sums, times = _Kernels(), RankTimes()
-    for record in read_manifest(job).ranks:
+    manifest = read_manifest(job)
+    sums, times = _Kernels(), RankTimes(align=alignment(manifest))
+    for record in manifest.ranks:
         if record.reason:
             rows.append(_row(record, problem=record.reason))
             continue
@@ -64,7 +65,7 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
             read = {name: records(tables.read(run.tables, name)) for name in READ_ONCE}
             rows += _rank_rows(record, read)
             sums.add(record.rank, read["kernels"])
-            times.add(record.rank, run, read)
+            times.add(record, run, read)
             stages += _stages(record.rank, run, read["kernels"])
             counted += _counted(record.rank, run, read["kernels"])
         except ProfError as error:
@@ -89,6 +90,12 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
             f"the tables of {job.path} cannot be written: {error}",
             "free some space or correct the permissions, then: prof report RUN",
         ) from error
+
+
+def alignment(manifest: Manifest) -> str:
+    """Return by what the recipe of a job aligns clocks."""
+    ranks = manifest.recipe.get("ranks")
+    return str(ranks.get("align", COLLECTIVES)) if isinstance(ranks, dict) else COLLECTIVES
 
 
 def _rank_rows(record: RankRecord, read: Mapping[str, list[Row]]) -> Iterator[dict[str, Any]]:

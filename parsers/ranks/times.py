@@ -17,10 +17,10 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.nsys.stages.nccl import OPERATIONS, POINT_TO_POINT, WHOLE, bus_factor
 from nsight_prof.parsers.nsys.stages.work import ALL
-from nsight_prof.parsers.ranks.clocks import Array
+from nsight_prof.parsers.ranks.clocks import Array, Clock
 from nsight_prof.parsers.ranks.waits import Calls, Kind, RankGpu, Waits, compare
 from nsight_prof.parsers.roofs.comm import roof_at
-from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.parsers.run.directory import RankRecord, RunDir
 
 ROWS = 1 << 18
 COLLECTIVE = "collective"
@@ -28,6 +28,7 @@ ROOTED = ("NCCL broadcast", "NCCL reduce", "NCCL scatter", "NCCL gather")
 """Collectives that do not end together: the root of a broadcast of 128 B was done 0.1 ms before
 another rank began it (two H100, torch 2.11)."""
 MATRIX = "gemm"
+COLLECTIVES, EPOCH, NONE = "collectives", "epoch", "none"
 LATE = 0.02
 """Part of the wall time from which on the lateness of a GPU matters: of four balanced jobs on two
 H100, three differed by 0.2 to 0.3 %, and by 1.4 % over 16 steps."""
@@ -73,12 +74,17 @@ class RankTimes:
     """GPU time (ns) and launches by kernel and grid, without collectives."""
     matrix: set[str] = field(default_factory=set)
     """Kernels that are matrix products."""
+    align: str = COLLECTIVES
+    """By what clocks are aligned: COLLECTIVES, EPOCH or NONE."""
+    zero_ns: dict[RankGpu, int | None] = field(default_factory=dict)
+    """When the clock of a trace was 0, by the clock of its host (UTC); None where not known."""
 
-    def add(self, rank: int, run: RunDir, read: Mapping[str, list[Row]]) -> None:
+    def add(self, record: RankRecord, run: RunDir, read: Mapping[str, list[Row]]) -> None:
         """Read the tables of a rank but those that are `read`; raises as `tables.read`.
 
         These are kernels, gpu_stages and devices.
         """
+        rank = record.rank
         devices = {count(row["gpu"]): row for row in read["devices"]}
         gaps = tables.read(run.tables, "gpu_idle_gaps")
         instances = tables.read(run.tables, "stage_instances")
@@ -87,6 +93,9 @@ class RankTimes:
         launches = _launches(run, list(by_id))
         self.names |= {str(key): text(row["short_name"]) for key, row in by_id.items()}
         messages = _messages(run)
+        zero = None
+        if record.started_ns is not None and len(launches[1]):
+            zero = record.started_ns - int(launches[1].min())
         for stage in read["gpu_stages"]:
             if stage["stage"] != ALL:
                 continue
@@ -97,6 +106,7 @@ class RankTimes:
             is_collective = (category == COLLECTIVE)[kernel]
             is_matrix = (category == MATRIX)[kernel]
             end, gpu = start + duration, (rank, device)
+            self.zero_ns[gpu] = zero
             last = np.array([end.max()]) if len(end) else np.zeros(1, np.int64)
 
             def covered(at: Array) -> tuple[Array, Array]:
@@ -154,7 +164,8 @@ class RankTimes:
             {
                 gpu: {key: calls for key, calls in of_gpu.items() if not self._is_rooted(key)}
                 for gpu, of_gpu in self.calls.items()
-            }
+            },
+            self._given_clocks(),
         )
         gpus = sorted(self.rows)
         launched = Counter(key for kernels in self.kernels.values() for key in kernels)
@@ -171,6 +182,17 @@ class RankTimes:
             "rank_collectives": tables.check(order, "rank_collectives"),
             "rank_steps": self._step_frame(waits),
         }
+
+    def _given_clocks(self) -> dict[RankGpu, Clock | None] | None:
+        """Return the clocks that no collectives align; None where they do."""
+        if self.align == COLLECTIVES:
+            return None
+        found: dict[RankGpu, Clock | None] = dict.fromkeys(self.calls)
+        known = {gpu: zero for gpu, zero in self.zero_ns.items() if zero is not None}
+        if self.align == EPOCH and known:
+            first = known[min(known)]
+            found |= {gpu: Clock(offset_ns=first - zero) for gpu, zero in known.items()}
+        return found
 
     def _is_rooted(self, key: str) -> bool:
         """Tell whether one rank sends to all, or all to one: such a collective ends at any time."""
@@ -290,11 +312,13 @@ class RankTimes:
             "last": waits.last if known else None,
             "idle_cause": longest,
             "idle_cause_ns": causes.get(longest),
-            "clock": "epoch" if waits.clock is None else "collectives" if clock else "reference",
+            "clock": _clock_word(waits.clock, clock, self.align),
             "clock_offset_ns": None if clock is None else clock.offset_ns,
             "clock_drift_ppm": None if clock is None else clock.drift_ppm,
             "clock_at_ns": None if clock is None else clock.at_ns,
-            "clock_residual_ns": None if clock is None else clock.residual_p95_ns,
+            "clock_residual_ns": clock.residual_p95_ns
+            if clock is not None and clock.pairs
+            else None,
         }
 
     def _kind_row(self, kind: Kind, roofs: pd.DataFrame) -> dict[str, Any]:
@@ -320,6 +344,13 @@ class RankTimes:
             "communicator": "" if message is None else message.communicator,
             "roof": roof,
         }
+
+
+def _clock_word(clock: Clock | None, shifted: Clock | None, align: str) -> str:
+    """Return by what a clock is aligned; `shifted` is None of the reference, too."""
+    if clock is None:
+        return EPOCH
+    return align if shifted is not None else "reference"
 
 
 def _steps(

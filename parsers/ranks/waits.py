@@ -86,8 +86,11 @@ class Kind:
 
 def compare(
     calls: Mapping[RankGpu, Mapping[str, Calls]],
+    given: Mapping[RankGpu, Clock | None] | None = None,
 ) -> tuple[dict[RankGpu, Waits], list[Kind]]:
     """Compare the collectives of all GPUs: the n-th of a kind is the n-th on all that have it.
+
+    Clocks are aligned by them, unless they are `given`.
 
     A kind is shared by the GPUs that have it: all of the job, or those of a communicator that the
     kind names. Kinds that some of these have more often than others, or that do not run at the same
@@ -95,7 +98,7 @@ def compare(
     """
     gpus = sorted(calls)
     shared = _shared(calls, gpus)
-    clocks = _align(calls, gpus, shared)
+    clocks = _align(calls, gpus, shared) if given is None else given
     members = {
         key: aligned
         for key, of_key in shared.items()

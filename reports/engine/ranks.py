@@ -16,6 +16,7 @@ from nsight_prof.parsers.build.rank_tables import (
     RANK_STEPS,
     RANK_TIMES,
     RANKS,
+    alignment,
 )
 from nsight_prof.parsers.cells import Row, count, known, records, text
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
@@ -71,6 +72,14 @@ UNEQUAL = 0.02
 """Part of the GPU time of a rank from which on a kernel's difference between ranks is a finding."""
 COLLECTIVE = "collective"
 """Category of kernels whose time includes the wait for other ranks."""
+NOT_ALIGNED = Text(
+    "Clocks of ranks are not aligned, as the recipe asks: wall, busy and idle time are of one "
+    "rank's trace, and which rank waits for which is not stated."
+)
+HOST_CLOCKS = Text(
+    "Clocks are those of the hosts, as the recipe asks, which agree within about 1 ms where NTP "
+    "keeps them; waiting is from durations alone."
+)
 NO_CLOCK = Text(
     "Each rank has its own clock, and no collectives by which these could be aligned: wall, busy "
     "and idle time are of one rank's trace, and which rank waits for which is not known."
@@ -239,7 +248,9 @@ def _caveats(
     job: RunDir, manifest: Manifest, ranks: Sequence[RankRow], times: Sequence[TimesRow]
 ) -> Iterator[Text]:
     if not any(row.collectives for row in times):
-        yield NO_CLOCK
+        yield NOT_ALIGNED if alignment(manifest) == "none" else NO_CLOCK
+    elif alignment(manifest) == "epoch":
+        yield HOST_CLOCKS
     numbers = sorted(record.rank for record in manifest.ranks)
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
     if manifest.job is not None:

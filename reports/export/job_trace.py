@@ -11,7 +11,7 @@ import numpy as np
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.rank_tables import RANK_TIMES
-from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.ranks.clocks import Array, Clock
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -19,7 +19,7 @@ from nsight_prof.reports.export.gpu_part import as_recorded
 from nsight_prof.reports.export.trace_file import Exported, Member, export_members
 from nsight_prof.reports.page.formats import duration
 
-REFERENCE, ALIGNED = "reference", "collectives"
+REFERENCE = "reference"
 
 
 def export_ranks(job: RunDir, ranks: Sequence[int], path: Path) -> Exported:
@@ -43,14 +43,19 @@ def export_ranks(job: RunDir, ranks: Sequence[int], path: Path) -> Exported:
     members, notes = [], []
     for rank in sorted(set(ranks)):
         row = rows.get(rank)
-        if row is None or text(row["clock"]) not in (REFERENCE, ALIGNED):
+        is_aligned = row is not None and known(row["clock_offset_ns"]) is not None
+        if row is None or not (is_aligned or text(row["clock"]) == REFERENCE):
             notes.append(f"rank {rank} is left out: no collective aligns its clock with the others")
             continue
         clock = as_recorded
-        if text(row["clock"]) == ALIGNED:
+        if is_aligned:
             clock = partial(_on_reference, _clock(row))
-            within = duration(number(row["clock_residual_ns"]))
-            notes.append(f"times of rank {rank} are within {within} of the others (95 %)")
+            residual = known(row["clock_residual_ns"])
+            notes.append(
+                f"times of rank {rank} are by the clock of its host, within about 1 ms"
+                if residual is None
+                else f"times of rank {rank} are within {duration(residual)} of the others (95 %)"
+            )
         members.append(Member(load_run(job.rank(rank).path), f"rank {rank}", clock))
     if not members:
         raise UsageError(

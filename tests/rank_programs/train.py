@@ -4,9 +4,9 @@
 
 Each step has NVTX range `step`; the model is averaged by DistributedDataParallel. Afterwards come
 collectives of known sizes in range `known`, each between CUDA events (--calls N: N of them, one
-behind the other; --more-calls M: and once more M of them, since what two events take themselves is
-in neither number of calls once one is taken from the other), on the world's communicator and on a second one of the same ranks. The first
-rank writes what was sent, and all events' times, to --out. `--seconds` trains for so long instead,
+behind the other; --more-calls M: and M of them once more, so that what two events take themselves
+is known), on the world's communicator and on a second one of the same ranks. The first rank writes
+what was sent, and all events' times, to --out. `--seconds` trains for so long instead,
 and says "training" once 20 steps are done.
 
 Plants of the last rank: `sleep` (5 ms on the host before each step), `loader` (a DataLoader that

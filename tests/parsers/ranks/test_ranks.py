@@ -14,6 +14,7 @@ from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.ranks.clocks import fit_clock
 from nsight_prof.parsers.ranks.times import LATE
 from nsight_prof.parsers.ranks.waits import Calls, compare
+from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
 from nsight_prof.reports.engine import ranks
 from nsight_prof.reports.engine.rank_times import straggler, times_row, waiting_findings
 from nsight_prof.reports.page.markdown import section_markdown
@@ -213,3 +214,34 @@ def test_ranks_without_common_collectives_are_compared_in_nothing(tmp_path: Path
     assert frame["late_ns"].isna().all()
     assert frame["clock"].tolist() == ["epoch", "epoch"]
     assert not list(waiting_findings([times_row(row) for row in records(frame)], None))
+
+
+def aligned(folder: Path, align: str) -> RunDir:
+    """A job whose second clock is 3.2 ms ahead, as the start of its trace by its host's says."""
+    job = write_job(folder, 2, {1: Planted(offset_ns=3_200_000)})
+    manifest = read_manifest(job)
+    manifest.recipe["ranks"] = {"align": align}
+    for record in manifest.ranks:
+        first = int(tables.read(job.rank(record.rank).tables, "launches")["start_ns"].min())
+        record.started_ns = 1_700_000_000_000_000_000 + first - 3_200_000 * record.rank
+    write_manifest(job, manifest)
+    build_rank_tables(job)
+    return job
+
+
+def test_clocks_of_the_hosts_align_where_that_is_asked_for(tmp_path: Path) -> None:
+    frame = tables.read(aligned(tmp_path / "job", "epoch").tables, "rank_times")
+    assert frame["clock"].tolist() == ["reference", "epoch"]
+    assert frame["clock_offset_ns"][1] == 3_200_000
+    assert frame["clock_residual_ns"].isna().all()  # nothing measured it
+    by_collectives = tables.read(aligned(tmp_path / "same", "collectives").tables, "rank_times")
+    for column in ("wait_ns", "late_ns", "collectives"):  # which durations alone tell
+        assert frame[column].tolist() == by_collectives[column].tolist()
+    assert by_collectives["clock_offset_ns"][1] == pytest.approx(3_200_000, abs=500)
+
+
+def test_nothing_is_compared_where_clocks_are_not_to_be_aligned(tmp_path: Path) -> None:
+    job = aligned(tmp_path / "job", "none")
+    assert tables.read(job.tables, "rank_times")["wait_ns"].isna().all()
+    caveats = [Writer().text(caveat) for caveat in ranks.job_view(job.path).caveats]
+    assert any("not aligned, as the recipe asks" in caveat for caveat in caveats)
