@@ -25,6 +25,8 @@ HOST = "host"
 """Cause of idle time, as table `idle_gaps` has it."""
 MOST = 20
 GIGA = 1e-9
+PARTS = ("compute_ns", "later_wait_ns", "transfer_ns", "copies_ns", "idle_ns")
+"""Parts of wall time, which add up to it but for the wait in first collectives."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class TimesRow:
     last: int | None
     late_ns: float | None
     late_low_ns: float | None
+    late_high_ns: float | None
     clock: str
     clock_residual_ns: float | None
     clock_drift_ppm: float | None
@@ -190,8 +193,8 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
             Text(
                 "Of the wall time, {wait} is waiting for other ranks in collectives, and "
                 "{transfer} transfer that no other kernel hides (means over {n} GPUs).",
-                wait=_mean_share(compared, "later_wait_ns"),
-                transfer=_mean_share(compared, "transfer_ns"),
+                wait=mean_share(compared, "later_wait_ns"),
+                transfer=mean_share(compared, "transfer_ns"),
                 n=len(compared),
             ),
             evidence=tuple(_begins(compared)),
@@ -261,12 +264,17 @@ def _bound(rows: Sequence[TimesRow]) -> Text:
         "copies_ns": Text("copies and memory sets."),
         "idle_ns": Text("idle: the hosts bound the job, not the GPUs."),
     }
-    longest = max(names, key=lambda column: sum(getattr(row, column) or 0.0 for row in rows))
+    longest = longest_part(rows)
     return Text(
         "The largest part of the time, {share}, is {part}",
-        share=_mean_share(rows, longest),
+        share=mean_share(rows, longest),
         part=names[longest],
     )
+
+
+def longest_part(rows: Sequence[TimesRow]) -> str:
+    """Return the column of the part of wall time that is largest over all GPUs."""
+    return max(PARTS, key=lambda column: sum(getattr(row, column) or 0.0 for row in rows))
 
 
 def has_skewed_starts(rows: Sequence[TimesRow]) -> bool:
@@ -298,7 +306,7 @@ def _in_steps(slow: TimesRow, steps: StepsView | None) -> Iterator[Text]:
         )
 
 
-def _mean_share(rows: Sequence[TimesRow], column: str) -> Number:
+def mean_share(rows: Sequence[TimesRow], column: str) -> Number:
     """Return a part of the wall time after the first collectives, which begin as captures do."""
     total = sum(getattr(row, column) or 0.0 for row in rows)
     refs = tuple(ref for row in rows for ref in row.number(column).refs)

@@ -342,17 +342,19 @@ def _page_rows(rows: Sequence[TimesRow]) -> Sequence[TimesRow]:
     return [*rows[:MOST_RANKS], *(row for row in rows[MOST_RANKS:] if row is slow)]
 
 
+def known_ranks(view: JobView) -> Text:
+    """Say how many ranks have numbers, where some have none."""
+    return Text(
+        "{known} of {n} rank has numbers; of the others nothing is stated.",
+        "{known} of {n} ranks have numbers; of the others nothing is stated.",
+        known=view.rank_count,
+        n=view.rank_total,
+    )
+
+
 def _findings(view: JobView) -> Iterator[Finding]:
     if view.rank_count < view.rank_total:
-        yield Finding(
-            "missing_ranks",
-            Text(
-                "{known} of {n} rank has numbers; of the others nothing is stated.",
-                "{known} of {n} ranks have numbers; of the others nothing is stated.",
-                known=view.rank_count,
-                n=view.rank_total,
-            ),
-        )
+        yield Finding("missing_ranks", known_ranks(view))
     yield from waiting_findings(view.times, view.steps)
     yield from roof_findings(view.collectives)
     timed = [row for row in view.ranks if row.kernel_ns is not None]

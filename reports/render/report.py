@@ -66,6 +66,7 @@ from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 from nsight_prof.reports.render.templating import IN_PAGE, render
+from nsight_prof.reports.studies.job_summary import job_summary
 from nsight_prof.reports.studies.models import BenchReport, leading
 from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
 from nsight_prof.reports.summary.models import SummaryView
@@ -238,12 +239,7 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
 
     summary = bench_summary(view)
     markdown, texts, tables = _section_pages("bench.md.j2", sections, content, style)
-    for language, in_page in tables.items():
-        write = partial(_marked, style=style, language=language, in_page=in_page)
-        text = _summary("bench_summary.md.j2", summary, write, language, style)
-        pages = _in_language({SUMMARY: text}, language)
-        markdown |= marked_pages(pages, in_page, language)
-        texts |= pages
+    _add_summary(summary, (markdown, texts), tables, style)
     files = {
         **markdown,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
@@ -336,6 +332,22 @@ def _summary(
     return write(template, {"view": localized})
 
 
+def _add_summary(
+    summary: BenchSummary,
+    pages: tuple[dict[str, str], dict[str, str]],
+    tables: Mapping[str, list[Table[Any]]],
+    style: Style,
+) -> None:
+    """Add a summary in each language to `pages`: markdown, and what HTML is made of."""
+    markdown, texts = pages
+    for language, in_page in tables.items():
+        write = partial(_marked, style=style, language=language, in_page=in_page)
+        text = _summary("bench_summary.md.j2", summary, write, language, style)
+        written = _in_language({SUMMARY: text}, language)
+        markdown |= marked_pages(written, in_page, language)
+        texts |= written
+
+
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
     """Return results.json of a run that served something."""
     return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
@@ -356,16 +368,13 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
 
 def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the report of a job of several ranks into `folder`; raises as `render_report`."""
-    section = job_section(view)
-
-    def page(text: str) -> str:
-        return render_template("ranks.md.j2", {"view": view, "section": text}, style)
-
-    files = {
-        REPORT: page(section_markdown(section)),
-        METRICS: render_job_metrics(view, section),
-    }
-    html = _Html({REPORT: page(placeholder(section.key))}, {}, sections=(section,))
+    section, summary = job_section(view), job_summary(view)
+    markdown, texts, tables = _section_pages(
+        "ranks.md.j2", [section], lambda written: {"view": view, "section": written[0]}, style
+    )
+    _add_summary(summary, (markdown, texts), tables, style)
+    files = {**markdown, METRICS: render_job_metrics(view, section)}
+    html = _Html(texts, tables, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
     drawn = draw_here(bench_pictures([section]), style)
     return _write(folder, files, drawn, first, style, html)

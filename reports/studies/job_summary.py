@@ -1,0 +1,146 @@
+"""Shortens the report of a job of several ranks to half a page for a reader who decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nsight_prof.parsers.ranks.times import LATE
+from nsight_prof.reports.engine.rank_times import (
+    TimesRow,
+    longest_part,
+    mean_share,
+    straggler,
+    waiting_findings,
+)
+from nsight_prof.reports.engine.ranks import JobView, known_ranks
+from nsight_prof.reports.page import Fact, Name, Number, Text
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.method_view import summary_terms
+from nsight_prof.reports.studies.summary import RESERVATIONS, BenchSummary
+
+
+def job_summary(view: JobView) -> BenchSummary:
+    """Return who holds the job up or what bounds it, what there is to gain, and how sure."""
+    answer = _answer(view)
+    rows, to_do = tuple(_rows(view)), tuple(_to_do(view))
+    reservations = tuple(_reservations(view))
+    subject = Text(
+        "{known} of {n} ranks, {time} of GPU time in kernels.",
+        known=view.rank_count,
+        n=view.rank_total,
+        time=Number(view.gpu_time_ns, "ns", digits=3),
+    )
+    cells = (value for fact in rows for value in (fact.label, fact.value))
+    words = map(Writer().value, (subject, *answer, *to_do, *reservations, *cells))
+    return BenchSummary(
+        title=view.title,
+        question=view.question,
+        subject=subject,
+        machine=", ".join(sorted({row.gpu for row in view.ranks if row.gpu})),
+        answer=answer,
+        rows=rows,
+        to_do=to_do,
+        learned=(),
+        reservations=reservations,
+        terms=summary_terms(" ".join([view.question, *words])),
+    )
+
+
+def _answer(view: JobView) -> tuple[Text, ...]:
+    first = next(waiting_findings(view.times, view.steps), None)
+    if first is None or first.rule == "rank_waits":
+        return (
+            Text("Which rank holds the others up is not known: no collective is common to them."),
+        )
+    return (first.verdict,)
+
+
+def _compared(view: JobView) -> list[TimesRow]:
+    return [row for row in view.times if row.wait_ns is not None and row.wall_ns]
+
+
+def _to_do(view: JobView) -> Iterator[Text]:
+    compared, slow = _compared(view), straggler(view.times)
+    if slow is not None:
+        yield Text(
+            "Compare rank {rank} with one that is not late: {command} says where its time goes.",
+            rank=slow.rank,
+            command=Name(f"prof report RUN --rank {slow.rank}"),
+        )
+    elif compared:
+        yield _against(longest_part(compared), compared[0].rank)
+
+
+def _against(part: str, rank: int) -> Text:
+    """Return what shortens the largest part of the time, where no rank is late."""
+    command = Name(f"prof report RUN --rank {rank}")
+    return {
+        "compute_ns": Text(
+            "Make the kernels faster: {command} ranks those of one rank by what they could save.",
+            command=command,
+        ),
+        "later_wait_ns": Text(
+            "See in the full report which rank is slow in which steps, and divide the work anew."
+        ),
+        "transfer_ns": Text("Let transfers run beside other kernels, or send less."),
+        "copies_ns": Text(
+            "Copy less, or beside kernels: {command} lists the copies of one rank.", command=command
+        ),
+        "idle_ns": Text(
+            "Let the hosts launch earlier: {command} says what that of one rank does while its GPU "
+            "idles.",
+            command=command,
+        ),
+    }[part]
+
+
+def _rows(view: JobView) -> Iterator[Fact]:
+    compared = _compared(view)
+    if compared:
+        yield Fact(
+            Text("Where the time goes, mean over GPUs"),
+            Text(
+                "compute {compute}, waiting for ranks {wait}, transfer {transfer}, copies "
+                "{copies}, idle {idle}",
+                compute=mean_share(compared, "compute_ns"),
+                wait=mean_share(compared, "later_wait_ns"),
+                transfer=mean_share(compared, "transfer_ns"),
+                copies=mean_share(compared, "copies_ns"),
+                idle=mean_share(compared, "idle_ns"),
+            ),
+        )
+        yield Fact(
+            Text("Equal work on all ranks saves at most"), mean_share(compared, "later_wait_ns")
+        )
+        yield Fact(
+            Text("Transfers beside other kernels save at most"), mean_share(compared, "transfer_ns")
+        )
+    slow = straggler(view.times)
+    if slow is not None:
+        yield Fact(
+            Text("Rank {rank} is late by (95 %)", rank=slow.rank),
+            Text(
+                "{late} ({low} to {high})",
+                late=slow.number("late_ns"),
+                low=slow.number("late_low_ns"),
+                high=slow.number("late_high_ns"),
+            ),
+        )
+    residuals = [row.clock_residual_ns for row in view.times if row.clock_residual_ns is not None]
+    if residuals:
+        yield Fact(
+            Text("Times of two ranks compare within (95 %)"),
+            Number(max(residuals), "ns", digits=2),
+        )
+
+
+def _reservations(view: JobView) -> Iterator[Text]:
+    if view.rank_count < view.rank_total:
+        yield known_ranks(view)
+    if straggler(view.times) is None and any(row.late_low_ns is not None for row in view.times):
+        yield Text(
+            "A rank that is late by less than {limit} of the time, or too unevenly to tell it from "
+            "chance, is not named.",
+            limit=Number(LATE, "fraction"),
+        )
+    yield from view.caveats[:RESERVATIONS]
