@@ -55,6 +55,7 @@ TABLES = {
     "rank_times": "Where the time of each GPU of a job goes, and how late it is; one row per GPU.",
     "rank_counters": "One row per kernel of a rank that ncu counted or nsys sampled.",
     "rank_stages": "What each stage of a job takes on each rank; one row per stage and rank.",
+    "rank_bins": "Where the time of each GPU of a job goes over time; one row per bin and GPU.",
     "rank_steps": "Where the time of each step of a job goes; one row per step and GPU.",
     "rank_collectives": "One row per collective that ranks of a job share.",
     "joins": "One row per profiled launch: which kernel of the trace it is, or why none.",

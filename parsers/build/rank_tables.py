@@ -20,13 +20,20 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.nsys.stages.work import ALL
-from nsight_prof.parsers.ranks.times import COLLECTIVE, COLLECTIVES, RankTimes
+from nsight_prof.parsers.ranks.times import (
+    COLLECTIVE,
+    COLLECTIVES,
+    FEWEST_BINS,
+    MOST_BINS,
+    MOST_OF_ALL,
+    RankTimes,
+)
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, roofs_table
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS, RANK_COUNTERS = "ranks", "rank_kernels", "rank_counters"
-RANK_STAGES = "rank_stages"
+RANK_STAGES, RANK_BINS = "rank_stages", "rank_bins"
 RANK_TIMES, RANK_COLLECTIVES, RANK_STEPS = "rank_times", "rank_collectives", "rank_steps"
 READ_ONCE = ("kernels", "gpu_stages", "devices")
 """Tables of a rank that several tables of the job are made of."""
@@ -52,7 +59,8 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
     counted: list[dict[str, Any]] = []
     stages: list[dict[str, Any]] = []
     manifest = read_manifest(job)
-    sums, times = _Kernels(), RankTimes(align=alignment(manifest))
+    bins = min(MOST_BINS, max(FEWEST_BINS, MOST_OF_ALL // max(1, len(manifest.ranks))))
+    sums, times = _Kernels(), RankTimes(bins=bins, align=alignment(manifest))
     for record in manifest.ranks:
         if record.reason:
             rows.append(_row(record, problem=record.reason))

@@ -48,6 +48,11 @@ class Clock:
         reference: Array = (times - self.at_ns - self.offset_ns) / (1 + drift) + self.at_ns
         return reference
 
+    def from_reference(self, times: Array) -> Array:
+        """Return times of the reference as times of this clock (ns)."""
+        own: Array = times + self.offset_ns + self.drift_ppm * 1e-6 * (times - self.at_ns)
+        return own
+
     def through(self, clock: Clock) -> Clock:
         """Return this clock, which was fitted on a reference that `clock` made of another one."""
         return replace(self, residual_p95_ns=self.residual_p95_ns + clock.residual_p95_ns)

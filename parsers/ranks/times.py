@@ -29,6 +29,8 @@ ROOTED = ("NCCL broadcast", "NCCL reduce", "NCCL scatter", "NCCL gather")
 another rank began it (two H100, torch 2.11)."""
 MATRIX = "gemm"
 COLLECTIVES, EPOCH, NONE = "collectives", "epoch", "none"
+MOST_BINS, MOST_OF_ALL, FEWEST_BINS = 2_000, 200_000, 100
+"""Bins of a rank, and of all ranks together."""
 LATE = 0.02
 """Part of the wall time from which on the lateness of a GPU matters: of four balanced jobs on two
 H100, three differed by 0.2 to 0.3 %, and by 1.4 % over 16 steps."""
@@ -74,6 +76,10 @@ class RankTimes:
     """GPU time (ns) and launches by kernel and grid, without collectives."""
     matrix: set[str] = field(default_factory=set)
     """Kernels that are matrix products."""
+    bins: int = MOST_BINS
+    """How many parts of equal length the time of a GPU has in `rank_bins`."""
+    busy: dict[RankGpu, Array] = field(default_factory=dict)
+    """Own time, and time until then in kernels other than collectives and in any: 3 rows."""
     align: str = COLLECTIVES
     """By what clocks are aligned: COLLECTIVES, EPOCH or NONE."""
     zero_ns: dict[RankGpu, int | None] = field(default_factory=dict)
@@ -115,6 +121,9 @@ class RankTimes:
                 return others, _covered(start, end, at)  # noqa: B023
 
             compute, kernels_ns = (int(time[0]) for time in covered(last))
+            if len(end):
+                times = np.linspace(start.min(), end.max(), self.bins + 1).astype(np.int64)
+                self.busy[gpu] = np.stack([times, *covered(times)])
             self.steps[gpu] = _steps(instances[instances["gpu"] == stage["gpu"]], covered)
             hidden = covered(end)[0] - covered(start)[0]
             columns = (kernel, start, duration, duration - hidden)
@@ -159,7 +168,7 @@ class RankTimes:
         return {key: Calls(*np.array(calls, np.int64).T) for key, calls in found.items()}
 
     def frames(self, roofs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        """Return tables `rank_times`, `rank_collectives`, `rank_steps`; `roofs` is `comm_roofs`."""
+        """Return the tables of times of a job by their names; `roofs` is `comm_roofs`."""
         waits, kinds = compare(
             {
                 gpu: {key: calls for key, calls in of_gpu.items() if not self._is_rooted(key)}
@@ -181,7 +190,37 @@ class RankTimes:
             "rank_times": tables.check(times, "rank_times"),
             "rank_collectives": tables.check(order, "rank_collectives"),
             "rank_steps": self._step_frame(waits),
+            "rank_bins": self._bin_frame(waits),
         }
+
+    def _bin_frame(self, waits: Mapping[RankGpu, Waits]) -> pd.DataFrame:
+        """Return table `rank_bins`: the same times of all GPUs, by the first one's clock.
+
+        GPUs whose clocks are not aligned each have the bins of their own time.
+        """
+        clocks = {gpu: waits[gpu].clock for gpu in self.busy}
+        aligned = {gpu: clock for gpu, clock in clocks.items() if clock is not None}
+        ends = [aligned[gpu].on_reference(self.busy[gpu][0, [0, -1]]) for gpu in aligned]
+        frames = []
+        for gpu, clock in clocks.items():
+            busy = self.busy[gpu]
+            first, last = busy[0, 0], busy[0, -1]
+            if clock is not None:
+                first, last = min(a for a, _ in ends), max(b for _, b in ends)
+            times = np.linspace(first, last, self.bins + 1)
+            own = times if clock is None else clock.from_reference(times)
+            compute, kernels = (np.diff(np.interp(own, busy[0], row)) for row in busy[1:])
+            parts = _Steps(own, compute, kernels, 0)
+            waited = self._waited_in_bins(gpu, np.rint(own).astype(np.int64), waits[gpu])
+            frames.append(
+                self._parts_of(gpu, parts, waits[gpu], waited).assign(
+                    start_ns=_whole(times[:-1]), bin=np.arange(self.bins)
+                )
+            )
+        if not frames:
+            return tables.empty("rank_bins")
+        columns = [column.name for column in tables.tables()["rank_bins"]]
+        return tables.check(pd.concat(frames, ignore_index=True)[columns], "rank_bins")
 
     def _given_clocks(self) -> dict[RankGpu, Clock | None] | None:
         """Return the clocks that no collectives align; None where they do."""
@@ -212,40 +251,61 @@ class RankTimes:
         if not common:
             return tables.empty("rank_steps")
         chosen = max(common, key=lambda s: sum(self.steps[gpu][s].kernel_ns for gpu in gpus))
-        frames = [self._steps_of(gpu, chosen, waits[gpu]) for gpu in gpus]
-        return tables.check(pd.concat(frames, ignore_index=True), "rank_steps")
+        frames = [
+            self._parts_of(gpu, steps, waits[gpu], self._waited_in_steps(gpu, steps, waits[gpu]))
+            .assign(stage=chosen, step=lambda frame: np.arange(len(frame)))
+            for gpu in gpus
+            for steps in (self.steps[gpu][chosen],)
+        ]  # fmt: skip
+        columns = [column.name for column in tables.tables()["rank_steps"]]
+        return tables.check(pd.concat(frames, ignore_index=True)[columns], "rank_steps")
 
-    def _steps_of(self, gpu: RankGpu, stage: str, waits: Waits) -> pd.DataFrame:
-        steps = self.steps[gpu][stage]
-        wall = np.diff(steps.bounds)
-        calls = list(self.calls[gpu].values())
+    def _waited_in_steps(self, gpu: RankGpu, steps: _Steps, waits: Waits) -> Array:
+        """Return the part of the collectives that begin in each step that is waiting."""
+        calls, count = list(self.calls[gpu].values()), len(steps.bounds) - 1
 
         def by_step(starts: Sequence[Array], values: Sequence[Array]) -> Array:
             at = np.searchsorted(steps.bounds, np.concatenate(starts), "right") - 1
-            inside = (at >= 0) & (at < len(wall))
+            inside = (at >= 0) & (at < count)
             weights = np.concatenate(values)[inside]
-            found: Array = np.bincount(at[inside], weights, len(wall))
+            found: Array = np.bincount(at[inside], weights, count)
             return found
 
-        exposed = steps.kernels - steps.compute
-        waiting = np.zeros(len(wall))
-        if calls:
-            total = by_step([c.start for c in calls], [c.duration for c in calls])
-            waited = by_step([waits.starts], [waits.waited])
-            waiting = exposed * waited / np.maximum(total, 1)
+        if not calls:
+            return np.zeros(count)
+        total = by_step([c.start for c in calls], [c.duration for c in calls])
+        return by_step([waits.starts], [waits.waited]) / np.maximum(total, 1)
+
+    def _waited_in_bins(self, gpu: RankGpu, bounds: Array, waits: Waits) -> Array:
+        """Return the part of the collectives that run in each bin that is waiting, their head."""
+        calls = list(self.calls[gpu].values())
+        if not calls:
+            return np.zeros(len(bounds) - 1)
+        starts = np.concatenate([c.start for c in calls])
+        ends = starts + np.concatenate([c.duration for c in calls])
+        total = np.diff(_covered(starts, ends, bounds))
+        waited = np.diff(_covered(waits.starts, waits.starts + waits.waited, bounds))
+        share: Array = waited / np.maximum(total, 1)
+        return share
+
+    def _parts_of(self, gpu: RankGpu, steps: _Steps, waits: Waits, waited: Array) -> pd.DataFrame:
+        """Return what a GPU does in each of the parts of time that `steps` bounds.
+
+        `waited` is the part of its collectives there that is waiting.
+        """
+        wall, exposed = np.diff(steps.bounds), steps.kernels - steps.compute
+        waiting = exposed * waited
         known = waits.matched > 0 or not exposed.any()
         return pd.DataFrame(
             {
                 "rank": gpu[0],
                 "device": gpu[1],
-                "stage": stage,
-                "step": np.arange(len(wall)),
-                "wall_ns": wall,
-                "own_ns": wall - exposed if known else None,
-                "compute_ns": steps.compute,
-                "wait_ns": waiting.round().astype(np.int64) if known else None,
-                "transfer_ns": (exposed - waiting.round()).astype(np.int64) if known else None,
-                "other_ns": wall - steps.kernels,
+                "wall_ns": _whole(wall),
+                "own_ns": _whole(wall - exposed) if known else None,
+                "compute_ns": _whole(steps.compute),
+                "wait_ns": _whole(waiting) if known else None,
+                "transfer_ns": _whole(exposed - waiting.round()) if known else None,
+                "other_ns": _whole(wall - steps.kernels),
             }
         )
 
@@ -344,6 +404,11 @@ class RankTimes:
             "communicator": "" if message is None else message.communicator,
             "roof": roof,
         }
+
+
+def _whole(times: Array) -> Array:
+    rounded: Array = np.rint(times).astype(np.int64)
+    return rounded
 
 
 def _clock_word(clock: Clock | None, shifted: Clock | None, align: str) -> str:

@@ -367,6 +367,11 @@ class Run:
         return self._read("rank_stages")
 
     @property
+    def rank_bins(self) -> pd.DataFrame:
+        """Table `rank_bins` of a job: what each GPU does over time."""
+        return self._read("rank_bins")
+
+    @property
     def rank_steps(self) -> pd.DataFrame:
         """Table `rank_steps` of a job: each step of each GPU."""
         return self._read("rank_steps")

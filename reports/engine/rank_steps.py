@@ -145,6 +145,39 @@ def steps_view(steps: pd.DataFrame) -> StepsView | None:
     return StepsView(stage, len(own_times), slowest, charts)
 
 
+def time_chart(bins: pd.DataFrame) -> HeatFigure | None:
+    """Draw over time how much of it each GPU computes, from table `rank_bins`; None for one GPU."""
+    gpus = sorted({(int(r), int(d)) for r, d in bins[["rank", "device"]].to_numpy()})
+    if len(gpus) < 2 or bins["wait_ns"].isna().any():
+        return None
+    count = int(bins["bin"].max()) + 1
+    columns = max(1, min(MOST_COLUMNS, MOST_CELLS // min(len(gpus), MOST_ROWS)))
+    column = bins["bin"] * columns // count
+    sums = bins.groupby([column, "rank", "device"])[["compute_ns", "wall_ns"]].sum()
+    share = (100 * sums["compute_ns"] / sums["wall_ns"]).unstack(level=0)
+    begins = (bins.groupby(column)["start_ns"].min() - bins["start_ns"].min()) * MILLI
+    return HeatFigure(
+        "ranks-over-time",
+        "How much each GPU computes over time",
+        "Heat map: ranks by time, the darker the more of it the GPU computes",
+        "Time (ms)",
+        "Computing (%)",
+        tuple(begins.round().astype(int)),
+        tuple(
+            HeatRow(_label(gpu, gpus), tuple(values.tolist()))
+            for gpu, values in zip(gpus[:MOST_ROWS], share.to_numpy(float), strict=False)
+        ),
+        "Kernels other than collectives; by the clock of the first rank.",
+    )
+
+
+def _label(gpu: tuple[int, int], gpus: Sequence[tuple[int, int]]) -> Text:
+    rank, device = gpu
+    if len({rank for rank, _ in gpus}) < len(gpus):
+        return Text("rank {rank}, GPU {gpu}", rank=rank, gpu=device)
+    return Text("rank {rank}", rank=rank)
+
+
 def _chart(
     times: pd.DataFrame,
     gpus: Sequence[tuple[int, int]],
@@ -164,7 +197,6 @@ def _chart(
         cut = Text(" What is over {time} is drawn as that.", time=over)
     columns = max(1, min(MOST_COLUMNS, MOST_CELLS // len(gpus), len(times)))
     chosen = np.unique(np.linspace(0, len(times) - 1, columns).round().astype(int))
-    several = len({rank for rank, _ in gpus}) < len(gpus)
     some: Text | str = ""
     if len(chosen) < len(times):
         some = Text(" {n} of {total} steps.", n=len(chosen), total=len(times))
@@ -177,12 +209,10 @@ def _chart(
         tuple(int(times.index[at]) for at in chosen),
         tuple(
             HeatRow(
-                Text("rank {rank}, GPU {gpu}", rank=rank, gpu=device)
-                if several
-                else Text("rank {rank}", rank=rank),
+                _label(gpu, gpus),
                 tuple((times[code].to_numpy()[chosen] * MILLI).tolist()),
             )
-            for code, (rank, device) in enumerate(gpus)
+            for code, gpu in enumerate(gpus)
         ),
         Text(
             "Time without waiting for other ranks and without transfer: where a row is darker, the "

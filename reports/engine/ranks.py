@@ -9,6 +9,7 @@ from typing import Any
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import (
+    RANK_BINS,
     RANK_COLLECTIVES,
     RANK_COUNTERS,
     RANK_KERNELS,
@@ -32,6 +33,7 @@ from nsight_prof.reports.engine.rank_steps import (
     balance_table,
     stage_balances,
     steps_view,
+    time_chart,
 )
 from nsight_prof.reports.engine.rank_times import (
     CollectiveRow,
@@ -65,6 +67,7 @@ from nsight_prof.reports.page import (
     Verbatim,
     units,
 )
+from nsight_prof.reports.page.charts import HeatFigure
 
 MOST_RANKS, MOST_KERNELS = 128, 20
 """Rows of the page; the tables have all."""
@@ -168,6 +171,7 @@ class JobView:
     collectives: tuple[CollectiveRow, ...]
     counters: tuple[RankCounterRow, ...]
     steps: StepsView | None
+    over_time: HeatFigure | None
     stages: tuple[StageBalance, ...]
     roofs: tuple[LinkRoof, ...]
     caveats: tuple[Text, ...]
@@ -185,6 +189,7 @@ def job_view(path: Path) -> JobView:
     kernels = tuple(map(_kernel, records(tables.read(folder, RANK_KERNELS))))
     times = tuple(map(times_row, records(tables.read(folder, RANK_TIMES))))
     total = sum(row.kernel_ns or 0.0 for row in ranks)
+    steps = steps_view(tables.read(folder, RANK_STEPS))
     return JobView(
         title=str(manifest.recipe.get("name", "")) or manifest.run_id,
         question=str(manifest.recipe.get("question", "")),
@@ -201,7 +206,9 @@ def job_view(path: Path) -> JobView:
         times=times,
         collectives=tuple(map(collective_row, records(tables.read(folder, RANK_COLLECTIVES)))),
         counters=tuple(map(rank_counter_row, records(tables.read(folder, RANK_COUNTERS)))),
-        steps=steps_view(tables.read(folder, RANK_STEPS)),
+        steps=steps,
+        # Where ranks have no steps in common; of these, steps tell more than time.
+        over_time=time_chart(tables.read(folder, RANK_BINS)) if steps is None else None,
         stages=stage_balances(tables.read(folder, RANK_STAGES)),
         roofs=tuple(map(link_roof, records(tables.read(folder, COMM_ROOFS).sort_values("bytes")))),
         caveats=tuple(_caveats(RunDir(path), manifest, ranks, times)),
@@ -320,6 +327,7 @@ def job_section(view: JobView) -> Section:
             *(tuple(_findings(view)) or (Text("No rank has numbers; the caveats say why."),)),
             *((times_table(_page_rows(view.times)),) if view.times else ()),
             *(map(Figure, view.steps.charts) if view.steps is not None else ()),
+            *((Figure(view.over_time),) if view.over_time is not None else ()),
             *((balance_table(view.stages),) if view.stages else ()),
             *((collective_table(view.collectives),) if view.collectives else ()),
             *((Figure(bandwidths),) if bandwidths is not None else ()),

@@ -19,6 +19,7 @@ from nsight_prof.parsers.errors import ToolMissing
 from tests.orchestrator.test_on_ray import head
 
 __all__ = ["head"]  # a fixture
+pytestmark = pytest.mark.timeout(1800)  # as in test_on_ray
 FAKES = Path(__file__).resolve().parent.parent / "fakes"
 # Measures, but the GPU that the file `stuck` names: there it says so, and never ends.
 TARGET = """

@@ -24,6 +24,9 @@ from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from tests.orchestrator.test_import_many import prof, ranks, two_gpus
 
 __all__ = ["ranks", "two_gpus"]  # fixtures
+# Ray's processes take most of a test: beside others on two cores one took over five minutes.
+# Nothing in it waits for a time: the limit is for a hang.
+pytestmark = pytest.mark.timeout(1800)
 NO_RAY = "Ray is not installed: pip install 'nsight-prof[ray]'"
 
 

@@ -15,6 +15,7 @@ from tests.orchestrator.test_on_ray import head
 from tests.rank_node import FAKES
 
 __all__ = ["head"]  # a fixture
+pytestmark = pytest.mark.timeout(1800)  # as in test_on_ray
 RECIPE = """
 name: job
 target: {{command: [sh, -c, '{script}']}}

@@ -12,7 +12,7 @@ from nsight_prof.parsers.build.rank_tables import build_rank_tables
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.ranks.clocks import fit_clock
-from nsight_prof.parsers.ranks.times import LATE
+from nsight_prof.parsers.ranks.times import LATE, MOST_BINS
 from nsight_prof.parsers.ranks.waits import Calls, compare
 from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
 from nsight_prof.reports.engine import ranks
@@ -245,3 +245,25 @@ def test_nothing_is_compared_where_clocks_are_not_to_be_aligned(tmp_path: Path) 
     assert tables.read(job.tables, "rank_times")["wait_ns"].isna().all()
     caveats = [Writer().text(caveat) for caveat in ranks.job_view(job.path).caveats]
     assert any("not aligned, as the recipe asks" in caveat for caveat in caveats)
+
+
+def test_bins_are_the_same_times_of_all_ranks_and_add_up_to_what_these_do(tmp_path: Path) -> None:
+    """A clock that is 300 ms ahead and fast, and a rank that sleeps 5 ms a step."""
+    planted = {1: Planted(offset_ns=300_000_000, drift_ppm=15), 2: Planted(sleep_ns=5_000_000)}
+    job = write_job(tmp_path / "job", 4, planted, steps=50)
+    build_rank_tables(job)
+    bins, times = (tables.read(job.tables, name) for name in ("rank_bins", "rank_times"))
+    assert bins.groupby("rank")["bin"].count().tolist() == [MOST_BINS] * 4
+    assert bins.groupby("bin")["start_ns"].nunique().max() == 1
+    parts = ["compute_ns", "wait_ns", "transfer_ns", "other_ns"]
+    assert (bins[parts] >= -1).all(axis=None)
+    assert (bins[parts].sum(axis=1) - bins["wall_ns"]).abs().max() <= 2  # rounding
+    sums = bins.groupby("rank")[parts].sum()
+    for column in ("compute_ns", "wait_ns", "transfer_ns"):
+        expected = times.set_index("rank")[column]
+        assert sums[column].to_numpy() == pytest.approx(expected.to_numpy(), rel=0.02, abs=2e5)
+    # While rank 2 sleeps, none of the others does anything but wait for it.
+    asleep = bins[bins["rank"] == 2].set_index("bin").query("other_ns > 0.99 * wall_ns").index
+    assert len(asleep) > MOST_BINS / 2
+    others = bins[(bins["rank"] != 2) & bins["bin"].isin(asleep)]
+    assert others["wait_ns"].sum() / others["wall_ns"].sum() > 0.7

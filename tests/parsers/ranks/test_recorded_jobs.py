@@ -21,7 +21,7 @@ from nsight_prof.reports.engine.ranks import job_section, job_view
 from nsight_prof.reports.page.markdown import section_markdown
 
 MIB = 1 << 20
-REPEATS, CALLS, MORE_CALLS = 4, 10, 40
+REPEATS, CALLS = 4, 10
 """Of each known message: so often, so many calls between two CUDA events."""
 
 
@@ -42,24 +42,18 @@ def known(root: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 
 def messages(folder: Path) -> pd.DataFrame:
-    """Return what the program sent, with the time of a call by CUDA events (`events`, ns).
+    """Return what the program sent, with the samples of CUDA events, fastest first (ns a call).
 
-    What two events take themselves (1 to 3 us) is taken out: it is the same for few calls between
-    them and for many, so that a call takes what these differ by, over the number of calls. Of each
-    number the fastest repeat counts, since what comes between only adds, on the rank that waited
-    less.
+    They are of the rank that waited less.
     """
     rows = [json.loads((folder / f"untraced.{r}.json").read_text())["known"] for r in (0, 1)]
     columns = ["communicator", "operation", "bytes"]
     found = pd.DataFrame([row[:3] for row in rows[0]], columns=columns)
-    few, many = (
-        np.array([
-            n * min(np.minimum(mine[at], theirs[at])) for mine, theirs in zip(*rows, strict=True)
-            if len(mine) > 4
-        ]) for at, n in ((3, CALLS), (4, MORE_CALLS))
-    )  # fmt: skip
-    known = found[found["operation"] != "send-receive"]
-    return known.assign(events=(many - few) / (MORE_CALLS - CALLS) * 1e6)
+    samples = [
+        np.sort(np.minimum(mine[3], theirs[3])) * 1e6 for mine, theirs in zip(*rows, strict=True)
+    ]
+    found = found.assign(samples=pd.Series(samples))
+    return found[found["operation"] != "send-receive"]
 
 
 def calls(job: RunDir, rank: int, sent: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +79,8 @@ def against_events(job: RunDir, sent: pd.DataFrame) -> pd.DataFrame:
     found = transfer.to_frame("transfer").assign(call=spans / (CALLS - 1))
     fastest = pd.MultiIndex.from_tuples(found["call"].groupby("message").idxmin())
     large = sent[(sent["bytes"] >= MIB) & (sent["operation"] != "broadcast")]
-    return large.join(found.loc[fastest].droplevel(1))
+    events = np.stack(large["samples"].to_list())[:, 0]
+    return large.join(found.loc[fastest].droplevel(1)).assign(events=events)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +105,9 @@ def test_bandwidths_agree_with_cuda_events_without_a_profiler(
     found = against_events(known, sent)
     assert len(found) == 5 * 3 * 2  # sizes, operations, communicators
     off = (found["call"] / found["events"] - 1).abs()
-    assert off.max() < 0.03
+    # The two events of ten calls take 1 to 3 us themselves: 3 % of ten calls of 10 us.
+    assert off.max() < 0.035
+    assert off[found["bytes"] > MIB].max() < 0.015
 
 
 def test_a_recipe_that_starts_torchrun_and_counts_one_rank(root: Path, tmp_path: Path) -> None:

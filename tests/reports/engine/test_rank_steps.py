@@ -84,3 +84,21 @@ def test_one_rank_is_called_one_rank(tmp_path: Path) -> None:
     page = (job.report / "report.md").read_text()
     assert page.startswith("# job: 1 rank\n")
     assert "1 ranks" not in page
+
+
+def test_ranks_without_common_steps_are_shown_over_time(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 2, {1: Planted(sleep_ns=5_000_000)}, steps=40)
+    folder = job.rank(1).tables
+    instances = tables.read(folder, "stage_instances")
+    tables.write(instances[:-1], "stage_instances", folder, csv=False)
+    build_rank_tables(job)
+    made = job_view(job.path)
+    assert made.steps is None
+    assert made.over_time is not None
+    assert [say(row.label) for row in made.over_time.rows] == ["rank 0", "rank 1"]
+    # 1.1 ms of kernels in each step of 6.4 ms, of which the last also waits 5 ms.
+    for row in made.over_time.rows:
+        assert sum(row.values) / len(row.values) == pytest.approx(100 * 1.1 / 6.35, rel=0.05)
+    render_job(made, tmp_path / "report")
+    assert "](ranks-over-time.svg)" in (tmp_path / "report/report.md").read_text()
+    assert view(tmp_path / "steps", {}).over_time is None
