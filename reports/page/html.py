@@ -13,6 +13,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.section import (
     Block,
     Bullets,
+    Column,
     Figure,
     Finding,
     Footer,
@@ -150,12 +151,16 @@ def table_html(
     rows, row_id = range(len(table.rows)) if rows is None else rows, row_id or table.row_id
     texts, footnotes = frame.written(table, rows, write)
     columns = range(len(table.columns))
-    lines = [_row(table, row, cells, row_id(row)) for row, cells in zip(rows, texts, strict=False)]
-    lines += [_footer(table, table.footer, texts[-1])] if table.footer is not None else []
+    labels = [_label(table, column, write) for column in table.columns]
+    lines = [
+        _row(table, row, cells, labels, row_id(row))
+        for row, cells in zip(rows, texts, strict=False)
+    ]
+    lines += [_footer(table, table.footer, texts[-1], labels)] if table.footer is not None else []
     heads = "".join(_head(table, rows, index, write) for index in columns)
     is_headed = any(column.heading.message for column in table.columns)
     kinds = [("sortable", is_headed and len(lines) >= LEAST_ROWS), ("broad", len(columns) > BROAD),
-             ("facts", not is_headed)]  # fmt: skip
+             ("facts", not is_headed), ("cards", table.cards)]  # fmt: skip
     body = "\n".join(lines)
     notes = "".join(f"<li>{note}</li>" for note in footnotes)
     return (
@@ -180,23 +185,36 @@ def _unlinked(cell: Value | None) -> Value | None:
     return cell.label if isinstance(cell, Link) else cell
 
 
-def _row(table: Table[Any], row: int, texts: Sequence[str], row_id: str) -> str:
+def _label(table: Table[Any], column: Column[Any], write: Writer) -> str:
+    """Return the attribute with the heading of a cell, where a narrow page shows it there."""
+    text = Writer(write.language).text(column.heading) if table.cards else ""
+    return f' data-label="{escape(text)}"' if text else ""
+
+
+def _row(
+    table: Table[Any], row: int, texts: Sequence[str], labels: Sequence[str], row_id: str
+) -> str:
     cells = []
-    for index, (column, cell, text) in enumerate(
-        zip(table.columns, table.cells()[row], texts, strict=True)
+    for index, (column, cell, text, label) in enumerate(
+        zip(table.columns, table.cells()[row], texts, labels, strict=True)
     ):
         value = sort_value(cell) if column.sort is None else column.sort(table.rows[row])
         key = "" if value is None or math.isnan(value) else f' data-v="{value:.9g}"'
         number = _class([("n", table.numeric[index])])
-        cells.append(f"<td{number}{key}>{'' if index else frame.mark(row_id, HTML)}{text}</td>")
+        cells.append(
+            f"<td{number}{key}{label}>{'' if index else frame.mark(row_id, HTML)}{text}</td>"
+        )
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _footer(table: Table[Any], footer: Footer, texts: Sequence[str]) -> str:
+def _footer(table: Table[Any], footer: Footer, texts: Sequence[str], labels: Sequence[str]) -> str:
     """Return the row that stays last."""
     cells = [
-        f"<td{_class([('n', number)])}>{'' if index else frame.mark(footer.id, HTML)}{text}</td>"
-        for index, (number, text) in enumerate(zip(table.numeric, texts, strict=True))
+        f"<td{_class([('n', number)])}{label}>"
+        f"{'' if index else frame.mark(footer.id, HTML)}{text}</td>"
+        for index, (number, text, label) in enumerate(
+            zip(table.numeric, texts, labels, strict=True)
+        )
     ]
     kinds = [("rest", True), ("total", isinstance(footer.cells[0], Strong))]
     return f"<tr{_class(kinds)}>{''.join(cells)}</tr>"

@@ -74,6 +74,7 @@ class Table(Generic[Row]):
         ids: the ids of a row on the page, with spaces between them, where `refs` do not say it.
         footer: a row for what is not shown, or for all: it stays last however they are sorted.
         footnotes: letters in its cells lead to the reasons why numbers are missing.
+        cards: on a narrow page each row is a block of its own, whose cells have their headings.
     """
 
     key: str
@@ -89,6 +90,7 @@ class Table(Generic[Row]):
     footer: Footer | None = None
     footnotes: bool = False
     called: Callable[[Row], Text] | None = None
+    cards: bool = False
 
     def row_id(self, row: int) -> str:
         """Return the ids of a row with spaces between them, "" for none."""

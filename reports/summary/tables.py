@@ -90,7 +90,8 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
                 *("", "", Verbatim(times[-1][1]), _links([*more, *first.smaller])),
             ]
         )
-    return Table("actions", NO_TITLE, columns, list(enumerate(shown)), footer=footer)
+    rows = list(enumerate(shown))
+    return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
 
 def _links(findings: Sequence[tuple[int, str]]) -> Series:
@@ -105,7 +106,7 @@ def choices(first: FirstScreen) -> Table[Choice]:
         Column(Text("Gains"), lambda row: row.gains, digits=IN_TEXT),
         Column(Text("Costs"), lambda row: row.costs, digits=IN_TEXT),
     ]
-    return Table("choices", NO_TITLE, columns, first.choices)
+    return Table("choices", NO_TITLE, columns, first.choices, cards=True)
 
 
 def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
