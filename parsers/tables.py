@@ -7,6 +7,7 @@ end with `check`; an empty result is an empty frame that has all columns.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ DTYPES = {
     "category": "category",
 }
 _TYPES = {name: pd.api.types.pandas_dtype(dtype) for name, dtype in DTYPES.items()}
+_NOTHING = {name: pd.Series([], dtype="float64").astype(dtype) for name, dtype in _TYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def empty(table: str) -> pd.DataFrame:
 
 @cache
 def _empty(table: str) -> pd.DataFrame:
-    return check(pd.DataFrame({c.name: [] for c in tables()[table]}), table)
+    return pd.DataFrame({c.name: _NOTHING[c.dtype] for c in tables()[table]})
 
 
 ADDED: dict[str, dict[str, str | None]] = {
@@ -120,10 +122,9 @@ def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) ->
 @cache
 def _empty_files(table: str) -> tuple[bytes, str]:
     """Return what Parquet and CSV of an empty table hold."""
-    as_parquet, as_csv = io.BytesIO(), io.StringIO(newline="")
+    as_parquet = io.BytesIO()
     _empty(table).to_parquet(as_parquet, index=False)
-    write_csv(_empty(table), as_csv)
-    return as_parquet.getvalue(), as_csv.getvalue()
+    return as_parquet.getvalue(), ",".join(_empty(table).columns) + os.linesep
 
 
 def read(folder: Path, table: str, only: Sequence[str] | None = None) -> pd.DataFrame:

@@ -11,7 +11,6 @@ from nsight_prof.parsers.names.kernel_names import kernel_id
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
-    ISSUED_KEY,
     KERNEL,
     PROCESS,
     check_times,
@@ -19,7 +18,7 @@ from nsight_prof.parsers.nsys.sqlite.schema import (
 )
 
 _ID = 0xFFFFFFFF
-_GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z, as _select packs them
+_GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z in _read_chunk
 _BLOCK = ((0, 0xFFF), (12, 0xFFF), (24, 0xFF))
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
@@ -102,9 +101,7 @@ def read_kernels(db: Database) -> KernelRows:
         db.most_rows(table), np.int64, np.uint32, np.int64, np.uint32, np.int16, np.int16
     )
     nodes: list[tuple[int, Array | None]] = []
-    for numbers, launched, queued, node in db.scan(
-        _select(columns), table, _read_chunk, packed=_PACKED
-    ):
+    for numbers, launched, queued, node in db.scan(_select(columns), table, _read_chunk):
         config, queue = configs.translate(*launched), queues.translate(*queued)
         rows.append(*numbers, narrow(config, len(configs.keys)), narrow(queue, len(queues.keys)))
         nodes.append((len(config), node))
@@ -117,39 +114,37 @@ def read_kernels(db: Database) -> KernelRows:
     return _ordered(KernelRows(start, duration, call, correlation, config, queue, *facts))
 
 
-_PACKED = (
-    *("coalesce(correlationId, 0)", "coalesce(globalPid, 0)", "demangledName"),
-    *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
-    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
-    *("deviceId", "contextId", "streamId"),
-)
-
-
 def _select(columns: frozenset[str]) -> list[str]:
-    # Widths follow the CUPTI activity records: 32-bit ids; blocks up to 1024x1024x64.
     mangled = (
         "coalesce(mangledName, demangledName)" if "mangledName" in columns else "demangledName"
     )
     return [
-        "start",
-        "end - start",
-        ISSUED_KEY,
-        f"{mangled} | (demangledName << 32)",
-        "gridX | (gridY << 32) | (gridZ << 48)",
-        "blockX | (blockY << 12) | (blockZ << 24) | (registersPerThread << 32)"
-        " | (staticSharedMemory << 44)",
-        "dynamicSharedMemory | (deviceId << 32)",
-        "(streamId & 4294967295) | (contextId << 32)",
+        *("start", "end - start", "coalesce(correlationId, 0)", "coalesce(globalPid, 0)"),
+        *(mangled, "demangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+        *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
+        *("deviceId", "contextId", "streamId"),
         "coalesce(graphNodeId, -1)" if "graphNodeId" in columns else "-1",
     ]
 
 
 def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
-    start, duration, call, name, grid, block, dynamic, queue, node = columns
-    config = factor([name, grid, block, dynamic & _ID])
-    where = factor([dynamic >> 32, queue, call >> 32 & PROCESS])
-    correlation = (call & _ID).astype(np.uint32)
-    numbers = [start, short(duration), call, correlation]
+    start, duration, correlation, pid, mangled, demangled, *shape, device, context, stream, node = (
+        columns
+    )
+    grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static, dynamic = shape
+    # Widths follow the CUPTI activity records: 32-bit ids; blocks up to 1024x1024x64. SQLite would
+    # take as long to pack them, and a text among them would become a number without a word.
+    block = block_x | (block_y << 12) | (block_z << 24) | (registers << 32) | (static << 44)
+    config = factor(
+        [
+            mangled | (demangled << 32),
+            grid_x | (grid_y << 32) | (grid_z << 48),
+            *(block, dynamic & _ID),
+        ]
+    )
+    call = correlation | ((pid >> 24) << 32)
+    where = factor([device, (stream & _ID) | (context << 32), call >> 32 & PROCESS])
+    numbers = [start, short(duration), call, (call & _ID).astype(np.uint32)]
     return numbers, config, where, None if (node < 0).all() else node
 
 

@@ -62,9 +62,15 @@ def read_nvtx(db: Database, threads: Threads) -> NvtxEvents:
     if not db.has_rows(NVTX):
         return NO_NVTX
     try:
-        return _read(db, threads, text=not db.columns(NVTX) >= {"textId"})
+        return _read(db, threads, text="textId" not in db.columns(NVTX) or _begins_with_text(db))
     except _NeedText:
         return _read(db, threads, text=True)
+
+
+def _begins_with_text(db: Database) -> bool:
+    """Whether one of the first names stands in the text column: then no part is read in vain."""
+    first = f'SELECT textId FROM "{db.table(NVTX)}" WHERE {_WANTED} LIMIT 1000'
+    return bool(db.rows(f"SELECT 1 FROM ({first}) WHERE textId IS NULL LIMIT 1"))
 
 
 def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
@@ -88,7 +94,7 @@ def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
         *(np.int64, np.int64, np.int32, np.int32, np.int8, np.int8),
     )
     for (start, end, kind, elsewhere), threaded, numbered, spelled in db.scan(
-        _select(db.columns(NVTX), text and has_text), table, read_chunk, _WANTED
+        _select(db.columns(NVTX), text and has_text), table, read_chunk, _WANTED, [TEXT]
     ):
         codes = threads.translate(*threaded), ids.translate(*numbered)
         columns.append(start, end, *codes, kind, elsewhere)

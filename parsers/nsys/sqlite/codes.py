@@ -18,12 +18,15 @@ STEP = 1 << 18  # rows of a part: 2 MB a column, so that temporaries stay small
 
 def factor(columns: Sequence[Array]) -> tuple[Array, list[tuple[int, ...]]]:
     """Code each distinct row of `columns`, in order of appearance; give codes and distinct rows."""
-    codes, _ = pd.factorize(columns[0])
-    for column in columns[1:]:
+    codes = np.zeros(len(columns[0]), np.int64)
+    coded = 1
+    for column in columns:
         if (column == column[:1]).all():  # as of most: one process, one device
             continue
         more, distinct = pd.factorize(column)
-        codes, _ = pd.factorize(codes.astype(np.int64) * len(distinct) + more)
+        if coded > 1:
+            more, distinct = pd.factorize(codes * len(distinct) + more)
+        codes, coded = more, len(distinct)
     first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
     rows = zip(*(column[first].tolist() for column in columns), strict=True)
     return codes.astype(np.int32), list(rows)

@@ -142,28 +142,25 @@ class Database:
         table: str,
         read_chunk: Callable[[list[Array]], T],
         where: str = "1",
-        packed: Sequence[str] = (),
+        texts: Sequence[str] = (),
     ) -> Iterator[T]:
         """Read `select` of a long table in parts and give `part(columns)` of each, in row order.
 
-        `packed` are columns that `select` puts together by operators, which make a number of a text
-        without a word: they must be integers, too.
+        Those of `texts` are text, all others must be integers: operators of SQL, which make a
+        number of a text without a word, are for the caller to leave out where that matters.
 
         Parts are read and handed to `read_chunk` on several threads; few are in memory at a time.
         """
-        # Of a text and a number the text is the largest; a sum with a fraction in it is none.
-        checks = [f"max({', '.join(packed)})", " + ".join(packed)] if packed else []
-        columns = ", ".join([*select, *checks])
-        query = f'SELECT {columns} FROM "{table}" WHERE {where} AND rowid BETWEEN '
+        query = f'SELECT {", ".join(select)} FROM "{table}" WHERE {where} AND rowid BETWEEN '
 
         def task(first: int, last: int) -> T:
             read = self._query(f"{query} {first} AND {last}").columns
-            wanted = [*select, *checks]
-            found = [self._array(read[i], table, text) for i, text in enumerate(wanted)]
-            for array, check in zip(found[len(select) :], checks, strict=True):
-                if pa.types.is_string(getattr(array, "type", None) or pa.int64()):
-                    raise self._no_integers(table, check)
-            return read_chunk(found[: len(select)])
+            return read_chunk(
+                [
+                    self._array(column, table, name, is_text=name in texts)
+                    for name, column in zip(select, read, strict=True)
+                ]
+            )
 
         waiting: deque[Future[T]] = deque()
         try:
@@ -215,16 +212,15 @@ class Database:
         ((first, last),) = self.rows(f"SELECT {', '.join(ends)}")
         return (0, -1) if first is None else (first, last)
 
-    def _array(self, column: pa.ChunkedArray, table: str, expression: str) -> Array:
+    def _array(
+        self, column: pa.ChunkedArray, table: str, expression: str, *, is_text: bool
+    ) -> Array:
         if pa.types.is_integer(column.type) and not column.null_count:
             return column.to_numpy()  # type: ignore[no-any-return]
-        if pa.types.is_string(column.type):
+        if is_text and pa.types.is_string(column.type):
             return column.combine_chunks()  # type: ignore[no-any-return]
-        raise self._no_integers(table, expression)
-
-    def _no_integers(self, table: str, expression: str) -> ArtifactUnreadable:
         names = [name for name in re.findall(r"\w+", expression) if name in self.columns(table)]
-        return ArtifactUnreadable(
+        raise ArtifactUnreadable(
             f"{self.path}: table {table} has rows without an integer in {' or '.join(names)}",
             "export the report again: nsys export --type sqlite",
         )
