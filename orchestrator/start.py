@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import signal
 
+from nsight_prof import parsers
+
 # Ctrl-C while Python imports the rest ends prof at once; an ignored one (a job in the background)
 # stays ignored.
 WAITS = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -13,6 +15,7 @@ if WAITS:
 # A report makes millions of objects that reference counts free; looking for cycles after each 700
 # of them (Python's default) is an eighth of its time.
 gc.set_threshold(100_000)
+parsers.PROCESS_IS_PROF = True
 
 
 def main() -> int:

@@ -46,7 +46,8 @@ pytest_plugins = ["tests.ran"]
 ROOT = Path(__file__).resolve().parent.parent
 BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
 
-gc.set_threshold(100_000)  # as prof does when it starts
+gc.set_threshold(100_000)  # as prof does when it starts, and so it keeps text:
+pd.set_option("mode.string_storage", "python")
 
 # No test is about time: on a busy machine the first example of any may be slow.
 settings.register_profile("patient", deadline=None)

@@ -1,8 +1,12 @@
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from nsight_prof.parsers.build.load import load_run
@@ -14,11 +18,34 @@ from nsight_prof.reports.findings.kernels import judge as kernel_judge
 from nsight_prof.reports.findings.program import rules
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.verdicts.ranking import findings, headline
+from tests.recorded import with_tables
 
 
 def test_every_table_is_an_attribute_with_all_its_columns(run: Run) -> None:
     for name, columns in tables().items():
         assert list(getattr(run, name).columns) == [c.name for c in columns]
+
+
+def test_a_run_is_the_same_however_pandas_keeps_text(
+    recorded_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    known = load_run(recorded_folder("h200-top-kernels"))
+    with pd.option_context("mode.string_storage", "pyarrow"):  # as in a notebook
+        with_tables("h200-top-kernels", tmp_path / "run")
+        run = load_run(tmp_path / "run")
+        assert [repr(one) for one in findings(run)] == [repr(one) for one in findings(known)]
+    for name in tables():
+        pd.testing.assert_frame_equal(
+            getattr(run, name), getattr(known, name), check_dtype=False, check_index_type=False
+        )
+
+
+def test_who_reads_a_run_keeps_the_options_of_pandas() -> None:
+    code = """import pandas
+before = pandas.get_option("mode.string_storage")
+from nsight_prof import load_run
+assert load_run and pandas.get_option("mode.string_storage") == before"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_table_is_read_once(run: Run) -> None:
