@@ -71,8 +71,8 @@ def changes(values: Sequence[float], threshold: float = LEAST) -> list[Change]:
 def _split(logs: Logs, first: int, noise: float, threshold: float) -> list[int]:
     best, inside = 0.0, slice(0)
     for split in range(SIDE, len(logs) - SIDE + 1):
-        for window in WINDOWS:
-            low, high = max(0, split - window), min(len(logs), split + window)
+        ends = [(max(0, split - window), min(len(logs), split + window)) for window in WINDOWS]
+        for low, high in dict.fromkeys(ends):  # all longer windows are the whole series
             beyond = _beyond(logs[low:split], logs[split:high], noise, threshold)
             if beyond > best:
                 best, inside = beyond, slice(low, high)

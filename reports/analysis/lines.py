@@ -131,6 +131,8 @@ def host_lines(rows: pd.DataFrame, counted: str = "samples") -> list[HostLine]:
 
     `counted` is samples, or idle_samples for those alone in which no GPU worked.
     """
+    if rows.empty:  # as in most runs
+        return []
     total = int(rows[counted].sum())
     refs = (Ref("host_lines", "", counted),)
     found = []
@@ -160,6 +162,8 @@ def host_lines(rows: pd.DataFrame, counted: str = "samples") -> list[HostLine]:
 def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
     """Return the lines of a kernel, most samples first; none without line information."""
     frame = run.source_lines
+    if frame.empty:  # as in most runs
+        return []
     rows = frame[frame["kernel_id"] == kernel_id]
     total = int(number(rows["samples"].sum())) if rows["samples"].notna().any() else 0
 
@@ -193,6 +197,8 @@ def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
     of the instruction before it: right for the planted lines of three kernels of llm.c.
     """
     lines = kernel_lines(run, kernel_id)
+    if run.source_instructions.empty:
+        return lines
     moved = _instructions(run, kernel_id)
     foreign = moved["is_foreign"]
     if not foreign.any() or foreign.all():

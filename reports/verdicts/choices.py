@@ -37,16 +37,17 @@ def _is_choice(run: Run, finding: Finding) -> bool:
 
     Where other products of the program are narrower, a tensor was left wide by mistake.
     """
+    is_double = finding.rule == DOUBLE
+    if not is_double and not {finding.key, finding.rule} & set(PRECISION):
+        return finding.choice
     kernels = run.kernels
     about = kernels[kernels["kernel_id"].isin(finding.kernel_ids)]
-    if finding.rule == DOUBLE:
+    if is_double:
         # Single numbers beside, in the kernel or in others, show that double ones were not meant.
         counted = run.counters[run.counters["kernel_id"].isin(finding.kernel_ids)]
         single = counted["flops_fp32"].sum() > 0 or kernels["dtype"].isin(SINGLE).any()
         single |= about["name"].fillna("").str.contains(MIXED).any()
         return not bool(single)
-    if not {finding.key, finding.rule} & set(PRECISION):
-        return finding.choice
     products = kernels[kernels["category"].isin(MATRIX)]
     narrow = products.loc[products["dtype"].isin(NARROW), "total_ns"].sum()
     is_slip = narrow > SLIP * products["total_ns"].sum()

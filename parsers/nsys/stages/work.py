@@ -155,6 +155,8 @@ class Work:
             frame = pd.DataFrame({**keys, "calls": 1, "total_ns": rows.duration[chunk]})
             frame = frame[frame["group"] >= 0].astype({"total_ns": np.int64})
             found.append(frame.groupby(list(keys), as_index=False).sum())
+        if len(found) == 1:
+            return found[0]
         return pd.concat(found).groupby(["group", "kernel"], as_index=False).sum()
 
     @cached_property
