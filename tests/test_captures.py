@@ -11,6 +11,7 @@ import lzma
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,13 @@ def test_samples_beside_the_trace_are_drawn_with_the_time_that_was_profiled(repl
     assert max(memory.y) == pytest.approx(samples["memory_used_bytes"].max() * 1e-9)
 
 
+@cache
+def schema_of(path: Path) -> Draft202012Validator:
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
 @pytest.mark.parametrize("recorded", REPLAYED)
 def test_what_every_recorded_run_publishes_fits_its_schema(
     root: Path, replay: Replay, recorded: str
@@ -100,11 +108,8 @@ def test_what_every_recorded_run_publishes_fits_its_schema(
     published = {path.name for path in report.glob("*.json")}
     assert "metrics.json" in published
     for name in published & {"metrics.json", "results.json"}:
-        path = root / "reports" / name.replace(".json", ".schema.json")
-        schema = json.loads(path.read_text(encoding="utf-8"))
-        Draft202012Validator.check_schema(schema)
         data = json.loads((report / name).read_text(encoding="utf-8"))
-        Draft202012Validator(schema).validate(data)
+        schema_of(root / "reports" / name.replace(".json", ".schema.json")).validate(data)
 
 
 @pytest.mark.parametrize("language", ["ko", "zh"])

@@ -10,8 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from nsight_prof import load_run
-from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.orchestrator.report.run_tables import ensure_tables
 
 MEASURES = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 INTRO = """\
@@ -62,7 +61,7 @@ def _starts(path: Path) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "run"
         shutil.copytree(path, copy)
-        build_tables(RunDir(copy))
+        ensure_tables(copy)
         requests = pd.read_parquet(copy / "tables" / "requests.parquet")
         model = load_run(copy).manifest.recipe["target"]["args"]["model"]
     good = requests[requests["status"] == "ok"]
