@@ -185,7 +185,8 @@ class Plan:
         if self.measured is None:
             return Datasheet(self.gpu)
         served = self.trace is not None and self.trace.serves(self.shard)
-        if self.shard.latent and not served:
+        kernels = not (self.bench.empty and self.foreign.empty)
+        if self.shard.latent and kernels and not served:
             raise UsageError(
                 "the time of latent attention (MLA) is not known: no run served this model",
                 "record a few layers of it: prof run layer-slice --set target.args.model=MODEL",
@@ -441,8 +442,8 @@ class Plan:
             if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
                 fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
                 served = self.shard.with_layers(source.layers(row["source"]))
-                held = served.parameter_bytes() + fraction[1]
-                rest = number(source.gpu["memory_bytes"]) * fraction[0] - held
+                used = served.parameter_bytes() + fraction[1]
+                rest = number(source.gpu["memory_bytes"]) * fraction[0] - used
                 if math.isfinite(rest) and source.engine is not None:
                     # A slice of one rank samples from its own part of the vocabulary.
                     here = replace(served, tensor_parallel=1) if source.slice else served

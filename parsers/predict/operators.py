@@ -265,10 +265,10 @@ def _latent_attention(
     """
     size, heads, layers = shape.weight_bytes, shape.heads, shape.layers
     tokens = max(rows, step.tokens)
-    turned = heads * latent.turned + latent.cached
+    rotated = heads * latent.rope + latent.cached
     written = tokens * latent.cached * (size + shape.kv_bytes)
     found = [
-        Operator("rotary", Kind.POINTWISE, layers, tokens, bytes=2 * tokens * turned * size),
+        Operator("rotary", Kind.POINTWISE, layers, tokens, bytes=2 * tokens * rotated * size),
         Operator("kv_write", Kind.POINTWISE, layers, tokens, bytes=written),
     ]
     if step.expanded:
@@ -282,7 +282,7 @@ def _latent_attention(
     if not absorbed:
         return found
     read, queries = latent.cached * shape.kv_bytes, heads * latent.absorbed * size
-    found.append(_by_heads("q_absorb", layers, absorbed, heads, latent.rank, latent.plain, size))
+    found.append(_by_heads("q_absorb", layers, absorbed, heads, latent.rank, latent.nope, size))
     if step.absorbed:
         widths = latent.absorbed, queries, read
         found.append(_latent_prefill(shape, step.absorbed, *widths, ABSORBED))

@@ -460,8 +460,8 @@ def _between_layers(starts: np.ndarray, names: pd.Series, order: Sequence[str]) 
     The first layer is left out: its attention waits for what all layers share. NaN where there are
     too few layers.
     """
-    whole = starts[~names.str.contains(REDUCTION).to_numpy()][:-1]
-    first = [at for at, name in zip(whole.tolist(), order, strict=True) if name == order[0]]
+    products = starts[~names.str.contains(REDUCTION).to_numpy()][:-1]
+    first = [at for at, name in zip(products.tolist(), order, strict=True) if name == order[0]]
     return float(np.median(np.diff(first)[1:])) if len(first) > FEWEST_LAYERS else math.nan
 
 

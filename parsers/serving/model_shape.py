@@ -91,32 +91,32 @@ class Experts:
 class Latent:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-    The KV cache holds one vector of `rank` + `turned` values a token and layer, which all heads
-    share. Of a head, queries and keys have `plain` values without and `turned` with a rotary
+    The KV cache holds one vector of `rank` + `rope` values a token and layer, which all heads
+    share. Of a head, queries and keys have `nope` values without and `rope` with a rotary
     embedding, and values have `value`. `query_rank`: queries come from a vector of so many values;
     0: from the hidden state.
     """
 
     rank: int
-    turned: int
-    plain: int
+    rope: int
+    nope: int
     value: int
     query_rank: int = 0
 
     @property
     def cached(self) -> int:
         """Values that the KV cache holds of a token in a layer."""
-        return self.rank + self.turned
+        return self.rank + self.rope
 
     @property
     def expanded(self) -> int:
         """Products for each head, query and key where keys and values are computed (prompts)."""
-        return self.plain + self.turned + self.value
+        return self.nope + self.rope + self.value
 
     @property
     def absorbed(self) -> int:
         """The same where queries are brought to the latent vector instead (decode)."""
-        return 2 * self.rank + self.turned
+        return 2 * self.rank + self.rope
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class ModelShape:
                 Linear(f"{path}.kv_a_proj_with_mqa", latent.cached, hidden, layers),
                 Linear(f"{path}.q_proj", queries, hidden, layers),
             ]
-        each = latent.plain + latent.value
+        each = latent.nope + latent.value
         return (
             *found,
             Linear(f"{path}.kv_b_proj", self.heads * each, latent.rank, layers),
@@ -421,7 +421,7 @@ def model_shape(
     layers = _integer(config, "num_hidden_layers")
     attention_bias = family.attention_bias_key and bool(config.get("attention_bias"))
     latent = _latent(config) if family.latent else None
-    head_dim = latent.plain + latent.turned if latent else hidden // heads
+    head_dim = latent.nope + latent.rope if latent else hidden // heads
     return ModelShape(
         model_type=kind,
         layers=layers,
@@ -501,8 +501,8 @@ def _experts(config: Mapping[str, Any], family: Family, layers: int) -> Experts 
 def _latent(config: Mapping[str, Any]) -> Latent:
     return Latent(
         rank=_integer(config, "kv_lora_rank"),
-        turned=_integer(config, "qk_rope_head_dim"),
-        plain=_integer(config, "qk_nope_head_dim"),
+        rope=_integer(config, "qk_rope_head_dim"),
+        nope=_integer(config, "qk_nope_head_dim"),
         value=_integer(config, "v_head_dim"),
         query_rank=int(config.get("q_lora_rank") or 0),
     )

@@ -325,13 +325,13 @@ def _kv_cache(engine: Engine, shard: ModelShape) -> Iterator[Finding]:
     size = Number(shard.kv_bytes_per_token(), "B", digits=3)
     each = Number(shard.kv_bytes, "B")
     if shard.latent is not None:
-        held = Text(
+        content = Text(
             "{size} per token and GPU: {layers} layers x {dim} x {bytes}, one latent vector for "
             "all heads",
             size=size, layers=shard.layers, dim=shard.latent.cached, bytes=each,
         )  # fmt: skip
     else:
-        held = Text(
+        content = Text(
             "{size} per token and GPU: 2 x {layers} layers x {heads} heads x {dim} x {bytes}",
             size=size, layers=shard.layers, heads=shard.kv_heads, dim=shard.head_dim, bytes=each,
         )  # fmt: skip
@@ -344,7 +344,7 @@ def _kv_cache(engine: Engine, shard: ModelShape) -> Iterator[Finding]:
             n=engine.kv_tokens // engine.max_model_len,
             context=engine.max_model_len,
         ),
-        (held,),
+        (content,),
         technical=True,
     )
 
