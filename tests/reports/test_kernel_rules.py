@@ -92,6 +92,35 @@ def test_scattered_loads_leave_the_sectors_that_are_useful() -> None:
     assert "use 4.0 of the 32 bytes" in english(cause.clause)
 
 
+def test_scattered_loads_and_stores_have_one_repair() -> None:
+    both = TRANSPOSE | {"global_store_efficiency_pct": 12.5, "global_sector_efficiency_pct": 12.5}
+    found = causes(row(**both), H200)
+    assert [c.key for c in found] == ["uncoalesced_accesses"]
+    assert found[0].gain == pytest.approx(1 - 0.25)  # DRAM needs a quarter of the time
+
+
+# A table of 200 MB in memory of the host, read at 51 GB/s; DRAM delivers 67 MB of other data.
+ZERO_COPY: dict[str, Any] = {
+    "l2_bytes": 2.68e8, "l2_hit_pct": 25.0, "dram_read_bytes": 6.7e7, "dram_bytes": 1.31e8,
+    "duration_ns": 2.6e6, "dram_pct": 1.5, "l2_pct": 1.2, "l1_pct": 0.5,
+    "issue_active_pct": 0.4,
+}  # fmt: skip
+
+
+def test_bytes_that_neither_l2_nor_dram_delivers_come_from_the_host() -> None:
+    stalls = waits("long_scoreboard", 0.9)
+    cause = first(**ZERO_COPY, **stalls)
+    assert cause.key == "host_memory"
+    assert "at 52 GB/s" in english(cause.clause)
+    left = 0.015 * (1 + (2.68e8 * 0.75 - 6.7e7) / 1.31e8)  # DRAM would move them, too
+    assert cause.gain == pytest.approx(1 - left)
+    # DRAM delivered them, a rate that no PCIe has, or a kernel that waits for something else.
+    for other in ({"dram_read_bytes": 2e8}, {"duration_ns": 1e5}, waits("wait", 0.9)):
+        keys = {c.key for c in causes(row(**ZERO_COPY | stalls | other), H200)}
+        assert "host_memory" not in keys
+    assert "host_memory" not in {c.key for c in causes(row(**stalls), H200)}
+
+
 def test_sectors_that_dram_delivers_in_vain_are_no_floor() -> None:
     # Records of 32 B of which 4 are stored: DRAM moves 36 B for 8 that are asked for.
     cause = first(

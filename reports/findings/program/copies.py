@@ -48,9 +48,9 @@ COPIES = Rule(
         "share": Threshold(0.05, Text("prof: share of the GPU's busy time")),
         "pageable": Threshold(0.5, Text("prof: part of the copy time; below it is not the cause")),
     },
-    gain="the copy time, at most the time in which the GPU works and no kernel runs; of pinned "
-    "memory at most the time of kernels, which hide them. Of many small copies also the part of "
-    "the idle time in which the GPU waits for the host to start them.",
+    gain="the copy time, at most the time in which the GPU works and no kernel runs; of results "
+    "that go to pinned memory at most the time of kernels, which hide them. Of many small copies "
+    "also the part of the idle time in which the GPU waits for the host to start them.",
     action=Text(
         "Keep the data on the GPU, or copy from pinned memory on a stream of its own while kernels "
         "run."
@@ -250,8 +250,9 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     )
     saved_ns = number((time - once).value)
     if wall.value:
-        # Pinned memory is as fast as it gets: what is copied from there can only hide.
-        hides = math.inf if slow or each_bytes < SMALL_BYTES or not kernels_ns else kernels_ns
+        # Inputs may stay on the GPU; results that go to pinned memory can only hide.
+        leaves = text(crossing[0]["kind"]).lower() == "device to host" and not slow
+        hides = kernels_ns if leaves and kernels_ns and each_bytes >= SMALL_BYTES else math.inf
         saved_ns = max(0.0, min(saved_ns, number(working.value), hides))
     saved_ns += number(late.value)
     saved = Number(saved_ns, "ns")

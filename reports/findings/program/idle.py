@@ -186,6 +186,8 @@ def _repeated_waits(run: Run, stage: Stage, explained: list[Finding]) -> list[Fi
     calls = _waiting_calls(run, stage)
     waits = _waits(stage) or list(calls["name"][:1])
     waiting, (wall, idle) = _blocked(run, stage, waits), program_time(run)
+    if not waiting.value:  # the GPU had run dry before each of them
+        waiting = Number(calls["total_ns"].sum(), "ns", column("api_calls", "total_ns"))
     saved = Number(min(number(n.value) for n in (waiting, stage.idle, idle)), "ns", waiting.refs)
     if not waits or number(saved.share_of(wall).value) < threshold("small_gain"):
         return []

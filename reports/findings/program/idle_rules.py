@@ -123,7 +123,7 @@ RESULTS_ON_HOST = replace(
     },
     action=Text(
         "Do this work on the GPU (choose, sort, sample and index there), so that no result is "
-        "copied to the host in the loop; where it must be, read it a step later from pinned "
+        "copied to the host in the loop. Where it must be, read it a step later from pinned "
         "memory, or once at the end, and let the GPU go on meanwhile."
     ),
     advice=Text("let the GPU do itself what the CPU now does with its results in each step"),

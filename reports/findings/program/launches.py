@@ -80,6 +80,9 @@ ONE_BY_ONE = Rule(
             Text("prof: launches in a row for each of their kernels, from which on it is a loop"),
             "count",
         ),
+        "busy": Threshold(
+            0.5, Text("prof: part of the loop that its kernels run, up to which the host is late")
+        ),
         "share": Threshold(0.05, Text("prof: part of the time worth a finding")),
     },
     gain="from the end of the last other operation to the end of the loop's last kernel, less what "
@@ -127,7 +130,8 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
 def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
     """Return a finding where the same few small kernels are launched again and again in a row.
 
-    The GPU waits for the host between them, which does the same for each item of a loop.
+    The GPU waits for the host between them, which does the same for each item of a loop. Repeats of
+    one kernel alone are a matter of launches.
     """
     rule, wall, floor = ONE_BY_ONE, program_time(run)[0], shortest_launch(run)
     if not wall.value or run.api_calls.empty:
@@ -139,12 +143,14 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
     again = [
         (a, b)
         for a, b in loops.itertuples(index=False)
-        if b - a >= rule.limit("repeats") * len(set(ids[a:b]))
+        if 1 < len(set(ids[a:b])) <= (b - a) / rule.limit("repeats")
     ]
     if not again:
         return []
     rows = frame.iloc[np.concatenate([np.arange(a, b) for a, b in again])]
     spans = sum(int(end[a:b].max()) - int(end[a - 1] if a else start[a]) for a, b in again)
+    if rows["duration_ns"].sum() > rule.limit("busy") * spans:
+        return []  # queued, or nodes of a graph
     busy = (rows["duration_ns"] - floor.ns).clip(lower=0).sum()
     gpus = int(rows["gpu"].nunique())
     saved = Number(max(0.0, spans - float(busy)) / gpus, "ns", (*LAUNCHES, *DURATIONS))

@@ -26,6 +26,8 @@ from tests.reports.programs import amount, english, kernels
         ("simt_gemm", "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x256x8_stage3_ffma_aligna4"),
         ("simt_gemm", "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"),
         ("efficient_attention", "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention"),
+        ("single_attention", "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention"),
+        ("double_tensors", "void at::native::elementwise_kernel<BinaryFunctor<double, double>>"),
         ("older_attention", "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>"),
     ],
 )  # fmt: skip

@@ -39,6 +39,7 @@ def waiting(run: Run, cause: str, longest_ms: float = 0.1) -> Run:
         ("emptying the cache", "allocation_stalls", "empty_cache"),
         ("collecting garbage", "garbage_collection", "gc.freeze()"),
         ("computing again", "recomputation", "Checkpoint fewer layers"),
+        ("tuning", "kernel_tuning", "triton.autotune"),
     ],
 )
 def test_what_the_host_does_is_named_before_the_launches_that_wait_for_it(
@@ -127,6 +128,32 @@ def test_a_thread_that_runs_beside_holds_the_lock(
     (found,) = [f for f in findings(run) if f.key == "idle"]
     assert found.rule == rule
     assert ("watch.py:3" in english(found.verdict)) == (rule == "interpreter_lock")
+
+
+@pytest.mark.parametrize(
+    ("inner", "rule"),
+    [
+        (("/torch/a.py:1 f", "/torch/b.py:2 g", "/torch/c.py:3 h"), "interpreter_lock"),
+        (("", "", ""), "host_bound"),  # the host works, and the other thread may wait
+    ],
+)
+def test_a_loop_on_one_line_holds_the_lock_of_a_thread_that_is_held_up_anywhere(
+    run: Run, inner: tuple[str, ...], rule: str
+) -> None:
+    rows = [line("", 20, inner=place, line=9 + at) for at, place in enumerate(inner)]
+    run = write(waiting(run, "host"), "host_lines", rows)
+    run = write(run, "thread_lines", threads((3, 60)))
+    (found,) = [f for f in findings(run) if f.key == "idle"]
+    assert found.rule == rule
+
+
+def test_stacks_without_code_of_the_program_are_not_named(run: Run) -> None:
+    library = "/usr/lib/python3.12/site-packages/torch/nn/functional.py"
+    rows = [line("", 40, file=library), line("", 15)]
+    run = write(waiting(run, "launches"), "host_lines", rows)
+    (found,) = [f for f in findings(run) if f.key == "idle"]
+    assert "train.py:9" in english(found.verdict)
+    assert "functional.py" not in english(found.verdict)
 
 
 def test_who_waits_for_the_data_loader_stands_before_the_line_that_loads(run: Run) -> None:

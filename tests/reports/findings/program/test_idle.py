@@ -7,6 +7,7 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL, stage_rows, stages_note, wall_time
 from nsight_prof.reports.findings.model import Finding
@@ -87,6 +88,40 @@ def test_waits_that_are_short_are_not_why_the_host_launches_slowly(run: Run) -> 
     found = of_cause(run, "launch_bound")
     assert "Again and again" not in english(found.verdict)
     assert found.choice
+
+
+@pytest.mark.parametrize(
+    ("waits", "to_gpu", "said"),
+    [(40, 0, True), (15, 0, False), (40, 30, False)],  # a loop; its ends; those of its inputs
+)
+def test_short_waits_of_a_loop_are_told_before_the_launches_that_follow_from_them(
+    run: Run, waits: int, to_gpu: int, said: bool
+) -> None:
+    calls = [{"name": "cudaStreamSynchronize", "calls": waits, "total_ns": waits * 10 * US}]
+    run = write(write(run, "api_calls", calls), "idle_gaps", [gap("launches", 6.0, 500, stage="")])
+    kinds = [{"kind": "host to device", "calls": to_gpu, "bytes": 8, "total_ns": 9}]
+    run = write(run, "memory_operations", kinds if to_gpu else [])
+    run = write(run, "stages", [{**r, "stage": ALL} for r in records(run.stages.head(1))])
+    found = [f for f in findings(run) if f.key == "idle"]
+    assert [f.rule for f in found] == ["sync_stalls", "launch_bound"][not said :]
+    if said:
+        assert found[0].gain_ns == pytest.approx(waits * 10 * US)
+        assert english(found[0].title).startswith("The host waits for the GPU 40 times")
+
+
+@pytest.mark.parametrize(
+    ("waited", "copied", "rule"),
+    [("cudaMemcpyAsync", 30, "results_on_host"), ("cudaMemcpyAsync", 9, "host_bound"),
+     ("", 30, "host_bound")],
+)  # fmt: skip
+def test_a_host_that_works_on_results_is_told_from_one_that_prepares(
+    run: Run, waited: str, copied: int, rule: str
+) -> None:
+    back = {"kind": "device to host", "calls": copied, "bytes": 8, "total_ns": 9}
+    run = write(run, "memory_operations", [back])
+    found = of_cause(write(run, "idle_gaps", [gap("host", 6.0, 30, waited=waited)]), rule)
+    assert found.gain_ns == pytest.approx(6e6)
+    assert (".cpu()" in english(found.verdict)) == (rule == "results_on_host")
 
 
 @pytest.mark.parametrize(("gaps", "is_framework"), [(30, True), (5, False)])

@@ -61,6 +61,56 @@ def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None
     assert "small_kernels" not in causes(held)
 
 
+@pytest.mark.parametrize(
+    ("rows", "names", "every", "said"),
+    [
+        (200, ("PyTorch copy", "PyTorch SiLU x mul"), 20, True),
+        (30, ("PyTorch copy", "PyTorch SiLU x mul"), 20, False),  # 15 of each
+        (200, ("PyTorch copy",), 20, False),
+        (200, ("PyTorch copy", "PyTorch SiLU x mul"), 3, False),  # queued
+    ],
+)
+def test_a_loop_that_launches_small_kernels_gains_its_time(
+    run: Run, rows: int, names: tuple[str, ...], every: int, said: bool
+) -> None:
+    run = launch_table(run, [(names[at % len(names)], every * at, 2) for at in range(rows)])
+    run = write(run, "api_calls", [{"name": "cudaLaunchKernel", "calls": rows, "total_ns": 1}])
+    assert ("one_by_one" in causes(run)) == said
+    if said:
+        found = of_cause(run, "one_by_one")
+        floor = float(run.kernels["min_ns"].min())
+        assert found.gain_ns == pytest.approx((199 * 20 + 2 - 200 * (2 - floor / US)) * US)
+        assert not found.choice
+
+
+def test_pages_of_managed_memory_cost_what_kernels_and_the_host_wait_for_them(run: Run) -> None:
+    moves = [{"kind": f"unified memory {way}", "calls": 900, "bytes": 1 << 20, "total_ns": 9e6}
+             for way in ("host to device", "device to host")]  # fmt: skip
+    run = write(run, "memory_operations", moves)
+    late = (run.kernels["total_ns"] - run.kernels["calls"] * run.kernels["min_ns"]).sum()
+    gaps = {"stage": "decode", "cause": "unknown", "waited": "", "call": "", "nvtx_range": "",
+            "gaps": 9, "idle_ns": 3_000_000, "longest_ns": 1_000_000}  # fmt: skip
+    run = write(run, "idle_gaps", [gaps])
+    found = of_cause(run, "managed_memory")
+    assert found.gain_ns == pytest.approx(late + 3e6)
+    assert "1,800 times" in english(found.title)
+    assert not {"copies", "idle"} & causes(run)
+
+
+@pytest.mark.parametrize(("size", "title"), [(4096, "Many small copies"), (1 << 20, "Copies")])
+def test_small_copies_cost_what_the_host_needs_to_start_them(
+    run: Run, size: int, title: str
+) -> None:
+    number = 100 * int(run.kernels["calls"].sum())
+    copies = {"kind": "host to device", "calls": number, "bytes": number * size, "total_ns": 1e8}
+    gaps = {"stage": "decode", "cause": "launches", "waited": "", "call": "", "nvtx_range": "",
+            "gaps": 9, "idle_ns": 1_010_000, "longest_ns": 1_000_000}  # fmt: skip
+    run = write(write(run, "memory_operations", [copies]), "idle_gaps", [gaps])
+    found = of_cause(run, "copies")
+    assert english(found.title).startswith(title)
+    assert ("one by one" in english(found.verdict)) == (size == 4096)
+
+
 def test_gpus_that_work_at_once_save_their_tiny_kernels_once(run: Run) -> None:
     one = launch_table(run, [("PyTorch copy", 3 * at, 2) for at in range(3000)])
     alone = of_cause(one, "small_kernels").gain_ns
