@@ -209,7 +209,7 @@ def test_of_two_causes_the_larger_gain_is_told_first() -> None:
 def test_of_gains_that_end_at_one_roof_the_defect_is_told_first() -> None:
     known = LIMITED | {"global_load_efficiency_pct": 12.5, "dram_bytes": 1e9}
     keys = [cause.key for cause in causes(row(**known), H200)]
-    assert keys[:2] == ["uncoalesced_loads", "register_limited"]
+    assert keys[:2] == ["uncoalesced_accesses", "register_limited"]
 
 
 @pytest.mark.parametrize(("queue", "gain"), [("lg_throttle", 0.25), ("barrier", 1 - 0.3 / 0.8)])
