@@ -13,6 +13,7 @@ from nsight_prof.parsers.nsys.bins import Segments, reduced
 from nsight_prof.parsers.nsys.rows.calls import ApiCalls
 from nsight_prof.parsers.nsys.rows.nvtx import PUSH_POP, NvtxEvents
 from nsight_prof.parsers.nsys.rows.threads import Thread
+from nsight_prof.parsers.nsys.sqlite.codes import STEP
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 
@@ -37,7 +38,7 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
         if len(at):
             start, end = nvtx.start[at], nvtx.end[at]
             end[end == OPEN_END] = max(last, int(start.max()))
-            levels = _levels(start, np.maximum(end, start), nvtx.name[at])
+            levels = _levels(start, np.maximum(end, start, out=end), nvtx.name[at])
             frames += [_frame(found, threads[code], depth) for depth, found in enumerate(levels)]
     if not frames:
         return tables.empty("host_ranges")
@@ -49,13 +50,17 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
 
 def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
     """Yield the ranges of a thread by depth, outermost first; deeper ones are of the last level."""
-    before = start[1:] - start[:-1]
-    if ((before < 0) | (before == 0) & (end[1:] > end[:-1])).any():  # seldom: nsys writes by start
+    later = (start[1:] < start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] > end[:-1]))
+    if later.any():  # seldom: nsys writes by start
         order = np.lexsort((-end, start))
         start, end, name = start[order], end[order], name[order]
     # Of nested ranges by start, those that began before and have not ended are around it.
-    depth = np.arange(len(start)) - np.searchsorted(np.sort(end), start, "right")
-    depth = np.clip(depth, 0, DEEPEST - 1, out=depth).astype(np.int8)
+    ends, depth = np.sort(end), np.empty(len(start), np.int8)
+    for at in range(0, len(start), STEP):
+        chunk = start[at : at + STEP]
+        around = np.arange(at, at + len(chunk)) - np.searchsorted(ends, chunk, "right")
+        depth[at : at + STEP] = np.clip(around, 0, DEEPEST - 1)
+    del ends
     for level in range(int(depth.max()) + 1):
         at = np.flatnonzero(depth == level)
         codes, names = pd.factorize(name[at])

@@ -21,7 +21,7 @@ from nsight_prof.parsers.nsys.rows.calls import CALL_MASK, ApiCalls, Calls
 from nsight_prof.parsers.nsys.rows.devices import Devices
 from nsight_prof.parsers.nsys.rows.nvtx import read_nvtx
 from nsight_prof.parsers.nsys.rows.timeline import Operations, read_operations
-from nsight_prof.parsers.nsys.sqlite.codes import STEP, Threads
+from nsight_prof.parsers.nsys.sqlite.codes import STEP, Threads, factor
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
     GRAPH_TRACE,
@@ -127,9 +127,10 @@ def idle_gaps(
 def _frame(calls: list[str], work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
     """Add up pieces of gaps by stage, cause, call and range."""
     by = ["stage", "cause", "waited", "call", "nvtx_range", "host_range"]
-    groups = pieces.groupby(by)
+    codes, keys = factor([pieces[name].to_numpy() for name in by])
+    groups = pieces.groupby(codes)
     sums = groups["idle_ns"].agg(["sum", "max", "count"])
-    sums = sums.join(groups[_OF_CALL].sum(min_count=1)).reset_index()
+    sums = sums.join([groups[_OF_CALL].sum(min_count=1), pd.DataFrame(keys, columns=by)])
     names = [*calls, ""]
     stages, labels = [*work.attributed.stages, ""], _range_names(work.attributed)
     frame = pd.DataFrame(
