@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 _CELLS = 8
 """Cells (bins x items) that are counted per segment that is kept: most of them are empty."""
+_AT_ONCE = 1 << 18  # events that are counted at a time, so that temporaries stay small
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,11 @@ def _power_of_two(value: float) -> int:
 
 
 def _binned(start: Array, duration: Array, item: Array, width: int, origin: int) -> Segments:
-    long = duration >= width
-    short = ~long
-    begin, lasts, code = start[short] - origin, duration[short], item[short]
     items = int(item.max()) + 1
     bins = int((start + duration).max() - origin) // width + 1
-    first = begin // width
-    rest = np.maximum(begin + lasts - (first + 1) * width, 0)
-    cell = first * items + code
-    cells = bins * items
-    count = np.bincount(cell, minlength=cells)
-    busy = np.bincount(cell, weights=lasts - rest, minlength=cells)
-    over = rest > 0
-    busy += np.bincount(cell[over] + items, weights=rest[over], minlength=cells)
+    count, busy = _counted(start - origin, duration, item, width, (bins, items))
     at = np.flatnonzero((count > 0) | (busy > 0))
-    single_ones = np.flatnonzero(long)
+    single_ones = np.flatnonzero(duration >= width)
     columns: Sequence[tuple[Array, Array]] = (
         (at // items * width + origin, start[single_ones]),
         (np.full(len(at), width), duration[single_ones]),
@@ -102,6 +93,26 @@ def _binned(start: Array, duration: Array, item: Array, width: int, origin: int)
     order = np.argsort(joined[0], kind="stable")
     first, lasts, code, busy, count = (column[order] for column in joined)
     return Segments(first, lasts, code, busy, count, width, origin)
+
+
+def _counted(
+    begin: Array, duration: Array, item: Array, width: int, shape: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Count the events shorter than `width` in bins x items, and their time in each, in ns."""
+    items, cells = shape[1], shape[0] * shape[1]
+    count, busy = np.zeros(cells, np.int64), np.zeros(cells)
+    for at in range(0, len(begin), _AT_ONCE):
+        part = slice(at, at + _AT_ONCE)
+        short = np.flatnonzero(duration[part] < width)
+        start, lasts = begin[part][short], duration[part][short]
+        bin_ = start >> (width.bit_length() - 1)
+        rest = np.maximum(start + lasts - (bin_ + 1) * width, 0)
+        cell = bin_ * items + item[part][short]
+        count += np.bincount(cell, minlength=cells)
+        busy += np.bincount(cell, weights=lasts - rest, minlength=cells)
+        over = np.flatnonzero(rest)
+        busy += np.bincount(cell[over] + items, weights=rest[over], minlength=cells)
+    return count, busy
 
 
 def coverage(segments: Segments, item_kind: Array, edges: Array) -> Array:

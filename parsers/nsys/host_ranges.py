@@ -36,9 +36,10 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
     for code in busiest(calls, np.bincount(nvtx.thread[pushed], minlength=len(threads))):
         at = np.flatnonzero(pushed & (nvtx.thread == code))
         if len(at):
-            start, end = nvtx.start[at], nvtx.end[at]
+            start, end, name = nvtx.start[at], nvtx.end[at], nvtx.name[at]
+            del at  # as long as the ranges, as is each of these
             end[end == OPEN_END] = max(last, int(start.max()))
-            levels = _levels(start, np.maximum(end, start, out=end), nvtx.name[at])
+            levels = _levels(start, np.maximum(end, start, out=end), name)
             frames += [_frame(found, threads[code], depth) for depth, found in enumerate(levels)]
     if not frames:
         return tables.empty("host_ranges")
