@@ -35,21 +35,30 @@ def findings(
 def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> Finding:
     time, minimum, *_ = _divided(kind, floor)
     size = round(kind.requests)
+    values: dict[str, Value] = {
+        "kind": KIND_NAMES[kind.kind],
+        "n": size,
+        "time": time,
+        "ratio": kind.over_floor,
+        "floor": minimum,
+        "weights": kind.number(work.traffic.weights / kind.steps, "B"),
+        "cache": kind.number(work.traffic.kv_read / kind.steps, "B"),
+        "mbu": kind.number(kind.read_rate / floor.roof.value, "fraction"),
+        "roof": roof_name(floor.roof.name),
+        "idle": _idle(kind),
+    }
     return Finding(
         "memory_bound_step",
         Text(
             "A {kind} step at batch {n} takes {time} on average, {ratio} its floor of {floor}: it "
             "reads {weights} of weights and {cache} of KV cache at {mbu} of the {roof}{idle}.",
-            kind=KIND_NAMES[kind.kind],
-            n=size,
-            time=time,
-            ratio=kind.over_floor,
-            floor=minimum,
-            weights=kind.number(work.traffic.weights / kind.steps, "B"),
-            cache=kind.number(work.traffic.kv_read / kind.steps, "B"),
-            mbu=kind.number(kind.read_rate / floor.roof.value, "fraction"),
-            roof=roof_name(floor.roof.name),
-            idle=_idle(kind),
+            **values,
+        )
+        if kind.steps > 1
+        else Text(
+            "The {kind} step at batch {n} takes {time}, {ratio} its floor of {floor}: it reads "
+            "{weights} of weights and {cache} of KV cache at {mbu} of the {roof}{idle}.",
+            **values,
         ),
         (
             *_above_floor(kind, floor, BYTES),
@@ -76,34 +85,43 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
         if kind.flop_rate > steady.value:
             evidence.append(
                 Text(
-                    "{share} of the steady roof: the trace ends before the power limit slows the "
-                    "clock",
+                    "for comparison, {share} of the steady roof: the trace ends before the power "
+                    "limit slows the clock",
                     share=share,
                 )
             )
         else:
             evidence.append(
                 Text(
-                    "{share} of the steady roof, which is what the power limit leaves under load "
-                    "that lasts",
+                    "for comparison, {share} of the steady roof, which is what the power limit "
+                    "leaves under load that lasts",
                     share=share,
                 )
             )
+    values: dict[str, Value] = {
+        "kind": KIND_NAMES[kind.kind],
+        "tokens": tokens,
+        "time": time,
+        "encoder": _besides(kind),
+        "ratio": kind.over_floor,
+        "floor": minimum,
+        "flops": kind.number(work.flops.total / kind.steps, "FLOP"),
+        "mfu": kind.number(kind.flop_rate / floor.roof.value, "fraction"),
+        "roof": roof_name(floor.roof.name),
+        "idle": _idle(kind),
+    }
     return Finding(
         "compute_bound_step",
         Text(
             "A {kind} step of {tokens} tokens takes {time} on average{encoder}, {ratio} its floor "
             "of {floor}: it computes {flops} at {mfu} of the {roof}{idle}.",
-            kind=KIND_NAMES[kind.kind],
-            tokens=tokens,
-            time=time,
-            encoder=_besides(kind),
-            ratio=kind.over_floor,
-            floor=minimum,
-            flops=kind.number(work.flops.total / kind.steps, "FLOP"),
-            mfu=kind.number(kind.flop_rate / floor.roof.value, "fraction"),
-            roof=roof_name(floor.roof.name),
-            idle=_idle(kind),
+            **values,
+        )
+        if kind.steps > 1
+        else Text(
+            "The {kind} step of {tokens} tokens takes {time}{encoder}, {ratio} its floor of "
+            "{floor}: it computes {flops} at {mfu} of the {roof}{idle}.",
+            **values,
         ),
         (*evidence, *_of_sheet(stages.roofs.compute_sheet, floor, kind.flop_rate, FLOPS)),
         lay_verdict=Text(
@@ -153,13 +171,13 @@ def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Tex
         idle=idle,
         kernels=kernels,
     )
-    yield Evidence(Text("roof"), Number(floor.roof.value, unit, digits=3))
+    yield Evidence(Text("roof of the floor:"), Number(floor.roof.value, unit, digits=3))
 
 
 def _of_sheet(peak: Peak | None, floor: Floor, rate: float, unit: str) -> Iterator[Text]:
     if peak is not None and peak.key != floor.roof.key:
         yield Text(
-            "{share} of the {roof} ({peak})",
+            "for comparison, {share} of the {roof} ({peak})",
             share=Number(rate / peak.value, "fraction"),
             roof=roof_name(peak.name),
             peak=Number(peak.value, unit, digits=3),

@@ -135,10 +135,12 @@ def _times(stages: Stages) -> Table[Kind]:
             Column(Text("New tokens/s"), lambda k: Number(k.tokens / k.time_ns * 1e9, "count")),
             Column(Text("Kernel time per step"), lambda k: k.per_step("kernel_ns")),
             Column(Text("GPU idle, mostly"), idle),
+            Column(Text("Median step"), lambda k: k.number(k.step_ns, "ns")),
         ],
         stages.kinds,
         note=Text(
-            "Means over the steps. Behind the idle part stands what the host did for most of it."
+            "Means over the steps, but for the median step. Behind the idle part stands what the "
+            "host did for most of it."
             "{longer}",
             longer=_longer(stages),
         ),
@@ -225,6 +227,7 @@ def _utilization(stages: Stages) -> list[Table[Kind]]:
     compute, memory = _roofs(stages)
     if not compute and not memory:
         return []
+    floors = dict.fromkeys(kind.floor.roof.name for kind in stages.kinds if kind.floor)
 
     def used(name: Text, peak: Peak, rate: Callable[[Kind], float]) -> Column[Kind]:
         return Column(
@@ -253,7 +256,13 @@ def _utilization(stages: Stages) -> list[Table[Kind]]:
             ],
             stages.kinds,
             note=Text(
-                "Roofs: {roofs}.",
+                "{floors}Roofs: {roofs}.",
+                floors=Text(
+                    "Floors are by the {roofs}; the others are for comparison. ",
+                    roofs=[*map(roof_name, floors)],
+                )
+                if floors
+                else "",
                 roofs=[origin(p, FLOPS) for p in compute] + [origin(p, BYTES) for p in memory],
             ),
         )
