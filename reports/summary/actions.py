@@ -11,13 +11,13 @@ from nsight_prof.reports.findings.program.copies import CHANNELS_LAST
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
-from nsight_prof.reports.page import Name, Number, Text
-from nsight_prof.reports.page.formats import brief
-from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.page import Number, Text
+from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.choices import MINIMUM
 from nsight_prof.reports.summary.models import Action
-from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, KINDS, PROBLEMS
+from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, PROBLEMS
 from nsight_prof.reports.summary.savings import Savings, Step, is_near, kernels_of
+from nsight_prof.reports.summary.time_parts import job
 
 LONGEST, SUBJECTS, STAGES = 5, 3, 2
 """Actions; kinds of kernels and stages that one of them names."""
@@ -92,15 +92,8 @@ def subjects(view: ReportView, findings: Sequence[Finding]) -> Text:
     """Return what kernels of findings do, in plain words, and in which stage if it is one."""
     found = (next(iter(kernels_of(view, finding)), None) for finding in findings)
     leads = [lead for lead in found if lead is not None]
-    kinds = list(dict.fromkeys(_subject(lead) for lead in leads))
+    kinds = list(dict.fromkeys(job(lead) for lead in leads))
     more = [Text("others")] if len(kinds) > SUBJECTS else []
     stages = list(dict.fromkeys(stage for lead in leads for stage in lead.stages))
     several = Text("{several}", several=[*kinds[:SUBJECTS], *more])
     return _in_stages(several, stages if len(stages) == 1 and len(view.stages) > 2 else ())
-
-
-def _subject(kernel: KernelRow) -> Text | Name:
-    kind = KINDS.get(kernel.category)
-    if kind is None or kernel.library in ("", "other"):
-        return Name(brief(kernel.short_name, 40))
-    return kind

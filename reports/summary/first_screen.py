@@ -14,7 +14,7 @@ from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.summary.actions import actions, problem, subjects
 from nsight_prof.reports.summary.choices import choices, timed_choices
 from nsight_prof.reports.summary.models import Action, FirstScreen, SummaryRow
-from nsight_prof.reports.summary.plain_words import PROBLEMS
+from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
 from nsight_prof.reports.summary.savings import (
     OF_IDLE,
     Savings,
@@ -24,12 +24,14 @@ from nsight_prof.reports.summary.savings import (
     kernels_of,
 )
 from nsight_prof.reports.summary.time_parts import (
+    EXPLAIN,
     FIRST_USED,
     IDLE,
     OTHER,
     PARTS,
     TimeParts,
     idle_cause,
+    largest_job,
     limit_of,
     plain_name,
     reached,
@@ -137,11 +139,11 @@ def _verdict(
             why=idle_cause(view),
         )
     if total < LARGE and unmeasured:
-        longest = max(kernels or time_parts.rows, key=lambda row: row.time_ns or 0.0)
+        longest, share = largest_job(view)
         return Text(
             "{thing} takes {part} of the {whole}; what limits it was not measured.",
-            thing=longest.what,
-            part=Link(Number(longest.share, "fraction"), PARTS),
+            thing=longest,
+            part=Link(Number(share, "fraction"), PARTS),
             whole=whole_time,
         )
     if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:
@@ -226,6 +228,7 @@ def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action
     idle, gain = _idle_row(time_parts), Link(action.gain, lead.anchor)
     if lead.key in OF_IDLE and idle is not None:
         values: dict[str, Value] = {"part": _share(idle), "why": idle_cause(view)}
+        cause = next((cause for cause, rules in EXPLAIN.items() if lead.rule in rules), None)
         saves_little = (action.gain.value or 0.0) < (idle.share or 0.0) / 2
         if saves_little and values["why"] == FIRST_USED:
             verdict = Text(
@@ -241,7 +244,8 @@ def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action
                 gain=gain,
                 **values,
             )
-        else:
+        else:  # what the first step mends is most of it
+            values["why"] = WAITS[cause] if cause else values["why"]
             verdict = Text("The GPU is idle for {part} of the run: {why}.", **values)
         return _with_profiler(view, verdict)
     if lead.key != "kernel" or lead.rule in PROBLEMS:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
 from nsight_prof.reports.findings.program.idle_rules import IDLE as IDLE_RULE
-from nsight_prof.reports.page import Name, Number, Section, Text, Value, Verbatim, adding_up
+from nsight_prof.reports.page import Number, Section, Text, Value, Verbatim, adding_up
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
@@ -20,11 +19,10 @@ from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.time_parts import (
     COPIES,
     IDLE,
-    IN_GRAPHS,
     KERNELS,
     OTHER,
     TimeParts,
-    plain_name,
+    largest_job,
     time_parts,
     whole_of,
 )
@@ -88,19 +86,12 @@ def _answer(view: ReportView, times: TimeParts) -> tuple[Text, ...]:
 
 def _largest(view: ReportView) -> Text:
     """Say what takes most of the time that the GPU works."""
-    time = view.run_time
-    names: dict[Text | Name, float] = defaultdict(float)
-    for kernel in view.kernels:
-        names[plain_name(kernel)] += kernel.share or 0.0
-    longest = max(names, key=names.__getitem__)
-    share = time.of_whole(names[longest])
-    if time.graphs_ns and time.graphs_ns > (share or 0.0) * (time.whole_ns or 0.0):
-        longest, share = IN_GRAPHS, time.graphs_ns / (time.whole_ns or 1.0)
+    longest, share = largest_job(view)
     return Text(
         "The largest job of the GPU is {thing}: {part} of the {whole}.",
         thing=longest,
         part=Number(share, "fraction"),
-        whole=whole_of(time),
+        whole=whole_of(view.run_time),
     )
 
 

@@ -85,11 +85,35 @@ def plain_name(kernel: KernelRow, kinds: Mapping[str, Text] = KINDS) -> Text | N
     """Return what a kernel does in words, with library and type; its own name where unknown."""
     kind = kinds.get(kernel.category)
     if kind is None or kernel.library in ("", "other"):
-        return Name(brief(kernel.short_name, 40))
+        return job(kernel)
     if kernel.category in EXPLAINED and kinds is not KINDS:
         return Text("{kind}, {library}", kind=kind, library=kernel.library)
     facts = Verbatim(", ".join(fact for fact in (kernel.library, kernel.dtype) if fact))
     return Text("{kind} ({facts})", kind=kind, facts=facts)
+
+
+def largest_job(view: ReportView) -> tuple[Text | Name, float | None]:
+    """Return what the GPU does for the longest time, and what part of the run that takes.
+
+    All kernels of a kind count as one, whatever library they are of; a kernel of no library keeps
+    its name.
+    """
+    shares: dict[Text | Name, float] = defaultdict(float)
+    for kernel in view.kernels:
+        shares[job(kernel)] += kernel.share or 0.0
+    longest = max(shares, key=shares.__getitem__)
+    share, time = view.run_time.of_whole(shares[longest]), view.run_time
+    if time.graphs_ns and time.graphs_ns > (share or 0.0) * (time.whole_ns or 0.0):
+        return IN_GRAPHS, time.graphs_ns / (time.whole_ns or 1.0)
+    return longest, share
+
+
+def job(kernel: KernelRow) -> Text | Name:
+    """Return what a kernel does in plain words; the name of one that is of no library."""
+    kind = KINDS.get(kernel.category)
+    if kind is None or kernel.library in ("", "other"):
+        return Name(brief(kernel.short_name, 40))
+    return kind
 
 
 def total_of(values: Iterable[float | None]) -> float | None:

@@ -292,4 +292,5 @@ def whole_run(view: ReportView, links: Links) -> Table[ReportView]:
         Column(Text("Kernels"), lambda row: profiled, right=True),
         Column(Text("Rests on"), rests_on),
     ]
-    return Table("whole-run", NO_TITLE, columns, [view], ids=lambda _: links.wanted_id("whole-run"))
+    row_id = links.wanted_id("whole-run")
+    return Table("whole-run", NO_TITLE, columns, [view], ids=lambda _: row_id, cards=True)
