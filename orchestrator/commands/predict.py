@@ -18,6 +18,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
 if TYPE_CHECKING:
+    from nsight_prof.parsers.predict.costs import Note
     from nsight_prof.parsers.predict.serving import Workload
 
 
@@ -251,7 +252,9 @@ def command(
             "" if dtype == "auto" else dtype,
             kv_cache_dtype,
         )
-        run, headline, _ = predict(plan(model, runs, settings), out)
+        planned = plan(model, runs, settings)
+        planned.notes += _defaults(prompt, output)
+        run, headline, _ = predict(planned, out)
     if needs:
         headline = _needs(run)
     notes = read_manifest(run).assumptions
@@ -269,6 +272,25 @@ def command(
     for sentence in broken:
         say(f"broken: {sentence}", err=True)
     return 1 if broken else 0
+
+
+def _defaults(prompt: tuple[int, ...], output: tuple[int, ...]) -> list[Note]:
+    """Return which loads are predicted though nobody asked for them."""
+    from nsight_prof.parsers.predict.costs import note
+
+    context = click.get_current_context()
+
+    def given(*names: str) -> bool:
+        sources = map(context.get_parameter_source, names)
+        return any(source is not ParameterSource.DEFAULT for source in sources)
+
+    found = []
+    if not given("batch", "concurrency", "rate", "workload"):
+        found.append(note("usual-batches", batches=", ".join(map(str, BATCHES))))
+    of_trace_alone = given("workload") and not given("batch", "concurrency", "rate")
+    if not given("prompt", "output") and not of_trace_alone:
+        found.append(note("usual-lengths", prompt=prompt[0], output=output[0]))
+    return found
 
 
 def _needs(run: RunDir) -> tuple[str, ...]:
@@ -325,7 +347,7 @@ def _workloads(
     from nsight_prof.parsers.predict.trace_file import read_workload
 
     if batches is None and clients is None and rates is None and file is None:
-        batches = (1, 8, 32, 128)
+        batches = BATCHES
     loads = [read_workload(file)] if file is not None else []
     loads += [
         load
@@ -345,4 +367,6 @@ def _workloads(
     return tuple(loads)
 
 
+BATCHES = (1, 8, 32, 128)
+"""Batches that are predicted where no load is given."""
 MOST_POINTS = 10_000

@@ -55,6 +55,7 @@ class Planned(click.Command):
                 ctx.params[str(parameter.name)] = parameter.process_value(
                     ctx, _value(path, name, value, parameter)
                 )
+                ctx.set_parameter_source(str(parameter.name), ParameterSource.DEFAULT_MAP)
         return rest
 
 

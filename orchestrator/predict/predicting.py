@@ -98,9 +98,22 @@ def predict(
     found = frames(prediction, planned.settings.workloads)
     found["predicted_changes"] = changes_frame(planned, prediction)
     found["predicted_needs"] = needs_frame(planned, prediction)
+    planned.notes.insert(0, _asked(planned))
     run = write_run(planned, out, found, "predict")
     headline, _ = make_report(run)
     return run, headline, found
+
+
+def _asked(planned: Plan) -> Note:
+    """Return the settings of the predicted engine, also those that nobody asked for."""
+    shape, cache = planned.shape, planned.settings.kv_cache_dtype
+    return note(
+        "settings",
+        dtype=shape.quantized.dtype if shape.quantized else shape.dtype,
+        cache=shape.dtype if cache in ("", "auto") else cache,
+        part=f"{100 * planned.settings.utilization:g} %",
+        requests=f"{planned.engine.max_requests:,}",
+    )
 
 
 def validate(

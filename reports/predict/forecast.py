@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -89,24 +90,15 @@ class Savings:
 
 
 def answer(run: Run) -> list[Text]:
-    """Return the first and the last point, and what would speed decode up most."""
+    """Return the first and the last point, what the KV cache holds, costs, and what helps most."""
     points = records(run.predicted_points)
     good = [row for row in points if row["status"] == "ok"]
     loads = _loads(points)
-    dtype = text((run.manifest.recipe.get("predict") or {}).get("dtype"))
+    request = run.manifest.recipe.get("predict") or {}
+    dtype = text(request.get("dtype"))
     texts = [_sentence(row, dtype) for row in (good if len(good) < 3 else (good[0], good[-1]))]
-    if savings := _savings(run):
-        shares = {name: savings[-1].share(name) for name in CHANGES}
-        best = max(shares, key=lambda name: shares[name].value or 0.0)
-        case = text(savings[-1].step["case"])
-        texts.append(
-            Text(
-                "Most to gain in decode: {change}, at most {share} of a step of {case}.",
-                change=CHANGES[best], share=shares[best], case=loads.get(case, case),
-            )
-        )  # fmt: skip
-    if best_choice := choices.answer(run, loads):
-        texts.append(best_choice)
+    if good:
+        texts += [*_best(good), _capacity(good[-1], request), *_helps(run, loads)]
     if bad := len(points) - len(good):
         texts.append(
             Text(
@@ -114,8 +106,93 @@ def answer(run: Run) -> list[Text]:
                 "{n} points are not predicted: more KV cache is needed than there is.",
                 n=bad,
             )
+            if good or number(points[0]["kv_tokens"]) > 0
+            else _does_not_fit(points[0], request)
         )
-    return texts
+    tiers = dict.fromkeys(text(row["tier"]) for row in good)
+    return [
+        *texts,
+        *(Text("Tier {tier} means {meaning}.", tier=t, meaning=TIERS[t]) for t in tiers),
+    ]
+
+
+def _best(points: list[Row]) -> Iterator[Text]:
+    """Yield what more load gains and costs users, and the loads of most goodput and least price."""
+    first, last = points[0], points[-1]
+    if len(points) > 1 and known(first["tpot_p50_s_high"]) is not None:
+        yield Text(
+            "From {first} to {last} throughput grows {gain}, and each user gets {part} of the "
+            "tokens per second.",
+            first=_load(first), last=_load(last),
+            gain=Number(number(last[THROUGHPUT]) / number(first[THROUGHPUT]), "x"),
+            part=Number(number(first["tpot_p50_s"]) / number(last["tpot_p50_s"]), "fraction"),
+        )  # fmt: skip
+    if rated := [row for row in points if known(row["goodput_requests_per_s"]) is not None]:
+        best = max(rated, key=lambda row: number(row["goodput_requests_per_s"]))
+        yield Text(
+            "Goodput is highest at {load}: {goodput} within the targets.",
+            load=_load(best), goodput=_point(best, "goodput_requests_per_s", REQUEST_RATE),
+        )  # fmt: skip
+    name = "price_per_million_output_tokens"
+    if priced := [row for row in points if known(row[name]) is not None]:
+        cheap = min(priced, key=lambda row: number(row[name]))
+        yield Text(
+            "A million output tokens cost least at {load}: {price}, in the currency of the GPU's "
+            "price.",
+            load=_load(cheap), price=with_interval(_point(cheap, name, "")),
+        )  # fmt: skip
+
+
+def _capacity(row: Row, request: Mapping[str, Any]) -> Text:
+    """Return how many requests of a point's lengths the KV cache holds at once."""
+    tokens, length = number(row["kv_tokens"]), int(row["prompt_tokens"] + row["output_tokens"])
+    limit = known(request.get("max_num_seqs")) or math.inf
+    values: dict[str, Value] = {
+        "tokens": Number(tokens, "count", (Ref("predicted_points", text(row["case"])),)),
+        "bytes": Number(number(request.get("kv_bytes_per_token")) * tokens, "B", digits=3),
+        "requests": int(tokens // length),
+        "length": length,
+    }
+    if limit < tokens // length:
+        return Text(
+            "The KV cache of each GPU holds {tokens} tokens ({bytes}), enough for {requests} "
+            "requests of {length} tokens; the engine runs at most {limit} at a time.",
+            limit=int(limit),
+            **values,
+        )
+    return Text(
+        "The KV cache of each GPU holds {tokens} tokens ({bytes}), {requests} requests of {length} "
+        "tokens at once: of more, some wait.",
+        **values,
+    )
+
+
+def _does_not_fit(row: Row, request: Mapping[str, Any]) -> Text:
+    """Return why nothing is predicted: weights, and the memory that they are to fit in."""
+    part = number(request.get("utilization"))
+    return Text(
+        "{model} does not fit {gpu}: its weights take {weights} of each GPU, and the engine may "
+        "take {memory} ({part} of {all}). More GPUs (--tp) or smaller weights (--dtype fp8) are "
+        "needed.",
+        model=text(row["model"]), gpu=text(row["gpu"]), part=Number(part, "fraction"),
+        weights=Number(known(request.get("weight_bytes")), "B"),
+        memory=Number(part * number(request.get("memory_bytes")), "B"),
+        all=Number(known(request.get("memory_bytes")), "B"),
+    )  # fmt: skip
+
+
+def _helps(run: Run, loads: Mapping[str, Text]) -> Iterator[Text]:
+    """Yield what would make decode faster: the most that there is to gain, and the best choice."""
+    if savings := _savings(run):
+        shares = {name: savings[-1].share(name) for name in CHANGES}
+        best = max(shares, key=lambda name: shares[name].value or 0.0)
+        case = text(savings[-1].step["case"])
+        yield Text(
+            "Most to gain in decode: {change}, at most {share} of a step of {case}.",
+            change=CHANGES[best], share=shares[best], case=loads.get(case, case),
+        )  # fmt: skip
+    if best_choice := choices.answer(run, loads):
+        yield best_choice
 
 
 def _loads(points: list[Row]) -> dict[str, Text]:

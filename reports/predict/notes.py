@@ -118,6 +118,12 @@ NOTES: dict[str, Callable[..., Text]] = {
     "same-chip": partial(
         Text, "what other models took was recorded on {gpu}, which has the same chip"
     ),
+    "settings": partial(
+        Text,
+        "predicted for weights in {dtype}, a KV cache in {cache}, {part} of the GPU's memory for "
+        "the engine, batches of at most {requests} requests, CUDA graphs, and prompts that share "
+        "nothing: what was not asked for is vLLM's default, or that of the recorded engine",
+    ),
     "short-prompts": partial(
         Text,
         "prompts that take the GPU less than the host needs to issue them come later than "
@@ -140,6 +146,15 @@ NOTES: dict[str, Callable[..., Text]] = {
         "the matrices of the layers are in {dtype}, activations by a scale of each token; the "
         "output projection stays in 16 bits. The lower bound takes the quantization of activations "
         "to be merged with what is before it",
+    ),
+    "usual-batches": partial(
+        Text,
+        "assumed: batches of {batches}, since no load was given (--batch, --concurrency, --rate or "
+        "--workload)",
+    ),
+    "usual-lengths": partial(
+        Text,
+        "assumed: prompts of {prompt} and answers of {output} tokens (--prompt, --output)",
     ),
     "wide-inputs": partial(
         Text,

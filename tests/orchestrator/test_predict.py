@@ -101,7 +101,7 @@ def test_scripts_get_all_numbers_of_a_prediction(
     words = ["predict", "qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "1,8"]
     assert main([*words, "--json", "--out", str(tmp_path / "a")]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert len(made["findings"]) == 4
+    assert len(made["findings"]) == 6
     assert any("gaps between kernels" in note for note in made["notes"])
     found = json.loads(Path(made["metrics"]).read_text())
     jsonschema.validate(found, schema())
@@ -283,6 +283,36 @@ def test_minutes_of_measurements_are_those_of_recorded_runs(root: Path) -> None:
             if step.name != "report"
         ]
         assert found.seconds == sum(one.total_seconds() for one in took)
+
+
+def test_a_model_that_fits_no_gpu_is_said_not_to(
+    predicted: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
+              "num_attention_heads": 64, "num_key_value_heads": 8, "num_hidden_layers": 80,
+              "vocab_size": 128256, "torch_dtype": "bfloat16"}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    predicted(str(tmp_path / "config.json"), "--gpu", "h100-sxm", "--batch", "1")
+    out = capsys.readouterr().out
+    # 70.6 billion parameters of two bytes; 80 GiB, of which vLLM takes 90 %.
+    assert "its weights take 140 GB of each GPU, and the engine may take 77 GB (90 % of" in out
+    assert "Most to gain" not in out
+
+
+def test_what_was_not_asked_for_is_said_to_be_assumed(
+    predicted: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predicted("qwen2.5-7b", "--gpu", "h200-sxm")
+    notes = capsys.readouterr().err
+    assert "weights in bfloat16, a KV cache in bfloat16, 90 % of the GPU's memory" in notes
+    assert "assumed: batches of 1, 8, 32, 128" in notes
+    assert "assumed: prompts of 512 and answers of 128 tokens" in notes
+    asked = tmp_path / "asked.yaml"
+    asked.write_text("model: qwen2.5-7b\ngpu: h200-sxm\nbatch: 1\nprompt: 512\noutput: 128\n")
+    predicted(str(asked))
+    notes = capsys.readouterr().err
+    assert "assumed: batches" not in notes
+    assert "assumed: prompts" not in notes
 
 
 def test_requests_beyond_the_limit_of_the_engine_wait(
