@@ -44,7 +44,7 @@ from nsight_prof.parsers.errors import UsageError
 )
 @click.option(
     "--own-ranks",
-    "own",
+    "own_ranks",
     type=click.IntRange(min=1),
     metavar="N",
     help="COMMAND starts its N ranks itself, on this machine, as vLLM does, and no launcher starts "
@@ -131,7 +131,7 @@ def command(
     trace: str,
     rank_from: str,
     role_from: str,
-    own: int | None,
+    own_ranks: int | None,
     window: str,
     keep: str,
     scratch: Path | None,
@@ -161,14 +161,14 @@ def command(
       prof rank runs/job --own-ranks 2 -- vllm serve MODEL --tensor-parallel-size 2
       prof report runs/job
     """
-    if own is not None and (counters or trace):
+    if own_ranks is not None and (counters or trace):
         raise UsageError(
             "--own-ranks with --counters or --trace", "all ranks are in one trace: leave these out"
         )
     launch = (
         read_launch(os.environ, rank_from, role_from)
-        if own is None
-        else Launch(0, 0, own, "--own-ranks", "")
+        if own_ranks is None
+        else Launch(0, 0, own_ranks, "--own-ranks", "")
     )
     selection = parse_selection(trace, launch)
     if not launch.restart and not (counters or selection.has(launch)):
@@ -180,7 +180,7 @@ def command(
 
     rank = Rank(
         launch, selection, program, scratch, nsys_options, stages, flush_s, gpu_metrics_hz,
-        parse_window(window), keep, own,
+        parse_window(window), keep, own_ranks,
     )  # fmt: skip
     job, exits = RunDir(run.absolute()), click.get_current_context().exit
     if launch.restart or (not counters and is_started_again(job, launch)):

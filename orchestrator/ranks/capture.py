@@ -91,7 +91,7 @@ def _keep(job: RunDir, rank: Rank, partial: Path, scratch: Path) -> None:
     if not report.is_file() or not report.stat().st_size:
         raise StepFailed("nsys left no report", "its words are in the output of the job")
     is_whole = True
-    if rank.own is not None:
+    if rank.own_ranks is not None:
         is_whole = _keep_own(job, rank, partial, report)
     else:
         _keep_rank(job, rank, partial, _cut(report, rank.window))
@@ -120,8 +120,8 @@ def _keep_own(job: RunDir, rank: Rank, partial: Path, report: Path) -> bool:
     from nsight_prof.parsers.nsys.rows.cut import keep_process, processes
 
     is_whole = True
-    whole = export_sqlite(report, report.with_name(f"all{EXPORT}"))
-    pids = processes(whole)
+    export_of_all = export_sqlite(report, report.with_name(f"all{EXPORT}"))
+    pids = processes(export_of_all)
     if not pids:
         raise NoKernels(
             "no process of the program launched a kernel", "see what the program says in its output"
@@ -131,7 +131,7 @@ def _keep_own(job: RunDir, rank: Rank, partial: Path, report: Path) -> bool:
         of_rank = replace(rank, launch=launch)
         folder = partial if number == rank.launch.rank else claim(job, launch, rank.selection)
         export = report.with_suffix(EXPORT)
-        shutil.copyfile(whole, export)
+        shutil.copyfile(export_of_all, export)
         keep_process(export, pid)
         try:
             _keep_rank(job, of_rank, folder, _cut(export, rank.window))

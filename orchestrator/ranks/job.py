@@ -65,11 +65,11 @@ def job_argv(recipe: Recipe, ranks: Ranks, job: Path) -> list[str]:
     options = [
         f"--nsys={option}" for option in (*nsys.capture_options(request), *request.extra_args)
     ]
-    own = [f"--own-ranks={ranks.count}"] if ranks.launcher == "own" else []
+    own_ranks = [f"--own-ranks={ranks.count}"] if ranks.launcher == "own" else []
     window = ranks.window
     cut = [f"--window={window.nvtx}:{window.steps[0]}-{window.steps[1]}"] if window else []
-    kept = [f"--keep={ranks.keep}"] if ranks.keep != KEPT[0] else []
-    rank = [*_rank(ranks, job), *own, *cut, *kept, *stages, *sampled, *options]
+    keep = [f"--keep={ranks.keep}"] if ranks.keep != KEPT[0] else []
+    rank = [*_rank(ranks, job), *own_ranks, *cut, *keep, *stages, *sampled, *options]
     return [*_launcher(recipe, ranks), *rank, "--", *program.argv]
 
 

@@ -50,7 +50,7 @@ class _Actor:
     def __init__(self) -> None:
         self._is_stopped = False
 
-    def place(self) -> _Place:
+    def placement(self) -> _Place:
         import ray
 
         gpus = ray.get_runtime_context().get_accelerator_ids()["GPU"]
@@ -105,23 +105,25 @@ def start_ranks(count: int, argv: tuple[str, ...]) -> int:
     strategies = [PlacementGroupSchedulingStrategy(group, n) for n in range(count)]
     of_ray = ray.remote(num_gpus=1, num_cpus=1, max_concurrency=2)(_Actor)
     actors = [of_ray.options(scheduling_strategy=s).remote() for s in strategies]
-    places: list[_Place] = ray.get([actor.place.remote() for actor in actors])
-    nodes = list(dict.fromkeys(place.node for place in places))
-    numbers = sorted(range(count), key=lambda n: (nodes.index(places[n].node), places[n].gpu))
-    actors, places = [actors[n] for n in numbers], [places[n] for n in numbers]
+    placements: list[_Place] = ray.get([actor.placement.remote() for actor in actors])
+    nodes = list(dict.fromkeys(placement.node for placement in placements))
+    numbers = sorted(
+        range(count), key=lambda n: (nodes.index(placements[n].node), placements[n].gpu)
+    )
+    actors, placements = [actors[n] for n in numbers], [placements[n] for n in numbers]
     port = ray.get(actors[0].port.remote())
     common = {name: value for name, value in os.environ.items() if not name.startswith(OF_NODE)}
-    common |= {"WORLD_SIZE": str(count), "MASTER_ADDR": places[0].address}
+    common |= {"WORLD_SIZE": str(count), "MASTER_ADDR": placements[0].address}
     common |= {"MASTER_PORT": str(port), "RAY_JOB_ID": ray.get_runtime_context().get_job_id()}
     running = {}
-    for rank, (actor, place) in enumerate(zip(actors, places, strict=True)):
-        of_node = [other for other in places if other.node == place.node]
+    for rank, (actor, placement) in enumerate(zip(actors, placements, strict=True)):
+        of_node = [near for near in placements if near.node == placement.node]
         variables = {
             **common,
             "RANK": str(rank),
-            "LOCAL_RANK": str(of_node.index(place)),
+            "LOCAL_RANK": str(of_node.index(placement)),
             "LOCAL_WORLD_SIZE": str(len(of_node)),
-            "CUDA_VISIBLE_DEVICES": ",".join(other.gpu for other in of_node),
+            "CUDA_VISIBLE_DEVICES": ",".join(near.gpu for near in of_node),
         }
         running[actor.run.remote(argv, variables, os.getcwd())] = rank
     return _awaited(running, actors)

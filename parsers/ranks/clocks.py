@@ -50,8 +50,8 @@ class Clock:
 
     def from_reference(self, times: Array) -> Array:
         """Return times of the reference as times of this clock (ns)."""
-        own: Array = times + self.offset_ns + self.drift_ppm * 1e-6 * (times - self.at_ns)
-        return own
+        found: Array = times + self.offset_ns + self.drift_ppm * 1e-6 * (times - self.at_ns)
+        return found
 
     def through(self, clock: Clock) -> Clock:
         """Return this clock, which was fitted on a reference that `clock` made of another one."""

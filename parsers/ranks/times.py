@@ -208,13 +208,13 @@ class RankTimes:
             if clock is not None:
                 first, last = min(a for a, _ in ends), max(b for _, b in ends)
             times = np.linspace(first, last, self.bins + 1)
-            own = times if clock is None else clock.from_reference(times)
-            compute, kernels = (np.diff(np.interp(own, busy[0], row)) for row in busy[1:])
-            parts = _Steps(own, compute, kernels, 0)
-            waited = self._waited_in_bins(gpu, np.rint(own).astype(np.int64), waits[gpu])
+            here = times if clock is None else clock.from_reference(times)
+            compute, kernels = (np.diff(np.interp(here, busy[0], row)) for row in busy[1:])
+            intervals = _Steps(here, compute, kernels, 0)
+            waited = self._waited_in_bins(gpu, _rounded(here), waits[gpu])
             frames.append(
-                self._parts_of(gpu, parts, waits[gpu], waited).assign(
-                    start_ns=_whole(times[:-1]), bin=np.arange(self.bins)
+                self._parts_of(gpu, intervals, waits[gpu], waited).assign(
+                    start_ns=_rounded(times[:-1]), bin=np.arange(self.bins)
                 )
             )
         if not frames:
@@ -300,12 +300,12 @@ class RankTimes:
             {
                 "rank": gpu[0],
                 "device": gpu[1],
-                "wall_ns": _whole(wall),
-                "own_ns": _whole(wall - exposed) if known else None,
-                "compute_ns": _whole(steps.compute),
-                "wait_ns": _whole(waiting) if known else None,
-                "transfer_ns": _whole(exposed - waiting.round()) if known else None,
-                "other_ns": _whole(wall - steps.kernels),
+                "wall_ns": _rounded(wall),
+                "own_ns": _rounded(wall - exposed) if known else None,
+                "compute_ns": _rounded(steps.compute),
+                "wait_ns": _rounded(waiting) if known else None,
+                "transfer_ns": _rounded(exposed - waiting.round()) if known else None,
+                "other_ns": _rounded(wall - steps.kernels),
             }
         )
 
@@ -406,7 +406,7 @@ class RankTimes:
         }
 
 
-def _whole(times: Array) -> Array:
+def _rounded(times: Array) -> Array:
     rounded: Array = np.rint(times).astype(np.int64)
     return rounded
 

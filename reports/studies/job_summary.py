@@ -68,10 +68,10 @@ def _to_do(view: JobView) -> Iterator[Text]:
             command=Name(f"prof report RUN --rank {slow.rank}"),
         )
     elif compared:
-        yield _against(longest_part(compared), compared[0].rank)
+        yield _remedy(longest_part(compared), compared[0].rank)
 
 
-def _against(part: str, rank: int) -> Text:
+def _remedy(column: str, rank: int) -> Text:
     """Return what shortens the largest part of the time, where no rank is late."""
     command = Name(f"prof report RUN --rank {rank}")
     return {
@@ -91,7 +91,7 @@ def _against(part: str, rank: int) -> Text:
             "idles.",
             command=command,
         ),
-    }[part]
+    }[column]
 
 
 def _rows(view: JobView) -> Iterator[Fact]:

@@ -211,8 +211,8 @@ def keep_process(path: Path, pid: int) -> None:
     with _changed(path) as (connection, columns):
         for table, names in columns.items():
             for column in {"globalPid", "globalTid"} & names:
-                other = f'"{column}" >> 24 & {PROCESS} <> ?'
-                connection.execute(f'DELETE FROM "{table}" WHERE {other}', (pid,))
+                condition = f'"{column}" >> 24 & {PROCESS} <> ?'
+                connection.execute(f'DELETE FROM "{table}" WHERE {condition}', (pid,))
 
 
 @contextmanager
