@@ -187,8 +187,8 @@ class Rank:
     `scratch` is a folder on a disk of this node; `stages` are regular expressions of NVTX ranges;
     `flush_s` is how long nsys may write after the program has ended; `gpu_metrics_hz` how often it
     samples the use of the rank's GPU, None: not at all. `window` are the steps that are kept: name
-    of the range, first and last number; `keep` is one of KEPT. `own_ranks`: the program starts so many
-    ranks itself, each a process.
+    of the range, first and last number; `keep` is one of KEPT. `own_ranks`: the program starts so
+    many ranks itself, each a process.
     """
 
     launch: Launch
