@@ -23,6 +23,12 @@ UNLIKE = 0.5
 input of a rank to be larger: a balanced job has none."""
 HOST = "host"
 """Cause of idle time, as table `idle_gaps` has it."""
+IDLE = {
+    "launches": Text("while its host launches, and no faster"),
+    "synchronisation": Text("after its host has waited for the GPU"),
+    "queued": Text("with work that its host had launched already"),
+}
+"""When a GPU is idle, by the cause."""
 MOST = 20
 GIGA = 1e-9
 PARTS = ("compute_ns", "later_wait_ns", "transfer_ns", "copies_ns", "idle_ns")
@@ -335,9 +341,9 @@ def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
                 time=Number(longest, "ns", digits=3),
             )
         return Text(
-            "Its host is late: its GPU is idle {time} longer, most of it in {cause}.",
+            "Its GPU is idle {time} longer, most of it {cause}.",
             time=Number(longest, "ns", digits=3),
-            cause=Name(slow.idle_cause),
+            cause=IDLE.get(slow.idle_cause, Text("for a reason that the trace does not tell")),
         )
     return Text(
         "Its copies take {time} longer: later input, or a slower link to the host.",
