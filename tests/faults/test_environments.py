@@ -16,7 +16,13 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 
 ROOT = Path(__file__).resolve().parents[2]
 # Variables that every process of a Unix machine has, behind what separates them in a block.
-BLOCK = re.compile(rb"[\0;\"](?:PATH|HOME|PWD|LOGNAME|LD_LIBRARY_PATH|USER|SHELL)=")
+NAMES = (b"PATH", b"HOME", b"PWD", b"LOGNAME", b"LD_LIBRARY_PATH", b"USER", b"SHELL")
+BLOCK = re.compile(rb"[\0;\"](?:" + b"|".join(NAMES) + rb")=")
+
+
+def holds_block(data: bytes) -> bool:
+    """Tell whether there is an environment; a pattern alone looks at each byte of 100 MB anew."""
+    return any(name + b"=" in data for name in NAMES) and BLOCK.search(data) is not None
 
 
 def blocks(folder: Path) -> list[str]:
@@ -25,7 +31,7 @@ def blocks(folder: Path) -> list[str]:
     return [
         path.relative_to(folder).as_posix()
         for path in files
-        if BLOCK.search(lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes())
+        if holds_block(lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes())
     ]
 
 
@@ -43,7 +49,7 @@ def test_no_import_of_a_real_export_holds_an_environment(
 ) -> None:
     had = 0
     for number, export in enumerate(exports(real_exports)):
-        had += bool(BLOCK.search(export.read_bytes()))
+        had += holds_block(export.read_bytes())
         try:
             run = import_files([export], tmp_path / str(number))
         except (NoKernels, ArtifactUnreadable):
