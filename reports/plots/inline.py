@@ -19,7 +19,7 @@ from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import COLOURS
 from nsight_prof.reports.plots.sheet import PT
 from nsight_prof.reports.plots.spots import Spot, spots
-from nsight_prof.reports.plots.style import DPI, WIDTH, text_width
+from nsight_prof.reports.plots.style import DPI, text_width
 from nsight_prof.reports.plots.words import say
 
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in COLOURS.items()}
@@ -54,13 +54,14 @@ def render_inline(figure: Figure, svg: bytes, prefix: str, alt: Words) -> str:
     used = {name: f"{prefix}-{n}" for n, name in enumerate(names)}
     body = re.sub(r' id="([^"]+)"', lambda found: _renamed(found[1], used), body)
     body = _USED.sub(lambda found: found[1] + used[found[2]], body)
-    height = figure.get_figheight() * DPI
+    width, height = figure.get_size_inches() * DPI
     places = spots(figure)
     tooltips = "".join(_spot(spot, height) for spot in places)
     role = "group" if any(spot.kernel for spot in places) else "img"  # an image may hold no links
     return (
         f'<svg role="{role}" aria-label="{escape(say(alt))}" viewBox="{root.get("viewBox")}" '
-        f'width="{WIDTH}" height="{_short(height)}">{body}<g class="spots">{tooltips}</g></svg>'
+        f'width="{_short(width)}" height="{_short(height)}">{body}'
+        f'<g class="spots">{tooltips}</g></svg>'
     )
 
 

@@ -24,26 +24,30 @@ LANE, GAP, SPAN, BAR = 30.0, 5.0, 18.0, 30.0
 AXIS = 24.0
 IDLE_COLOUR = "#f2f2f2"
 SHADES = ("#dddddd", "#bbbbbb")
-TICKS = 6
+TICKS, TICK = 6, 90.0
+"""Times on the axis at most, and pixels that one takes."""
 COLOURS = {name: colour for colour, name in families().items()} | {COPIES: QUIET}
 CLOCK = "SM clock"
 
 
-def plot_overview(figure: Overview) -> Figure:
-    """Return the strip of the run over the bar of its parts, one colour per kind of work."""
+def plot_overview(figure: Overview, width: float = WIDTH) -> Figure:
+    """Return the strip of the run over the bar of its parts, one colour per kind of work.
+
+    It is `width` pixels wide.
+    """
     with style():
         keys = _keys(figure)
-        stages = SPAN * (bool(figure.spans) + bool(_narrow(figure)))
+        stages = SPAN * (bool(figure.spans) + bool(_narrow(figure, width)))
         strip = stages + (LANE + GAP) * _lanes(figure) + AXIS
         height = (
             2 * MARGIN
-            + keys_height(keys)
+            + keys_height(keys, width)
             + (strip if figure.lanes else 0.0)
             + (BAR + 6 if figure.segments else 0.0)
         )
-        sheet = Sheet(height)
+        sheet = Sheet(height, width)
         sheet.keys(keys)
-        right = WIDTH - MARGIN
+        right = width - MARGIN
         if figure.lanes:
             _strip(sheet, figure, right)
         if figure.segments:
@@ -71,12 +75,12 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
         for index, name in enumerate(dict.fromkeys(span.name for span in figure.spans))
     }
     if figure.spans:
-        _name_narrow(sheet, _narrow(figure), right)
+        _name_narrow(sheet, _narrow(figure, sheet.width), right)
         sheet.top -= SPAN
         scale = width / figure.span_ns
         for span in figure.spans:
             _span(sheet, span, scale, shades[span.name])
-        for name, middle, room, is_interrupted in _with_room(figure):
+        for name, middle, room, is_interrupted in _with_room(figure, sheet.width):
             ink = Ink(ha="center", halo=is_interrupted)
             sheet.text(middle, sheet.top + SPAN / 2, fit(name, room), ink)
     for lane in figure.lanes:
@@ -92,9 +96,9 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
     sheet.top -= AXIS
 
 
-def _with_room(figure: Overview) -> list[tuple[str, float, float, bool]]:
+def _with_room(figure: Overview, width: float) -> list[tuple[str, float, float, bool]]:
     """Runs of spans with room for their name: it, their middle, the room, whether with gaps."""
-    scale = (WIDTH - MARGIN - LEFT) / figure.span_ns
+    scale = (width - MARGIN - LEFT) / figure.span_ns
     found = []
     for name, alike in groupby(figure.spans, key=lambda span: span.name):
         first, *rest = alike
@@ -106,13 +110,13 @@ def _with_room(figure: Overview) -> list[tuple[str, float, float, bool]]:
     return found
 
 
-def _narrow(figure: Overview) -> list[tuple[float, str]]:
+def _narrow(figure: Overview, width: float) -> list[tuple[float, str]]:
     """Stages that have room for their name nowhere: the middle of the longest span, and it."""
-    scale = (WIDTH - MARGIN - LEFT) / figure.span_ns if figure.spans else 0.0
+    scale = (width - MARGIN - LEFT) / figure.span_ns if figure.spans else 0.0
     longest: dict[str, Span] = {}
     for span in sorted(figure.spans, key=lambda span: span.end_ns - span.begin_ns):
         longest[span.name] = span
-    wide = {name for name, *_ in _with_room(figure)} if figure.spans else set()
+    wide = {name for name, *_ in _with_room(figure, width)} if figure.spans else set()
     return sorted(
         (LEFT + (span.begin_ns + span.end_ns) / 2 * scale, name)
         for name, span in longest.items()
@@ -194,12 +198,12 @@ def _clock(sheet: Sheet, figure: Overview, width: float) -> None:
 
 def _time_axis(axes: Axes, sheet: Sheet, span_ns: float, width: float) -> None:
     axes.set_axis_off()
-    step = _step(span_ns / TICKS)
+    step = _step(span_ns / min(TICKS, width / TICK))
     for time_ns in np.arange(0, span_ns * 1.0001, step):
         x = LEFT + width * time_ns / span_ns
         sheet.line([x, x], [sheet.top - 4, sheet.top], color=GRID, linewidth=0.8)
         words = duration(time_ns) if time_ns else "0"
-        side: Literal["right", "center"] = "right" if x > WIDTH - MARGIN - 30 else "center"
+        side: Literal["right", "center"] = "right" if x > sheet.width - MARGIN - 30 else "center"
         sheet.text(x, sheet.top - 12, words, Ink(colour=QUIET, ha=side))
 
 

@@ -72,17 +72,17 @@ PLAIN = Ink()
 
 
 class Sheet:
-    """A white figure of WIDTH x `height` pixels at DPI; y counts upwards from the bottom."""
+    """A white figure of `width` x `height` pixels at DPI; y counts upwards from the bottom."""
 
-    def __init__(self, height: float) -> None:
-        self.height = height
-        self.figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="white")
+    def __init__(self, height: float, width: float = WIDTH) -> None:
+        self.height, self.width = height, width
+        self.figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
         self.top = height - MARGIN
 
     def text(self, x: float, y: float, text: Words, ink: Ink = PLAIN) -> Text:
         """Write one line; y is the middle of its height."""
         artist = self.figure.text(
-            x / WIDTH,
+            x / self.width,
             y / self.height,
             drawable(text, bold=ink.bold),
             fontproperties=font(ink.size, bold=ink.bold),
@@ -109,7 +109,7 @@ class Sheet:
 
     def _line(self, xs: Sequence[float], ys: Sequence[float], **look: object) -> None:
         artist = Line2D(
-            [x / WIDTH for x in xs], [y / self.height for y in ys],
+            [x / self.width for x in xs], [y / self.height for y in ys],
             transform=self.figure.transFigure, **look,  # type: ignore[arg-type]
         )  # fmt: skip
         self.figure.add_artist(artist)
@@ -117,7 +117,7 @@ class Sheet:
     def box(self, x: float, y: float, width: float, height: float, **look: object) -> None:
         """Draw a rectangle with its lower left corner at (x, y)."""
         patch = Rectangle(
-            (x / WIDTH, y / self.height), width / WIDTH, height / self.height,
+            (x / self.width, y / self.height), width / self.width, height / self.height,
             transform=self.figure.transFigure, **look,  # type: ignore[arg-type]
         )  # fmt: skip
         self.figure.add_artist(patch)
@@ -130,7 +130,7 @@ class Sheet:
         """Write the head of the plot; each line is cut to the width."""
         self.text(MARGIN, self.top - 8, fit_title(title), Ink(size=TITLE_PT, bold=True))
         self.top -= 22
-        for line in wrap(subtitle, WIDTH - 2 * MARGIN):
+        for line in wrap(subtitle, self.width - 2 * MARGIN):
             self.text(MARGIN, self.top - 8, line, Ink(colour=QUIET))
             self.top -= LINE
         self.top -= 4
@@ -139,12 +139,12 @@ class Sheet:
         """Write a key from left to right, in as many rows as it takes."""
         if not keys:
             return
-        for x, row, key in flow(keys):
+        for x, row, key in flow(keys, self.width):
             y = self.top - 8 - LINE * row
             symbol = _symbol_width(key)
             self._symbol(x, y, symbol, key)
             self.text(x + symbol + 5, y, key.text)
-        self.top -= keys_height(keys)
+        self.top -= keys_height(keys, self.width)
 
     def _symbol(self, x: float, y: float, width: float, key: Key) -> None:
         if key.dashes is not None:
@@ -158,7 +158,12 @@ class Sheet:
 
     def axes(self, x0: float, bottom: float, width: float, height: float) -> Axes:
         """Return axes at this place in pixels, without frame above and right."""
-        rectangle = (x0 / WIDTH, bottom / self.height, width / WIDTH, height / self.height)
+        rectangle = (
+            x0 / self.width,
+            bottom / self.height,
+            width / self.width,
+            height / self.height,
+        )
         axes = self.figure.add_axes(rectangle)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_axisbelow(True)
@@ -166,7 +171,7 @@ class Sheet:
 
     def entries(self, entries: Sequence[Entry], columns: int = 2) -> None:
         """List kernels: number, colour, short name, share of GPU time."""
-        width = (WIDTH - 2 * MARGIN) / columns
+        width = (self.width - 2 * MARGIN) / columns
         rows = -(-len(entries) // columns)
         for index, entry in enumerate(entries):
             x = MARGIN + width * (index // rows)
@@ -212,21 +217,21 @@ def _symbol_width(key: Key) -> float:
     return 26.0 if key.dashes is not None else max(key.size * PT, 12.0)
 
 
-def flow(keys: Sequence[Key]) -> list[tuple[float, int, Key]]:
+def flow(keys: Sequence[Key], full: float = WIDTH) -> list[tuple[float, int, Key]]:
     """Return (x, row, key) for keys written from left to right in as many rows as it takes."""
     places, x, row = [], MARGIN, 0
     for key in keys:
         width = _symbol_width(key) + 5 + text_width(key.text)
-        if x > MARGIN and x + width > WIDTH - MARGIN:
+        if x > MARGIN and x + width > full - MARGIN:
             x, row = MARGIN, row + 1
         places.append((x, row, key))
         x += width + 16
     return places
 
 
-def keys_height(keys: Sequence[Key]) -> float:
+def keys_height(keys: Sequence[Key], full: float = WIDTH) -> float:
     """Return the pixels that `Sheet.keys` takes for `keys`."""
-    return LINE * (flow(keys)[-1][1] + 1) + 4 if keys else 0.0
+    return LINE * (flow(keys, full)[-1][1] + 1) + 4 if keys else 0.0
 
 
 def title_height(subtitle: Words) -> float:

@@ -156,4 +156,10 @@ def _drawn(picture: Picture, style: Style) -> Drawn:
                     drawn.files[f"{picture.name}.png"] = render_png(figure)
             if HTML in style.formats:
                 drawn.html[language] = render_inline(figure, svg, picture.name, picture.alt)
+                if picture.narrow is not None:
+                    small = picture.narrow()
+                    name = f"{picture.name}-narrow"
+                    drawn.html[language] += render_inline(
+                        small, render_svg(small), name, picture.alt
+                    )
     return drawn

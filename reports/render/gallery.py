@@ -33,12 +33,16 @@ from nsight_prof.reports.profile.view_models import KernelFigures, ReportView, w
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NARROW = 380.0
+"""Pixels that a page of 400 px leaves for a picture."""
+
 
 @dataclass(frozen=True)
 class Picture:
     """One picture of a report: `group` is the section it belongs to, `stage` empty for the whole.
 
-    `name` is the file name without its suffix; `alt` says what the picture shows.
+    `name` is the file name without its suffix; `alt` says what the picture shows. `narrow` draws
+    the same for narrow pages, where it does not do to scroll.
     """
 
     group: str
@@ -46,6 +50,7 @@ class Picture:
     alt: Words
     stage: str
     draw: Callable[[], Figure]
+    narrow: Callable[[], Figure] | None = None
 
 
 def kernel_pictures(view: KernelFigures | ReportView) -> list[Picture]:
@@ -63,7 +68,8 @@ def overview_pictures(figure: Overview) -> list[Picture]:
     if not figure.drawn:
         return []
     alt = "Timeline: stages and kernels of each GPU; bar: where the time of the run goes"
-    return [Picture("overview", "overview", alt, "", partial(_draw_overview, figure))]
+    draw = partial(_draw_overview, figure)
+    return [Picture("overview", "overview", alt, "", draw, partial(draw, NARROW))]
 
 
 def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
@@ -171,10 +177,10 @@ def _draw_chart(chart: Chart) -> Figure:
     return plot_bars(chart) if isinstance(chart, BarFigure) else plot_lines(chart)
 
 
-def _draw_overview(figure: Overview) -> Figure:
+def _draw_overview(figure: Overview, *width: float) -> Figure:
     from nsight_prof.reports.plots.overview import plot_overview
 
-    return plot_overview(figure)
+    return plot_overview(figure, *width)
 
 
 def _draw_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int) -> Figure:

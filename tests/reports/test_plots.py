@@ -62,7 +62,7 @@ from nsight_prof.reports.plots.style import (
 )
 from nsight_prof.reports.plots.throughput import plot_throughput
 from nsight_prof.reports.profile.views import report_view
-from nsight_prof.reports.render.gallery import pictures
+from nsight_prof.reports.render.gallery import NARROW, pictures
 
 MEMORY = (
     Roof("dram", "", "DRAM", 4.79e12, "B/s", "counters", 1.9e9, ""),
@@ -152,6 +152,7 @@ def bars(count: int = 20) -> dict[str, Figure]:
         for n in range(1, 6)
     )  # fmt: skip
     shares = [[chance.random() for _ in reasons] for _ in numbers]
+    strip = Overview(100.0, STRIP, (Lane("GPU 0", {"matrix products": np.ones(9)}),), (), "run")
     return {
         "time": plot_time(
             [TimeBar(str(n), names[n - 1], "gemm", 0.5**n, 1e9 * 0.5**n, 10**n % 977)
@@ -168,15 +169,15 @@ def bars(count: int = 20) -> dict[str, Figure]:
         "sweep": plot_stacks(
             StackFigure("sweep", "GPU time", "Bars", "GPU time", (*names[:7], "other kernels"),
                         stacks)),
-        "strip": plot_overview(Overview(
-            100.0, STRIP, (Lane("GPU 0", {"matrix products": np.ones(9)}),), (), "run")),
+        "strip": plot_overview(strip),
+        "narrow strip": plot_overview(strip, NARROW),
         "icicle": plot_icicle(IcicleFigure("icicle", "GPU time", "Icicle", tuple(
             Slice(depth, at * 4.0**-depth, 4.0**-depth, NASTY, f"{NASTY} > {at}", f"stage {at % 9}")
             for depth in range(5) for at in range(4**depth)), "of each stage")),
     }  # fmt: skip
 
 
-BARS = ("time", "occupancy", "throughput", "stalls", "sweep", "strip", "icicle")
+BARS = ("time", "occupancy", "throughput", "stalls", "sweep", "strip", "narrow strip", "icicle")
 FIGURES: dict[str, Callable[[], Figure]] = {
     **{name: lambda make=make: plot_roofline(make()) for name, make in PANELS.items()},  # type: ignore[misc]
     **{name: lambda name=name: bars()[name] for name in BARS},  # type: ignore[misc]
