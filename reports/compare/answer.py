@@ -143,11 +143,22 @@ def _of_serving(found: Comparison) -> Text:
     if not found.points:
         return Text("No quantity was measured in both runs.")
     if not changes:
+        known = [(p, c) for p in found.points for c in p.changes if c.relative]
+        if not known:
+            return Text(
+                "No difference beyond the noise at {n} serving point.",
+                "No difference beyond the noise at {n} serving points.",
+                n=len(found.points),
+            )
+        point, largest = max(known, key=_size)
         return Text(
-            "No difference beyond the noise at {n} serving point.",
-            "No difference beyond the noise at {n} serving points.",
-            n=len(found.points),
-        )
+            "No difference beyond the noise at {n} serving point; the largest: {quantity} at "
+            "{point}, {change}.",
+            "No difference beyond the noise at {n} serving points; the largest: {quantity} at "
+            "{point}, {change}.",
+            n=len(found.points), quantity=largest.label, point=Name(point.case),
+            change=moved(largest),
+        )  # fmt: skip
     point, largest = max(changes, key=_size)
     return Text(
         "{n} of {points} serving points differs beyond the noise, most of all in {quantity} at "

@@ -169,14 +169,14 @@ def _capacity(row: Row, request: Mapping[str, Any]) -> Text:
 
 def _does_not_fit(row: Row, request: Mapping[str, Any]) -> Text:
     """Return why nothing is predicted: weights, and the memory that they are to fit in."""
-    part = number(request.get("utilization"))
+    share = number(request.get("utilization"))
     return Text(
         "{model} does not fit {gpu}: its weights take {weights} of each GPU, and the engine may "
         "take {memory} ({part} of {all}). More GPUs (--tp) or smaller weights (--dtype fp8) are "
         "needed.",
-        model=text(row["model"]), gpu=text(row["gpu"]), part=Number(part, "fraction"),
+        model=text(row["model"]), gpu=text(row["gpu"]), part=Number(share, "fraction"),
         weights=Number(known(request.get("weight_bytes")), "B"),
-        memory=Number(part * number(request.get("memory_bytes")), "B"),
+        memory=Number(share * number(request.get("memory_bytes")), "B"),
         all=Number(known(request.get("memory_bytes")), "B"),
     )  # fmt: skip
 

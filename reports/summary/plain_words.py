@@ -78,7 +78,7 @@ CAUSES = {
 
 WAITS = {
     "launches": Text("the CPU starts the work too slowly"),
-    "host": Text("the CPU does something else"),
+    "host": Text("the CPU is busy with other work"),
     "synchronisation": Text("the CPU waits for results first"),
     "queued": Text("short pauses between pieces of work"),
     "unknown": Text("not known"),
@@ -87,7 +87,7 @@ WAITS = {
 
 PROBLEMS = {
     "launch_bound": Text("The GPU waits for the CPU to start its next work"),
-    "host_bound": Text("The GPU waits while the CPU does something else"),
+    "host_bound": Text("The GPU waits while the CPU is busy with other work"),
     "allocation_stalls": Text("The GPU waits while the CPU allocates its memory"),
     "results_on_host": Text("The GPU waits while the CPU works on its results"),
     "kernel_tuning": Text("GPU programs are tuned again and again"),

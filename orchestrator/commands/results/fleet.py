@@ -101,7 +101,7 @@ def _check(uuids: list[tuple[str, str]]) -> None:
 
 
 def _say(model: Model) -> None:
-    from nsight_prof.reports.fleet.fleet import FEWEST
+    from nsight_prof.reports.fleet.fleet import DIFFERS, FEWEST, SPREADS
 
     gpus = f"{model.gpus} GPU{'s' if model.gpus != 1 else ''}"
     say(f"{model.name}: {gpus}, {model.cases} cases that all of them have")
@@ -110,9 +110,12 @@ def _say(model: Model) -> None:
     for outlier in model.outliers:
         say(f"  {_words(outlier)}")
     if model.gpus < FEWEST:
-        say(f"  which of them is off is told from {FEWEST} GPUs on")
+        say(f"  with {FEWEST} GPUs or more, those that are slower than the others are named")
     elif not model.outliers:
-        say("  no GPU is off")
+        say(
+            f"  no GPU is slower than the others by {DIFFERS:.0%} and {SPREADS:g} standard "
+            "deviations"
+        )
 
 
 def _words(outlier: Outlier) -> str:

@@ -79,7 +79,7 @@ def test_start_up_is_named_where_it_is_most_of_the_idle_time(imported: Runs) -> 
 
 def test_a_cause_of_less_than_half_of_the_idle_time_does_not_stand_alone(imported: Runs) -> None:
     verdict = words(summary(imported(CLOVERLEAF)).first.verdict)
-    assert "the CPU does something else and the CPU waits for results first" in verdict
+    assert "the CPU is busy with other work and the CPU waits for results first" in verdict
 
 
 def test_few_gaps_may_not_come_again(imported: Runs) -> None:
