@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Measures what a job of many ranks costs and how true its report is, beside the limits set for it.
 
-    bench_ranks.py --trace TRACE.sqlite --small SMALL.sqlite [--only 1,2,10] [--hta PYTHON]
+    bench_ranks.py [--trace TRACE.sqlite] [--small SMALL.sqlite] [--only 1,2,10] [--hta PYTHON]
         [--rows ROWS.jsonl] [--write docs/ranks.md]
 
-TRACE is one rank at full size: a long trace made from a real one (bench_trace.py). The ranks of a
+All eleven limits are printed; without TRACE, SMALL or HTA those that need them are "not shown", with
+the reason. TRACE is one rank at full size: a long trace made from a real one (bench_trace.py). The ranks of a
 job are links to the run of one trace: CPU time and memory are those of real ranks, reading from
 disks is not. Each measurement is a process of its own, imports included. SMALL is read by prof and
 by HolisticTraceAnalysis, which an interpreter of its own has (--hta). What is planted is found in
@@ -195,8 +196,8 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trace", type=Path, required=True, help="SQLite export of nsys, long")
-    parser.add_argument("--small", type=Path, required=True, help="one that HTA can read as well")
+    parser.add_argument("--trace", type=Path, help="SQLite export of nsys, long")
+    parser.add_argument("--small", type=Path, help="one that HTA can read as well")
     parser.add_argument("--hta", help="Python that has HolisticTraceAnalysis")
     parser.add_argument("--only", default="", help="numbers of limits, comma separated")
     parser.add_argument("--folder", type=Path, help="where the runs are made")
@@ -209,6 +210,15 @@ def _options() -> argparse.Namespace:
 
 def costs(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Measure CPU time, memory and scaling with ranks of full size."""
+    if options.trace is None:
+        asked = {
+            1: (f"{RANKS} ranks of 1 M launches", "450 CPU s"),
+            2: ("memory", "768 MiB a worker"),
+        }
+        asked[3] = ("1 to 2 workers", "1.8 times as fast")
+        for number, (what, limit) in asked.items():
+            yield Row(number, what, limit, "not available: no --trace", None)
+        return
     one = folder / "one"
     started = prof("import", options.trace, "--out", one, "--quiet")
     mapped = {}
@@ -256,7 +266,7 @@ def costs(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
 
 def against_hta(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Give the same events of two ranks to both."""
-    why = "no --hta" if options.hta is None else ""
+    why = "no --hta" if options.hta is None else "no --small" if options.small is None else ""
     if (
         not why
         and subprocess.run([options.hta, "-c", "import hta"], capture_output=True).returncode
@@ -404,8 +414,8 @@ def two_gpus(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
         "3 %",
         f"within {off.max():.1%}, once the {overhead / 1e3:.1f} us that two events take themselves "
         "(by messages up to 64 KiB) are taken out. By events alone, calls without a profiler "
-        f"differ by at most {slower:.1%}. The kernels alone, of which bandwidths of reports are, are "
-        f"{kernels.min():.1%} to {kernels.max():.1%} shorter: the rest are pauses between calls",
+        f"differ by at most {slower:.1%}. The kernels alone, of which bandwidths of reports are, "
+        f"are {kernels.min():.1%} to {kernels.max():.1%} shorter: the rest are pauses between calls",
         bool(off.max() <= 0.03),
     )
     rows = tables.read(RunDir(folder / "job").tables, "rank_times")
@@ -430,10 +440,13 @@ def untraced(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
 
 def thousand(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Report 1,024 ranks: of a real trace, and made-up ones that share collectives."""
-    one = folder / "one"
-    prof("import", options.small, "--out", one, "--quiet")
-    real = f"of {launches(options.small):,} launches each (a real trace)"
-    for what in (real, "of made-up steps and collectives"):
+    one, jobs = folder / "one", ["of made-up steps and collectives"]
+    real = ""
+    if options.small is not None:
+        prof("import", options.small, "--out", one, "--quiet")
+        real = f"of {launches(options.small):,} launches each (a real trace)"
+        jobs.append(real)
+    for what in jobs:
         path = folder / what.partition(" (")[0]
         if what == real:
             make_job(path, one, MOST_RANKS)

@@ -47,7 +47,7 @@ def messages(folder: Path, name: str = "traced") -> pd.DataFrame:
     columns = ["communicator", "operation", "bytes"]
     found = pd.DataFrame([row[:3] for row in rows[0]], columns=columns)
     for rank in (0, 1):
-        found[f"samples{rank}"] = [np.array(row[3]) * 1e6 for row in rows[rank]]
+        found[f"samples{rank}"] = pd.Series([np.array(row[3]) * 1e6 for row in rows[rank]])
     return found[found["operation"] != "send-receive"]
 
 
