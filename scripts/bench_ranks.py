@@ -4,8 +4,8 @@
     bench_ranks.py [--trace TRACE.sqlite] [--small SMALL.sqlite] [--only 1,2,10] [--hta PYTHON]
         [--rows ROWS.jsonl] [--write docs/ranks.md]
 
-All eleven limits are printed; without TRACE, SMALL or HTA those that need them are "not shown", with
-the reason. TRACE is one rank at full size: a long trace made from a real one (bench_trace.py). The ranks of a
+All eleven limits are printed; without TRACE, SMALL or HTA those that need them are "not shown".
+TRACE is one rank at full size: a long trace made from a real one (bench_trace.py). The ranks of a
 job are links to the run of one trace: CPU time and memory are those of real ranks, reading from
 disks is not. Each measurement is a process of its own, imports included. SMALL is read by prof and
 by HolisticTraceAnalysis, which an interpreter of its own has (--hta). What is planted is found in
@@ -211,13 +211,10 @@ def _options() -> argparse.Namespace:
 def costs(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Measure CPU time, memory and scaling with ranks of full size."""
     if options.trace is None:
-        asked = {
-            1: (f"{RANKS} ranks of 1 M launches", "450 CPU s"),
-            2: ("memory", "768 MiB a worker"),
-        }
-        asked[3] = ("1 to 2 workers", "1.8 times as fast")
-        for number, (what, limit) in asked.items():
-            yield Row(number, what, limit, "not available: no --trace", None)
+        lacking = "not available: no --trace"
+        yield Row(1, f"{RANKS} ranks of 1 M launches", "450 CPU s", lacking, None)
+        yield Row(2, "largest process of a worker", "768 MiB", lacking, None)
+        yield Row(3, "1 to 2 workers", "1.8 times as fast", lacking, None)
         return
     one = folder / "one"
     started = prof("import", options.trace, "--out", one, "--quiet")
@@ -415,7 +412,7 @@ def two_gpus(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
         f"within {off.max():.1%}, once the {overhead / 1e3:.1f} us that two events take themselves "
         "(by messages up to 64 KiB) are taken out. By events alone, calls without a profiler "
         f"differ by at most {slower:.1%}. The kernels alone, of which bandwidths of reports are, "
-        f"are {kernels.min():.1%} to {kernels.max():.1%} shorter: the rest are pauses between calls",
+        f"are {kernels.min():.1%} to {kernels.max():.1%} shorter: there are pauses between calls",
         bool(off.max() <= 0.03),
     )
     rows = tables.read(RunDir(folder / "job").tables, "rank_times")
