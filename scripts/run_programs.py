@@ -104,7 +104,7 @@ def build(file: Path, binary: Path, limit: float) -> str:
     """Compile a CUDA program, with its lines, for the GPU of this machine."""
     if binary.is_file():
         return "there already"
-    nvcc = ["nvcc", "-O3", "-std=c++17", "-arch=native", "-lineinfo", "-I", str(PROGRAMS)]
+    nvcc = ["nvcc", "-O3", "-std=c++17", "-arch=native", "-g", "-lineinfo", "-I", str(PROGRAMS)]
     return call([*nvcc, "-o", str(binary), str(file)], binary.parent, "build", limit) or "done"
 
 

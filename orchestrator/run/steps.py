@@ -44,6 +44,7 @@ from nsight_prof.orchestrator.run.work import (
 )
 from nsight_prof.orchestrator.system.discover import Tool
 from nsight_prof.orchestrator.system.export import export_csv, export_with
+from nsight_prof.orchestrator.system.native_lines import keep_native_lines
 from nsight_prof.orchestrator.system.process import Finished
 from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import ncu, nsys, target
@@ -52,6 +53,7 @@ from nsight_prof.parsers.join.cublas import LOG as CUBLAS_LOG
 from nsight_prof.parsers.ncu import can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.rows.cut import open_cutter
 from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, keep_sources
+from nsight_prof.parsers.nsys.stages.native_stacks import LINES as NATIVE_LINES
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection
@@ -173,7 +175,8 @@ def _launch_lines(step: Step, folder: Path, work: Work, result: Result) -> None:
             raise failure(finished, what, (target.explain_itself, target.explain, nsys.explain))
         export_with(tool, report, sqlite, work.machine.environment.variables)
         _mask(sqlite, work, result)
-        check_trace(sqlite)
+        with open_trace(sqlite) as trace:
+            keep_native_lines(trace.native_addresses(), at / NATIVE_LINES)
     except ProfError as error:
         result.warnings.append(f"the lines that launch each kernel are not known: {error.message}")
     report.unlink(missing_ok=True)

@@ -45,6 +45,7 @@ from nsight_prof.parsers.metrics.clocks import without_impossible_clocks
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, with_sources
+from nsight_prof.parsers.nsys.stages.native_stacks import LINES
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, write_comm_roofs
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
@@ -173,7 +174,7 @@ def _launch_lines(run: RunDir, gaps: Gaps) -> pd.DataFrame:
         return tables.empty("launch_lines")
     try:
         with open_trace(path) as trace:
-            frame = trace.launch_lines()
+            frame = trace.launch_lines(run.artifact("trace", f"lines/{LINES}"))
             if frame.empty:
                 gaps.add("launch_lines", NO_STACKS)
             return frame

@@ -40,6 +40,7 @@ from nsight_prof.parsers.nsys.stages.host_lines import (
 from nsight_prof.parsers.nsys.stages.idle_gaps import idle_gaps
 from nsight_prof.parsers.nsys.stages.instances import stage_instances
 from nsight_prof.parsers.nsys.stages.launches import launch_frames, write_launches
+from nsight_prof.parsers.nsys.stages.native_stacks import native_addresses, read_native_lines
 from nsight_prof.parsers.nsys.stages.nccl import collectives, why_none
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Work
@@ -202,12 +203,19 @@ class NsysTrace:
         return thread_lines(self._db, self._work, self._python_samples)
 
     @of_file
-    def launch_lines(self) -> pd.DataFrame:
+    def launch_lines(self, native: Path | None = None) -> pd.DataFrame:
         """Lines of Python that wait while a kernel runs (table `launch_lines`).
 
-        They launched it where the trace is of a run with CUDA_LAUNCH_BLOCKING=1.
+        They launched it where the trace is of a run with CUDA_LAUNCH_BLOCKING=1. Without Python
+        native functions, with the lines in file `native`.
         """
-        return launch_lines(self._db, self._work, self._python_samples)
+        lines = read_native_lines(native)
+        return launch_lines(self._db, self._work, self._python_samples, lines)
+
+    @of_file
+    def native_addresses(self) -> dict[str, tuple[int, list[int]]]:
+        """Addresses whose lines are to be kept, by module (see native_stacks)."""
+        return native_addresses(self._db)
 
     @of_file
     def why_no_lines(self) -> str:

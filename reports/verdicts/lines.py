@@ -181,8 +181,10 @@ def _with_native_lines(run: Run, finding: Finding) -> Finding:
         "{verdict} Its CUDA calls are made in {places} ({n} calls).",
         verdict=finding.verdict,
         places=[
-            Text("{function} ({share} of them)", function=Verbatim(line.function),
-                 share=_alone(line.share))
+            _host_place(line)
+            if line.line is not None
+            else Text("{function} ({share} of them)", function=Verbatim(line.function),
+                      share=_alone(line.share))
             for line in hot_lines
         ],
         n=sum(line.samples for line in lines),

@@ -23,7 +23,7 @@ from nsight_prof.parsers.nsys.rows.python_samples import (
 from nsight_prof.parsers.nsys.sqlite.codes import Threads
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, RUNTIME, read_strings
-from nsight_prof.parsers.nsys.stages.native_stacks import native_stacks
+from nsight_prof.parsers.nsys.stages.native_stacks import Lines, native_stacks
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Work
 
@@ -103,18 +103,18 @@ def thread_lines(db: Database, work: Work, every: PythonSamples) -> pd.DataFrame
     return tables.check(frame.round({"time_ns": 0}), OTHERS)
 
 
-def launch_lines(db: Database, work: Work, every: PythonSamples) -> pd.DataFrame:
+def launch_lines(db: Database, work: Work, every: PythonSamples, native: Lines) -> pd.DataFrame:
     """Return table `launch_lines`: stacks of threads that call CUDA while a kernel runs; empty
     where the trace has none.
 
     In a run with CUDA_LAUNCH_BLOCKING=1 a launch returns when its kernel has ended, so that such a
     stack is that of the launch, or, of a kernel that another thread launches (autograd's), that of
     the call that waits for it. Kernels of CUDA graphs do not block: they are left out. Of a program
-    without Python the native stacks of CUDA calls, where nsys unwound them.
+    without Python the native stacks of CUDA calls, where nsys unwound them, and their lines.
     """
     samples, rows = _of_callers(db, every), work.kernels
     if not len(samples.start):
-        return native_stacks(db, _kernel_of_call(work))
+        return native_stacks(db, _kernel_of_call(work), native)
     if not len(rows.start):
         return tables.empty(LAUNCHES)
     at = np.searchsorted(rows.start, samples.start, side="right") - 1

@@ -1,5 +1,6 @@
 """Lines of Python from samples of stacks, against a program whose slow lines are known."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -115,3 +116,13 @@ def test_native_stacks_name_the_function_that_calls_cuda(root: Path) -> None:
     assert set(found.loc[found["call"] == "cudaLaunchKernel", "kernel_id"]) == set(
         launches["kernel_id"]
     )
+
+
+def test_native_stacks_have_the_lines_that_were_kept(root: Path, tmp_path: Path) -> None:
+    with open_trace(root / "tests/fixtures/native_stacks/trace.sqlite.xz") as trace:
+        ((module, (entry, addresses)),) = trace.native_addresses().items()
+        kept = tmp_path / "native_lines.json"
+        kept.write_text(json.dumps({module: dict.fromkeys(map(str, addresses), "/a/b.cu:7")}))
+        found = trace.launch_lines(kept)
+    assert entry in addresses
+    assert set(zip(found["file"], found["line"], strict=True)) == {("/a/b.cu", 7)}

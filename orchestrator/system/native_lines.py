@@ -1,0 +1,76 @@
+"""Lines of the source that addresses of a native program belong to, by addr2line (binutils)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PAGE = 1 << 12
+ELF, ENTRY = b"\x7fELF\x02\x01", struct.Struct("<24xQ")  # 64 bits, little endian
+OF_TOOLKIT = re.compile(r"^\?|^/usr/(?:include|lib)/|/cuda[^/]*/|/targets/[^/]+/include/")
+"""Files that the compiler brings along, and unknown ones."""
+LIMIT_S = 20.0
+
+
+def keep_native_lines(modules: Mapping[str, tuple[int, Sequence[int]]], path: Path) -> None:
+    """Write `file:line` of return addresses by module, as far as programs have debug information.
+
+    Of each module its address within the entry is known, and addresses that are asked for. Nothing
+    is written without addr2line, or where no line is known.
+    """
+    tool = shutil.which("addr2line")
+    found = {
+        name: lines
+        for name, (entry, addresses) in modules.items()
+        if tool and (lines := _lines(tool, Path(name), entry, addresses))
+    }
+    if found:
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _lines(tool: str, module: Path, entry: int, addresses: Sequence[int]) -> dict[str, str]:
+    linked = _linked_entry(module)
+    if linked is None:
+        return {}
+    # A program is loaded at a page, and calls main within the first bytes of its entry.
+    base = (entry - linked) // PAGE * PAGE
+    asked = [f"{address - base - 1:#x}" for address in addresses]  # the call, not what follows it
+    try:
+        done = subprocess.run(
+            [tool, "-a", "-i", "-e", str(module)],
+            input="\n".join(asked) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    # After each address come its lines, the innermost of inlined ones first.
+    answers = [answer.split("\n")[1:] for answer in done.stdout.split("0x")[1:]]
+    if len(answers) != len(addresses):
+        return {}
+    places = {}
+    for address, answer in zip(addresses, answers, strict=True):
+        own = [line.split(" ")[0] for line in answer if line and not OF_TOOLKIT.search(line)]
+        if own and own[0].rpartition(":")[2].isdigit():
+            places[str(address)] = own[0]
+    return places
+
+
+def _linked_entry(module: Path) -> int | None:
+    """Return the address of its entry in a program's file; None where it is no program of ELF."""
+    try:
+        with module.open("rb") as file:
+            head = file.read(ENTRY.size)
+    except OSError:
+        return None
+    if len(head) < ENTRY.size or not head.startswith(ELF):
+        return None
+    entry: int = ENTRY.unpack(head)[0]
+    return entry
