@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nsight_prof.parsers.cells import number, records
+from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.idle import lengthened_ns
@@ -23,6 +24,8 @@ from nsight_prof.reports.page import Number, Table
 from nsight_prof.reports.plots.roofline.axes import at_clock
 from nsight_prof.reports.profile.figure_views import rooflines
 from nsight_prof.reports.profile.kernel_rows import kernel_rows
+from nsight_prof.reports.studies.gemm_staircase.section import section as staircase_section
+from nsight_prof.reports.studies.memory_patterns.section import section as memory_section
 from nsight_prof.reports.verdicts.ranking import findings
 from scripts.pages.stage_run import stage_runs
 from tests.reports.programs import amount, english, of_cause
@@ -224,3 +227,47 @@ def test_what_nsys_adds_to_late_launches_is_the_least_of_the_idle_time(
     late = run.idle_gaps[run.idle_gaps["cause"] == "launches"]["gaps"].sum()
     assert lengthened_ns(run) == pytest.approx(late * added_ns, rel=1e-9)
     assert lengthened_ns(recorded_run_of("h200-running-server")) is None  # no launch was timed
+
+
+def test_mfu_is_of_the_published_rate_too(recorded_run_of: Recorded) -> None:
+    section = stages_section(recorded_run_of("h200-vllm-kernels"))
+    assert section is not None
+    (table,) = [
+        part
+        for part in section.blocks
+        if isinstance(part, Table) and part.key == "stages-utilization"
+    ]
+    assert "989 TFLOP/s" in english(table.note)
+    assert [english(c.heading) for c in table.columns if "MFU, datasheet" in english(c.heading)]
+
+
+def test_the_floor_of_small_products_is_the_measured_roof(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-gemm-staircase")
+    (roof,) = [
+        r for r in records(run.roofs) if (r["level_or_pipe"], r["source"]) == ("dram", "measured")
+    ]
+    section = staircase_section(run)
+    assert section is not None
+    labels = [
+        english(series.label)
+        for figure in section.figures
+        for series in getattr(figure.chart, "series", ())
+    ]
+    rate = f"{number(roof['value']) / 1e12:.3g} TB/s"
+    assert any(f"bytes at {rate}" in label for label in labels), labels
+
+
+def test_two_summaries_say_which_loss_of_mixed_access_is_theirs(recorded_run_of: Recorded) -> None:
+    section = memory_section(recorded_run_of("h200-memory-patterns"))
+    assert section is not None
+    (found,) = [f for f in section.findings if f.rule == "mixed_bandwidth"]
+    assert "The loss that the recipe roofline states is that of a copy" in english(found.disproof)
+
+
+def test_adding_by_index_is_no_copy() -> None:
+    name = (
+        "void at::native::indexFuncLargeIndex<float, long, unsigned int, (int)2, (int)2, (int)-2, "
+        "(bool)1, at::native::ReduceAdd>(at::cuda::detail::TensorInfo<T1, T3>)"
+    )
+    found = classify(name)
+    assert (found.category, found.short_name) == ("reduction", "PyTorch index add")
