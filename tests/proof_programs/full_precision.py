@@ -18,7 +18,7 @@ class Block(nn.Module):
 
 
 def prepare(device, repaired):
-    width, tokens, layers = (1024, 8192, 4) if device == "cuda" else (16, 8, 2)
+    width, tokens, layers = (2048, 8192, 4) if device == "cuda" else (16, 8, 2)
     model = nn.Sequential(*(Block(width) for _ in range(layers))).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     x = torch.randn(tokens, width, device=device)
@@ -36,4 +36,4 @@ def run(state, steps, repaired):
     return loss.detach()
 
 
-main(prepare, run, steps=8)
+main(prepare, run, steps=3)

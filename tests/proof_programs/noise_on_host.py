@@ -6,14 +6,14 @@ from torch import nn
 
 
 def prepare(device, repaired):
-    batch, size, width = (32, 128, 128) if device == "cuda" else (2, 8, 4)
+    batch, size, width = (32, 64, 256) if device == "cuda" else (2, 8, 4)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model = nn.Sequential(
-        nn.Conv2d(3, width, 3, padding=1),
+        nn.Conv2d(3, width, 3, padding=1, bias=False),
         nn.SiLU(),
-        nn.Conv2d(width, width, 3, padding=1),
+        nn.Conv2d(width, width, 3, padding=1, bias=False),
         nn.SiLU(),
-        nn.Conv2d(width, width, 3, padding=1),
+        nn.Conv2d(width, width, 3, padding=1, bias=False),
         nn.SiLU(),
         nn.Conv2d(width, 3, 3, padding=1),
     )

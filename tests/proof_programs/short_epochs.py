@@ -29,8 +29,8 @@ def prepare(device, repaired):
         persistent_workers=repaired,
     )
     model = nn.Sequential(
-        nn.Conv2d(3, width, 3, 2, 1), nn.ReLU(), nn.Conv2d(width, width, 3, 1, 1), nn.ReLU(),
-        nn.Conv2d(width, width, 3, 1, 1), nn.ReLU(), nn.Conv2d(width, width, 3, 1, 1), nn.ReLU(),
+        nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.ReLU(),
+        *(part for _ in range(3) for part in (nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.ReLU())),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10),
     )  # fmt: skip
     model = model.to(device, memory_format=torch.channels_last)

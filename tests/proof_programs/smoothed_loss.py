@@ -8,7 +8,7 @@ SMOOTH = 0.1
 
 
 def prepare(device, repaired):
-    tokens, width, words = (8192, 1024, 32768) if device == "cuda" else (8, 4, 20)
+    tokens, width, words = (8192, 2048, 32768) if device == "cuda" else (8, 4, 20)
     head = (torch.randn(words, width, device=device) / width**0.5).requires_grad_()
     hidden = torch.randn(tokens, width, device=device)
     return head, hidden, torch.randint(words, (tokens,), device=device)

@@ -10,15 +10,16 @@ from torch.nn import functional as F
 
 def network(states, width, actions):
     parts = [nn.Linear(states, width), nn.ReLU()]
-    for _ in range(14):
-        parts += [nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU()]
+    for _ in range(28):
+        parts += [nn.Linear(width, width), nn.ReLU()]
     return nn.Sequential(*parts, nn.Linear(width, actions))
 
 
 def prepare(device, repaired):
-    states, width, actions, batch = (64, 512, 18, 32768) if device == "cuda" else (4, 8, 2, 4)
-    values = network(states, width, actions).to(device)
-    seen = torch.randn(batch, states, device=device), torch.randn(batch, states, device=device)
+    states, width, actions, batch = (64, 1024, 18, 6144) if device == "cuda" else (4, 8, 2, 4)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    values = network(states, width, actions).to(device, dtype)
+    seen = torch.randn(2, batch, states, device=device, dtype=dtype)
     taken = torch.randint(actions, (batch, 1), device=device)
     optimizer = torch.optim.Adam(values.parameters(), lr=1e-4, fused=True)
     return values, copy.deepcopy(values), optimizer, seen, taken
@@ -27,10 +28,9 @@ def prepare(device, repaired):
 def run(state, steps, repaired):
     values, target, optimizer, (before, after), taken = state
     for _ in range(steps):
-        with torch.autocast(before.device.type, torch.bfloat16):
-            with torch.no_grad():
-                aim = 1 + 0.9 * target(after).amax(1, keepdim=True).float()
-            loss = F.mse_loss(values(before).gather(1, taken).float(), aim)
+        with torch.no_grad():
+            aim = 1 + 0.9 * target(after).amax(1, keepdim=True)
+        loss = F.mse_loss(values(before).gather(1, taken), aim)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 def prepare(device, repaired):
-    batch, width, size, layers = (64, 128, 64, 6) if device == "cuda" else (2, 4, 8, 2)
+    batch, width, size, layers = (32, 256, 64, 6) if device == "cuda" else (2, 4, 8, 2)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     filters = [
         torch.randn(width, width, 3, 3, device=device, dtype=dtype) / (3 * width**0.5)
