@@ -16,7 +16,7 @@ def network(states, width, actions):
 
 
 def prepare(device, repaired):
-    states, width, actions, batch = (64, 1024, 18, 6144) if device == "cuda" else (4, 8, 2, 4)
+    states, width, actions, batch = (64, 1024, 18, 8192) if device == "cuda" else (4, 8, 2, 4)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     values = network(states, width, actions).to(device, dtype)
     seen = torch.randn(2, batch, states, device=device, dtype=dtype)

@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&in, numbers * sizeof(float)));
     CHECK(cudaMalloc(&out, numbers * sizeof(float)));
     fill<<<numbers / 256, 256>>>(in);
-    return measure("tile_transform", argc, argv, 40, [&](bool repaired, int steps) {
+    return measure("tile_transform", argc, argv, 100, [&](bool repaired, int steps) {
         dim3 threads(SIDE, 8);
         for (int step = 0; step < steps; ++step) {
             if (repaired)

@@ -35,4 +35,4 @@ def run(state, steps, repaired):
     return c.float().abs().mean()
 
 
-main(prepare, run, steps=40)
+main(prepare, run, steps=100)
