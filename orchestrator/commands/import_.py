@@ -98,7 +98,6 @@ def command(
       prof report "$(prof import trace.sqlite --out runs/mine --quiet)"
     """
     from nsight_prof.orchestrator.imports.importing import import_files
-    from nsight_prof.orchestrator.imports.operators import import_operators
     from nsight_prof.orchestrator.workers.mapping import executor_of
     from nsight_prof.parsers.run.directory import read_manifest
 
@@ -108,6 +107,8 @@ def command(
                 "--aiconfigurator imports tables of operators, and no files of Nsight",
                 "import those into a run of their own",
             )
+        from nsight_prof.orchestrator.imports.operators import import_operators
+
         run = import_operators(
             aiconfigurator, system or "", framework or "vllm", version or "", out
         )

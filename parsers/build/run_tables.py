@@ -57,6 +57,8 @@ from nsight_prof.parsers.whole_folder import put_in_place
 
 ROWS_AS_CSV = 200_000
 """Rows of a table up to which a CSV is written beside the Parquet file."""
+ROWS_AT_ONCE = 1 << 14
+"""Launches that are turned into text at a time."""
 
 NO_STACKS = (
     "nsys noted no stack while kernels ran or at CUDA calls: it samples no thread of Python there, "
@@ -229,7 +231,9 @@ def _write_launches(trace: NsysTrace, folder: Path, gaps: Gaps) -> None:
     trace.write_launches(path)
     count = parquet.read_metadata(path).num_rows
     if count <= ROWS_AS_CSV:
-        write_csv(pd.read_parquet(path), path.with_suffix(".csv"))
+        with path.with_suffix(".csv").open("w", encoding="utf-8", newline="") as stream:
+            for number, frame in enumerate(tables.batches(path, ROWS_AT_ONCE)):
+                write_csv(frame, stream, header=not number)
         return
     gaps.add("launches", f"{count:,} launches are in launches.parquet only, not in a CSV")
 

@@ -57,10 +57,10 @@ def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
         start, end, name = start[order], end[order], name[order]
     # Of nested ranges by start, those that began before and have not ended are around it.
     ends, depth = np.sort(end), np.empty(len(start), np.int8)
-    for at in range(0, len(start), STEP):
-        chunk = start[at : at + STEP]
-        around = np.arange(at, at + len(chunk)) - np.searchsorted(ends, chunk, "right")
-        depth[at : at + STEP] = np.clip(around, 0, DEEPEST - 1)
+    for first in range(0, len(start), STEP):
+        chunk = start[first : first + STEP]
+        around = np.arange(first, first + len(chunk)) - np.searchsorted(ends, chunk, "right")
+        depth[first : first + STEP] = np.clip(around, 0, DEEPEST - 1)
     del ends
     for level in range(int(depth.max()) + 1):
         at = np.flatnonzero(depth == level)
