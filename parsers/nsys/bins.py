@@ -102,12 +102,12 @@ def _counted(
     items, cells = shape[1], shape[0] * shape[1]
     count, busy = np.zeros(cells, np.int64), np.zeros(cells)
     for at in range(0, len(begin), _AT_ONCE):
-        part = slice(at, at + _AT_ONCE)
-        short = np.flatnonzero(duration[part] < width)
-        start, lasts = begin[part][short], duration[part][short]
+        chunk = slice(at, at + _AT_ONCE)
+        short = np.flatnonzero(duration[chunk] < width)
+        start, lasts = begin[chunk][short], duration[chunk][short]
         bin_ = start >> (width.bit_length() - 1)
         rest = np.maximum(start + lasts - (bin_ + 1) * width, 0)
-        cell = bin_ * items + item[part][short]
+        cell = bin_ * items + item[chunk][short]
         count += np.bincount(cell, minlength=cells)
         busy += np.bincount(cell, weights=lasts - rest, minlength=cells)
         over = np.flatnonzero(rest)
