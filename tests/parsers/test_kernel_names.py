@@ -20,8 +20,10 @@ from nsight_prof.parsers.names.kernel_names import MAX_LENGTH, KernelName, class
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.trace import open_trace
 
-CASES = yaml.safe_load(
-    (Path(__file__).parents[1] / "fixtures" / "kernel_names.yaml").read_text(encoding="utf-8")
+# Each worker reads them before its first test: in C, where PyYAML has that.
+CASES = yaml.load(
+    (Path(__file__).parents[1] / "fixtures" / "kernel_names.yaml").read_text(encoding="utf-8"),
+    getattr(yaml, "CSafeLoader", yaml.SafeLoader),
 )
 CATEGORIES = {
     *("gemm", "gemv", "attention", "norm", "softmax", "elementwise", "reduction", "embedding"),
