@@ -63,9 +63,9 @@ def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
         depth[first : first + STEP] = np.clip(around, 0, DEEPEST - 1)
     del ends
     for level in range(int(depth.max()) + 1):
-        at = np.flatnonzero(depth == level)
-        codes, names = pd.factorize(name[at])
-        segments = reduced(start[at], end[at] - start[at], codes, MOST_SEGMENTS)
+        rows = np.flatnonzero(depth == level)
+        codes, names = pd.factorize(name[rows])
+        segments = reduced(start[rows], end[rows] - start[rows], codes, MOST_SEGMENTS)
         yield replace(segments, item=names[segments.item])
 
 
