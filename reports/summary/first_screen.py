@@ -85,8 +85,9 @@ def first_screen(
 
 def _sure(found: tuple[Action, ...]) -> str:
     """Return how sure the verdict is: of one step as that step, of several as the least sure."""
-    if (found[0].gain.value or 0.0) >= LARGE:
-        return found[0].sure
+    largest = max(found, key=_saved)
+    if (largest.gain.value or 0.0) >= LARGE:
+        return largest.sure
     return max((action.sure for action in found), key=list(LEVELS).index)
 
 
@@ -124,8 +125,10 @@ def _verdict(
     if not time.whole_ns or not time_parts.rows:
         return _of_longest_launch(view)
     whole_time = whole_of(time)
-    if found and (found[0].gain.value or 0.0) >= LARGE:
-        return _of_step(view, time_parts, saved.steps[0], found[0])
+    # The first step may save less than one that must come after it.
+    largest = max(found, key=_saved) if found else None
+    if largest and _saved(largest) >= LARGE:
+        return _of_step(view, time_parts, saved, largest)
     total = saved.total_ns / time.whole_ns
     gain = Link(Number(total, "fraction"), PARTS)
     idle = _idle_row(time_parts)
@@ -154,21 +157,22 @@ def _verdict(
             "same work.",
             gain=gain,
         )
-    if found and (found[0].gain.value or 0.0) >= total / 2:
+    if largest and _saved(largest) >= total / 2:
         return Text(
             "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
             gain=gain,
             whole=whole_time,
-            do=found[0].do,
+            do=largest.do,
         )
-    if not found:
+    if not largest:
         return Text(
             "Up to {gain} of the {whole} can be saved, but no step saves much.",
             gain=gain,
             whole=whole_time,
         )
-    lead = saved.steps[0].findings[0]
-    first = Link(found[0].gain, lead.anchor)
+    step = _step_of(saved, largest)
+    lead = step.findings[0]
+    first = Link(largest.gain, lead.anchor)
     if lead.key != "kernel":
         return Text(
             "{problem}: this step saves up to {first} of the {whole}, all steps up to {gain}.",
@@ -179,10 +183,19 @@ def _verdict(
         )
     return Text(
         "{where}: up to {first} can be saved there, up to {gain} in all.",
-        where=_where(view, saved.steps[0]),
+        where=_where(view, step),
         first=first,
         gain=gain,
     )
+
+
+def _saved(action: Action) -> float:
+    return action.gain.value or 0.0
+
+
+def _step_of(saved: Savings, action: Action) -> Step:
+    """Return the step that an action tells of."""
+    return next(step for step in saved.steps if step.saves_ns == action.saves.value)
 
 
 def _share(idle: SummaryRow) -> Link:
@@ -222,17 +235,19 @@ def _while_it_works(view: ReportView, idle: SummaryRow, total: float) -> Text:
     )
 
 
-def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action) -> Text:
+def _of_step(view: ReportView, time_parts: TimeParts, saved: Savings, action: Action) -> Text:
     """Return the verdict about one step that saves most."""
+    step = _step_of(saved, action)
     lead, total = step.findings[0], whole_of(view.run_time)
     idle, gain = _idle_row(time_parts), Link(action.gain, lead.anchor)
     if lead.key in OF_IDLE and idle is not None:
         values: dict[str, Value] = {"part": _share(idle), "why": idle_cause(view)}
         cause = next((cause for cause, rules in EXPLAIN.items() if lead.rule in rules), None)
-        saves_little = (action.gain.value or 0.0) < (idle.share or 0.0) / 2
+        of_idle = (step.saves_ns for step in saved.steps if step.findings[0].key in OF_IDLE)
+        saves_little = sum(of_idle) < (idle.time_ns or 0.0) / 2
         if saves_little and values["why"] == FIRST_USED:
             verdict = Text(
-                "The GPU is idle for {part} of the run, mostly since {why}. The first step saves "
+                "The GPU is idle for {part} of the run, mostly since {why}. The largest step saves "
                 "{gain}.",
                 gain=gain,
                 **values,
@@ -240,11 +255,11 @@ def _of_step(view: ReportView, time_parts: TimeParts, step: Step, action: Action
         elif saves_little:
             verdict = Text(
                 "The GPU is idle for {part} of the run: {why}. Most of it comes once, or for other "
-                "reasons: the first step saves {gain}.",
+                "reasons: the largest step saves {gain}.",
                 gain=gain,
                 **values,
             )
-        else:  # what the first step mends is most of it
+        else:  # what the largest step mends is most of it
             values["why"] = WAITS[cause] if cause else values["why"]
             verdict = Text("The GPU is idle for {part} of the run: {why}.", **values)
         return _with_profiler(view, verdict)

@@ -97,6 +97,15 @@ def test_a_wait_for_results_comes_before_slow_launches(view: ReportView) -> None
     adds_up(plan)
 
 
+def test_the_headline_is_of_the_largest_step_which_others_may_come_before(view: ReportView) -> None:
+    shown = with_findings(view, idle("launch_bound", 25e6), idle("sync_stalls", 12e6))
+    first = summarise(shown).first
+    assert [action.saves.value for action in first.actions] == [12e6, 25e6]
+    verdict = Writer().text(first.verdict)
+    assert verdict.startswith("The GPU is idle for 40 % of the run: the CPU starts the work too")
+    assert "largest step saves" not in verdict
+
+
 def test_smaller_types_are_a_choice_of_what_repairs_leave(view: ReportView) -> None:
     base = with_findings(view)
     rows = tuple(

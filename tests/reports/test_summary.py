@@ -333,7 +333,7 @@ def test_idle_time_of_which_the_first_step_saves_little_is_not_all_blamed(
         gain = part * (view.run_time.whole_ns or 0.0)
         alone = (replace(idle, rank=1, gain_ns=gain, gain_program=part, gain_of="wall time"),)
         verdict = words(summarise(replace(view, run_time=long, findings=alone)).first.verdict)
-        assert ("the first step saves" in verdict) == said
+        assert ("the largest step saves" in verdict) == said
 
 
 def test_a_run_that_is_mostly_its_start_is_not_called_near_the_limits(view: ReportView) -> None:
