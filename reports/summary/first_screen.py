@@ -175,7 +175,7 @@ def _verdict(
     first = Link(largest.gain, lead.anchor)
     if lead.key != "kernel":
         return Text(
-            "{problem}: this step saves up to {first} of the {whole}, all steps up to {gain}.",
+            "{problem}: mending that saves up to {first} of the {whole}, all steps up to {gain}.",
             problem=problem(lead),
             first=first,
             whole=whole_time,
