@@ -129,7 +129,14 @@
   }
 
   // What is wider than the page is moved by keys, too, from a link or button in it, or from itself.
-  for (const wide of all(".wide")) if (!wide.querySelector("a, button")) wide.tabIndex = 0;
+  const reach = () => {
+    for (const wide of all(".wide, figure")) {
+      if (wide.scrollWidth > wide.clientWidth && !wide.querySelector("a[href], button")) wide.tabIndex = 0;
+    }
+  };
+  addEventListener("resize", reach);
+  document.addEventListener("toggle", reach, true);
+  reach();
 
   // Figures: what a bar or point stands for, beside the pointer.
   const tip = document.createElement("div");

@@ -62,6 +62,16 @@ def test_the_theme_follows_the_system_and_the_switch(page: str, in_browser: Ask)
     assert (first, second) == (dark, light)
 
 
+def test_keys_reach_what_is_wider_than_a_narrow_page(page: str, in_browser: Ask) -> None:
+    wide, unreached = in_browser(page, """
+      const wide = [...document.querySelectorAll(".wide, figure")].filter(
+        (one) => one.scrollWidth > one.clientWidth && !one.querySelector("a[href], button"));
+      return [wide.length, wide.filter((one) => one.tabIndex < 0).length];
+    """, "--window-size=500,800")  # fmt: skip
+    assert wide > 0
+    assert unreached == 0
+
+
 def test_a_spot_tells_its_number_and_leads_to_the_kernel(page: str, in_browser: Ask) -> None:
     told, hidden, target, opened = in_browser(page, """
       const spot = document.querySelector(".spots circle");
