@@ -94,7 +94,7 @@ def _write_rank(
     stage = {"gpu": 0, "stage": "(all)", "wall_ns": wall, "gpu_busy_ns": busy,
              "idle_ns": wall - busy, "launches": len(launches), "kernel_ns": busy,
              "memory_ns": 0}  # fmt: skip
-    gap = {"gpu": 0, "stage": "(all)", "cause": "dataloader", "idle_ns": wall - busy}
+    gap = {"gpu": 0, "stage": "(all)", "cause": "host", "idle_ns": wall - busy}
     device = {"gpu": 0, "pid": 1, "device": 0, "name": "NVIDIA H200"}
     begin = shifted.reshape(steps, -1)[:, 0]
     instances = _frame("stage_instances", {

@@ -89,7 +89,7 @@ def test_a_planted_straggler_is_named_with_its_time_and_cause(
     assert f"Rank {slow} makes the others wait" in sentence
     assert words in sentence
     if name == "host":
-        assert "dataloader" in sentence
+        assert "does something else than launch" in sentence
 
 
 def test_balanced_ranks_have_no_straggler(tmp_path: Path) -> None:
@@ -267,3 +267,24 @@ def test_bins_are_the_same_times_of_all_ranks_and_add_up_to_what_these_do(tmp_pa
     assert len(asleep) > MOST_BINS / 2
     others = bins[(bins["rank"] != 2) & bins["bin"].isin(asleep)]
     assert others["wait_ns"].sum() / others["wall_ns"].sum() > 0.7
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("launches", "while its host launches, and no faster"),
+        ("synchronisation", "after its host has waited for the GPU"),
+        ("queued", "with work that its host had launched already"),
+        ("unknown", "for a reason that the trace does not tell"),
+    ],
+)
+def test_why_a_late_gpu_is_idle_is_told_in_words(tmp_path: Path, cause: str, words: str) -> None:
+    job = write_job(tmp_path / "job", 2, {1: Planted(sleep_ns=5_000_000)})
+    folder = job.rank(1).tables
+    gaps = tables.read(folder, "gpu_idle_gaps").assign(cause=cause)
+    tables.write(tables.check(gaps, "gpu_idle_gaps"), "gpu_idle_gaps", folder, csv=False)
+    build_rank_tables(job)
+    rows = [times_row(row) for row in records(tables.read(job.tables, "rank_times"))]
+    sentence = Writer().text(next(iter(waiting_findings(rows, None))).verdict)
+    assert f"longer, most of it {words}." in sentence
+    assert "  " not in sentence
