@@ -11,13 +11,13 @@ from nsight_prof.orchestrator.ranks.launcher import (
     KEPT,
     LIMIT_S,
     MODES,
+    ROLE,
     Launch,
     parse_selection,
     parse_window,
     read_launch,
     run_alone,
 )
-from nsight_prof.orchestrator.recipe.ranks import ROLE
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 

@@ -22,7 +22,7 @@ from nsight_prof.orchestrator.ranks.launcher import (
     check_selection,
     parse_selection,
 )
-from nsight_prof.orchestrator.recipe.ranks import ROLE, Engine, Ranks
+from nsight_prof.orchestrator.recipe.ranks import Engine, Ranks
 from nsight_prof.orchestrator.recipe.read import Recipe
 from nsight_prof.orchestrator.report.reporting import report_job
 from nsight_prof.orchestrator.run.prepare import RunOptions, RunOutcome
@@ -93,9 +93,7 @@ def _limit_s(recipe: Recipe) -> float:
 
 
 def _rank(ranks: Ranks, job: Path) -> list[str]:
-    given = {"trace": ranks.trace, "scratch": ranks.scratch}
-    if ranks.role_from != ROLE:
-        given["role-from"] = ranks.role_from
+    given = {"trace": ranks.trace, "scratch": ranks.scratch, "role-from": ranks.role_from}
     options = [f"--{name}={value}" for name, value in given.items() if value]
     return [sys.executable, "-m", "nsight_prof", "rank", str(job), *options]
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.orchestrator.recipe.ranks import ROLE
 from nsight_prof.parsers.errors import StepFailed, UsageError
 
 # Rank, rank on the node, number of ranks. Slurm's come after those of MPI: inside of sbatch,
@@ -34,6 +33,8 @@ JOB = (
 )
 """Variables that are the same for all ranks of a job, and differ between jobs."""
 ELASTIC = JOB[0]
+ROLE = "ROLE_NAME"
+"""The variable of torchrun that holds what its --role was given."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 PID_FILE = "pid"
 """The file in the folder of a rank's tools into which its program writes its process id."""

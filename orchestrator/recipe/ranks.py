@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from nsight_prof.orchestrator.recipe.sections import RangeName
 from nsight_prof.orchestrator.recipe.values import Bytes, Model, Text, VariableName, Words
 
-ROLE = "ROLE_NAME"
-"""The variable of torchrun that holds what its --role was given."""
 WORKER_BYTES = 768 << 20
 """Memory that a process needs for the tables of a rank."""
 KEYS_ELSEWHERE = {
@@ -89,9 +87,10 @@ class Ranks(Model):
         "[0, 8]), role:prefill or {roles: [prefill]}. Empty: all of up to 8 ranks, else "
         "first-of-node.",
     )
-    role_from: VariableName = Field(
-        default=ROLE,
-        description="Environment variable that holds the role of a rank (torchrun --role).",
+    role_from: VariableName | None = Field(
+        default=None,
+        description="Environment variable that holds the role of a rank. Default: ROLE_NAME, in "
+        "which torchrun puts what its --role was given.",
     )
     window: Window | None = Field(
         default=None,
