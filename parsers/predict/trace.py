@@ -510,10 +510,10 @@ class Calibrated:
         found: dict[tuple[str, str], list[tuple[Operator, float]]] = defaultdict(list)
         for recorded in trace.burst:
             items = operators(trace.served, recorded.step, recorded.rows)
-            named = Counter(recorded_name(item.name) for item in items)
+            names = Counter(recorded_name(item.name) for item in items)
             for item in items:
                 seconds = recorded.seconds.get(recorded_name(item.name))
-                if not seconds or named[recorded_name(item.name)] > 1:
+                if not seconds or names[recorded_name(item.name)] > 1:
                     continue  # one kernel attends for the prompts and for those that generate
                 if as_many or item.kind is not Kind.COLLECTIVE:
                     found[item.name, item.dtype].append((item, seconds / item.calls))
