@@ -56,6 +56,16 @@ LOADING = re.compile(
     r"cu(?:da)?(?:Module(?:Load|Get)|Library(?:Load|Get)|Link|Graph\w*Instantiate|KernelGetFunction)"
 )
 """CUDA calls that load kernels, or make a graph that can be launched."""
+LOADED = r"cu(?:da)?(?:ModuleLoad|LibraryLoad)\w*"
+ONCE_FOR_ALL = Text(
+    "That comes once: it costs a long run nothing, and only a run as short as this one much."
+)
+ONCE_FOR_SIZES = Text(
+    "A library builds a kernel for each new size, as cuDNN does for attention: sizes that come "
+    "again find theirs. It costs a long run much only where its sizes are ever new: then round "
+    "them up to a few, or take a back end that builds none."
+)
+"""When what is loaded comes again."""
 BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
 """CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
 SYNCHRONISING = r"cu(?:da)?(?:Stream|Device|Ctx)Synchronize"
@@ -115,7 +125,9 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
         return None
     if rule is not SYNC_STALLS and _loading_ns(gaps, rule) >= FIRST_USE.limit("loading") * lost:
-        return _first_use(stage, gaps, _loading_ns(gaps, rule))
+        return _first_use(stage, gaps, _loading_ns(gaps, rule), ONCE_FOR_ALL)
+    if rule is HOST_BOUND and _builds(run, often):
+        return _first_use(stage, gaps, lost, ONCE_FOR_SIZES)
     cost = launch_cost(run)
     remaining = 0.0
     if rule is not HOST_BOUND:
@@ -428,7 +440,14 @@ def _loading_ns(gaps: Gaps, rule: Rule) -> float:
     return min(number(gaps.idle.value), _time_in(gaps, LOADING) + number(launching or 0.0))
 
 
-def _first_use(stage: Stage, gaps: Gaps, loading_ns: float) -> Finding:
+def _builds(run: Run, gaps: float) -> bool:
+    """Return whether most long gaps are those of kernels that are built, and loaded, in a loop."""
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(LOADED)]
+    loaded = number(calls["calls"].sum())
+    return loaded >= LAUNCH_BOUND.limit("waits") and loaded >= FIRST_USE.limit("loading") * gaps
+
+
+def _first_use(stage: Stage, gaps: Gaps, loading_ns: float, comes: Text) -> Finding:
     """Return a finding without a gain: what comes once costs a long run nothing."""
     calls: list[Value] = [Verbatim(c) for c, _ in gaps.by("call") if LOADING.match(c)]
     calls = calls or [Text("in the first launches themselves")]
@@ -443,9 +462,9 @@ def _first_use(stage: Stage, gaps: Gaps, loading_ns: float) -> Finding:
         ),
         verdict=Text(
             "The GPU is idle for {lost} of {wall} {where} while the host loads kernels or makes "
-            "graphs ({calls}). That comes once: it costs a long run nothing, and only a run as "
-            "short as this one much.",
+            "graphs ({calls}). {comes}",
             calls=calls[:NAMED],
+            comes=comes,
             **_idle_in(stage, gaps.idle),
         ),
         evidence=(

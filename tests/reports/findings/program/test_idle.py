@@ -255,3 +255,14 @@ def test_ranges_of_little_gpu_time_are_no_stages(
     frame.loc[frame["stage"] != ALL, "kernel_ns"] = 2e6
     tables.write(frame.astype(run.stages.dtypes.to_dict()), "stages", run.directory.tables)
     assert {row["stage"] for row in stage_rows(load_run(run.path))} == stages
+
+
+@pytest.mark.parametrize(("loads", "rule"), [(30, "first_use"), (9, "host_bound")])
+def test_kernels_that_are_built_for_each_size_gain_nothing_known(
+    run: Run, loads: int, rule: str
+) -> None:
+    calls = [{"name": "cuLibraryLoadData", "calls": loads, "total_ns": 9}]
+    run = write(write(run, "api_calls", calls), "idle_gaps", [gap("host", 6.0, 40)])
+    found = of_cause(run, rule)
+    assert math.isnan(found.gain_ns) == (rule == "first_use")
+    assert ("for each new size" in english(found.verdict)) == (rule == "first_use")
