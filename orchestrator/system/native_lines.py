@@ -57,9 +57,9 @@ def _lines(tool: str, module: Path, entry: int, addresses: Sequence[int]) -> dic
         return {}
     places = {}
     for address, answer in zip(addresses, answers, strict=True):
-        own = [line.split(" ")[0] for line in answer if line and not OF_TOOLKIT.search(line)]
-        if own and own[0].rpartition(":")[2].isdigit():
-            places[str(address)] = own[0]
+        of_program = [line.split(" ")[0] for line in answer if line and not OF_TOOLKIT.search(line)]
+        if of_program and of_program[0].rpartition(":")[2].isdigit():
+            places[str(address)] = of_program[0]
     return places
 
 

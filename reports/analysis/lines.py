@@ -252,9 +252,9 @@ def lines_of(run: Run, kernel_id: str, counted: str, sass: str) -> list[KernelLi
     ref, found = (Ref("source_instructions", "", counted),), []
     for (file, line), rows in frame.groupby(["file", "line"]):
         of_line = int(number(rows[counted].sum()))
-        if (place := known.get((str(file), int(number(line))))) is not None and of_line:
+        if (known_line := known.get((str(file), int(number(line))))) is not None and of_line:
             share = Number(of_line / total, "fraction", ref)
-            found.append(replace(place, samples=of_line, share=share))
+            found.append(replace(known_line, samples=of_line, share=share))
     return sorted(found, key=lambda line: (-line.samples, line.line))
 
 

@@ -145,10 +145,10 @@ def located(run: Run, finding: Finding) -> Finding:
     return next((found for found in placed if found is not finding), finding)
 
 
-def _own(rows: pd.DataFrame) -> pd.DataFrame:
+def _in_program(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows in code of the program where there are any: threads of libraries have none."""
-    own = rows[~rows["file"].fillna("").str.contains(LIBRARY)]
-    return rows if own.empty else own
+    in_program = rows[~rows["file"].fillna("").str.contains(LIBRARY)]
+    return rows if in_program.empty else in_program
 
 
 def _with_thread_lines(run: Run, finding: Finding) -> Finding:
@@ -202,7 +202,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         rows, counted = waits, "samples"
     if finding.rule in WORK:
         rows = rows[rows["work"] == WORK[finding.rule]]
-    lines = host_lines(_own(rows), counted)
+    lines = host_lines(_in_program(rows), counted)
     hot_lines = _hot(lines)
     if not hot_lines:
         return finding
@@ -251,7 +251,9 @@ def _around(
         every = host_rows(run, finding.stage)
         found = host_lines(asking_lines(every[every["work"] == "checkpointing"]))
     elif number(hot_lines[0].share.value) < MOST:
-        found = host_lines(loop_lines(_own(rows), _own(host_rows(run, finding.stage))), counted)
+        found = host_lines(
+            loop_lines(_in_program(rows), _in_program(host_rows(run, finding.stage))), counted
+        )
     else:
         return None
     if not found:

@@ -92,7 +92,7 @@ def native_stacks(
     for name, chain, key, time_ns in calls:
         kernel_id, kernel = kernel_of(key)
         path = [
-            (*_place(lines, texts.get(module, ""), at), texts.get(symbol, ""))
+            (*_line_of(lines, texts.get(module, ""), at), texts.get(symbol, ""))
             for symbol, module, at in frames.get(chain, [])
             if not LIBRARY.search(texts.get(module, ""))
             and not OF_RUNTIME.search(texts.get(symbol, ""))
@@ -109,7 +109,7 @@ def native_stacks(
     return tables.check(frame.sort_values("time_ns", ascending=False), TABLE)
 
 
-def _place(lines: Lines, module: str, address: int) -> tuple[str, int | None]:
+def _line_of(lines: Lines, module: str, address: int) -> tuple[str, int | None]:
     """Return file and line of an address, the module and None where they are not known."""
     file, _, line = str(lines.get(module, {}).get(str(address), "")).rpartition(":")
     return (file, int(line)) if file and line.isdigit() else (module, None)

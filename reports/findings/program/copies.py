@@ -465,8 +465,8 @@ def _launching(run: Run, row: Row) -> Number:
     """
     gaps = run.idle_gaps[run.idle_gaps["cause"].isin((LAUNCHES, HOST))]
     calls = number(row["calls"])
-    part = calls / (calls + number(run.kernels["calls"].sum()))
-    idle = number(gaps["idle_ns"].sum()) * part if part >= COPIES.limit("pageable") else 0.0
+    fraction = calls / (calls + number(run.kernels["calls"].sum()))
+    idle = number(gaps["idle_ns"].sum()) * fraction if fraction >= COPIES.limit("pageable") else 0.0
     return Number(idle, "ns", column("idle_gaps", "idle_ns"))
 
 

@@ -313,9 +313,9 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
         here = {f.rule for f in found if f.stage == stage.name}
         for name, work in OF_WORK.items():
             rows = _rows(run, stage, name)
-            time, most = rows[work.counted[1]].sum(), stage.idle if work.waits else stage.wall
+            time, bound = rows[work.counted[1]].sum(), stage.idle if work.waits else stage.wall
             lost = Number(
-                min(time, number(most.value)), "ns", column("host_lines", work.counted[1])
+                min(time, number(bound.value)), "ns", column("host_lines", work.counted[1])
             )
             if work.rule is CONVOLUTION_SEARCH and not _times_events(run):
                 continue
@@ -354,8 +354,8 @@ def _held_up(run: Run) -> bool:
     inner = rows["inner"].fillna("")
     samples = rows["idle_samples"].groupby(inner).sum()
     in_libraries = samples[samples.index != ""]
-    most = MOST_AT_ONE * samples.sum()
-    return bool(len(in_libraries)) and most <= in_libraries.sum() and in_libraries.max() < most
+    half = MOST_AT_ONE * samples.sum()
+    return bool(len(in_libraries)) and half <= in_libraries.sum() and in_libraries.max() < half
 
 
 def _with_threads(run: Run, finding: Finding) -> Finding:
