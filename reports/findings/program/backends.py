@@ -71,7 +71,7 @@ class Backend:
         label: what they are, behind "of the GPU time goes to".
         reason: why they are slow; `source` is who says so.
         pattern: is searched in the full name; empty for what is no matter of names.
-        categories: of the kernels.
+        categories: of the kernels; `dtype`: their type, where it decides.
         capability: lowest compute capability of the GPU on which they are behind, and the first
             on which they are not; `unknown_gpu`: they are behind where that is not known, too.
         cause: the rule that the finding is of.
@@ -90,6 +90,7 @@ class Backend:
     source: Text
     pattern: str = ""
     categories: tuple[str, ...] = ()
+    dtype: str = ""
     capability: tuple[float, float] = (0.0, math.inf)
     unknown_gpu: bool = False
     cause: str = SLOW_BACKEND.key
@@ -110,6 +111,8 @@ class Backend:
         """Return which kernels are its own, or those of another pattern and its categories."""
         regex = re.compile(pattern or self.pattern)
         by_name = kernels["name"].map(lambda name: bool(regex.search(str(name)))).astype(bool)
+        if self.dtype:
+            by_name &= kernels["dtype"].eq(self.dtype).fillna(False).astype(bool)
         return by_name & kernels["category"].isin(self.categories).astype(bool)
 
 
@@ -314,6 +317,7 @@ OLDER_ATTENTION = Backend(
 DOUBLE_TENSORS = Backend(
     cause="double_precision",
     pattern=r"\bdouble\b",
+    dtype="fp64",
     categories=("elementwise", "reduction", "copy", "softmax", "norm", "fusion", "fill"),
     saves=(0.5, 0.5),
     label=Text("elementwise kernels and reductions in double precision (float64)"),

@@ -170,3 +170,11 @@ def test_flash_attention_2_on_hopper_has_a_range_and_says_what_it_leaves_out(run
     assert f"split keys and values ({share(beside / total)} of the GPU time)" in english(
         found.verdict
     )
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "bf16"])
+def test_a_number_in_double_beside_others_makes_no_double_tensor(run: Run, dtype: str) -> None:
+    # The step of a fused optimizer is a double, its tensors are not.
+    name = "void at::native::multi_tensor_apply_kernel<FusedAdam<double>, double>(T1, T2)"
+    run = kernels(run, {"PyTorch SiLU x mul": {"name": name, "dtype": dtype, "total_ns": 10**9}})
+    assert ("double_precision" in {f.rule for f in program_findings(run)}) == (dtype == "fp64")
