@@ -26,7 +26,7 @@ from nsight_prof.parsers.reading import reading
 
 if parsers.PROCESS_IS_PROF:
     # Most tables have few rows: to give each name of a column or a kernel to Arrow, and to take it
-    # back, is a fifth of the time of findings. Millions of launches take as long either way.
+    # back, is a fifth of the time of findings.
     pd.set_option("mode.string_storage", "python")
 
 WHAT = ("a table", "make the tables again: prof report RUN")

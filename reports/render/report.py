@@ -67,8 +67,8 @@ from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 from nsight_prof.reports.render.templating import IN_PAGE, render
 from nsight_prof.reports.studies.job_summary import job_summary
-from nsight_prof.reports.studies.models import BenchReport, leading
-from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
+from nsight_prof.reports.studies.models import BenchReport, BenchSummary, leading
+from nsight_prof.reports.studies.summary import bench_summary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
 from nsight_prof.reports.sweep.models import SweepView

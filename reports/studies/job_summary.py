@@ -16,7 +16,7 @@ from nsight_prof.reports.engine.ranks import JobView, known_ranks
 from nsight_prof.reports.page import Fact, Name, Number, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
-from nsight_prof.reports.studies.summary import RESERVATIONS, BenchSummary
+from nsight_prof.reports.studies.models import RESERVATIONS, BenchSummary
 
 
 def job_summary(view: JobView) -> BenchSummary:

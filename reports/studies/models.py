@@ -16,6 +16,8 @@ ANSWERS = 6
 """Findings whose verdicts make the answer at the top; all stand in their sections."""
 ACTIONS = 4
 """Things to do that stand at the top."""
+RESERVATIONS = 5
+"""Caveats of a summary."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,27 @@ class BenchReport:
         """The id of the section that each sentence of the answer rests on."""
         keys = {id(finding): s.key for s in self.sections for finding in s.findings}
         return tuple(f"section-{keys[id(finding)]}" for finding in self.leading)
+
+
+@dataclass(frozen=True)
+class BenchSummary:
+    """What was measured (`rows`), what was `learned`, what `to_do`, and what to read with care.
+
+    `subject` is what was measured, and on what; `others` are the names and files of the same
+    summary in other languages.
+    """
+
+    title: str
+    question: str
+    subject: Text
+    machine: str
+    answer: tuple[Text, ...]
+    rows: tuple[Fact, ...]
+    to_do: tuple[Text, ...]
+    learned: tuple[Text, ...]
+    reservations: tuple[Text | str, ...]
+    terms: tuple[GlossaryEntry, ...]
+    others: tuple[tuple[str, str], ...] = ()
 
 
 def actions(findings: Iterable[Finding]) -> tuple[Text, ...]:

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from nsight_prof.reports.page import Fact, Finding, Section, Text
+from nsight_prof.reports.page import Finding, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
-from nsight_prof.reports.profile.view_models import GlossaryEntry
-from nsight_prof.reports.studies.models import BenchReport, actions, leading
+from nsight_prof.reports.studies.models import (
+    RESERVATIONS,
+    BenchReport,
+    BenchSummary,
+    actions,
+    leading,
+)
 
-ANSWERS, ROWS, LEARNED, RESERVATIONS = 2, 8, 6, 5
-
-
-@dataclass(frozen=True)
-class BenchSummary:
-    """What was measured (`rows`), what was `learned`, what `to_do`, and what to read with care.
-
-    `subject` is what was measured, and on what; `others` are the names and files of the same
-    summary in other languages.
-    """
-
-    title: str
-    question: str
-    subject: Text
-    machine: str
-    answer: tuple[Text, ...]
-    rows: tuple[Fact, ...]
-    to_do: tuple[Text, ...]
-    learned: tuple[Text, ...]
-    reservations: tuple[Text | str, ...]
-    terms: tuple[GlossaryEntry, ...]
-    others: tuple[tuple[str, str], ...] = ()
+ANSWERS, ROWS, LEARNED = 2, 8, 6
 
 
 def bench_summary(view: BenchReport) -> BenchSummary:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Choice, Link, Number, Section, Text, Value, Verbatim
 from nsight_prof.reports.page import Finding as PageFinding
 from nsight_prof.reports.page.frame import Places
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.summary.models import Narrowed, TimedChoice
 from nsight_prof.reports.summary.plain_words import COSTS
 from nsight_prof.reports.summary.savings import Savings
 
@@ -22,41 +22,6 @@ BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 PRODUCTS = {"gemm": Text("matrix products"), "gemv": Text("products of matrix and vector")}
 """Kinds of kernels whose inputs may have another type without another algorithm."""
 SOURCES = ("measured", "counters", "datasheet")
-
-
-@dataclass(frozen=True)
-class Narrowed:
-    """A matrix product with inputs of a smaller type, at most `factor` times as fast.
-
-    `time_ns` is its time in the run, `repairs_ns` what repairs save of that at most.
-    """
-
-    kernel: KernelRow
-    smaller: str
-    factor: float
-    time_ns: float
-    repairs_ns: float
-
-    @property
-    def saves_ns(self) -> float:
-        """What the smaller type saves at most of what repairs leave."""
-        return max(0.0, self.time_ns - self.repairs_ns) * (1 - 1 / self.factor)
-
-
-@dataclass(frozen=True)
-class TimedChoice:
-    """A choice that saves `saves_ns` of the run at most, after all repairs.
-
-    `anchor` leads to what that is worked out from: the `products` that it makes narrower, else the
-    `finding` that offers it.
-    """
-
-    do: Text
-    saves_ns: float
-    costs: Text
-    anchor: str
-    products: tuple[Narrowed, ...] = ()
-    finding: Finding | None = None
 
 
 def timed_choices(view: ReportView, saved: Savings) -> tuple[TimedChoice, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Choice, Fact, Name, Number, Text
-from nsight_prof.reports.profile.view_models import GlossaryEntry
-from nsight_prof.reports.summary.choices import TimedChoice
+from nsight_prof.reports.profile.view_models import GlossaryEntry, KernelRow
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,41 @@ class Action:
     effort: str
     after: Number
     findings: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """A matrix product with inputs of a smaller type, at most `factor` times as fast.
+
+    `time_ns` is its time in the run, `repairs_ns` what repairs save of that at most.
+    """
+
+    kernel: KernelRow
+    smaller: str
+    factor: float
+    time_ns: float
+    repairs_ns: float
+
+    @property
+    def saves_ns(self) -> float:
+        """What the smaller type saves at most of what repairs leave."""
+        return max(0.0, self.time_ns - self.repairs_ns) * (1 - 1 / self.factor)
+
+
+@dataclass(frozen=True)
+class TimedChoice:
+    """A choice that saves `saves_ns` of the run at most, after all repairs.
+
+    `anchor` leads to what that is worked out from: the `products` that it makes narrower, else the
+    `finding` that offers it.
+    """
+
+    do: Text
+    saves_ns: float
+    costs: Text
+    anchor: str
+    products: tuple[Narrowed, ...] = ()
+    finding: Finding | None = None
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,8 @@ class Savings:
     @property
     def total_ns(self) -> float:
         """What can be saved in all: that of `steps`, and of smaller ones that are not listed."""
-        parts = (*self.kernels.values(), self.idle, self.copies, self.unlisted)
-        return sum(part for part in parts if part is not None)
+        times = (*self.kernels.values(), self.idle, self.copies, self.unlisted)
+        return sum(time for time in times if time is not None)
 
 
 def savings(view: ReportView) -> Savings:

@@ -24,13 +24,14 @@ from nsight_prof.reports.page.section import Footer
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.page.writer import IN_TEXT
 from nsight_prof.reports.profile.tables.time import kernel_link
-from nsight_prof.reports.summary.choices import Narrowed, TimedChoice
 from nsight_prof.reports.summary.models import (
     Action,
     FirstScreen,
+    Narrowed,
     SummaryGpu,
     SummaryRow,
     SummaryView,
+    TimedChoice,
 )
 from nsight_prof.reports.summary.time_parts import PARTS
 
@@ -49,13 +50,13 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
 
     The last row has all that smaller steps save together, so that the rows add up to `first.saves`.
     """
-    shown = first.actions[:count]
+    listed = first.actions[:count]
     whole_ns, all_ns = first.total.value or 0.0, first.saves.value or 0.0
-    smaller_ns = max(0.0, all_ns - sum(action.saves.value or 0.0 for action in shown))
-    times = countdown([*(action.saves.value for action in shown), smaller_ns], whole_ns)
+    smaller_ns = max(0.0, all_ns - sum(action.saves.value or 0.0 for action in listed))
+    times = countdown([*(action.saves.value for action in listed), smaller_ns], whole_ns)
 
-    def saves(row: int, part: Number) -> Text:
-        return Text("{time} ({part})", time=Verbatim(times[row][0]), part=part)
+    def saves(row: int, fraction: Number) -> Text:
+        return Text("{time} ({part})", time=Verbatim(times[row][0]), part=fraction)
 
     heading = Text("Saves at most (of the run)")
     if first.basis != "wall":
@@ -82,15 +83,15 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     footer = None
     if smaller_ns >= LEAST * whole_ns:
         more = [f for action in first.actions[count:] for f in action.findings]
-        part = Number(smaller_ns / whole_ns, "fraction")
+        fraction = Number(smaller_ns / whole_ns, "fraction")
         footer = Footer(
             [
                 *("", Text("Smaller steps, together")),
-                Link(saves(len(shown), part), PARTS),
+                Link(saves(len(listed), fraction), PARTS),
                 *("", "", Verbatim(times[-1][1]), _links([*more, *first.smaller])),
             ]
         )
-    rows = list(enumerate(shown))
+    rows = list(enumerate(listed))
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
 

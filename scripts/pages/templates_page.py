@@ -21,8 +21,7 @@ from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.templating import FILTERS
-from nsight_prof.reports.studies.models import BenchReport
-from nsight_prof.reports.studies.summary import BenchSummary
+from nsight_prof.reports.studies.models import BenchReport, BenchSummary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.trace_view.histograms import Histogram
