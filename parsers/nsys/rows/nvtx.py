@@ -49,6 +49,7 @@ class NvtxEvents:
 
 
 _NONE = np.empty(0, np.int64)
+NAME_TYPE = pa.string()
 NO_NVTX = NvtxEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE.astype(bool), [])
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
@@ -83,11 +84,15 @@ def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
         if has_text and not texts and (number & _NO_ID == _NO_ID).any():
             raise _NeedText
         numbers = [start, end, kinds[kind & (_ELSEWHERE - 1)], kind >= _ELSEWHERE]
-        words = pa.array(texts[0] if texts else [""] * len(start)).dictionary_encode()
-        return numbers, factor([thread]), factor([number, thread >> 24]), words
+        # A part without a row of these kinds has no text, whose type would then be another.
+        words = (
+            pa.array(texts[0]) if texts and len(start) else pa.array([""] * len(start), NAME_TYPE)
+        )
+        codes = factor([thread]), factor([number, thread >> 24])
+        return numbers, *codes, words.dictionary_encode()
 
     ids: Codebook[tuple[int, ...]] = Codebook()
-    words = [pa.array([""]).dictionary_encode()]
+    words = [pa.array([""], NAME_TYPE).dictionary_encode()]
     table = f"{db.table(NVTX)}"
     columns = Columns(
         db.most_rows(table),

@@ -1,8 +1,11 @@
 """Table `host_ranges`: levels of nesting, ranges that were not closed, bins of long levels."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from nsight_prof.parsers.nsys.trace import open_trace
 
@@ -41,3 +44,18 @@ def test_many_ranges_of_a_level_are_added_up(export: Any, tmp_path: Path) -> Non
     assert len(found) <= 20
     assert (sum(row[5] for row in short), sum(row[6] for row in short)) == (400, 100)
     assert {row[7] for row in found} == {found[0][7]} != {0}
+
+
+def test_a_part_of_the_events_without_ranges_is_read(
+    new_export: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsight_prof.parsers.nsys.sqlite.database.PART_ROWS", 4)
+    for types in ([59, 35], [35, 59], [35]):  # an event of type 35 is no range
+        export = new_export()
+        for kind in types:
+            for at in range(4):
+                export.range(10 + at, 40, f"{kind}", kind=kind, inline=True)
+        export.call(start=15, duration=5)
+        export.kernel(20, 5)
+        with open_trace(export.write(tmp_path / f"{types}.sqlite")) as trace:
+            assert set(trace.host_ranges()["nvtx_range"]) == {"59"} & set(map(str, types))
