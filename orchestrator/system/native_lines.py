@@ -6,13 +6,14 @@ import json
 import re
 import shutil
 import struct
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from nsight_prof.orchestrator.system.process import ask
+
 PAGE = 1 << 12
 ELF, ENTRY = b"\x7fELF\x02\x01", struct.Struct("<24xQ")  # 64 bits, little endian
-OF_TOOLKIT = re.compile(r"^\?|^/usr/(?:include|lib)/|/cuda[^/]*/|/targets/[^/]+/include/")
+OF_TOOLKIT = re.compile(r"^\?|^/usr/(?:include|lib)/|/cuda[^/]*/include/|/targets/[^/]+/include/")
 """Files that the compiler brings along, and unknown ones."""
 LIMIT_S = 20.0
 
@@ -40,24 +41,16 @@ def _lines(tool: str, module: Path, entry: int, addresses: Sequence[int]) -> dic
     # A program is loaded at a page, and calls main within the first bytes of its entry.
     base = (entry - linked) // PAGE * PAGE
     asked = [f"{address - base - 1:#x}" for address in addresses]  # the call, not what follows it
-    try:
-        done = subprocess.run(
-            [tool, "-a", "-i", "-e", str(module)],
-            input="\n".join(asked) + "\n",
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
+    answer = ask((tool, "-a", "-i", "-e", str(module), *asked), timeout_s=LIMIT_S)
     # After each address come its lines, the innermost of inlined ones first.
-    answers = [answer.split("\n")[1:] for answer in done.stdout.split("0x")[1:]]
+    answers = [text.split("\n")[1:] for text in answer.stdout.split("0x")[1:]]
     if len(answers) != len(addresses):
         return {}
     places = {}
-    for address, answer in zip(addresses, answers, strict=True):
-        of_program = [line.split(" ")[0] for line in answer if line and not OF_TOOLKIT.search(line)]
+    for address, places_of in zip(addresses, answers, strict=True):
+        of_program = [
+            line.split(" ")[0] for line in places_of if line and not OF_TOOLKIT.search(line)
+        ]
         if of_program and of_program[0].rpartition(":")[2].isdigit():
             places[str(address)] = of_program[0]
     return places
