@@ -15,6 +15,8 @@ PAGE = 1 << 12
 ELF, ENTRY = b"\x7fELF\x02\x01", struct.Struct("<24xQ")  # 64 bits, little endian
 OF_TOOLKIT = re.compile(r"^\?|^/usr/(?:include|lib)/|/cuda[^/]*/include/|/targets/[^/]+/include/")
 """Files that the compiler brings along, and unknown ones."""
+STUB = "/tmpxft_"
+"""Files that nvcc (13.0) writes itself, and inlines where a kernel is launched."""
 LIMIT_S = 20.0
 
 
@@ -47,10 +49,10 @@ def _lines(tool: str, module: Path, entry: int, addresses: Sequence[int]) -> dic
     if len(answers) != len(addresses):
         return {}
     places = {}
-    for address, places_of in zip(addresses, answers, strict=True):
-        of_program = [
-            line.split(" ")[0] for line in places_of if line and not OF_TOOLKIT.search(line)
-        ]
+    for address, chain in zip(addresses, answers, strict=True):
+        if chain and STUB in chain[0]:
+            chain = chain[2:]  # nvcc's function that launches a kernel, and the kernel's first line
+        of_program = [line.split(" ")[0] for line in chain if line and not OF_TOOLKIT.search(line)]
         if of_program and of_program[0].rpartition(":")[2].isdigit():
             places[str(address)] = of_program[0]
     return places
