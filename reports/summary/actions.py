@@ -14,9 +14,9 @@ from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.choices import MINIMUM
-from nsight_prof.reports.summary.models import Action
+from nsight_prof.reports.summary.models import Action, Savings, Step
 from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, PROBLEMS
-from nsight_prof.reports.summary.savings import Savings, Step, is_near, kernels_of
+from nsight_prof.reports.summary.savings import is_near, kernels_of
 from nsight_prof.reports.summary.time_parts import job
 
 LONGEST, SUBJECTS, STAGES = 5, 3, 2

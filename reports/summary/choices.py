@@ -10,9 +10,8 @@ from nsight_prof.reports.page import Choice, Link, Number, Section, Text, Value,
 from nsight_prof.reports.page import Finding as PageFinding
 from nsight_prof.reports.page.frame import Places
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
-from nsight_prof.reports.summary.models import Narrowed, TimedChoice
+from nsight_prof.reports.summary.models import Narrowed, Savings, TimedChoice
 from nsight_prof.reports.summary.plain_words import COSTS
-from nsight_prof.reports.summary.savings import Savings
 
 MINIMUM = 0.01
 """Part of the run from which on a gain is worth a row of the first screen."""

@@ -13,16 +13,9 @@ from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.summary.actions import actions, problem, subjects
 from nsight_prof.reports.summary.choices import choices, timed_choices
-from nsight_prof.reports.summary.models import Action, FirstScreen, SummaryRow
+from nsight_prof.reports.summary.models import Action, FirstScreen, Savings, Step, SummaryRow
 from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
-from nsight_prof.reports.summary.savings import (
-    OF_IDLE,
-    Savings,
-    Step,
-    gain_ns,
-    is_repair,
-    kernels_of,
-)
+from nsight_prof.reports.summary.savings import OF_IDLE, gain_ns, is_repair, kernels_of
 from nsight_prof.reports.summary.time_parts import (
     EXPLAIN,
     FIRST_USED,

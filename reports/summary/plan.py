@@ -9,9 +9,9 @@ from nsight_prof.reports.page import Name, Number, Text, Value, Verbatim
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.actions import SUBJECTS, remedy
 from nsight_prof.reports.summary.choices import timed_choices
-from nsight_prof.reports.summary.models import Narrowed, TimedChoice
+from nsight_prof.reports.summary.models import Narrowed, Step, TimedChoice
 from nsight_prof.reports.summary.plain_words import COSTS, EFFORT
-from nsight_prof.reports.summary.savings import Step, comes_first, kernels_of, savings
+from nsight_prof.reports.summary.savings import comes_first, kernels_of, savings
 
 LEAST = 0.001
 """Part of the run from which on a step is listed."""

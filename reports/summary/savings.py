@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
 from nsight_prof.reports.findings.program.idle_rules import IDLE
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.summary.models import Savings, Step
 
 OF_IDLE = ("idle", "idle_outside")
 """Keys of findings about time in which the GPU has nothing to do."""
@@ -20,50 +20,6 @@ ENOUGH = 0.1
 then only waits longer."""
 FEWER_LAUNCHES = ("small_kernels", "elementwise_chain")
 """Rules whose repair leaves the host less to launch, so that it need not wait for others."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """Findings with one remedy, the largest first; `saves_ns` beyond what larger steps save."""
-
-    findings: tuple[Finding, ...]
-    saves_ns: float
-
-    @property
-    def rule(self) -> str:
-        """The rule, else the kind, of the first finding."""
-        return self.findings[0].rule or self.findings[0].key
-
-    @property
-    def is_choice(self) -> bool:
-        """Whether it belongs to the owner of the program, and mends no defect."""
-        return self.findings[0].choice
-
-    @property
-    def kernel_ids(self) -> frozenset[str]:
-        """The kernels that it is about."""
-        return frozenset(key for finding in self.findings for key in finding.kernel_ids)
-
-
-@dataclass(frozen=True)
-class Savings:
-    """What could be saved of a run at most, in ns of it; no time is counted twice.
-
-    `kernels` is by the number of the kernel, `unlisted` of those that the report does not list, of
-    `steps` the largest is first, but for those that others must come before. None is unknown.
-    """
-
-    steps: tuple[Step, ...]
-    kernels: Mapping[int, float | None]
-    idle: float | None
-    copies: float | None
-    unlisted: float | None
-
-    @property
-    def total_ns(self) -> float:
-        """What can be saved in all: that of `steps`, and of smaller ones that are not listed."""
-        times = (*self.kernels.values(), self.idle, self.copies, self.unlisted)
-        return sum(time for time in times if time is not None)
 
 
 def savings(view: ReportView) -> Savings:

@@ -19,9 +19,8 @@ from nsight_prof.reports.findings.program.idle_rules import (
 from nsight_prof.reports.page import Name, Text, Verbatim
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
-from nsight_prof.reports.summary.models import SummaryRow
+from nsight_prof.reports.summary.models import Savings, SummaryRow
 from nsight_prof.reports.summary.plain_words import CAUSES, EXPLAINED, KINDS, LIMITS, WAITS
-from nsight_prof.reports.summary.savings import Savings
 
 ROWS = 5
 """Lines beside "everything else" and the sum."""
