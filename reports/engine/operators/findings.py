@@ -116,8 +116,8 @@ def _roofs_by_clock(run: Run, product: Product) -> Iterator[Text]:
     scaled = peak * ncu_clock / clock
     yield Text(
         "the roof here is that of a burst, {burst} at {clock}; for comparison, at the "
-        "{ncu_clock} of the counted launch it is {scaled}, of which that reached {reached}, and "
-        "{steady} under load that lasts, at {steady_clock}",
+        "{ncu_clock} of the counted launch it is {scaled}, of which that launch reached "
+        "{reached}, and {steady} under load that lasts, at {steady_clock}",
         burst=Number(peak, "FLOP/s"),
         clock=Number(clock, "Hz", digits=3),
         scaled=Number(scaled, "FLOP/s"),
