@@ -10,7 +10,7 @@ from __future__ import annotations
 from nsight_prof.parsers.predict.serving import Engine
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
-BESIDE_BYTES = 1.2 * 2**30
+CONTEXT_BYTES = 1.2 * 2**30
 """Context, libraries and CUDA graphs: 1.0 to 1.8 GiB in recorded engines (vLLM 0.20, Hopper)."""
 LOGIT_BYTES = 14
 """Bytes of a logit while tokens are sampled: itself in 16 bits, and in 32 bits itself, its

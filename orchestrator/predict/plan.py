@@ -10,7 +10,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from nsight_prof.orchestrator.predict.memory import BESIDE_BYTES, peak_bytes
+from nsight_prof.orchestrator.predict.memory import CONTEXT_BYTES, peak_bytes
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import number, records
@@ -411,7 +411,7 @@ class Plan:
         step held.
         """
         recorded = [self._recorded_rest(source) for source in self.sources]
-        rest = next((value for value in recorded if value is not None), BESIDE_BYTES)
+        rest = next((value for value in recorded if value is not None), CONTEXT_BYTES)
         rest += peak_bytes(self.shard, engine)
         free_bytes = self.memory * self.settings.utilization - self.weights - rest
         return max(0, int(free_bytes / self.shard.kv_bytes_per_token()))

@@ -199,14 +199,13 @@ class RankTimes:
         GPUs whose clocks are not aligned each have the bins of their own time.
         """
         clocks = {gpu: waits[gpu].clock for gpu in self.busy}
-        aligned = {gpu: clock for gpu, clock in clocks.items() if clock is not None}
-        ends = [aligned[gpu].on_reference(self.busy[gpu][0, [0, -1]]) for gpu in aligned]
+        aligned = ((gpu, clock) for gpu, clock in clocks.items() if clock is not None)
+        ends = np.array([clock.on_reference(self.busy[gpu][0, [0, -1]]) for gpu, clock in aligned])
+        common = (ends.min(initial=np.inf), ends.max(initial=-np.inf))
         frames = []
         for gpu, clock in clocks.items():
             busy = self.busy[gpu]
-            first, last = busy[0, 0], busy[0, -1]
-            if clock is not None:
-                first, last = min(a for a, _ in ends), max(b for _, b in ends)
+            first, last = busy[0, [0, -1]] if clock is None else common
             times = np.linspace(first, last, self.bins + 1)
             here = times if clock is None else clock.from_reference(times)
             compute, kernels = (np.diff(np.interp(here, busy[0], row)) for row in busy[1:])

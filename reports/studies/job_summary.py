@@ -21,9 +21,8 @@ from nsight_prof.reports.studies.models import RESERVATIONS, BenchSummary
 
 def job_summary(view: JobView) -> BenchSummary:
     """Return who holds the job up or what bounds it, what there is to gain, and how sure."""
-    answer = _answer(view)
+    answer, reservations = _answer(view), tuple(_reservations(view))
     rows, to_do = tuple(_rows(view)), tuple(_to_do(view))
-    reservations = tuple(_reservations(view))
     subject = Text(
         "{known} of {n} ranks, {time} of GPU time in kernels.",
         known=view.rank_count,

@@ -44,12 +44,12 @@ def timed_choices(view: ReportView, saved: Savings) -> tuple[TimedChoice, ...]:
     )
 
 
-def choices(view: ReportView, saved: Savings) -> tuple[Choice, ...]:
+def choices(view: ReportView, timed: tuple[TimedChoice, ...]) -> tuple[Choice, ...]:
     """Return the choices as the first screen tells them, each gain a link to where it is from."""
     whole_ns = view.run_time.whole_ns or 0.0
-    timed = [c for c in timed_choices(view, saved) if c.saves_ns >= MINIMUM * whole_ns]
+    large = [c for c in timed if c.saves_ns >= MINIMUM * whole_ns]
     return (
-        *(Choice(c.do, Link(_gains(c.saves_ns, whole_ns), c.anchor), c.costs) for c in timed),
+        *(Choice(c.do, Link(_gains(c.saves_ns, whole_ns), c.anchor), c.costs) for c in large),
         *(offer for section in view.sections for offer in _untimed(section)),
     )
 

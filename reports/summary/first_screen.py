@@ -59,6 +59,7 @@ def first_screen(
         line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(found)])
     verdict = _verdict(view, time_parts, saved, found) or answer
     listed = {anchor for action in found for _, anchor in action.findings}
+    timed = timed_choices(view, saved)
     return FirstScreen(
         line,
         verdict,
@@ -71,8 +72,8 @@ def first_screen(
             if is_repair(finding) and gain_ns(view, finding) and finding.anchor not in listed
         ),
         basis="wall" if time.basis == WALL else "gpu",
-        choices=choices(view, saved),
-        narrowed=tuple(choice for choice in timed_choices(view, saved) if choice.products),
+        choices=choices(view, timed),
+        narrowed=tuple(choice for choice in timed if choice.products),
     )
 
 

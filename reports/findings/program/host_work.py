@@ -337,7 +337,7 @@ def busy_threads(run: Run) -> pd.DataFrame:
     on_one_line = frame.groupby("thread")["samples"].max() / often
     minimum = limits.limit("present") * run.host_lines["samples"].sum()
     running = often[often >= max(minimum, 1)]
-    if not _held_up(run):
+    if not _idles_in_libraries(run):
         running = running[on_one_line[running.index] <= limits.limit("one_line")]
     waits = frame["inner"].fillna("") != ""  # in a lock, a queue or a socket
     waiting = frame["samples"].where(waits, 0).groupby(frame["thread"]).sum()
@@ -345,7 +345,7 @@ def busy_threads(run: Run) -> pd.DataFrame:
     return frame[frame["thread"].isin(running.index)]
 
 
-def _held_up(run: Run) -> bool:
+def _idles_in_libraries(run: Run) -> bool:
     """Tell whether most of the idle time is spent at many places in libraries, none of them most.
 
     Work of the program's own is at one place; a thread that waits for its turn is anywhere.

@@ -248,7 +248,7 @@ def test_nothing_is_compared_where_clocks_are_not_to_be_aligned(tmp_path: Path) 
 
 
 def test_bins_are_the_same_times_of_all_ranks_and_add_up_to_what_these_do(tmp_path: Path) -> None:
-    """A clock that is 300 ms ahead and fast, and a rank that sleeps 5 ms a step."""
+    """A clock that is 300 ms ahead and fast, and a rank that sleeps 5 ms per step."""
     planted = {1: Planted(offset_ns=300_000_000, drift_ppm=15), 2: Planted(sleep_ns=5_000_000)}
     job = write_job(tmp_path / "job", 4, planted, steps=50)
     build_rank_tables(job)
