@@ -19,6 +19,7 @@ from nsight_prof.orchestrator.run.replay import (
     recorded_capabilities,
 )
 from nsight_prof.orchestrator.run.work import Work
+from nsight_prof.orchestrator.system.environment import visible_gpus
 from nsight_prof.orchestrator.system.monitor import Source, open_source
 from nsight_prof.orchestrator.system.secrets import choose_environment
 from nsight_prof.orchestrator.system.version import prof_version
@@ -105,9 +106,10 @@ def prepare(
 
 
 def _source(machine: Machine) -> Source | None:
-    """Return what samples the GPUs beside the steps; None where there is none."""
+    """Return what samples the program's GPUs beside the steps; None where there is none."""
+    visible = visible_gpus(machine.environment.variables) if machine.gpus else []
     with suppress(ToolMissing):
-        return open_source() if machine.gpus else None
+        return None if visible == [] else open_source(bus_ids=visible)
     return None
 
 

@@ -50,6 +50,20 @@ for name in ("nvidia-cublas", "nvidia-cublas-cu12", "triton", "vllm", "sglang", 
 print("PROF-FACTS " + json.dumps(facts))
 """
 
+# CUDA itself tells, since only it knows its order and the names (index, UUID, MIG) that it takes.
+ASK_CUDA = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+count, name = ctypes.c_int(), ctypes.create_string_buffer(32)
+NO_DEVICE = 100
+state = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+assert state in (0, NO_DEVICE), state
+for device in range(count.value):
+    assert not cuda.cuDeviceGetPCIBusId(name, len(name), device)
+    print("PROF-GPU", name.value.decode())
+print("PROF-ALL")
+"""
+
 
 @dataclass(frozen=True)
 class Gpus:
@@ -87,6 +101,15 @@ def read_gpus() -> Gpus:
 def has_gpu() -> bool:
     """Tell whether the driver shows any GPU device (also WSL and Jetson, where NVML may not)."""
     return any(glob.glob(pattern) for pattern in DEVICE_FILES)
+
+
+def visible_gpus(environment: Mapping[str, str]) -> list[str] | None:
+    """Return the PCI bus ids of the GPUs that CUDA shows a program with these variables.
+
+    Of a MIG instance it is that of its GPU. None where CUDA does not tell; no context is made.
+    """
+    words = ask([sys.executable, "-c", ASK_CUDA], env=environment).stdout.split()
+    return [w for w in words if not w.startswith("PROF-")] if "PROF-ALL" in words else None
 
 
 def read_interpreter(python: str, environment: Mapping[str, str], cwd: Path) -> dict[str, str]:

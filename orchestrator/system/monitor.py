@@ -1,4 +1,4 @@
-"""Samples all GPUs of this machine: by NVML, or by nvidia-smi where NVML cannot be asked."""
+"""Samples GPUs of this machine: by NVML, or by nvidia-smi where NVML cannot be asked."""
 
 from __future__ import annotations
 
@@ -52,8 +52,13 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU, _PCIE_TX, _PCIE_RX = 1, 2, 0, 0, 1
 
 
-def open_source(nvml: Any = None) -> Source:
-    """Return what samples the GPUs; `nvml` is a module with pynvml's functions.
+def open_source(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> Source:
+    """Return what samples the GPUs.
+
+    Args:
+        nvml: a module with pynvml's functions.
+        bus_ids: of the GPUs that NVML samples, as CUDA writes them; None: all. GPM takes the
+            counters of a GPU from whoever else counts there. nvidia-smi, without GPM, samples all.
 
     Raises:
         ToolMissing: neither NVML nor nvidia-smi tells of a GPU.
@@ -64,11 +69,15 @@ def open_source(nvml: Any = None) -> Source:
 
             nvml = pynvml
         nvml.nvmlInit()
-        handles = [
-            nvml.nvmlDeviceGetHandleByIndex(n) for n in range(int(nvml.nvmlDeviceGetCount()))
-        ]
+        handles = {
+            n: nvml.nvmlDeviceGetHandleByIndex(n) for n in range(int(nvml.nvmlDeviceGetCount()))
+        }
+        if bus_ids is not None:
+            found = (nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()) for bus_id in bus_ids)
+            indexes = {int(nvml.nvmlDeviceGetIndex(handle)) for handle in found}
+            handles = {n: handle for n, handle in handles.items() if n in indexes}
     except Exception as error:  # pynvml's own errors cannot be named where it is missing
-        reason, handles = str(error), []
+        reason, handles = str(error), {}
     else:
         reason = "it shows no GPU"
     if handles:
@@ -83,16 +92,16 @@ def open_source(nvml: Any = None) -> Source:
 
 
 class _ByNvml:
-    def __init__(self, nvml: Any, handles: Sequence[Any]) -> None:
+    def __init__(self, nvml: Any, handles: Mapping[int, Any]) -> None:
         self._nvml, self._handles = nvml, handles
-        self._gpms: list[gpm.Gpm] = []  # made when they are first asked
+        self._gpms: dict[int, gpm.Gpm] = {}  # made when they are first asked
 
     def __call__(self, units: bool = True) -> list[Sample]:
         if units and not self._gpms:
-            self._gpms = [gpm.Gpm(self._nvml, handle) for handle in self._handles]
+            self._gpms = {n: gpm.Gpm(self._nvml, handle) for n, handle in self._handles.items()}
         return [
             _by_nvml(self._nvml, n, handle) | (self._gpms[n].sample() if units else UNITS_LEFT_OUT)
-            for n, handle in enumerate(self._handles)
+            for n, handle in self._handles.items()
         ]
 
 

@@ -1,4 +1,6 @@
 import json
+import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -10,6 +12,19 @@ from nsight_prof.orchestrator.plan.program import Program
 from nsight_prof.orchestrator.run.machine import program_digest, too_old
 from nsight_prof.orchestrator.system import environment
 from nsight_prof.orchestrator.system.process import ask
+
+# A driver whose GPUs are the digits of CUDA_VISIBLE_DEVICES; none there and "broken" end cuInit.
+CUDA = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static const char *shown(void) { return getenv("CUDA_VISIBLE_DEVICES"); }
+int cuInit(unsigned flags) { return *shown() == 'b' ? 999 : *shown() ? 0 : 100; }
+int cuDeviceGetCount(int *count) { return *count = (int)strlen(shown()), 0; }
+int cuDeviceGetPCIBusId(char *id, int length, int device) {
+    return snprintf(id, length, "0000:%cB:00.0", shown()[device]) >= length;
+}
+"""
 
 
 class NVMLError(Exception):
@@ -209,3 +224,18 @@ def test_the_tiny_kernel_runs_alone_and_says_what_is_missing() -> None:
     script = Path(__file__).resolve().parents[2] / "targets/tiny_kernel.py"
     answer = ask([sys.executable, str(script)])
     assert answer.exit_code == 0 or answer.stderr.strip()
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no compiler")
+def test_cuda_tells_which_gpus_a_program_sees(tmp_path: Path) -> None:
+    (tmp_path / "cuda.c").write_text(CUDA)
+    library = str(tmp_path / "libcuda.so.1")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, f"{tmp_path}/cuda.c"], check=True)
+
+    def seen(visible: str) -> list[str] | None:
+        where = {"LD_LIBRARY_PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": visible}
+        return environment.visible_gpus(where)
+
+    assert seen("21") == ["0000:2B:00.0", "0000:1B:00.0"]
+    assert seen("") == []
+    assert seen("broken") is None

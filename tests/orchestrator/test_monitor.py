@@ -135,6 +135,30 @@ def test_a_gpu_whose_units_cannot_be_asked_says_why() -> None:
     assert row["gpm_problem"].startswith("NVML's GPM cannot be asked: ")
 
 
+def test_only_the_gpus_of_the_program_are_asked() -> None:
+    asked, one = [], hopper([1.0] * 9)
+
+    def support(gpu: Any) -> Any:
+        asked.append(gpu)
+        return types.SimpleNamespace(isSupportedDevice=0)
+
+    host = types.SimpleNamespace(
+        **vars(one)
+        | {
+            "nvmlDeviceGetCount": lambda: 4,
+            "nvmlDeviceGetHandleByPciBusId": lambda bus: [b"0000:1B:00.0", b"0000:AA:00.0"].index(
+                bus
+            ) + 2,
+            "nvmlDeviceGetIndex": lambda gpu: gpu,
+            "nvmlGpmQueryDeviceSupport": support,
+        }
+    )  # fmt: skip
+    source = open_source(host, ["0000:AA:00.0", "0000:AA:00.0"])  # two MIG instances of one GPU
+    assert [row["device"] for row in source()] == [3]
+    assert asked == [3]
+    assert [row["device"] for row in open_source(host)()] == [0, 1, 2, 3]
+
+
 def test_nvidia_smi_stands_in_with_the_same_numbers(smi: None) -> None:
     first, second = open_source(types.SimpleNamespace())()
     (expected,) = open_source(nvml([63]))()
