@@ -57,7 +57,7 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
     roofs = roofs_table(job.path / COMM_ROOFS_FILE)
     rows: list[dict[str, Any]] = []
     counted: list[dict[str, Any]] = []
-    stages: list[dict[str, Any]] = []
+    stages: list[pd.DataFrame] = [tables.empty(RANK_STAGES)]
     manifest = read_manifest(job)
     bins = min(MOST_BINS, max(FEWEST_BINS, MOST_OF_ALL // max(1, len(manifest.ranks))))
     sums, times = _Kernels(), RankTimes(bins=bins, align=alignment(manifest))
@@ -74,7 +74,7 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
             rows += _rank_rows(record, read)
             sums.add(record.rank, read["kernels"])
             times.add(record, run, read)
-            stages += _stages(record.rank, run, read["kernels"])
+            stages.append(_stages(record.rank, run, read["kernels"]))
             counted += _counted(record.rank, run, read["kernels"])
         except ProfError as error:
             rows.append(_row(record, problem=error.message))
@@ -85,8 +85,7 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
         tables.write(sums.frame(), RANK_KERNELS, partial)
         counters = pd.DataFrame(counted, columns=_columns(RANK_COUNTERS))
         tables.write(tables.check(counters, RANK_COUNTERS), RANK_COUNTERS, partial)
-        of_stages = pd.DataFrame(stages, columns=_columns(RANK_STAGES))
-        tables.write(tables.check(of_stages, RANK_STAGES), RANK_STAGES, partial)
+        tables.write(pd.concat(stages, ignore_index=True), RANK_STAGES, partial)
         for name, frame in times.frames(roofs).items():
             tables.write(frame, name, partial)
         tables.write(roofs, COMM_ROOFS, partial)
@@ -130,19 +129,21 @@ def _row(record: RankRecord, problem: str = "", **facts: Any) -> dict[str, Any]:
     return empty | of_record | facts
 
 
-def _stages(rank: int, run: RunDir, kernels: list[Row]) -> Iterator[dict[str, Any]]:
-    """Yield what each stage of a rank takes, collectives apart."""
+def _stages(rank: int, run: RunDir, kernels: list[Row]) -> pd.DataFrame:
+    """Return what each stage of a rank takes, collectives apart."""
     collectives = {row["kernel_id"] for row in kernels if text(row["category"]) == COLLECTIVE}
-    rows = tables.read(run.tables, "stage_kernels")
-    for stage, of_stage in rows.groupby("stage", sort=False, observed=True):
-        is_collective = of_stage["kernel_id"].isin(collectives)
-        yield {
-            "rank": rank,
-            "stage": stage,
-            "kernel_ns": of_stage.loc[~is_collective, "total_ns"].sum(),
-            "collective_ns": of_stage.loc[is_collective, "total_ns"].sum(),
-            "launches": of_stage.loc[~is_collective, "calls"].sum(),
+    rows = tables.read(run.tables, "stage_kernels", ["stage", "kernel_id", "total_ns", "calls"])
+    is_collective = rows["kernel_id"].isin(collectives)
+    found = pd.DataFrame(
+        {
+            "stage": rows["stage"],
+            "kernel_ns": rows["total_ns"].mask(is_collective, 0),
+            "collective_ns": rows["total_ns"].where(is_collective, 0),
+            "launches": rows["calls"].mask(is_collective, 0),
         }
+    )
+    sums = found.groupby("stage", sort=False, observed=True).sum().reset_index()
+    return tables.check(sums.assign(rank=rank), RANK_STAGES)
 
 
 def _counted(rank: int, run: RunDir, listed: list[Row]) -> Iterator[dict[str, Any]]:

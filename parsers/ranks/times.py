@@ -29,7 +29,7 @@ ROOTED = ("NCCL broadcast", "NCCL reduce", "NCCL scatter", "NCCL gather")
 another rank began it (two H100, torch 2.11)."""
 MATRIX = "gemm"
 COLLECTIVES, EPOCH, NONE = "collectives", "epoch", "none"
-MOST_BINS, MOST_OF_ALL, FEWEST_BINS = 2_000, 200_000, 100
+MOST_BINS, MOST_OF_ALL, FEWEST_BINS = 2_000, 40_000, 100
 """Bins of a rank, and of all ranks together."""
 LATE = 0.02
 """Part of the wall time from which on the lateness of a GPU matters: of four balanced jobs on two
