@@ -242,13 +242,16 @@ def _what_it_says(run: Run) -> str:
 
     first, write = summarise(report_view(run)).first, Writer(markup=_Unlinked())
     blocks = [f"<p>{write.text(first.line)}</p><p><b>{write.text(first.verdict)}</b></p>"]
+    tables = []
     if first.actions:
         table = summary_tables.actions(first, ACTIONS)
         smaller = table.footer and replace(table.footer, cells=table.footer.cells[:-1])
         without_findings = replace(table, columns=table.columns[:-1], footer=smaller)
-        blocks.append(table_html(without_findings, write))
+        tables.append(table_html(without_findings, write))
     if first.choices:
-        blocks.append(table_html(summary_tables.choices(first), write))
+        at = 0 if first.choices_lead else len(tables)
+        tables.insert(at, table_html(summary_tables.choices(first), write))
+    blocks += tables
     return "".join(blocks)
 
 

@@ -4,6 +4,7 @@ No measured value stands here: the oracle is arithmetic on other tables of the r
 """
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,17 @@ def test_what_a_larger_batch_costs_is_of_one_basis(run: Path) -> None:
     values = [e["value"]["value"] for e in larger["evidence"] if e["value"]]
     assert values[:2] == [small, large]
     assert larger["values"]["ratio"]["value"] == pytest.approx(large / small)
+    # What the owner chooses by is the whole batch with its prompts, beside decode alone.
+    mine = timed[timed["source"] == "untraced"].drop_duplicates("batch").set_index("batch")
+    whole = mine["output_tokens_per_s"][64] / mine["output_tokens_per_s"][8]
+    page = whole_report(run / "report")
+    (row,) = [line for line in page.splitlines() if line.startswith("| Batch 64 instead")]
+    assert re.findall(r"\[([\d.]+x)\]", row) == [
+        quantity(whole, "x", 2),
+        quantity(ours.index.max() * small / (8 * large), "x", 2),
+    ]
+    choose, do = page.index("| Choose |"), page.index("|  | Do |")
+    assert choose < do, "what gains most stands first"
 
 
 def test_the_batch_that_arithmetic_limits_is_told_with_what_contexts_add(run: Path) -> None:

@@ -45,13 +45,18 @@ def timed_choices(view: ReportView, saved: Savings) -> tuple[TimedChoice, ...]:
 
 
 def choices(view: ReportView, timed: tuple[TimedChoice, ...]) -> tuple[Choice, ...]:
-    """Return the choices as the first screen tells them, each gain a link to where it is from."""
+    """Return the choices as the first screen tells them, the largest gain first.
+
+    Each gain is a link to where it is from.
+    """
     whole_ns = view.run_time.whole_ns or 0.0
-    large = [c for c in timed if c.saves_ns >= MINIMUM * whole_ns]
-    return (
-        *(Choice(c.do, Link(_gains(c.saves_ns, whole_ns), c.anchor), c.costs) for c in large),
-        *(offer for section in view.sections for offer in _untimed(section)),
+    of_time = (
+        Choice(c.do, Link(_gains(c.saves_ns, whole_ns), c.anchor), c.costs, c.saves_ns / whole_ns)
+        for c in timed
+        if c.saves_ns >= MINIMUM * whole_ns
     )
+    others = (offer for section in view.sections for offer in _untimed(section))
+    return tuple(sorted((*of_time, *others), key=lambda choice: -choice.saves))
 
 
 def _untimed(section: Section) -> Iterator[Choice]:

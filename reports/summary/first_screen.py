@@ -60,6 +60,7 @@ def first_screen(
     verdict = _verdict(view, time_parts, saved, found) or answer
     listed = {anchor for action in found for _, anchor in action.findings}
     timed = timed_choices(view, saved)
+    offered = choices(view, timed)
     return FirstScreen(
         line,
         verdict,
@@ -72,14 +73,15 @@ def first_screen(
             if is_repair(finding) and gain_ns(view, finding) and finding.anchor not in listed
         ),
         basis="wall" if time.basis == WALL else "gpu",
-        choices=choices(view, timed),
+        choices=offered,
+        choices_lead=bool(offered) and offered[0].saves > max(map(_part, found), default=0.0),
         narrowed=tuple(choice for choice in timed if choice.products),
     )
 
 
 def _sure(found: tuple[Action, ...]) -> str:
     """Return how sure the verdict is: of one step as that step, of several as the least sure."""
-    largest = max(found, key=_saved)
+    largest = max(found, key=_part)
     if (largest.gain.value or 0.0) >= LARGE:
         return largest.sure
     return max((action.sure for action in found), key=list(LEVELS).index)
@@ -120,8 +122,8 @@ def _verdict(
         return _of_longest_launch(view)
     whole_time = whole_of(time)
     # The first step may save less than one that must come after it.
-    largest = max(found, key=_saved) if found else None
-    if largest and _saved(largest) >= LARGE:
+    largest = max(found, key=_part) if found else None
+    if largest and _part(largest) >= LARGE:
         return _of_step(view, time_parts, saved, largest)
     total = saved.total_ns / time.whole_ns
     gain = Link(Number(total, "fraction"), PARTS)
@@ -151,7 +153,7 @@ def _verdict(
             "same work.",
             gain=gain,
         )
-    if largest and _saved(largest) >= total / 2:
+    if largest and _part(largest) >= total / 2:
         return Text(
             "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
             gain=gain,
@@ -183,7 +185,7 @@ def _verdict(
     )
 
 
-def _saved(action: Action) -> float:
+def _part(action: Action) -> float:
     return action.gain.value or 0.0
 
 

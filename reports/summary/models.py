@@ -151,7 +151,8 @@ class FirstScreen:
     parts; `basis` says what it is: "wall" or "gpu". `saves` is what can be saved of it in all: by
     the actions, and by smaller steps, of which `smaller` are the findings, as those of an action.
     `choices` are what the owner may choose beside the actions, at a price: they are not added up
-    with them; `narrowed` are the matrix products of choices of a smaller type. `picture` is the
+    with them, and stand before them where one gains more (`choices_lead`); `narrowed` are the
+    matrix products of choices of a smaller type. `picture` is the
     name of the picture of the run, empty where there is none.
     """
 
@@ -163,6 +164,7 @@ class FirstScreen:
     smaller: tuple[tuple[int, str], ...]
     basis: str
     choices: tuple[Choice, ...] = ()
+    choices_lead: bool = False
     narrowed: tuple[TimedChoice, ...] = ()
     picture: str = ""
 

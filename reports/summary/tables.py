@@ -103,7 +103,7 @@ def _links(findings: Sequence[tuple[int, str]]) -> Series:
 def choices(first: FirstScreen) -> Table[Choice]:
     """Return what the owner may choose: what it gains, and what it costs."""
     columns: list[Column[Choice]] = [
-        Column(Text("Or choose"), lambda row: Capital(row.do), digits=IN_TEXT),
+        Column(Text("Choose"), lambda row: Capital(row.do), digits=IN_TEXT),
         Column(Text("Gains"), lambda row: row.gains, digits=IN_TEXT),
         Column(Text("Costs"), lambda row: row.costs, digits=IN_TEXT),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.run.run import Run
@@ -19,14 +19,19 @@ PREFERRED = ("operators", "bench", "untraced", "trace")
 class Batch:
     """A decode step of one batch: seconds by the host's clock, without a profiler.
 
-    `floor_s` and `mbu` are NaN where the model or a roof is not known.
+    `prompt` and `output` are tokens of each request, `rate` the output tokens per second over the
+    whole batch, its prompts too. `floor_s` and `mbu` are NaN where the model or a roof is not
+    known.
     """
 
     batch: int
     context: int
+    prompt: int
+    output: int
     seconds: float
-    floor_s: float
-    mbu: float
+    rate: float
+    floor_s: float = math.nan
+    mbu: float = math.nan
 
     @property
     def tokens_per_s(self) -> float:
@@ -56,13 +61,15 @@ def _preference(source: str) -> int:
 
 
 def _batch(size: int, row: Row, stages: Stages) -> Batch:
+    prompt, output = count(row["prompt_tokens"]) or 0, count(row["output_tokens"]) or 0
     # The median step of a batch has half of its output in the cache.
-    context = (count(row["prompt_tokens"]) or 0) + (count(row["output_tokens"]) or 0) // 2
-    seconds = number(row["decode_step_s"])
+    context = prompt + output // 2
+    seconds, rate = number(row["decode_step_s"]), number(row["output_tokens_per_s"])
+    batch = Batch(size, context, prompt, output, seconds, rate)
     read, compute = stages.roofs.memory, stages.roofs.compute
     if stages.shard is None or read is None:
-        return Batch(size, context, seconds, math.nan, math.nan)
+        return batch
     work = decode(size, context)
     floor = floor_s(stages.shard, work, read.value, compute.value if compute else math.inf)
     used = mbu(traffic(stages.shard, work).read, seconds, read.value)
-    return Batch(size, context, seconds, floor, used)
+    return replace(batch, floor_s=floor, mbu=used)

@@ -195,39 +195,70 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
     ratio = Number(large.seconds / base.seconds, "x")
     factor = Number(large.tokens_per_s / base.tokens_per_s, "x")
     values: dict[str, Value] = {
-        "large": large.batch,
         "ratio": ratio,
+        "large": large.batch,
+        "small": size,
         "factor": factor,
     }
+    saves = 1 - base.tokens_per_s / large.tokens_per_s
+    gains = Text("{factor} the tokens per second while it decodes", factor=factor)
+    action = Text(
+        "Where enough requests come at once, answer more of them together: batch {large} takes "
+        "{ratio} the time of batch {small} per decode step and gives {factor} the tokens per "
+        "second while it decodes; prompts take their time besides.",
+        **values,
+    )
+    evidence: list[Evidence | Text] = [
+        *(
+            Evidence(
+                Text("batch {n} without a profiler:", n=batch.batch), Number(batch.seconds, "s")
+            )
+            for batch in (base, large)
+        ),
+        Text("{ratio} the time, {factor} the tokens per second", ratio=ratio, factor=factor),
+    ]
+    if base.rate > 0 and large.rate > 0:
+        whole, saves = Number(large.rate / base.rate, "x"), 1 - base.rate / large.rate
+        lengths: dict[str, Value] = {"prompt": large.prompt, "output": large.output}
+        gains = Text(
+            "{whole} the tokens per second, prompts included ({prompt} prompt and {output} output "
+            "tokens); {factor} while it decodes",
+            whole=whole,
+            factor=factor,
+            **lengths,
+        )
+        action = Text(
+            "Where enough requests come at once, answer more of them together: batch {large} gives "
+            "{whole} the tokens per second of batch {small} with prompts of {prompt} and answers "
+            "of {output} tokens. While it decodes it gives {factor}, for {ratio} the time per "
+            "decode step.",
+            whole=whole,
+            **values,
+            **lengths,
+        )
+        evidence.append(
+            Text(
+                "whole batches, prompts included: {before} and {after}, {whole}",
+                before=Number(base.rate, "tokens/s"),
+                after=Number(large.rate, "tokens/s"),
+                whole=whole,
+            )
+        )
     yield Finding(
         "larger_batch",
         Text(
             "A decode step at batch {large} takes {ratio} the time of one at batch {small} and "
             "gives {factor} the tokens per second.",
             **values,
-            small=size,
         ),
-        (
-            *(
-                Evidence(
-                    Text("batch {n} without a profiler:", n=batch.batch), Number(batch.seconds, "s")
-                )
-                for batch in (base, large)
-            ),
-            Text("{ratio} the time, {factor} the tokens per second", ratio=ratio, factor=factor),
-        ),
-        action=Text(
-            "Where enough requests come at once, answer more of them together: batch {large} takes "
-            "{ratio} the time of batch {small} per decode step and gives {factor} the tokens per "
-            "second while it decodes; prompts take their time besides.",
-            **values,
-            small=size,
-        ),
+        tuple(evidence),
+        action=action,
         offers=Choice(
             Text("Batch {large} instead of {small}, where enough requests come at once",
                  large=large.batch, small=size),
-            Text("{factor} the tokens per second while it decodes", factor=factor),
+            gains,
             Text("{ratio} the time of a decode step, and more prompts to read first", ratio=ratio),
+            saves,
         ),
     )  # fmt: skip
 
