@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -33,7 +34,7 @@ IN_TORCH = {
 def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
     """Return what to do, the largest gain first."""
     total_ns = view.run_time.whole_ns or 0.0
-    remaining, found = total_ns, []
+    remaining, found = total_ns, list[Action]()
     for step in saved.steps[:LONGEST]:
         if step.saves_ns < MINIMUM * total_ns:
             continue
@@ -44,13 +45,32 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
                 remedy(view, step),
                 Number(step.saves_ns, "ns"),
                 Number(step.saves_ns / total_ns, "fraction"),
-                lead.confidence,
+                step.sure,
                 EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
                 Number(remaining, "ns"),
                 tuple((f.rank or 0, f.anchor) for f in step.findings),
+                f"step-{len(found) + 1}",
+                _most(view, step),
+                share_of(view, step),
             )
         )
     return tuple(found)
+
+
+def _most(view: ReportView, step: Step) -> Number | None:
+    """Return the most that a step could save where what it saves ends before that; else None."""
+    most = [f.most_ns if f.most_ns == f.most_ns else f.gain_ns for f in step.findings]
+    if all(math.isnan(finding.most_ns) for finding in step.findings):
+        return None
+    return Number(view.run_time.of_kernels(sum(most)), "ns")
+
+
+def share_of(view: ReportView, step: Step) -> float | None:
+    """Return the part of the run that the kernels of a step take; None where it is about none."""
+    kernels = {k.number: k for finding in step.findings for k in kernels_of(view, finding)}
+    if not kernels:
+        return None
+    return view.run_time.of_whole(sum(kernel.share or 0.0 for kernel in kernels.values()))
 
 
 def near_limits(view: ReportView) -> tuple[Text, ...]:

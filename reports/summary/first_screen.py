@@ -11,7 +11,7 @@ from nsight_prof.reports.page import Link, Number, Text, Value, adding_up
 from nsight_prof.reports.page.frame import LEVELS
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
-from nsight_prof.reports.summary.actions import actions, problem, subjects
+from nsight_prof.reports.summary.actions import actions, problem, share_of, subjects
 from nsight_prof.reports.summary.choices import choices, timed_choices
 from nsight_prof.reports.summary.models import Action, FirstScreen, Savings, Step, SummaryRow
 from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
@@ -168,7 +168,7 @@ def _verdict(
         )
     step = _step_of(saved, largest)
     lead = step.findings[0]
-    first = Link(largest.gain, lead.anchor)
+    first = Link(largest.gain, largest.anchor)
     if lead.key != "kernel":
         return Text(
             "{problem}: mending that saves up to {first} of the {whole}, all steps up to {gain}.",
@@ -177,11 +177,26 @@ def _verdict(
             whole=whole_time,
             gain=gain,
         )
+    return _of_kernels(view, step, largest, gain)
+
+
+def _of_kernels(view: ReportView, step: Step, action: Action, gain: Link) -> Text:
+    """Return the verdict about kernels of which a step saves little, `gain` of the run in all."""
+    most, whole_ns = action.most, view.run_time.whole_ns or math.inf
+    values: dict[str, Value] = {
+        "where": _where(view, step, action.anchor),
+        "first": Link(action.gain, action.anchor),
+        "gain": gain,
+    }
+    if most is None:
+        return Text(
+            "{where}: up to {first} can be saved there, up to {gain} in all.",
+            **values,
+        )
     return Text(
-        "{where}: up to {first} can be saved there, up to {gain} in all.",
-        where=_where(view, step),
-        first=first,
-        gain=gain,
+        "{where}: {first} can be saved there, at most {most}; up to {gain} in all.",
+        most=Link(Number((most.value or 0.0) / whole_ns, "fraction"), action.anchor),
+        **values,
     )
 
 
@@ -235,7 +250,7 @@ def _of_step(view: ReportView, time_parts: TimeParts, saved: Savings, action: Ac
     """Return the verdict about one step that saves most."""
     step = _step_of(saved, action)
     lead, total = step.findings[0], whole_of(view.run_time)
-    idle, gain = _idle_row(time_parts), Link(action.gain, lead.anchor)
+    idle, gain = _idle_row(time_parts), Link(action.gain, action.anchor)
     if lead.key in OF_IDLE and idle is not None:
         values: dict[str, Value] = {"part": _share(idle), "why": idle_cause(view)}
         cause = next((cause for cause, rules in EXPLAIN.items() if lead.rule in rules), None)
@@ -266,7 +281,11 @@ def _of_step(view: ReportView, time_parts: TimeParts, saved: Savings, action: Ac
             gain=gain,
             whole=total,
         )
-    return Text("{where}: up to {gain} can be saved there.", where=_where(view, step), gain=gain)
+    return Text(
+        "{where}: up to {gain} can be saved there.",
+        where=_where(view, step, action.anchor),
+        gain=gain,
+    )
 
 
 def _with_profiler(view: ReportView, verdict: Text) -> Text:
@@ -282,16 +301,17 @@ def _with_profiler(view: ReportView, verdict: Text) -> Text:
     )
 
 
-def _where(view: ReportView, step: Step) -> Text:
+def _where(view: ReportView, step: Step, anchor: str) -> Text:
     """Return which kernels a step is about, what part of the run they take, and their limit.
 
-    Where these are some of a kind, the part that the whole kind takes is said too.
+    `anchor` leads to the row that shows this part. Where these are some of a kind, the part that
+    the whole kind takes is said too.
     """
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
-    share = view.run_time.of_whole(sum(kernel.share or 0.0 for kernel in kernels))
+    share = share_of(view, step)
     values: dict[str, Value] = {
         "thing": subjects(view, step.findings),
-        "part": Link(Number(share, "fraction"), step.findings[0].anchor),
+        "part": Link(Number(share, "fraction"), anchor),
         "whole": whole_of(view.run_time),
         "limit": limit_of(kernels[0]),
     }

@@ -49,7 +49,12 @@ class SummaryGpu:
 
 @dataclass(frozen=True)
 class Action:
-    """Something to do: `saves` at most, beyond what the actions before it save; `gain` as a part.
+    """Something to do: what it `saves` beyond the actions before it; `gain` as a part of the run.
+
+    `most` is the most that it could save, where `saves` ends at what kernels of its kind were seen
+    to reach, and None where `saves` is the most. `anchor` leads to its row of what each step saves,
+    `share` is the part of the run that
+    its kernels take; None where it is not about kernels.
 
     `sure` and `effort` are low, medium or high; `after` is what is left of the run after this and
     all actions before it. `findings` are the ranks and anchors of the findings that it is made of.
@@ -62,6 +67,9 @@ class Action:
     effort: str
     after: Number
     findings: tuple[tuple[int, str], ...]
+    anchor: str = ""
+    most: Number | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,11 @@ class Step:
     def rule(self) -> str:
         """The rule, else the kind, of the first finding."""
         return self.findings[0].rule or self.findings[0].key
+
+    @property
+    def sure(self) -> str:
+        """How sure it is that it saves as much: never high, since no repair was made and timed."""
+        return "medium" if self.findings[0].confidence == "high" else self.findings[0].confidence
 
     @property
     def is_choice(self) -> bool:

@@ -104,7 +104,7 @@ def _of_step(
         saves=Number(saves, "ns", digits=3),
         of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
         after=Number(remaining_ns - saves, "ns", digits=3),
-        sure=lead.confidence,
+        sure=step.sure,
         evidence=lead.verdict,
         wrong=lead.disproof,
         effort=EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),

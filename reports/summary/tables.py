@@ -58,15 +58,20 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     def saves(row: int, fraction: Number) -> Text:
         return Text("{time} ({part})", time=Verbatim(times[row][0]), part=fraction)
 
-    heading = Text("Saves at most (of the run)")
+    def told(row: int, action: Action) -> Value:
+        if action.most is None:
+            return Text("at most {saves}", saves=saves(row, action.gain))
+        return Text("{saves}; at most {most}", saves=saves(row, action.gain), most=action.most)
+
+    heading = Text("Saves (of the run)")
     if first.basis != "wall":
-        heading = Text("Saves at most (of GPU time)")
+        heading = Text("Saves (of GPU time)")
     columns: list[Column[tuple[int, Action]]] = [
         Column(Text(""), lambda row: str(row[0] + 1), right=True),
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(
             heading,
-            lambda row: saves(row[0], row[1].gain),
+            lambda row: Link(told(*row), row[1].anchor),
             digits=IN_TEXT,
             sort=lambda row: row[1].saves.value,
             right=True,
@@ -87,12 +92,36 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         footer = Footer(
             [
                 *("", Text("Smaller steps, together")),
-                Link(saves(len(listed), fraction), PARTS),
+                Link(Text("at most {saves}", saves=saves(len(listed), fraction)), PARTS),
                 *("", "", Verbatim(times[-1][1]), _links([*more, *first.smaller])),
             ]
         )
     rows = list(enumerate(listed))
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
+
+
+def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
+    """Return what each of the actions saves, and what its kernels take of the run."""
+    whole_ns = first.total.value or 0.0
+
+    def most(action: Action) -> Number:
+        return action.saves if action.most is None else action.most
+
+    def part(time: Number) -> Number:
+        return Number((time.value or 0.0) / whole_ns, "fraction")
+
+    columns: list[Column[tuple[int, Action]]] = [
+        Column(Text("#"), lambda row: str(row[0] + 1), right=True),
+        Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
+        Column(Text("Its kernels, of the run"), lambda row: Number(row[1].share, "fraction")),
+        Column(Text("Saves"), lambda row: row[1].saves),
+        Column(Text("Of the run"), lambda row: row[1].gain),
+        Column(Text("At most"), lambda row: most(row[1])),
+        Column(Text("Of the run"), lambda row: part(most(row[1]))),
+        Column(Text("Findings"), lambda row: _links(row[1].findings)),
+    ]
+    rows = list(enumerate(first.actions))
+    return Table("steps", NO_TITLE, columns, rows, ids=lambda row: row[1].anchor)
 
 
 def _links(findings: Sequence[tuple[int, str]]) -> Series:
@@ -138,9 +167,9 @@ def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
             return Text("hardly anything")
         return Text("{time} ({part})", time=saves[index], part=gains[index])
 
-    gain = Text("Could save at most (% of the run)")
+    gain = Text("Could save (% of the run)")
     if view.basis == "gpu":
-        gain = Text("Could save at most (% of GPU time)")
+        gain = Text("Could save (% of GPU time)")
     columns += [
         Column(Text("Time"), lambda row: times[row[0]], right=True),
         Column(share_heading(view), lambda row: shares[row[0]], right=True),

@@ -67,7 +67,9 @@ class Abstained:
 class Judged:
     """One profiled kernel with its causes and the part of its time that can go at most.
 
-    `cause` is the one that explains it; None where nothing does but its roof. `nearest` is the
+    `cause` is the one that explains it; None where nothing does but its roof. `gain` ends where
+    kernels of its kind were seen to end, or what must follow on its products (`end`, None where
+    neither is known), and `at_roof` only at its roof. `nearest` is the
     resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
     slots). `floor` is the shortest launch where the gain ends there, `fixed` the same where it
     stays beside the work of a short kernel at its roof, and `doubts` what contradicts the bound or
@@ -78,6 +80,8 @@ class Judged:
     causes: tuple[Cause, ...]
     cause: Cause | None
     gain: float
+    at_roof: float
+    end: Evidence | None = None
     abstained: tuple[Abstained, ...] = ()
     nearest: str = ""
     roof: Ceiling | None = None

@@ -43,6 +43,7 @@ def evidence(judged: Judged) -> tuple[Evidence, ...]:
     found = [*_bound(judged), *_busy(judged.row)]
     if judged.cause is not None:
         found += [*judged.cause.evidence, *judged.cause.price]
+    found += [judged.end] if judged.end is not None else []
     found += [*_shortest(judged), *(row for row, _ in judged.doubts)]
     found += [row for cause in judged.secondary for row in cause.evidence]
     # A number that two rules ask for, or that a gain is made of too, stands there once.

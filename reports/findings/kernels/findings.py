@@ -51,6 +51,8 @@ OF_LIBRARY = (
 """Action, advice and disproof where a user of a library does not write the code at fault."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
 NOTHING = Text("nothing")
+MORE = 1.02
+"""Gain at the full roof over that which was seen to be reached, from which on both are told."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ def bound_findings(run: Run) -> list[Finding]:
     if len(judged) < 2 or math.isnan(total) or math.isnan(known):
         return []
     gain = sum(number(j.row["share"]) * j.gain for j in judged)
+    at_roof = sum(number(j.row["share"]) * j.at_roof for j in judged)
     ranked = sorted(shares, key=lambda key: -shares[key])
     split: list[Value] = [
         Text("{share} is {limited}", share=_share(shares[key]), limited=ROOFS[key].limited)
@@ -148,9 +151,11 @@ def bound_findings(run: Run) -> list[Finding]:
         "rest": Text("; {share} was not measured", share=_share(1 - known))
         if known < 0.995
         else "",
-        "gain": _share(gain),
-        "time": Number(gain * total, "ns"),
-        "note": _mixed_note(judged),
+        "gain": _share(at_roof),
+        "time": Number(at_roof * total, "ns"),
+        "note": Text(
+            "{text}{sentence}", text=_seen_note(gain, at_roof, total), sentence=_mixed_note(judged)
+        ),
     }
     verdict = Text(
         "Of the GPU time, {split}{rest}. Kernels that do the same work at their limits would save "
@@ -175,7 +180,7 @@ def bound_findings(run: Run) -> list[Finding]:
                 "all",
                 share=_share(shares[ranked[0]]),
                 limited=ROOFS[ranked[0]].limited,
-                gain=_share(gain),
+                gain=_share(at_roof),
             ),
             verdict=verdict,
             share=known,
@@ -191,6 +196,17 @@ def bound_findings(run: Run) -> list[Finding]:
 
 def _share(value: float) -> Number:
     return Number(value, "fraction")
+
+
+def _seen_note(gain: float, at_roof: float, total_ns: float) -> Text | str:
+    """Say what is gained up to where kernels were seen to come; empty where that is the roof."""
+    if not at_roof > MORE * gain:
+        return ""
+    return Text(
+        " As near to their roofs as the best kernels of their kind here it is {gain} ({time}).",
+        gain=_share(gain),
+        time=Number(gain * total_ns, "ns"),
+    )
 
 
 def _split(shares: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence, ...]:
@@ -246,6 +262,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
     taken = sum(shares)
     gained = sum(s * min(j.gain, remaining) for s, j in zip(shares, group, strict=True))
     action, advice = _advice(lead)
+    ends = any(judged.end is not None for judged in group)
     finding = Finding(
         key="kernel",
         rule=cause_key(lead),
@@ -257,6 +274,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
         gain_kernel=min(lead.gain, remaining) if math.isnan(taken) else gained / taken,
         gain_program=gained,
         gain_ns=gained * total_ns,
+        most_ns=sum(j.at_roof * number(j.row["total_ns"]) for j in group) if ends else math.nan,
         counted_ns=sum(j.gain * weight(j.row) for j in group),
         bound=lead.bound,
         action=action,
@@ -384,7 +402,7 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
     calls = round(sum(number(j.row["calls"]) for j in group))
     cells = tuple(Ref("kernels", text(j.row["kernel_id"]), "total_ns") for j in group)
     total = Number(sum(number(j.row["total_ns"]) for j in group), "ns", cells)
-    gain = _mixed(finding, group) or _gain(finding, lead)
+    gain = _mixed(finding, group) or _ended(finding, group) or _gain(finding, lead)
     if in_rows:
         gain = _in_rows(finding)
     elif lead.fixed is not None:
@@ -495,6 +513,50 @@ def _gain(finding: Finding, lead: Judged) -> Text:
         "Without that wait it could save at most {gain} of the GPU time ({time}){floor}{less}.",
         floor=_floor(lead),
         less=less,
+        **values,
+    )
+
+
+def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
+    """Return a gain that ends before the roof, and that at the roof; None where it does not."""
+    lead = group[0]
+    if lead.end is None:
+        return None
+    refs = tuple(Ref("kernels", text(judged.row["kernel_id"]), "total_ns") for judged in group)
+    most = sum(judged.at_roof * number(judged.row["share"]) for judged in group)
+    bound: dict[str, Value] = {
+        "bound": Number(most, "fraction", refs),
+        "most": Number(finding.most_ns, "ns", refs),
+    }
+    if lead.gain == 0:
+        return Text(
+            "That is near the roof, and no kernel of its kind came nearer here: the rest is worth "
+            "at most {bound} of the GPU time ({most}).",
+            **bound,
+        )
+    values: dict[str, Value] = {
+        "gain": _share(finding.gain_program),
+        "time": Number(finding.gain_ns, "ns"),
+        **bound,
+    }
+    if lead.cause is not None or lead.bound == "latency":
+        less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
+        return Text(
+            "Where its exponentials run beside no product it could save {gain} of the GPU time "
+            "({time}), and at most {bound} ({most}) where all do{less}.",
+            less=less,
+            **values,
+        )
+    if _near(lead):
+        return Text(
+            "That is near the roof: as near as the best kernel of its kind here it would save "
+            "{gain} of the GPU time ({time}), at the full roof at most {bound} ({most}).",
+            **values,
+        )
+    return Text(
+        "As near to the roof as the best kernel of its kind here it would save {gain} of the GPU "
+        "time ({time}), at the full roof at most {bound} ({most}) with the same bytes; fewer bytes "
+        "save more.",
         **values,
     )
 

@@ -7,10 +7,11 @@ import math
 from nsight_prof.parsers.build.bound import LATENCY_BELOW
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings, written
 from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.needs import needs
-from nsight_prof.reports.analysis.profiled import profiled, sm_count
+from nsight_prof.reports.analysis.profiled import is_mixed, profiled, sm_count
 from nsight_prof.reports.findings.kernels.causes import (
     MIN_GAIN,
     Cause,
@@ -20,11 +21,17 @@ from nsight_prof.reports.findings.kernels.causes import (
 )
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.measure import resource_use
-from nsight_prof.reports.findings.kernels.roofs import ROOFS
+from nsight_prof.reports.findings.kernels.roofs import PRODUCTS, ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
-from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
+EXPONENTIALS = 16.0
+"""Special functions per cycle and SM (CUDA C programming guide, arithmetic instructions: compute
+capability 5.0 to 10.0)."""
+FLOPS_PER_SCORE = 4
+"""FLOPs of attention for each score, by size of its heads: two products, a multiply and an add in
+each. A score takes one exponential."""
 SHORT_NS = 20_000.0
 """A kernel this short is some launches long: its start and end are a part of its time."""
 BORDER = 5.0
@@ -40,17 +47,28 @@ def context_of(run: Run) -> Context:
 def judge(run: Run) -> list[Judged]:
     """Return the profiled kernels whose bound is known, most GPU time first."""
     context, floor = context_of(run), shortest_launch(run)
-    return [_judged(row, context, floor) for row in profiled(run) if text(row["bound_by"])]
+    rows = [row for row in profiled(run) if text(row["bound_by"])]
+    of_kind = {text(row["category"]): row for row in sorted(rows, key=traced_share) if _leads(row)}
+    return [_judged(row, context, floor, of_kind.get(text(row["category"]))) for row in rows]
 
 
-def _judged(row: Row, context: Context, floor: Floor) -> Judged:
+def _judged(row: Row, context: Context, floor: Floor, peer: Row | None) -> Judged:
     found, abstained = explain(row, context)
     cause = explanation(row, found)
-    gain = _gain(row, cause)
-    fixed = floor if cause is None and _keeps_its_start(row, floor) else None
+    gain = at_roof = _gain(row, cause)
+    needed, end = _softmax(row, context)
+    if end is None and cause is None and peer is not None and of_other_kind(row):
+        needed, end = _nearest_of_kind(row, peer)
+    gain = min(gain, 1 - needed)
+    fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
     if fixed is not None:
-        bounded = max(0.0, gain - fixed.ns / number(row["mean_ns"]))
+        start = fixed.ns / number(row["mean_ns"])
+        # More blocks share the work of a launch, not its start; at a roof the whole rest is work.
+        bounded, at_roof = (
+            max(0.0, part * (1 - start) if cause is not None else part - start)
+            for part in (gain, at_roof)
+        )
     use = {k: v for k, v in resource_use(row, context).items() if not math.isnan(v)}
     nearest = max(use, key=lambda key: use[key], default="")
     if cause is not None:
@@ -62,6 +80,8 @@ def _judged(row: Row, context: Context, floor: Floor) -> Judged:
         causes=tuple(found),
         cause=cause,
         gain=bounded,
+        at_roof=max(bounded, _above_floor(row, floor, at_roof)),
+        end=end if bounded < at_roof else None,
         abstained=tuple(abstained),
         nearest=nearest,
         roof=_roof(
@@ -140,19 +160,96 @@ def _gain(row: Row, cause: Cause | None) -> float:
     """
     if cause is not None and not math.isnan(cause.gain):
         return max(0.0, cause.gain)
-    return max(0.0, 1 - number(row["roof_share"]))
+    return max(0.0, 1 - traced_share(row))
 
 
-def _keeps_its_start(row: Row, floor: Floor) -> bool:
-    """Tell whether a kernel at its roof is so short that its start and end are a part of its time.
+def traced_share(row: Row) -> float:
+    """Return the share of its roof (0 to 1) that a kernel reached in the mean launch of the trace.
 
-    A launch takes t0 + work / roof: what the shortest launch of the trace takes stays.
+    DRAM moves as many bytes there in another time than under ncu. What is counted in cycles takes
+    as many of them, at its own clock; so does one launch of many kinds of work tell of no other.
     """
+    share, mean = number(row["roof_share"]), number(row["mean_ns"])
+    if text(row["bound_by"]) != "dram" or is_mixed(row) or not mean > 0:
+        return share
+    return min(1.0, share * number(row["duration_ns"]) / mean)
+
+
+def of_other_kind(row: Row) -> bool:
+    """Tell whether the roof of a kernel was measured with kernels that do other work than it.
+
+    Plain reads and copies set that of DRAM: no kernel that multiplies matrices need come as near.
+    """
+    return text(row["bound_by"]) == "dram" and text(row["category"]) in PRODUCTS
+
+
+def _leads(row: Row) -> bool:
+    """Tell whether a kernel shows how near others of its kind could come to their roof."""
     return (
-        text(row["bound_by"]) != "latency"
-        and bool(floor.kernel)
-        and (0 < number(row["mean_ns"]) < SHORT_NS)
+        of_other_kind(row)
+        and not is_mixed(row)
+        and traced_share(row) >= threshold("near_dram_roof")
     )
+
+
+def _nearest_of_kind(row: Row, peer: Row) -> tuple[float, Evidence]:
+    """Return the part of its time that a kernel needs as near to its roof as the best of its kind.
+
+    And the same as evidence.
+    """
+    needed = traced_share(row) / traced_share(peer)
+    cells = tuple(
+        Ref(table, text(kernel["kernel_id"]), name)
+        for kernel in (row, peer)
+        for table, name in (("counters", "roof_share"), ("kernels", "mean_ns"))
+    )
+    best = Number(traced_share(peer), "fraction", cells[2:])
+    return needed, Evidence(
+        Text("time that it needs as near to the roof as the best of its kind here"),
+        Number(100 * needed, "%", cells),
+        Text("the gain ends there"),
+        Text(
+            "{best}, in the trace: {kernel}",
+            best=best,
+            kernel=Name(text(peer["short_name"]), Ref("kernels", text(peer["kernel_id"]))),
+        ),
+    )
+
+
+def _softmax(row: Row, context: Context) -> tuple[float, Evidence | None]:
+    """Return the part of its time that attention needs if no exponential runs beside its products.
+
+    And the same as evidence. The roof of the Tensor Cores was measured with products alone. 0 and
+    None where the part is not known, or no less than its time.
+    """
+    size = classify(text(row["name"])).details.get("head_dim", "")
+    flops, clock = number(row["flops_tensor"]), number(row["sm_clock_hz"])
+    seconds = number(row["duration_ns"]) / 1e9
+    tensor = resource_use(row, context).get("tensor", math.nan)
+    if row["category"] != "attention" or not size.isdigit() or not flops > 0:
+        return 0.0, None
+    rate = EXPONENTIALS * context.sms * clock
+    needed = tensor + flops / (FLOPS_PER_SCORE * int(size)) / rate / seconds
+    if not needed < 1:
+        return 0.0, None
+    return needed, Evidence(
+        Text("time that products need, and exponentials one after another with them"),
+        Number(100 * needed, "%", (Ref("counters", text(row["kernel_id"]), "flops_tensor"),)),
+        Text("the gain ends there"),
+        Text("FLOPs / (4 x head size) exponentials, 16 per cycle and SM"),
+    )
+
+
+def _keeps_its_start(row: Row, cause: Cause | None, floor: Floor) -> bool:
+    """Tell whether a kernel is so short that its start and end are a part of its time.
+
+    A launch takes t0 + work / roof, and t0 + work / SMs of one that has too few blocks: what the
+    shortest launch of the trace takes stays.
+    """
+    of_roof = cause is None and text(row["bound_by"]) != "latency"
+    of_blocks = cause is not None and cause.rule.batches
+    short = floor.ns < number(row["mean_ns"]) < SHORT_NS
+    return (of_roof or of_blocks) and bool(floor.kernel) and short
 
 
 def _above_floor(row: Row, floor: Floor, gain: float) -> float:

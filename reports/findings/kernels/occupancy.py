@@ -87,7 +87,8 @@ SMALL_GRID = Rule(
         "of it is idle"
     ),
     estimate="With work for all SMs the time shrinks by the part of them that has none: (SMs - "
-    "blocks) / SMs.",
+    "blocks) / SMs. It is a bound: blocks may not divide so, and of a short kernel what the "
+    "shortest launch of the trace takes stays.",
     disproof=Text(
         "Other kernels run on the idle SMs at the same time, or a batch of twice the size "
         "takes twice as long."

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsight_prof.parsers.cells import number, records
+from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
@@ -96,14 +96,48 @@ def test_copies_before_a_launch_are_those_of_the_trace(imported: Recorded) -> No
 
 def test_a_short_product_keeps_what_each_launch_takes(recorded_run_of: Recorded) -> None:
     run = recorded_run_of("h200-top-kernels")
-    short = [j for j in judge(run) if j.fixed is not None and j.row["category"] == "gemm"]
+    products = [j for j in judge(run) if j.row["category"] == "gemm" and j.bound == "dram"]
+    best = max(_work(judged.row) / number(judged.row["mean_ns"]) for judged in products)
+    short = [j for j in products if j.fixed is not None]
     assert short
     for judged in short:
         mean, fixed = number(judged.row["mean_ns"]), judged.fixed
         assert fixed is not None
         assert mean < 20_000
-        roof = number(judged.row["roof_share"]) * mean
-        assert mean * (1 - judged.gain) == pytest.approx(min(mean, roof + fixed.ns))
+        work = _work(judged.row) / best
+        assert mean * (1 - judged.gain) == pytest.approx(min(mean, work + fixed.ns))
+
+
+def _work(row: Row) -> float:
+    """The ns in which DRAM moves the bytes of a launch at its roof: by ncu's own time of it."""
+    return number(row["roof_share"]) * number(row["duration_ns"])
+
+
+def test_products_that_memory_limits_gain_what_the_best_of_them_shows_in_the_trace(
+    recorded_run_of: Recorded,
+) -> None:
+    run = recorded_run_of("h200-vllm-kernels")
+    rows = [j for j in judge(run) if j.row["category"] == "gemm" and j.bound == "dram"]
+    long = [j for j in rows if number(j.row["mean_ns"]) > 20_000]
+    best = max(_work(j.row) / number(j.row["mean_ns"]) for j in long)
+    assert len(long) > 2
+    for judged in long:
+        mean, work = number(judged.row["mean_ns"]), _work(judged.row)
+        assert judged.at_roof == pytest.approx(1 - work / mean)
+        assert judged.gain == pytest.approx(1 - work / best / mean, abs=1e-9)
+        assert judged.gain < judged.at_roof
+
+
+def test_attention_gains_no_time_in_which_its_exponentials_run(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-vllm-kernels")
+    waiting = [j for j in judge(run) if j.row["category"] == "attention" and j.end is not None]
+    (prefill,) = waiting
+    row = prefill.row
+    cycles = number(row["duration_ns"]) / 1e9 * number(row["sm_clock_hz"]) * 132
+    # Heads of 128: 2 x 2 x 128 FLOPs and one exponential per score, 16 per cycle and SM.
+    exponentials = number(row["flops_tensor"]) / 512 / 16 / cycles
+    assert 0.1 < exponentials < 0.3
+    assert prefill.at_roof - prefill.gain == pytest.approx(exponentials, abs=1e-6)
 
 
 def test_convolutions_that_convert_their_layout_name_the_remedy(recorded_run_of: Recorded) -> None:
