@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pandas as pd
 
 Row = dict[str, Any]
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 
 def records(frame: pd.DataFrame) -> list[Row]:
@@ -28,6 +32,14 @@ def _values(column: pd.Series[Any]) -> list[Any]:
         array: Any = column.array
         return list(array.to_numpy(dtype=object, na_value=None))
     return column.tolist()
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by their key; keys and the items of each in the order of the items."""
+    found: dict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        found[key(item)].append(item)
+    return found
 
 
 def number(value: Any) -> float:

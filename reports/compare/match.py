@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.compare import sides
 from nsight_prof.reports.compare.fusion import Item, is_helper, role, shared_out
 from nsight_prof.reports.compare.sides import Durations, Kernel, Side
@@ -129,7 +130,7 @@ def align(levels: Sequence[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> Al
 def _pairs_of(
     stretch: Stretch, keys_a: Sequence[Hashable], keys_b: Sequence[Hashable]
 ) -> list[Pair]:
-    of_a, of_b = _grouped(keys_a.__getitem__, stretch.a), _grouped(keys_b.__getitem__, stretch.b)
+    of_a, of_b = grouped(stretch.a, keys_a.__getitem__), grouped(stretch.b, keys_b.__getitem__)
     pairs = [
         pair
         for key, positions in of_a.items()
@@ -137,13 +138,6 @@ def _pairs_of(
         for pair in zip(positions, of_b[key], strict=True)
     ]
     return ascending(sorted(pairs))
-
-
-def _grouped(key: Callable[[int], Hashable], positions: Iterable[int]) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = defaultdict(list)
-    for position in positions:
-        found[key(position)].append(position)
-    return found
 
 
 def ascending(pairs: Sequence[Pair]) -> list[Pair]:
@@ -318,8 +312,8 @@ class _Stage:
 
     def _common(self, stretch: Stretch, identity: Identity) -> Stretch:
         """Make rows of kernels that are on both sides, and return the others."""
-        of_a = _grouped(lambda x: identity(self._a[x]), stretch.a)
-        of_b = _grouped(lambda y: identity(self._b[y]), stretch.b)
+        of_a = grouped(stretch.a, lambda x: identity(self._a[x]))
+        of_b = grouped(stretch.b, lambda y: identity(self._b[y]))
         for key in [key for key in of_a if key is not None and key in of_b]:
             for x, y in self._shapes(of_a.pop(key), of_b.pop(key)):
                 self._pair(x, y).looped = True
@@ -340,12 +334,12 @@ def _is_named(key: tuple[str, str, str], bag: _Bag) -> bool:
 
 
 def _by_kernel(positions: Iterable[int], kernels: Sequence[Kernel]) -> dict[Hashable, list[int]]:
-    return _grouped(lambda x: kernels[x].kernel_id, positions)
+    return grouped(positions, lambda x: kernels[x].kernel_id)
 
 
 def _by_rank(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
     """Pair the k-th launch of each kernel on both sides, which have it equally often."""
-    rest = _grouped(b.__getitem__, reversed(range(len(b))))
+    rest = grouped(reversed(range(len(b))), b.__getitem__)
     return [(position, rest[key].pop()) for position, key in enumerate(a)]
 
 
@@ -362,9 +356,9 @@ def _owner(position: int, kernels: Sequence[Kernel], partner: Mapping[int, int])
 def _items(positions: Sequence[int], kernels: Sequence[Kernel], by_kernel: bool) -> list[Item]:
     """Return the launches as items, each by itself or all of a kernel in one."""
     last = max(1, len(positions) - 1)
-    ranks = _grouped(
-        lambda rank: kernels[positions[rank]].kernel_id if by_kernel else rank,
+    ranks = grouped(
         range(len(positions)),
+        lambda rank: kernels[positions[rank]].kernel_id if by_kernel else rank,
     )
     return [
         Item(kernels[positions[r[0]]], tuple(positions[x] for x in r), sum(r) / len(r) / last)
@@ -376,7 +370,7 @@ def _launches(
     positions: Sequence[int], sequence: sides.Sequence, kernels: Sequence[Kernel]
 ) -> tuple[Launches, ...]:
     """Return the launches at `positions` kernel by kernel."""
-    groups = _grouped(sequence.ids.__getitem__, sorted(positions))
+    groups = grouped(sorted(positions), sequence.ids.__getitem__)
     count = Counter(key for key in sequence.ids if key in groups)
     found = []
     for key, group in groups.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsight_prof.parsers.cells import Row, known, records, text
+from nsight_prof.parsers.cells import Row, grouped, known, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Number, Ref, Table, Text, Value, Verbatim
 
@@ -42,9 +42,7 @@ def tables(run: Run, source: str) -> list[Table[Modules] | Table[Row]]:
 
 def _modules(rows: list[Row]) -> list[Modules]:
     """Return the modules that multiply, most FLOPs first; outer ones before those inside."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(_of_any_layer(text(row["module"])), []).append(row)
+    groups = grouped(rows, lambda row: _of_any_layer(text(row["module"])))
     busy = [Modules(n, tuple(of)) for n, of in groups.items() if any(row["flops"] for row in of)]
     return sorted(busy, key=lambda m: m.sum("flops", "FLOP").value or 0, reverse=True)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.bench.records import MEASURED
-from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, grouped, number, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, gpu_facts, read_roofs
 from nsight_prof.parsers.run.run import Run
@@ -120,9 +120,7 @@ def _identity(run: Run, name: str) -> tuple[str, str]:
 
 def fleet(gpus: Sequence[Gpu]) -> list[Model]:
     """Return each model of the GPUs, with its spread and outliers."""
-    models: dict[str, list[Gpu]] = {}
-    for gpu in gpus:
-        models.setdefault(gpu.model, []).append(gpu)
+    models = grouped(gpus, lambda gpu: gpu.model)
     return [_model(name, of_model) for name, of_model in sorted(models.items())]
 
 

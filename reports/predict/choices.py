@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from nsight_prof.parsers.cells import Row, known, number, records, text
+from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Name, Number, Table, Text
 from nsight_prof.reports.predict.numbers import (
@@ -85,10 +85,7 @@ def blocks(run: Run) -> list[Text | Table[Row]]:
 
 
 def _of_cases(run: Run) -> dict[str, list[Row]]:
-    rows: dict[str, list[Row]] = {}
-    for row in records(run.predicted_changes):
-        rows.setdefault(text(row["case"]), []).append(row)
-    return rows
+    return grouped(records(run.predicted_changes), lambda row: text(row["case"]))
 
 
 def _choice(row: Row) -> Text:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nsight_prof.parsers.cells import Row, known, number, records, text
+from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Figure, Text, Value, Verbatim, Word
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series, Stack, StackFigure
@@ -70,10 +70,8 @@ class Lines:
 
 
 def _lines(points: Sequence[Row], *experiments: str) -> Lines:
-    lines: dict[tuple[object, ...], list[Row]] = {}
-    for row in points:
-        if row["status"] == "ok" and row["experiment"] in experiments:
-            lines.setdefault(tuple(row[name] for name in SAME), []).append(row)
+    drawn = (r for r in points if r["status"] == "ok" and r["experiment"] in experiments)
+    lines = grouped(drawn, lambda row: tuple(row[name] for name in SAME))
     spread = spaced(list(lines.values()), MOST_LINES)
     labelled = (
         (

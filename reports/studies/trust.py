@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from nsight_prof.parsers.cells import records, text
+from nsight_prof.parsers.cells import grouped, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.cases.conditions import of_cases
@@ -164,14 +164,12 @@ def gaps(run: Run, lost: Sequence[NotRun], left_out: Sequence[Text]) -> tuple[Bl
 
 def not_run(run: Run, key: str) -> tuple[NotRun, ...]:
     """Return the cases without a time, by status and reason, the most frequent first."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for row in records(run.bench):
-        if text(row["status"]) not in ("ok", "counted"):
-            groups[text(row["status"]), text(row["reason"])].append(text(row[key]))
+    lost = (row for row in records(run.bench) if text(row["status"]) not in ("ok", "counted"))
+    groups = grouped(lost, lambda row: (text(row["status"]), text(row["reason"])))
     ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(
-        NotRun(status, reason, len(names), tuple(names[:EXAMPLES]))
-        for (status, reason), names in ranked
+        NotRun(status, reason, len(rows), tuple(text(row[key]) for row in rows[:EXAMPLES]))
+        for (status, reason), rows in ranked
     )
 
 

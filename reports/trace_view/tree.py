@@ -6,11 +6,11 @@ its kernels and copies plus the idle time before them; of several streams or GPU
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.names.ranges import fold_repeats, shorten
 from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, REST, Gaps, Node, Work
 
@@ -73,11 +73,9 @@ def _count(node: Node, leaf: Node) -> None:
 
 def _gathered(node: Node, minimum: float) -> Node:
     """Return the node with its children by size, small ones as one, idle time last."""
-    groups: dict[bool, list[Node]] = defaultdict(list)
-    for child in node.children:
-        groups[child.total_ns >= minimum or child.kind == IDLE_NODE].append(child)
-    small = groups[False]
-    large = [_gathered(child, minimum) for child in groups[True]]
+    groups = grouped(node.children, lambda c: c.total_ns >= minimum or c.kind == IDLE_NODE)
+    small = groups.get(False, [])
+    large = [_gathered(child, minimum) for child in groups.get(True, [])]
     if len(small) == 1:
         large.append(_gathered(small[0], minimum))
     elif small:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.cells import Row, count, grouped, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.products import (
     Operator,
@@ -30,9 +30,7 @@ EXCESS = 0.1
 def stages_of_operators(run: Run) -> tuple[Stage, ...]:
     """Return the stages of the operator view that had GPU work, the most of it first."""
     steps = stages_of(run)
-    by_stage: dict[str, list[Row]] = defaultdict(list)
-    for row in records(run.operators):
-        by_stage[text(row["stage"])].append(row)
+    by_stage = grouped(records(run.operators), lambda row: text(row["stage"]))
     times = {stage: sum(number(r["gpu_ns"]) for r in rows) for stage, rows in by_stage.items()}
     order = sorted((stage for stage, time in times.items() if time > 0), key=lambda s: -times[s])
     return tuple(_stage(run, stage, by_stage[stage], steps) for stage in order)

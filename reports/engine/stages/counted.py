@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from nsight_prof.parsers.cells import Row, known, number, records, text
+from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
 from nsight_prof.parsers.metrics.formulas import tile_padding
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.torch.trace import is_reduction
@@ -69,13 +69,10 @@ def counted(run: Run, stages: Stages) -> tuple[Counted, ...]:
     """
     if run.counters.empty:
         return ()
-    products: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in records(run.gemms):
-        products[text(row["stage"]), text(row["kernel_id"])].append(row)
     tables = _Tables(
         {text(row["kernel_id"]): row for row in records(run.kernels)},
         {text(row["kernel_id"]): row for row in records(run.counters)},
-        products,
+        grouped(records(run.gemms), lambda row: (text(row["stage"]), text(row["kernel_id"]))),
     )
     found = []
     for kind in stages.kinds:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Finding, Number, Text, Value, Verbatim
-from nsight_prof.reports.studies.gemm_staircase.points import Curve, Point
+from nsight_prof.reports.studies.gemm_staircase.points import Curve
 from nsight_prof.reports.studies.gemm_staircase.steps import (
     Batches,
     OddSize,
@@ -64,7 +65,9 @@ def _fraction(value: float | None) -> Number:
 def _odd_sizes(measured: Measured) -> Finding | None:
     """State what sizes that are no multiple of 8 lose, and what padding gives back."""
     ran = [size for size in measured.odd if size.point and size.loss is not None]
-    worst = [max(sizes, key=_loss) for sizes in _by_side(ran) if sizes]
+    odd = (size for size in ran if size.away % MULTIPLE)
+    by_side = grouped(odd, lambda size: (size.base, size.side))
+    worst = [max(sizes, key=_loss) for sizes in by_side.values()]
     if not worst:
         return None
     base = worst[0].base
@@ -133,15 +136,6 @@ def _odd_sizes(measured: Measured) -> Finding | None:
 
 def _loss(size: OddSize) -> float:
     return size.loss or 0.0
-
-
-def _by_side(ran: Sequence[OddSize]) -> list[list[OddSize]]:
-    """Return the sizes that are no multiple of 8, by base and side."""
-    groups: dict[tuple[Point, str], list[OddSize]] = {}
-    for size in ran:
-        if size.away % MULTIPLE:
-            groups.setdefault((size.base, size.side), []).append(size)
-    return list(groups.values())
 
 
 def _losses(sizes: Sequence[OddSize]) -> list[Text]:

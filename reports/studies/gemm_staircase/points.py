@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nsight_prof.parsers.cells import Row, count, known, number, text
+from nsight_prof.parsers.cells import Row, count, grouped, known, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import case_ref, cases
 from nsight_prof.reports.page import Number, Ref
@@ -144,10 +144,10 @@ def read_points(run: Run) -> tuple[list[Point], list[Refused]]:
 
 def curves(points: Iterable[Point], group: str = "sweep", mode: str = "cold") -> list[Curve]:
     """Return the sizes of a group by dtype and variant, cuBLAS before Triton."""
-    found: dict[tuple[str, str], list[Point]] = {}
-    for point in sorted(points, key=lambda point: point.m):
-        if (point.group, point.mode) == (group, mode):
-            found.setdefault((point.dtype, point.variant), []).append(point)
+    chosen = (point for point in points if (point.group, point.mode) == (group, mode))
+    found = grouped(
+        sorted(chosen, key=lambda point: point.m), lambda point: (point.dtype, point.variant)
+    )
     return [Curve(*key, tuple(found[key])) for key in sorted(found)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.cells import grouped, number
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Verbatim
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
@@ -55,9 +55,10 @@ def prefill_backends(found: Sequence[Point], model: str) -> Finding | None:
 
 def decode_backends(found: Sequence[Point], model: str) -> Finding | None:
     """State which back end is fastest for a decode step with a long KV cache."""
-    by_size: dict[tuple[int, int], list[Point]] = {}
-    for point in _grouped(_cases(found, "decode", model=model)):
-        by_size.setdefault((point.param("batch"), point.param("keys")), []).append(point)
+    by_size = grouped(
+        _with_groups(_cases(found, "decode", model=model)),
+        lambda point: (point.param("batch"), point.param("keys")),
+    )
     compared = {size: rivals for size, rivals in by_size.items() if len(rivals) > 1}
     if not compared:
         return None
@@ -73,7 +74,7 @@ def _cases(found: Sequence[Point], stage: str, **params: Any) -> list[Point]:
     return select(found, family="attention", stage=stage, variant="graph", **params)
 
 
-def _grouped(found: list[Point]) -> list[Point]:
+def _with_groups(found: list[Point]) -> list[Point]:
     """Return the cases with grouped KV heads; all where there are none."""
     return [point for point in found if point.param("kv_groups") != "none"] or found
 
@@ -218,7 +219,7 @@ def prefill_chart(found: Sequence[Point], model: str) -> LineFigure | None:
 
 def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
     """Return GB/s of decode attention over positions: back ends as lines, batches as panels."""
-    chosen = _grouped(_cases(found, "decode", model=model))
+    chosen = _with_groups(_cases(found, "decode", model=model))
     panels = []
     for batch in sorted({point.param("batch") for point in chosen}):
         same = select(chosen, batch=batch)

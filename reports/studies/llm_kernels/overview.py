@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import (
     Column,
     Evidence,
@@ -29,6 +30,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     samples,
     select,
     sequences,
+    sized,
     title,
     variants_by_shape,
 )
@@ -97,10 +99,10 @@ def steps(found: Sequence[Point], model: str) -> list[Step]:
     chosen = []
     for stage in ("decode", "prefill"):
         cases = select(found, family="attention", stage=stage, model=model, variant="graph")
-        sizes: dict[tuple[int, int], list[Point]] = {}
-        for point in cases:
-            if point.param("kv_groups") != "none":
-                sizes.setdefault((point.param("batch"), point.param("keys")), []).append(point)
+        sizes = grouped(
+            (point for point in cases if point.param("kv_groups") != "none"),
+            lambda point: (point.param("batch"), point.param("keys")),
+        )
         for (batch, keys), rivals in sizes.items():
             tokens = batch if stage == "decode" else batch * keys
             others = pointwise.get(tokens, {})
@@ -306,11 +308,7 @@ def roof_chart(found: Sequence[Point], model: str) -> BarFigure | None:
 def _representatives(found: Sequence[Point], model: str) -> list[tuple[Words, Point]]:
     """Return labelled points: each operation at its second smallest and its largest size."""
     linear = select(found, family="linear", model=model, variant="graph")
-    by_operation: dict[str, list[Point]] = {}
-    for point in linear:
-        if point.dtype == "bf16":
-            by_operation.setdefault(point.operation, []).append(point)
-    chosen = [pair for same in by_operation.values() for pair in _ends(same)]
+    chosen = _ends_by_operation(point for point in linear if point.dtype == "bf16")
     for stage in ("prefill", "decode"):
         cases = select(found, family="attention", stage=stage, model=model, variant="graph")
         for batch in dict.fromkeys(point.param("batch") for point in cases):
@@ -321,11 +319,7 @@ def _representatives(found: Sequence[Point], model: str) -> list[tuple[Words, Po
             chosen.append(
                 (Text("attention {stage}, {shape}", stage=Word(stage), shape=shape), best)
             )
-    by_operation = {}
-    for variants in variants_by_shape(found):
-        best = fastest(variants.values())
-        by_operation.setdefault(best.operation, []).append(best)
-    chosen += [pair for same in by_operation.values() for pair in _ends(same)]
+    chosen += _ends_by_operation(fastest(of.values()) for of in variants_by_shape(found))
     for family in ("conv", "lstm"):
         cases = select(found, family=family, variant="graph")
         if cases:
@@ -335,12 +329,10 @@ def _representatives(found: Sequence[Point], model: str) -> list[tuple[Words, Po
     return chosen
 
 
-def _sized(operation: str, tokens: int) -> Text:
-    name = Word(operation)
-    return Text("{name}, {n} token", "{name}, {n} tokens", name=name, n=tokens)
-
-
-def _ends(same: list[Point]) -> list[tuple[Words, Point]]:
-    ordered = sorted(same, key=lambda point: point.tokens)
-    ends = {point.tokens: point for point in (ordered[min(1, len(ordered) - 1)], ordered[-1])}
-    return [(_sized(point.operation, tokens), point) for tokens, point in ends.items()]
+def _ends_by_operation(points: Iterable[Point]) -> list[tuple[Words, Point]]:
+    found: list[tuple[Words, Point]] = []
+    for same in grouped(points, lambda point: point.operation).values():
+        ordered = sorted(same, key=lambda point: point.tokens)
+        ends = {point.tokens: point for point in (ordered[min(1, len(ordered) - 1)], ordered[-1])}
+        found += [(sized(point), point) for point in ends.values()]
+    return found

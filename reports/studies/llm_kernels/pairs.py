@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Table, Text
 from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
 from nsight_prof.reports.studies.llm_kernels.points import (
@@ -32,11 +33,10 @@ class Pair:
 
 def inversion(found: Sequence[Point]) -> Finding | None:
     """State where fewer tokens take longer than more: another kernel is chosen."""
-    swept: dict[tuple[str, str, str], list[Point]] = {}
-    for point in select(found, variant="graph"):
-        if point.tokens:
-            key = (point.operation, str(point.param("model")), point.dtype)
-            swept.setdefault(key, []).append(point)
+    swept = grouped(
+        (point for point in select(found, variant="graph") if point.tokens),
+        lambda point: (point.operation, str(point.param("model")), point.dtype),
+    )
     pairs = [
         (few, many)
         for same in swept.values()

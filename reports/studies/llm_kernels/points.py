@@ -11,7 +11,7 @@ from nsight_prof.parsers.cells import Row, count, known, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.points import CasePoint
 from nsight_prof.reports.cases.rows import cases, measured
-from nsight_prof.reports.page import Number, Ref, Text
+from nsight_prof.reports.page import Number, Ref, Text, Word
 
 TARGET = "llm_kernels"
 LAYER = ("qkv", "out", "gate-up", "down")
@@ -255,6 +255,12 @@ def samples(found: Iterable[Point]) -> Text:
 def of_tokens(tokens: int) -> Text:
     """Return "1 token" or "8,192 tokens"."""
     return Text("{n} token", "{n} tokens", n=tokens)
+
+
+def sized(point: Point) -> Text:
+    """Return the operation of a point and its tokens."""
+    name = Word(point.operation)
+    return Text("{name}, {n} token", "{name}, {n} tokens", name=name, n=point.tokens)
 
 
 def sequences(n: int) -> Text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Word
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.llm_kernels.columns import DETAILS
@@ -15,6 +15,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     fastest,
     of_tokens,
     samples,
+    sized,
     slowdown,
     variants_by_shape,
 )
@@ -267,7 +268,7 @@ def launches_chart(found: Sequence[Point]) -> BarFigure | None:
     """Return the time of each variant at the smallest compiled size."""
     bars = tuple(
         Bar(
-            _label(point),
+            sized(point),
             1e6 * point.seconds,
             1e6 * point.interval[0],
             1e6 * point.interval[1],
@@ -297,7 +298,7 @@ def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
             if point := variants.get(variant):
                 rate = point.bytes / point.seconds
                 text = f"{quantity(rate, 'B/s', 3)}, {quantity(point.seconds, 's', 3)}"
-                bars.append(Bar(_label(point), rate / 1e9, group=group, text=text))
+                bars.append(Bar(sized(point), rate / 1e9, group=group, text=text))
     if not bars:
         return None
     return BarFigure(
@@ -308,11 +309,6 @@ def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
         value_label="GB/s of compulsory bytes",
         bars=tuple(bars),
     )
-
-
-def _label(point: Point) -> Text:
-    name = Word(point.operation)
-    return Text("{name}, {n} token", "{name}, {n} tokens", name=name, n=point.tokens)
 
 
 def _compiled_sizes(found: Sequence[Point], *, largest: bool) -> list[Variants]:

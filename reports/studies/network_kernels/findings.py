@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from nsight_prof.parsers.cells import Key, grouped
 from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.reports.page import Evidence, Finding, Number, Text
 from nsight_prof.reports.studies.network_kernels.points import FAMILIES, GRAPH, Point, curves, pairs
@@ -16,23 +16,23 @@ HALF = 0.5
 USUAL = "channels-last"
 
 
-def _median(numbers: Sequence[Number]) -> Number:
-    """Return the lower median of shares, with the case that has it."""
-    known = sorted((n for n in numbers if n.value is not None), key=lambda n: n.value or 0.0)
-    if not known:
-        return Number(None, "fraction", missing="no measured roof")
-    return known[(len(known) - 1) // 2]
+def _medians(groups: Mapping[Key, Sequence[Point]]) -> dict[Key, Number]:
+    """Return the lower median of the shares of each group, with the case that has it."""
+    found = {}
+    for key, points in groups.items():
+        shares = [point.fraction for point in points if point.fraction.value is not None]
+        shares.sort(key=lambda share: share.value or 0.0)
+        unknown = Number(None, "fraction", missing="no measured roof")
+        found[key] = shares[(len(shares) - 1) // 2] if shares else unknown
+    return found
 
 
 def saturation(found: Sequence[Point]) -> Finding | None:
     """State which share of their roof convolutions reach at each batch, and from where on half."""
-    lines = [c for c in curves(found) if c.last.family == "conv" and c.last.layout == USUAL]
-    lines = [c for c in lines if c.last.dtype == "bf16"]
-    shares: dict[int, list[Number]] = defaultdict(list)
-    for line in lines:
-        for point in line.points:
-            shares[point.batch].append(point.fraction)
-    medians = {batch: _median(values) for batch, values in sorted(shares.items())}
+    points = [p for curve in curves(found) if curve.last.family == "conv" for p in curve.points]
+    usual = (p for p in points if p.layout == USUAL and p.dtype == "bf16")
+    by_batch = sorted(grouped(usual, lambda point: point.batch).items())
+    medians = _medians(dict(by_batch))
     if len(medians) < 2 or any(share.value is None for share in medians.values()):
         return None
     first, last = min(medians), max(medians)
@@ -175,12 +175,9 @@ def recurrence(found: Sequence[Point]) -> Finding | None:
 
 def distance(found: Sequence[Point]) -> Finding | None:
     """State which family is farthest from its roof at its largest sizes."""
-    shares: dict[str, list[Number]] = defaultdict(list)
-    for curve in curves(found):
-        of_family = curve.last.family in FAMILIES and curve.last.variant == GRAPH
-        if of_family and len(curve.points) > 1:
-            shares[curve.last.family].append(curve.last.fraction)
-    medians = {family: _median(values) for family, values in shares.items()}
+    last = (curve.last for curve in curves(found) if len(curve.points) > 1)
+    of_family = (p for p in last if p.family in FAMILIES and p.variant == GRAPH)
+    medians = _medians(grouped(of_family, lambda point: point.family))
     known = {family: share for family, share in medians.items() if share.value is not None}
     if len(known) < 2:
         return None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nsight_prof.parsers.cells import known, text
+from nsight_prof.parsers.cells import grouped, known, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.points import CasePoint
 from nsight_prof.reports.cases.rows import cases, measured
@@ -113,12 +112,14 @@ def points(run: Run) -> list[Point]:
 
 def curves(found: Sequence[Point], *, hot: bool = False) -> list[Curve]:
     """Return the operations in CUDA graphs, on unused or on used buffers, as curves."""
-    groups: dict[str, list[Point]] = defaultdict(list)
-    for point in found:
-        if point.family not in NO_CURVE and point.variant != EAGER and point.is_hot == hot:
-            facts = point.row["params"].items()
-            params = {k: v for k, v in facts if k not in ("rows", "weight_bytes")}
-            groups[json.dumps([params, point.dtype], sort_keys=True)].append(point)
+
+    def identity(point: Point) -> str:
+        facts = point.row["params"].items()
+        params = {k: v for k, v in facts if k not in ("rows", "weight_bytes")}
+        return json.dumps([params, point.dtype], sort_keys=True)
+
+    swept = (p for p in found if p.family not in NO_CURVE and p.variant != EAGER)
+    groups = grouped((point for point in swept if point.is_hot == hot), identity)
     return [Curve(tuple(sorted(group, key=lambda point: point.batch))) for group in groups.values()]
 
 

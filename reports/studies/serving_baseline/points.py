@@ -9,7 +9,7 @@ from statistics import median
 
 from nsight_prof.parsers.bench.records import MEASURED
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
-from nsight_prof.parsers.cells import Row, count, number, records, text
+from nsight_prof.parsers.cells import Row, count, grouped, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.serving.engine import Engine, engine_of
@@ -136,11 +136,9 @@ class Baseline:
     @cached_property
     def first_tokens(self) -> dict[int, float]:
         """Median TTFT of a single request by prompt length, in seconds."""
-        by_prompt: dict[int, list[float]] = {}
-        for point in self.of("lengths", self.mode):
-            if not math.isnan(point.value("ttft_p50_s")):
-                by_prompt.setdefault(point.prompt, []).append(point.value("ttft_p50_s"))
-        return {prompt: median(by_prompt[prompt]) for prompt in sorted(by_prompt)}
+        points = (p for p in self.of("lengths", self.mode) if p.value("ttft_p50_s") >= 0)
+        by_prompt = sorted(grouped(points, lambda point: point.prompt).items())
+        return {prompt: median(p.value("ttft_p50_s") for p in of) for prompt, of in by_prompt}
 
     @cached_property
     def prompt_law(self) -> Scaling | None:

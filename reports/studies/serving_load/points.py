@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ import numpy as np
 from nsight_prof.parsers.bench.records import MEASURED
 from nsight_prof.parsers.bench.stats import quantile_interval
 from nsight_prof.parsers.build.peaks import Peaks, peaks
-from nsight_prof.parsers.cells import Row, count, number, records, text
+from nsight_prof.parsers.cells import Row, count, grouped, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import params_of
 from nsight_prof.reports.page import Interval, Number, Text, Verbatim
@@ -296,8 +296,10 @@ def load_test(run: Run) -> LoadTest:
     slos = {text(row["case_id"]): _slo(row) for row in records(bench)}
     rows = run.serving_points
     rows = rows[rows["source"].eq("bench") & rows["case_id"].isin(list(slos))]
-    requests = _by_case(records(run.requests[run.requests["source"] == "bench"]))
-    totals = _by_case(records(run.vllm_totals[run.vllm_totals["source"] == "bench"]))
+    requests, totals = (
+        grouped(records(frame[frame["source"] == "bench"]), lambda row: text(row["case"]))
+        for frame in (run.requests, run.vllm_totals)
+    )
     points = []
     for row in records(rows):
         if text(row["status"]) == MEASURED:
@@ -313,13 +315,6 @@ def _slo(row: Row) -> Slo:
     params = params_of(row)
     limits = (number(params.get(name)) for name in ("slo_ttft_s", "slo_tpot_s"))
     return Slo(*(math.inf if math.isnan(limit) else limit for limit in limits))
-
-
-def _by_case(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(text(row["case"]), []).append(row)
-    return found
 
 
 SUMS = ("prompt_tokens", "generation_tokens", "preemptions", "prefix_hit_tokens", "requests")
@@ -351,9 +346,7 @@ def keeping(point: Point, law: Scaling | None) -> Keeping | None:
     """
     if point.closed:
         return None
-    repeats: dict[tuple[int, int], list[Row]] = {}
-    for row in point.requests:
-        repeats.setdefault((count(row["process"]) or 0, count(row["repeat"]) or 0), []).append(row)
+    repeats = grouped(point.requests, lambda row: (count(row["process"]), count(row["repeat"])))
     found = [_keeping(rows, in_the_long_run(point.load, law)) for rows in repeats.values()]
     judged = [state for state in found if state is not None]
     return max(judged, key=lambda state: state.growth, default=None)
