@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -62,6 +63,25 @@ def count(value: Any) -> int | None:
 def text(value: Any) -> str:
     """Return a string; empty where unknown."""
     return "" if value is None or pd.isna(value) else str(value)
+
+
+_CELLS: dict[str, Callable[[Any], Any]] = {
+    "str": text,
+    "int": lambda value: count(value) or 0,
+    "int | None": count,
+    "float": number,
+    "float | None": known,
+}
+
+
+def from_row(model: type[Item], row: Mapping[Any, Any], **given: Any) -> Item:
+    """Return a dataclass of the cells of a row, each as the type of its field has it.
+
+    `given` are the fields that are no column of that name.
+    """
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(model)  # type: ignore[arg-type]
+    cells = {f.name: _CELLS[str(f.type)](row[f.name]) for f in fields if f.name not in given}
+    return model(**cells, **given)
 
 
 def names(value: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.cells import Row, from_row, known, number, records, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.models import GpuTime
 
@@ -33,17 +33,15 @@ def _time(run: Run, row: Row) -> GpuTime:
     names, uuids = ([text(value) for value in devices[column]] for column in ("name", "uuid"))
     wall, busy, kernels = (number(row[c]) for c in ("wall_ns", "gpu_busy_ns", "kernel_busy_ns"))
     idle = number(row["idle_ns"])
-    return GpuTime(
-        gpu=count(row["gpu"]) or 0,
+    return from_row(
+        GpuTime,
+        row,
         name=next(filter(None, names), ""),
         uuid=next(filter(None, uuids), ""),
         processes=int(devices["pid"].nunique()),
-        launches=count(row["launches"]) or 0,
-        wall_ns=wall,
         gpu_time_ns=number(row["kernel_ns"]),
         kernel_busy_ns=kernels,
         busy_ns=busy,
-        idle_ns=idle,
         idle_share=known(idle / wall) if wall > 0 else None,
         copies_ns=number(row["memory_ns"]),
         copies_alone_ns=busy - kernels,

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.cells import Row, count, from_row, known, number, records, text
 from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
@@ -141,19 +141,14 @@ def host_lines(rows: pd.DataFrame, counted: str = "samples") -> list[HostLine]:
         first = records(ordered.head(1))[0]
         samples, every = int(group[counted].sum()), int(group["samples"].sum())
         found.append(
-            HostLine(
-                file=text(first["file"]),
-                line=count(first["line"]),
-                function=text(first["function"]),
+            from_row(
+                HostLine,
+                first,
                 samples=samples,
                 share=of_samples(samples, total, refs),
                 idle=of_samples(int(group["idle_samples"].sum()), every, refs),
                 time=Number(group["time_ns"].sum(), "ns", (Ref("host_lines", "", "time_ns"),)),
                 doing=text(first["activity"]),
-                call=text(first["call"]),
-                nvtx_range=text(first["nvtx_range"]),
-                inner=text(first["inner"]),
-                callers=text(first["callers"]),
             )
         )
     return sorted(found, key=lambda line: (-line.samples, line.file, line.line or 0))
@@ -171,20 +166,17 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
         return Number(known(row[column]), "count", (Ref("source_lines", kernel_id, column),))
 
     return [
-        KernelLine(
-            kernel_id=kernel_id,
-            file=text(row["file"]),
-            line=int(number(row["line"])),
-            source=text(row["source"]),
-            samples=int(known(row["samples"]) or 0),
+        from_row(
+            KernelLine,
+            row,
             share=of_samples(
-                int(known(row["samples"]) or 0), total, (Ref("source_lines", kernel_id, "share"),)
+                count(row["samples"]) or 0, total, (Ref("source_lines", kernel_id, "share"),)
             ),
-            stall=text(row["stall"]),
             stalled=cell(row, "stall_samples"),
             instructions=cell(row, "instructions"),
             sectors=cell(row, "sectors"),
             excessive=cell(row, "excessive_sectors"),
+            inlined=False,
         )
         for row in records(rows)
     ]

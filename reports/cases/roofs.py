@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.bench.records import roof_key
 from nsight_prof.parsers.build.roofline import Ceiling, ceiling_of, roof_label
-from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.cells import Row, from_row, known, number, records, text
 from nsight_prof.parsers.roofs.confirm import confirm
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import cases, measured, params_of, ratio, roof_name, shape_text
@@ -106,25 +106,15 @@ def _roof(
         return _fraction(row, next(filter(None, ceilings), None))
 
     accepted = known(row["accepted"])
-    return MeasuredRoof(
+    return from_row(
+        MeasuredRoof,
+        row,
         key=key,
-        dtype=dtype,
-        kind=kind,
         name=roof_name(key, dtype, kind),
-        value=number(row["value"]),
-        unit=text(row["unit"]),
-        low=number(row["low"]),
-        high=number(row["high"]),
-        per_clock_sm=number(row["per_clock_sm"]),
-        clock_hz=number(row["clock_hz"]),
         of_counters=fraction_of("counters"),
         of_datasheet=fraction_of("datasheet"),
-        repeatability=number(row["repeatability"]),
-        samples=count(row["samples"]) or 0,
-        candidates=count(row["candidates"]) or 0,
         case=by_case.get(text(row["case_id"]), {}),
         accepted=None if accepted is None else accepted == 1,
-        reason=text(row["reason"]),
         is_ceiling=number(row["is_ceiling"]) == 1,
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.cells import from_row, number, records, text
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run, read_manifest
 from nsight_prof.parsers.run.run import Run
@@ -76,9 +76,7 @@ class Side:
     def kernels(self) -> Mapping[str, Kernel]:
         """Kernels of all runs by kernel_id."""
         return {
-            text(row["kernel_id"]): Kernel(
-                *(text(row[name]) for name in Kernel.__dataclass_fields__)
-            )
+            text(row["kernel_id"]): from_row(Kernel, row)
             for run in self.runs
             for row in records(run.kernels)
         }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from nsight_prof.parsers.cells import Row, count, known, text
+from nsight_prof.parsers.cells import Row, from_row, text
 from nsight_prof.reports.page import Column, Name, Number, Ref, Table, Text, Value
 
 COUNTERS, SAMPLES = "counters", "samples"
@@ -39,11 +38,7 @@ class RankCounterRow:
 
 def rank_counter_row(row: Row) -> RankCounterRow:
     """Return a row of table `rank_counters`."""
-    numbers = ("duration_ns", "sm_active_pct", "tensor_pct", "dram_pct", "dram_bytes")
-    fields: dict[str, Any] = {name: known(row[name]) for name in numbers}
-    fields |= {name: text(row[name]) for name in ("kernel_id", "grid", "source", "mode")}
-    fields |= {name: count(row[name]) for name in ("passes", "samples")}
-    return RankCounterRow(rank=int(row["rank"]), name=text(row["short_name"]), **fields)
+    return from_row(RankCounterRow, row, name=text(row["short_name"]))
 
 
 def rank_counter_tables(rows: Sequence[RankCounterRow]) -> Iterator[Table[RankCounterRow]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from nsight_prof.parsers.cells import Row, count, known, text
+from nsight_prof.parsers.cells import Row, count, from_row, text
 from nsight_prof.parsers.ranks.times import LATE
 from nsight_prof.reports.engine.rank_steps import StepsView
 from nsight_prof.reports.page import Column, Finding, Name, Number, Ref, Table, Text, Value
@@ -122,33 +122,17 @@ class LinkRoof:
 
 def times_row(row: Row) -> TimesRow:
     """Return a row of table `rank_times`."""
-    counts, words = ("launches", "collectives", "last"), ("idle_cause", "clock")
-    names = [field.name for field in fields(TimesRow)]
-    values: dict[str, Any] = {name: known(row[name]) for name in names if name not in words}
-    values |= {name: count(row[name]) for name in ("rank", "device", *counts)}
-    return TimesRow(**values | {name: text(row[name]) for name in words})
+    return from_row(TimesRow, row)
 
 
 def link_roof(row: Row) -> LinkRoof:
     """Return a row of table `comm_roofs`."""
-    return LinkRoof(
-        text(row["operation"]),
-        count(row["ranks"]) or 0,
-        known(row["bytes"]) or 0.0,
-        known(row["bus_bandwidth"]) or 0.0,
-    )
+    return from_row(LinkRoof, row, gpus=count(row["ranks"]) or 0)
 
 
 def collective_row(row: Row) -> CollectiveRow:
     """Return a row of table `rank_collectives`."""
-    times = ("transfer_ns", "wait_ns", "bytes", "bus_bandwidth", "roof")
-    return CollectiveRow(
-        name=text(row["short_name"]),
-        operation=text(row["operation"]),
-        gpus=count(row["gpus"]),
-        instances=count(row["instances"]),
-        **{name: known(row[name]) for name in times},
-    )
+    return from_row(CollectiveRow, row, name=text(row["short_name"]))
 
 
 def straggler(rows: Sequence[TimesRow]) -> TimesRow | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import (
@@ -19,7 +18,7 @@ from nsight_prof.parsers.build.rank_tables import (
     RANKS,
     alignment,
 )
-from nsight_prof.parsers.cells import Row, count, known, records, text
+from nsight_prof.parsers.cells import Row, count, from_row, known, records, text
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 from nsight_prof.reports.engine.rank_counters import (
@@ -223,32 +222,15 @@ def _expected(manifest: Manifest) -> set[int]:
 
 def _rank(row: Row) -> RankRow:
     wall, idle = known(row["wall_ns"]), known(row["idle_ns"])
-    texts, counts = ("file", "host", "pids", "gpu", "uuid", "problem"), ("device", "launches")
-    fields: dict[str, Any] = {name: text(row[name]) for name in texts}
-    fields |= {name: count(row[name]) for name in counts}
-    fields |= {name: known(row[name]) for name in ("wall_ns", "idle_ns", "kernel_ns", "memory_ns")}
-    return RankRow(
-        **fields,
-        rank=int(row["rank"]),
-        busy_ns=known(row["gpu_busy_ns"]),
-        idle_share=idle / wall if wall and idle is not None else None,
-    )
+    share = idle / wall if wall and idle is not None else None
+    return from_row(RankRow, row, busy_ns=known(row["gpu_busy_ns"]), idle_share=share)
 
 
 def _kernel(row: Row) -> RankKernelRow:
     shortest, longest = known(row["min_ns"]), known(row["max_ns"])
     several = (count(row["ranks"]) or 0) > 1 and shortest and longest is not None
-    times = ("total_ns", "share", "min_ns", "median_ns", "max_ns")
-    fields: dict[str, Any] = {name: known(row[name]) for name in times}
-    fields |= {name: count(row[name]) for name in ("calls", "min_rank", "max_rank")}
-    return RankKernelRow(
-        **fields,
-        name=text(row["short_name"]),
-        grid=text(row["grid"]),
-        category=text(row["category"]),
-        ranks=count(row["ranks"]) or 0,
-        spread=(longest or 0.0) / shortest - 1 if several and shortest else None,
-    )
+    spread = (longest or 0.0) / shortest - 1 if several and shortest else None
+    return from_row(RankKernelRow, row, name=text(row["short_name"]), spread=spread)
 
 
 def _caveats(

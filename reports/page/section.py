@@ -323,11 +323,14 @@ def arranged(
     tables: Iterable[Table[Any] | None],
     method: Sequence[Text],
 ) -> tuple[Block, ...]:
-    """Return the parts of a section in the order of all pages; what is None is left out."""
+    """Return the parts of a section in the order of all pages.
+
+    What is None is left out, and a table without rows.
+    """
     return (
         *intro,
         *(finding for finding in findings if finding is not None),
         *(Figure(chart) for chart in charts if chart is not None),
-        *(table for table in tables if table is not None),
+        *(table for table in tables if table is not None and table.rows),
         Bullets(Text("How it was measured"), tuple(method)),
     )

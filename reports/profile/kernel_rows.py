@@ -9,7 +9,7 @@ from itertools import accumulate
 import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS
-from nsight_prof.parsers.cells import Row, count, known, names, number, records, text
+from nsight_prof.parsers.cells import Row, count, from_row, known, names, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
@@ -87,32 +87,25 @@ def _kernel_row(
     key = text(kernel["kernel_id"])
     row = counted or empty_counters(key) | {c: kernel[c] for c in TRACE_ONLY}
     difference = known(row["duration_difference"])
-    bound = text(row["bound_by"])
     cause = judged.cause if judged is not None else None
     gain = known(judged.gain) if judged is not None else None
-    return KernelRow(
+    return from_row(
+        KernelRow,
+        kernel | row,
         number=rank,
-        kernel_id=key,
-        **_identity(kernel),
-        **_times(kernel),
+        stages=names(kernel["stage"]),
         so_far=None,
         profiled=counted is not None,
         ncu_duration_ns=known(row["duration_ns"]),
-        trace_duration_ns=known(row["trace_duration_ns"]),
-        duration_difference=difference,
         duration_flagged=abs(difference or 0.0) > threshold("duration_difference"),
-        occupancy_limiter=text(row["occupancy_limiter"]),
         registers=count(row["registers"]) if counted else count(kernel.get("registers")),
         dram=_level(row, "dram"),
         l2=_level(row, "l2"),
         l1=_level(row, "l1"),
-        pipe=text(row["pipe"]),
         pipe_dtype=text(row["tensor_dtype"])
         if text(row["pipe"]) == "tensor"
         else text(row["pipe"]),
-        top_stall=text(row["top_stall"]),
-        bound_by=bound,
-        bound_label=LABELS.get(bound, ""),
+        bound_label=LABELS.get(text(row["bound_by"]), ""),
         bound_unit=_unit(row),
         bound_cause=cause.key if cause is not None else "",
         bound_reason=Writer().text(cause.clause) if cause is not None else "",
@@ -123,7 +116,6 @@ def _kernel_row(
         gain_program=_ratio(gain, kernel["share"]),
         mixed=is_mixed(kernel),
         missing=tuple(missing.get(key, ())),
-        **_figures(row),
     )
 
 
@@ -148,28 +140,6 @@ def _roof(judged: Judged | None) -> Row:
     return {"rate": values[0], "roof": values[1], "roof_unit": unit, "roof_label": label}
 
 
-NUMBERS = (
-    *("achieved_occupancy_pct", "theoretical_occupancy_pct", "waves", "shared_bytes", "roof_share"),
-    *("l2_hit_pct", "l1_hit_pct", "flops", "flop_throughput", "tensor_pct", "issue_active_pct"),
-    *("top_stall_ratio", "sm_clock_hz"),
-)
-"""Fields of KernelRow that are columns of `counters` as they stand."""
-
-
-def _figures(row: Row) -> Row:
-    return {name: known(row[name]) for name in NUMBERS}
-
-
-def _identity(kernel: Row) -> Row:
-    columns = ("short_name", "name", "library", "category", "dtype", "tile", "grid", "block")
-    return {name: text(kernel[name]) for name in columns} | {"stages": names(kernel["stage"])}
-
-
-def _times(kernel: Row) -> Row:
-    columns = ("share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns")
-    return {name: known(kernel[name]) for name in columns} | {"calls": count(kernel["calls"])}
-
-
 def _level(row: Row, level: str) -> LevelFigures:
     return LevelFigures(
         level,
@@ -188,43 +158,26 @@ def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...
     own_stages = stages[stages["stage"] != ALL].sort_values("share", ascending=False)
     capture = stages[stages["stage"] == ALL]
     rows = [_stage(run, row, numbers) for row in records(own_stages.head(MOST_STAGES))]
-    if (
-        len(own_stages) > MOST_STAGES
-    ):  # ranges that a framework numbers: one table each tells nothing
-        rows = [replace(row, top=()) for row in rows]
     if len(own_stages) > MOST_STAGES:
+        # Ranges that a framework numbers: one table each tells nothing.
+        rows = [replace(row, top=()) for row in rows]
         rows.append(_other_stages(own_stages.iloc[MOST_STAGES:]))
     return (*rows, *(_stage(run, row, numbers) for row in records(capture)))
 
 
 def _other_stages(rest: pd.DataFrame) -> StageRow:
     """Add up the small stages; they may overlap in time, so their wall time has no sum."""
-    sums = rest[["instances", "launches", "kernel_ns", "share"]].sum(min_count=1)
-    return StageRow(
-        stage=f"({len(rest)} others)",
-        instances=count(sums["instances"]),
-        launches=count(sums["launches"]),
-        wall_ns=None,
-        kernel_ns=known(sums["kernel_ns"]),
-        busy_ns=None,
-        idle_ns=None,
-        idle_share=None,
-        share=known(sums["share"]),
-        top=(),
-    )
+    sums = rest[["instances", "launches", "kernel_ns", "share"]].sum(min_count=1).to_dict()
+    nothing = dict.fromkeys(("wall_ns", "busy_ns", "idle_ns", "idle_share"))
+    return from_row(StageRow, sums, stage=f"({len(rest)} others)", top=(), **nothing)
 
 
 def _stage(run: Run, row: Row, numbers: dict[str, int]) -> StageRow:
-    return StageRow(
-        stage=text(row["stage"]),
-        instances=count(row["instances"]),
-        launches=count(row["launches"]),
-        wall_ns=known(row["wall_ns"]),
-        kernel_ns=known(row["kernel_ns"]),
+    return from_row(
+        StageRow,
+        row,
         busy_ns=known(row["gpu_busy_ns"]),
-        idle_ns=known(row["idle_ns"]),
         idle_share=known(idle_share(row)),
-        share=known(row["share"]),
         top=_top_kernels(run, text(row["stage"]), numbers),
     )
 

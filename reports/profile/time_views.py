@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import known, number, records, text
+from nsight_prof.parsers.cells import from_row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, per_gpu_stages
 from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
@@ -106,17 +106,13 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
         key=lambda row: (order.get(text(row["stage"]), len(order)), -number(row["idle_ns"])),
     )
     return tuple(
-        IdleRow(
-            stage=text(row["stage"]),
-            cause=text(row["cause"]),
+        from_row(
+            IdleRow,
+            row,
             label=CAUSES.get(text(row["cause"]), text(row["cause"])),
             gaps=round(number(row["gaps"]) * number(row["gpus"])),
-            idle_ns=number(row["idle_ns"]),
-            longest_ns=known(row["longest_ns"]),
             of_wall=_idle_share(number(row["idle_ns"]), walls.get(text(row["stage"]))),
             late_calls=_integer(number(row["late_calls"]) * number(row["gpus"])),
-            before_call_ns=known(row["before_call_ns"]),
-            in_call_ns=known(row["in_call_ns"]),
         )
         for row in ranked
     )

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from nsight_prof.parsers.cells import Row, count, known, number, text
+from nsight_prof.parsers.cells import Row, from_row, known, number, text
 from nsight_prof.parsers.torch.gemm_shapes import SIZES
 from nsight_prof.reports.page import Number, Ref, Text, Value, Verbatim
 
@@ -136,20 +135,14 @@ def products(
     shapes: dict[str, int] = {}
     for row in rows:
         shapes[text(row["kernel_id"])] = shapes.get(text(row["kernel_id"]), 0) + 1
-    texts = ("stage", "module", "dtype", "kernel", "operator_kernel", "join", "reason", "tile")
     found = []
     for row in rows:
         key = text(row["kernel_id"])
         counted, dram_read = _counted(row, counters.get(key), shapes[key])
-        fields: dict[str, Any] = {name: text(row[name]) for name in texts}
-        fields |= {name: count(row[name]) or 0 for name in ("m", "n", "k", "batch")}
-        fields |= {
-            name: number(row[name]) for name in ("median_ns", "operator_ns", "flops", "bytes")
-        }
         found.append(
-            Product(
-                **fields,
-                split_k=count(row["split_k"]),
+            from_row(
+                Product,
+                row,
                 calls=number(row["calls"]) / traced_runs,
                 operator_calls=number(row["operator_calls"]) / profiled_runs,
                 total_ns=number(row["total_ns"]) / traced_runs,
@@ -159,7 +152,6 @@ def products(
                 roof=text(row["roof_used"]),
                 roof_source=text(row["roof_source"]),
                 fraction=number(row["roof_fraction"]),
-                kernel_id=key,
             )
         )
     return tuple(found)

@@ -60,8 +60,7 @@ def section(run: Run) -> Section | None:
     if any(kind.work for kind in stages.kinds):
         tables += [_floors(stages), *_utilization(stages)]
     tables += [_batches(timed, stages)] if len(timed) > 1 else []
-    tables += [_counted(work)] if work else []
-    tables += [_agreements(agreed)] if agreed else []
+    tables += [_counted(work), _agreements(agreed)]
     chart = _chart(stages)
     return Section(
         "stages",

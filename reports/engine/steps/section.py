@@ -79,7 +79,7 @@ def section(run: Run) -> Section | None:
     if any(kind.idle_by for kind in kinds):
         tables.append(_idle(kinds))
     tables.append(_timings(kinds, host))
-    tables += [_ranks(ranks)] if ranks else []
+    tables.append(_ranks(ranks))
     tables += [_modules(run)] if (run.modules["launches"] > 0).any() else []
     tables.append(_steps(run))
     method = (*METHOD, *((WAITING,) if ranks else ()), *_no_modules(run))

@@ -91,7 +91,7 @@ def section(run: Run) -> Section | None:
             [INTRO],
             (*findings(measured), *oscillation.findings(delays)),
             charts(sweeps, fitted, measured.small, measured.odd, measured_roof or bandwidth),
-            (table for table in tables if table.rows),
+            tables,
             (*METHOD, *_caveats(fitted, refused, sms)),
         ),
         numbers=_numbers(measured) | {"delay_factors": oscillation.numbers(delays)},

@@ -124,11 +124,8 @@ def _bytes_reason(point: Point) -> Text:
     return TILES_REREAD if family in ("linear", "bmm") else REREAD
 
 
-def table(found: Sequence[Point]) -> Table[Agreement] | None:
+def table(found: Sequence[Point]) -> Table[Agreement]:
     """Return counted over stated FLOPs and bytes of every operation, with the reasons."""
-    rows = agreements(found)
-    if not rows:
-        return None
     return Table(
         "llm-formulas",
         Text("Formulas against counters"),
@@ -140,7 +137,7 @@ def table(found: Sequence[Point]) -> Table[Agreement] | None:
             Column(Text("DRAM bytes"), lambda row: _without_width(row.bytes)),
             Column(Text("reasons"), lambda row: row.reasons or Text("as stated")),
         ],
-        rows,
+        agreements(found),
         note=Text(
             "Counted over stated, smallest to largest of the cases. Stated bytes are compulsory: "
             "each input read once, each output written once."

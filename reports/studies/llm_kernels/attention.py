@@ -158,11 +158,9 @@ def grouped_heads(found: Sequence[Point], model: str) -> Finding | None:
     return None
 
 
-def table(found: Sequence[Point], stage: str) -> Table[Point] | None:
+def table(found: Sequence[Point], stage: str) -> Table[Point]:
     """Return every shape of a stage with each back end, and how it compares with the fastest."""
     rows = _cases(found, stage)
-    if not rows:
-        return None
     heading, note = STAGES[stage]
 
     def over_fastest(point: Point) -> Number:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nsight_prof.parsers.cells import known, names, number
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text, Value
@@ -224,11 +223,9 @@ def _pairs(found: Sequence[Point]) -> list[Precisions]:
     return [Precisions(layer, narrow.get((layer.model, layer.tokens))) for layer in layers(found)]
 
 
-def layer_table(found: Sequence[Point]) -> Table[Precisions] | None:
+def layer_table(found: Sequence[Point]) -> Table[Precisions]:
     """Return the linear layers of a decoder layer together, by model and tokens."""
     rows = _pairs(found)
-    if not rows:
-        return None
 
     def fp8(cell: Callable[[Layer], Value]) -> Callable[[Precisions], Value | None]:
         return lambda row: None if row.fp8 is None else cell(row.fp8)
@@ -262,14 +259,12 @@ def layer_table(found: Sequence[Point]) -> Table[Precisions] | None:
     )
 
 
-def case_table(found: Sequence[Point], model: str) -> Table[Point] | None:
+def case_table(found: Sequence[Point], model: str) -> Table[Point]:
     """Return rates and counters of every linear layer, those of `model` first."""
     rows = sorted(
         select(found, family="linear", variant="graph"),
         key=lambda p: (p.param("model") != model, p.param("model"), p.dtype, p.tokens),
     )
-    if not rows:
-        return None
     return Table(
         "llm-linear",
         Text("Every linear layer"),
@@ -290,12 +285,6 @@ def case_table(found: Sequence[Point], model: str) -> Table[Point] | None:
 
 def _size(point: Point) -> str:
     return f"{point.param('n'):,} x {point.param('k'):,}"
-
-
-def tables(found: Sequence[Point], model: str) -> list[Table[Any]]:
-    """Return the tables that the points allow."""
-    found_tables = (layer_table(found), case_table(found, model))
-    return [table for table in found_tables if table is not None]
 
 
 def chart(found: Sequence[Point]) -> LineFigure | None:

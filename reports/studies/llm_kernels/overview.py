@@ -117,11 +117,8 @@ def steps(found: Sequence[Point], model: str) -> list[Step]:
     return chosen
 
 
-def table(found: Sequence[Point], model: str) -> Table[Step] | None:
+def table(found: Sequence[Point], model: str) -> Table[Step]:
     """Return the decoder layer of each step, and what each operation takes and could save."""
-    rows = steps(found, model)
-    if not rows:
-        return None
 
     def columns(operation: str) -> list[Column[Step]]:
         name = OPERATIONS[operation]
@@ -142,7 +139,7 @@ def table(found: Sequence[Point], model: str) -> Table[Step] | None:
             Column(Text("time"), lambda row: row.time),
             *(column for operation in OPERATIONS for column in columns(operation)),
         ],
-        rows,
+        steps(found, model),
         note=Text(
             "Parts of the layer's time, and what each would save at its roof. Sum of medians, each "
             "operation in the fastest variant that was measured: four linear layers, attention, "

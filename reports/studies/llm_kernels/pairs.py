@@ -147,7 +147,7 @@ def layouts(found: Sequence[Point]) -> Finding | None:
     return None
 
 
-def table(found: Sequence[Point]) -> Table[Pair] | None:
+def table(found: Sequence[Point]) -> Table[Pair]:
     """Return every case that was measured in two ways."""
     cold = {point.name: point for point in select(found)}
     graphs = {point.shape: point for point in select(found, variant="graph")}
@@ -167,8 +167,6 @@ def table(found: Sequence[Point]) -> Table[Pair] | None:
         for hot in select(found, mode="hot")
         if hot.name in cold
     ]
-    if not pairs:
-        return None
     return Table(
         "llm-pairs",
         Text("Cases measured in two ways"),
@@ -188,11 +186,9 @@ def table(found: Sequence[Point]) -> Table[Pair] | None:
     )
 
 
-def layer_table(found: Sequence[Point]) -> Table[Point] | None:
+def layer_table(found: Sequence[Point]) -> Table[Point]:
     """Return batched products, convolutions and LSTMs with rates and counters."""
     rows = [p for f in ("bmm", "conv", "lstm") for p in select(found, family=f, variant="graph")]
-    if not rows:
-        return None
     return Table(
         "llm-others",
         Text("Batched products, convolution and LSTM"),

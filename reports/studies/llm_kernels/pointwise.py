@@ -227,11 +227,8 @@ def streaming(found: Sequence[Point]) -> Finding | None:
     )
 
 
-def table(found: Sequence[Point]) -> Table[Variants] | None:
+def table(found: Sequence[Point]) -> Table[Variants]:
     """Return the variants of norms, activations, gathers and sampling side by side."""
-    rows = list(variants_by_shape(found))
-    if not rows:
-        return None
 
     def time(variant: str) -> Column[Variants]:
         heading = {
@@ -257,7 +254,7 @@ def table(found: Sequence[Point]) -> Table[Variants] | None:
             Column(Text("DRAM bytes, eager"), lambda row: moved(row, "eager")),
             Column(Text("DRAM bytes, compiled"), lambda row: moved(row, "compiled")),
         ],
-        rows,
+        list(variants_by_shape(found)),
         note=Text("DRAM bytes: counted under ncu, over the compulsory ones."),
         refs=lambda row: [point.ref for point in row.values()],
         preview=DETAILS,

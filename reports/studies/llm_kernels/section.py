@@ -85,7 +85,8 @@ def section(run: Run) -> Section | None:
     )
     tables = (
         overview.table(found, model),
-        *linear.tables(found, model),
+        linear.layer_table(found),
+        linear.case_table(found, model),
         attention.table(found, "prefill"),
         attention.table(found, "decode"),
         pointwise.table(found),

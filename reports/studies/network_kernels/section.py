@@ -75,7 +75,7 @@ def section(run: Run) -> Section | None:
         *(_table(cold, curves(found, hot=True), family) for family in FAMILIES),
         side_by_side.table(pairs),
         _models(models),
-        oscillation.table(delays) if delays else None,
+        oscillation.table(delays),
     )
     return Section(
         TARGET,
@@ -150,11 +150,9 @@ def _series(line: Curve, factor: float, quantity: Callable[[Point], Number]) -> 
     return Series(line.name, tuple(float(p.batch) for p in line.points), y)
 
 
-def _table(cold: Sequence[Curve], hot: Sequence[Curve], family: str) -> Table[Point] | None:
+def _table(cold: Sequence[Curve], hot: Sequence[Curve], family: str) -> Table[Point]:
     """Return the operations of a family at each batch: unused and used buffers, roof, memory."""
     lines = [line for line in cold if line.last.family == family]
-    if not lines:
-        return None
     names = {point.ref: line.name for line in lines for point in line.points}
     used = {(line.name, point.batch, point.variant): point for line in hot for point in line.points}
 
@@ -185,10 +183,8 @@ def _table(cold: Sequence[Curve], hot: Sequence[Curve], family: str) -> Table[Po
     )
 
 
-def _models(models: Sequence[tuple[str, KernelModel]]) -> Table[tuple[str, KernelModel]] | None:
+def _models(models: Sequence[tuple[str, KernelModel]]) -> Table[tuple[str, KernelModel]]:
     """Return how far each model lies from what was left out of it."""
-    if not models:
-        return None
 
     def error(model: KernelModel, known_shape: bool) -> Number:
         found = [abs(c.error) for c in model.held_out if c.known_shape is known_shape]

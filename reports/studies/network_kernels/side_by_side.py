@@ -145,10 +145,8 @@ def finding(pairs: Sequence[Pair]) -> Finding | None:
     )
 
 
-def table(pairs: Sequence[Pair]) -> Table[Pair] | None:
+def table(pairs: Sequence[Pair]) -> Table[Pair]:
     """Return the pairs with their times and the model's."""
-    if not pairs:
-        return None
     return Table(
         "network-side-by-side",
         Text("Two kernels at the same time"),

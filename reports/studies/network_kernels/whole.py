@@ -149,10 +149,8 @@ def additivity(found: Sequence[Whole]) -> Finding | None:
     )
 
 
-def table(found: Sequence[Whole]) -> Table[Whole] | None:
+def table(found: Sequence[Whole]) -> Table[Whole]:
     """Return the networks with their time, their peak memory, and the sum of their operations."""
-    if not found:
-        return None
     return Table(
         "network-wholes",
         Text("Networks as a whole"),

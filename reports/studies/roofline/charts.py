@@ -26,9 +26,9 @@ DIGITS = 3
 
 def charts(
     rows: Sequence[Row], roofs: Sequence[MeasuredRoof], tried: Sequence[Search], l2_bytes: float
-) -> list[Chart]:
+) -> tuple[Chart | None, ...]:
     """Return the figures that the cases allow; `l2_bytes` is NaN where it is not known."""
-    every = (
+    return (
         _roofline(roofs),
         _memory(roofs),
         _duration(roofs),
@@ -39,7 +39,6 @@ def charts(
         host_sweep(rows),
         _shapes([search for search in tried if search.roof.key != "tensor"]),
     )
-    return [figure for figure in every if figure is not None]
 
 
 def _roofline(roofs: Sequence[MeasuredRoof]) -> RooflineFigure | None:

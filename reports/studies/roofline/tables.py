@@ -61,11 +61,11 @@ def ridge_points(run: Run) -> list[PipeRidges]:
 def tables(
     roofs: Sequence[MeasuredRoof], tried: Sequence[Search], ridges: Sequence[PipeRidges]
 ) -> list[Table[Any]]:
-    """Return the tables that have rows."""
+    """Return the tables, some without rows."""
     arithmetic = [roof for roof in roofs if roof.key in ARITHMETIC]
     memory = [roof for roof in roofs if roof.key in MEMORY and roof.unit == "B/s"]
     latencies = [roof for roof in roofs if roof.key in MEMORY and roof.unit == "s"]
-    every = (
+    return [
         _rates(
             "arithmetic",
             Text("Measured roofs: arithmetic"),
@@ -76,8 +76,7 @@ def tables(
         _times([*latencies, *(roof for roof in roofs if roof.key == "host")]),
         _ridges(ridges),
         _probes([r for r in roofs if r.unit != "cycles" and r.key != "host"], tried),
-    )
-    return [table for table in every if table.rows]
+    ]
 
 
 def _rates(

@@ -18,16 +18,15 @@ CURVE = 80
 FLOOR = "at the roofs"
 
 
-def charts(found: Baseline) -> list[Chart]:
+def charts(found: Baseline) -> tuple[Chart | None, ...]:
     """Return the charts that the points allow."""
-    every = (
+    return (
         _throughput(found),
         _stages(found),
         _first_token(found),
         _lengths(found),
         _graphs(found),
     )
-    return [chart for chart in every if chart is not None]
 
 
 def _curve(law: Scaling) -> list[float]:

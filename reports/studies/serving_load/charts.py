@@ -16,10 +16,9 @@ WIDE = 20.0
 LINES = {"p50": "median", "p95": "P95", "p99": "P99"}
 
 
-def charts(found: LoadTest) -> list[Chart]:
+def charts(found: LoadTest) -> tuple[Chart | None, ...]:
     """Return the charts that the points allow."""
-    every = (_closed(found), _open(found), _trade(found))
-    return [chart for chart in every if chart is not None]
+    return _closed(found), _open(found), _trade(found)
 
 
 def _closed(found: LoadTest) -> LineFigure | None:
