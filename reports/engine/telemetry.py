@@ -53,10 +53,8 @@ def section(run: Run) -> Section | None:
     if samples.empty or not run.serving_points.empty:
         return None
     groups = [
-        (step, device, samples[(samples["source"] == step) & (samples["device"] == device)])
-        for step, device in dict.fromkeys(
-            zip(samples["source"].tolist(), samples["device"].tolist(), strict=True)
-        )
+        (str(rows["source"].iloc[0]), int(rows["device"].iloc[0]), rows)
+        for _, rows in samples.groupby(["source", "device"], sort=False)
     ]
     numbers = {"telemetry": _numbers(groups, _COLUMNS)}
     units = [group for group in groups if group[2]["sm_active_pct"].notna().any()]
@@ -135,9 +133,10 @@ def _reasons(groups: Sequence[Group]) -> list[Text]:
     """Why steps lack the units, where that was asked."""
     found: dict[str, list[str]] = {}
     for step, _, rows in groups:
-        for reason in rows["gpm_problem"].dropna().unique().tolist() if _lacks(rows) else ():
-            if reason and step not in found.setdefault(reason, []):
-                found[reason].append(step)
+        if rows["sm_active_pct"].isna().all():
+            for reason in filter(None, rows["gpm_problem"].dropna().unique().tolist()):
+                if step not in found.setdefault(reason, []):
+                    found[reason].append(step)
     return [
         Text(
             "How busy the units were is not available for {steps}: {reason}.",
@@ -145,12 +144,7 @@ def _reasons(groups: Sequence[Group]) -> list[Text]:
             reason=Verbatim(reason),
         )
         for reason, steps in found.items()
-        if steps
     ]
-
-
-def _lacks(rows: pd.DataFrame) -> bool:
-    return bool(rows["sm_active_pct"].isna().all())
 
 
 def _column(name: str, statistic: str, heading: Text, unit: str) -> Column[Group]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,10 +85,7 @@ def fit_scaling(sizes: Sequence[float], seconds: Sequence[float]) -> Scaling | N
     without = [_best(known[:i] + known[i + 1 :]) for i in range(len(known))]
     bends = [law.bend for law in without if law is not None]
     low, high = (min(bends), max(bends)) if bends else (math.nan, math.nan)
-    return Scaling(
-        found.fixed_s, found.each_s, found.flat_until, found.residual, low, high,
-        known[0][0], known[-1][0],
-    )  # fmt: skip
+    return replace(found, low=low, high=high)
 
 
 def _best(known: list[tuple[float, float]]) -> Scaling | None:

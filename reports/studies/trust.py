@@ -88,33 +88,27 @@ def roofs(
         }[source]
         return Column(heading, lambda row: _known(getattr(row, source), row.unit))
 
-    columns = [Column[RoofComparison](Text("Roof"), lambda row: row.label)]
     note = Text(
         "From counters: what the hardware can do at the clock of the profiled kernels. Datasheet: "
         "at the maximum clock. There are no measured roofs of this GPU yet; prof run roofline "
         "measures what it really reaches."
     )
-    measured = any(row.measured is not None for row in comparison)
-    if measured:
+    if any(row.measured is not None for row in comparison):
         note = Text(
             "Measured: what a probe reached. From counters: what the hardware can do at the clock "
             'of the profiled kernels. Datasheet: at the maximum clock. "Of counters" is at the '
             "clock of the measurement."
         )
-        columns += [
-            rate("measured"),
-            Column(Text("at clock"), lambda row: _known(row.measured_clock_hz, "Hz")),
-        ]
-    columns += [
+    columns = [
+        Column[RoofComparison](Text("Roof"), lambda row: row.label),
+        rate("measured"),
+        Column(Text("at clock"), lambda row: _known(row.measured_clock_hz, "Hz")),
         rate("counters"),
         Column(Text("at clock"), lambda row: _known(row.counters_clock_hz, "Hz")),
         rate("datasheet"),
+        Column(Text("Measured of counters"), lambda row: _known(row.of_counters, "fraction")),
+        Column(Text("Measured of datasheet"), lambda row: _known(row.of_datasheet, "fraction")),
     ]
-    if measured:
-        columns += [
-            Column(Text("Measured of counters"), lambda row: _known(row.of_counters, "fraction")),
-            Column(Text("Measured of datasheet"), lambda row: _known(row.of_datasheet, "fraction")),
-        ]
     columns = [c for c in columns if any(c.cell(row) is not None for row in comparison)]
     sources = Table(
         "roof-sources",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.parsers.cells import Row, count, number, records, text
+from nsight_prof.parsers.cells import Row, count, grouped, number, records, text
 from nsight_prof.parsers.roofs.comm import TARGET
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import (
@@ -78,12 +78,11 @@ def section(run: Run) -> Section | None:
     by_key = [records(rows) for _, rows in groups]
     curves = [Curve(text(p[0]["operation"]), count(p[0]["ranks"]) or 0, p) for p in by_key]
     curves.sort(key=lambda curve: (curve.ranks, curve.operation))
+    by_ranks = grouped(curves, lambda curve: curve.ranks).values()
     return Section(
         TARGET,
         Text("Roofs of the links between GPUs"),
-        arranged(
-            [INTRO], map(_finding, _by_ranks(curves)), [_chart(curves)], [_table(curves)], METHOD
-        ),
+        arranged([INTRO], map(_finding, by_ranks), [_chart(curves)], [_table(curves)], METHOD),
         numbers={
             curve.name: {
                 "bus_bandwidth": number(curve.best["bus_bandwidth"]),
@@ -93,10 +92,6 @@ def section(run: Run) -> Section | None:
             for curve in curves
         },
     )
-
-
-def _by_ranks(curves: Sequence[Curve]) -> list[list[Curve]]:
-    return [[c for c in curves if c.ranks == n] for n in sorted({c.ranks for c in curves})]
 
 
 def _finding(curves: Sequence[Curve]) -> Finding:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, known, number
 from nsight_prof.reports.cases.rows import ratio
-from nsight_prof.reports.page import Column, Evidence, Figure, Finding, Json, Number, Table, Text
+from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
-from nsight_prof.reports.studies.memory_patterns.outcome import Outcome
+from nsight_prof.reports.studies.memory_patterns.points import Outcome
 
 TERA = 1e12
 SECTOR = 32.0
@@ -171,13 +171,13 @@ def strides(rows: Sequence[Row]) -> Outcome | None:
         unit=SECTOR,
     )
     findings = (*_read_strides(found), *_write_strides(found))
-    return Outcome(findings, (table,), (Figure(chart),), _numbers(found))
+    return Outcome(findings, (table,), (chart,), _numbers(found))
 
 
-def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
+def _read_strides(found: Sequence[Access]) -> Iterator[Finding]:
     reads = {access.size: access for access in found if access.kind == "read"}
     if 1 not in reads or len(reads) < 2:
-        return ()
+        return
     unit_stride, widest = reads[1], reads[max(reads)]
     evidence: list[Evidence | Text] = [
         Evidence(Text("strides in sectors:"), [Number(size, "count") for size in sorted(reads)]),
@@ -206,24 +206,22 @@ def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
             n=Number(widest.size, "count"),
             part=Number(widest.rate / unit_stride.rate, "fraction"),
         )
-    return (
-        Finding(
-            "read_strides",
-            verdict,
-            tuple(evidence),
-            action=Text("Store together what is read together."),
-            disproof=Text(
-                "Lanes of a warp read whole sectors of 32 B; smaller parts of a sector lose more."
-            ),
+    yield Finding(
+        "read_strides",
+        verdict,
+        tuple(evidence),
+        action=Text("Store together what is read together."),
+        disproof=Text(
+            "Lanes of a warp read whole sectors of 32 B; smaller parts of a sector lose more."
         ),
     )
 
 
-def _write_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
+def _write_strides(found: Sequence[Access]) -> Iterator[Finding]:
     """State what writing some of the sectors costs, and whether DRAM bytes show it."""
     writes = {access.size: access for access in found if access.kind == "write"}
     if 1 not in writes or len(writes) < 2:
-        return ()
+        return
     size = 4.0 if 4.0 in writes else max(writes)
     access = writes[size]
     evidence: list[Evidence | Text] = [
@@ -240,14 +238,12 @@ def _write_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
         n=Number(size, "count"),
         part=Number(access.rate / writes[1].rate, "fraction"),
     )
-    return (
-        Finding(
-            "write_strides",
-            verdict,
-            tuple(evidence),
-            disproof=Text("The written sectors are whole: nothing has to be read before."),
-            technical=True,
-        ),
+    yield Finding(
+        "write_strides",
+        verdict,
+        tuple(evidence),
+        disproof=Text("The written sectors are whole: nothing has to be read before."),
+        technical=True,
     )
 
 
@@ -284,13 +280,13 @@ def gathers(rows: Sequence[Row]) -> Outcome | None:
         title="Useful bandwidth of gathers",
         x_label="size of an item",
     )
-    return Outcome(_random_gathers(found), (table,), (Figure(chart),), _numbers(found))
+    return Outcome(_random_gathers(found), (table,), (chart,), _numbers(found))
 
 
-def _random_gathers(found: Sequence[Access]) -> tuple[Finding, ...]:
+def _random_gathers(found: Sequence[Access]) -> Iterator[Finding]:
     randoms = {access.size: access for access in found if access.kind == "random"}
     if not randoms:
-        return ()
+        return
     small, large = randoms[min(randoms)], randoms[max(randoms)]
     verdict = Text(
         "Fetch large pieces from random places: gathers of {small} bring {slow} of useful bytes, "
@@ -311,19 +307,16 @@ def _random_gathers(found: Sequence[Access]) -> tuple[Finding, ...]:
             large=Number(large.size, "B"),
             fast=Number(large.rate, "B/s"),
         )
-    return (
-        Finding(
-            "random_gathers",
-            verdict,
-            (
-                Evidence(Text("items per call"), Number(small.items, "count")),
-                Text("indices were made in advance and are not counted as useful"),
-                Text("DRAM bytes are those of the counters"),
-            ),
-            disproof=Text(
-                "Indices are uniform over the table: real ones that repeat or cluster find more in "
-                "L2."
-            ),
+    yield Finding(
+        "random_gathers",
+        verdict,
+        (
+            Evidence(Text("items per call"), Number(small.items, "count")),
+            Text("indices were made in advance and are not counted as useful"),
+            Text("DRAM bytes are those of the counters"),
+        ),
+        disproof=Text(
+            "Indices are uniform over the table: real ones that repeat or cluster find more in L2."
         ),
     )
 

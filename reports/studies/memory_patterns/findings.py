@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nsight_prof.reports.page import Evidence, Finding, Number, Text
 from nsight_prof.reports.studies.memory_patterns.points import (
@@ -34,11 +34,11 @@ NAMES = {
 SWITCH = Text("A switch is one that the program asks for; DRAM may turn more often or more rarely.")
 
 
-def mix_finding(points: Sequence[Point]) -> tuple[Finding, ...]:
+def mix_finding(points: Sequence[Point]) -> Iterator[Finding]:
     """State how much of the bandwidth of reads a mix of as many writes keeps, at best and worst."""
     found, (read, _) = extremes(points, "1:1"), pure(points)
     if found is None or not math.isfinite(read):
-        return ()
+        return
     slow, fast = found
     verdict = Text(
         "Reading and writing at the same time costs up to {loss} of the memory bandwidth: 1:1 "
@@ -50,24 +50,22 @@ def mix_finding(points: Sequence[Point]) -> tuple[Finding, ...]:
         long=Number(fast.run_bytes, "iB"),
         read=Number(read, "B/s"),
     )
-    return (
-        Finding(
-            "mixed_bandwidth",
-            verdict,
-            (Text("Bandwidths of the 1:1 mixes of all granularities, bytes read and written."),),
-            disproof=Text(
-                "Written values are made up, not copied: no store waits for a load, as it does in "
-                "a copy. The loss that the recipe roofline states is that of a copy."
-            ),
+    yield Finding(
+        "mixed_bandwidth",
+        verdict,
+        (Text("Bandwidths of the 1:1 mixes of all granularities, bytes read and written."),),
+        disproof=Text(
+            "Written values are made up, not copied: no store waits for a load, as it does in "
+            "a copy. The loss that the recipe roofline states is that of a copy."
         ),
     )
 
 
-def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> tuple[Finding, ...]:
+def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> Iterator[Finding]:
     """State what a turnaround costs, or that noise hides it, and what explains it better."""
     linear = by_name(models, "switches")
     if linear is None or linear.turnaround is None:
-        return ()
+        return
     best = models[0]
     left_out = Number(best.left_out_error, "fraction")
     evidence: list[Evidence | Text] = [
@@ -78,7 +76,7 @@ def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> tu
         *_growth(best),
         *_counted(points),
     ]
-    finding = Finding(
+    yield Finding(
         "turnaround",
         _cost(best),
         tuple(evidence),
@@ -86,7 +84,7 @@ def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> tu
         disproof=_limits(best),
         technical=best.model == "none",
     )
-    return (finding, *_alternatives(best, linear, models))
+    yield from _alternatives(best, linear, models)
 
 
 def _limits(best: MixFit) -> Text:
@@ -182,11 +180,10 @@ def _counted(points: Sequence[Point]) -> list[Evidence]:
     return found
 
 
-def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> list[Finding]:
-    """Return how the plain formula, one price per switch, does where it is not the best."""
+def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> Iterator[Finding]:
+    """Yield how the plain formula, one price per switch, does where it is not the best."""
     near = [NAMES[model.model] for model in models[1:] if model.aicc - best.aicc < SAME]
     same = Text("The same cases and weights in all models.")
-    found = []
     if best.model != "switches" and linear.turnaround is not None:
         turn = linear.turnaround
         price = Number(turn.value, "s", low=turn.low, high=turn.high)
@@ -198,8 +195,7 @@ def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> lis
             error=Number(linear.error, "fraction"),
             best=Number(best.error, "fraction"),
         )
-        found.append(Finding("one_price", verdict, (same,), technical=True))
+        yield Finding("one_price", verdict, (same,), technical=True)
     if near:
         verdict = Text("As good by AICc: {models}.", models=near)
-        found.append(Finding("models_alike", verdict, (same,), technical=True))
-    return found
+        yield Finding("models_alike", verdict, (same,), technical=True)

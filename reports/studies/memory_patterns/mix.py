@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from nsight_prof.parsers.cells import Row, known
-from nsight_prof.reports.page import Column, Figure, Json, Number, Table, Text
+from nsight_prof.reports.page import Column, Json, Number, Table, Text
 from nsight_prof.reports.studies.memory_patterns.charts import bandwidth_chart, turn_chart
 from nsight_prof.reports.studies.memory_patterns.findings import (
     NAMES,
     mix_finding,
     turnaround_findings,
 )
-from nsight_prof.reports.studies.memory_patterns.outcome import Outcome
 from nsight_prof.reports.studies.memory_patterns.points import (
+    Outcome,
     Point,
     mix_points,
     pure,
@@ -45,13 +44,11 @@ def mixes(rows: Sequence[Row]) -> Outcome | None:
     if not points:
         return None
     used, models = fitted(points)
-    tables: list[Table[Any]] = [bandwidth_table(points)]
-    tables += [model_table(models)] if models else []
     turn = turn_chart(used, models[0]) if models else None
     return Outcome(
         (*mix_finding(points), *turnaround_findings(models, points)),
-        tuple(tables),
-        (Figure(bandwidth_chart(points)), *([Figure(turn)] if turn else [])),
+        (bandwidth_table(points), model_table(models)),
+        (bandwidth_chart(points), turn),
         numbers(points, models),
     )
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.reports.cases.rows import ratio
+from nsight_prof.reports.page import Finding, Json, Table
+from nsight_prof.reports.page.charts import Chart
 from nsight_prof.reports.page.formats import count, significant
 from nsight_prof.reports.page.units import BINARY
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Findings, tables and charts of one kind of pattern, and its numbers for metrics.json."""
+
+    findings: Iterable[Finding]
+    tables: Sequence[Table[Any]]
+    charts: Sequence[Chart | None]
+    numbers: Json
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import cases, measured
-from nsight_prof.reports.page import Bullets, Section, Text
+from nsight_prof.reports.page import Section, Text, arranged
 from nsight_prof.reports.studies.memory_patterns.access import gathers, strides
 from nsight_prof.reports.studies.memory_patterns.mix import mixes
 
 KEY = "memory_patterns"
 
+INTRO = Text(
+    "The bandwidth of DRAM is quoted for one direction and in order. These cases mix reads with "
+    "writes, skip sectors, and gather from random places."
+)
 OF_MIXES = (
     Text(
         "Each mix reads and writes several GiB in one launch. Its blocks only read or only write "
@@ -37,21 +41,19 @@ def section(run: Run) -> Section | None:
     outcomes = {key: outcome for key, outcome in kinds.items() if outcome is not None}
     if not outcomes:
         return None
+    found = outcomes.values()
     method = OF_MIXES if "mix" in outcomes else ()
     if outcomes.keys() & {"strides", "gathers"}:
         method = (*method, *OF_ACCESSES)
     return Section(
         KEY,
         Text("Memory as programs see it"),
-        (
-            Text(
-                "The bandwidth of DRAM is quoted for one direction and in order. These cases mix "
-                "reads with writes, skip sectors, and gather from random places."
-            ),
-            *(finding for outcome in outcomes.values() for finding in outcome.findings),
-            *(figure for outcome in outcomes.values() for figure in outcome.figures),
-            *(table for outcome in outcomes.values() for table in outcome.tables),
-            Bullets(Text("How it was measured"), method),
+        arranged(
+            [INTRO],
+            (finding for outcome in found for finding in outcome.findings),
+            (chart for outcome in found for chart in outcome.charts),
+            (table for outcome in found for table in outcome.tables),
+            method,
         ),
         numbers={key: outcome.numbers for key, outcome in outcomes.items()},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.operations.models import KernelModel
@@ -70,7 +71,7 @@ def section(run: Run) -> Section | None:
         *oscillation.findings(delays),
     )
     charts = (whole.chart(wholes), *(_chart(cold, family) for family in FAMILIES))
-    tables = (
+    tables: tuple[Table[Any], ...] = (
         whole.table(wholes),
         *(_table(cold, curves(found, hot=True), family) for family in FAMILIES),
         side_by_side.table(pairs),
