@@ -64,6 +64,13 @@ BALANCE_LOSS = _percent(
     "sm_balance_pct",
     "sm_active_pct",
 )
+UNEVEN_LOSS = _percent(
+    "uneven_loss",
+    Text("time that the mean SM waits for the busiest, or places for blocks are empty"),
+    "sm_balance_pct",
+    "sm_active_pct",
+    also=("waves", *OCCUPANCIES),
+)
 BALANCE_ALONE = _percent(
     "balance_alone",
     Text("of it not explained by the last wave"),
@@ -172,6 +179,12 @@ INSTRUCTION_TIME = _percent(
     "issue_active_pct",
     also=("stalls.share",),
 )
+WARP_TIME = _percent(
+    "warp_time",
+    Text("time of full issue slots, else the stalls for instructions, pipes and their queues"),
+    "issue_active_pct",
+    also=("stalls.share",),
+)
 EXECUTION_WAITS = _percent(
     "execution_waits", Text("stalls for instructions and pipes"), "top_stall"
 )
@@ -185,6 +198,33 @@ FP_TIME = _percent(
     "fusable_pct",
     also=("roofs.value", "stalls.share"),
 )
+ARITHMETIC_USE = _percent(
+    "arithmetic_use", Text("busiest pipe for numbers"), "flop_throughput", also=("roofs.value",)
+)
+LEVEL_PIPE = _percent(
+    "level_pipe", Text("busiest of L1, L2 and the load/store pipe"), "l1_pct", "l2_pct", "lsu_pct"
+)
+LOADS_AGAIN = Fact(
+    "loads_again",
+    Text("bytes through L1 for each byte that DRAM delivers or the kernel stores"),
+    of=("l1_bytes", "dram_bytes", "global_store_bytes"),
+)
+FLOPS_A_BYTE = Fact(
+    "flops_a_byte", Text("FLOPs for each byte through L1"), of=("flops", "l1_bytes")
+)
+THROUGH_REGISTERS = _percent(
+    "through_registers",
+    Text("loads through registers in the traffic of L1"),
+    "global_load_bytes",
+    "l1_bytes",
+)
+LOAD_WAITS = _percent(
+    "load_waits", Text("stalls for loads, and for other warps that wait for them"), "top_stall"
+)
+IS_OWN = Fact("is_own")
+IS_ATTENTION = Fact("is_attention")
+UNMASKED_LEFT = Fact("unmasked_left")
+HALF_LEFT = Fact("half_left")
 REREAD = Fact(
     "reread",
     Text("DRAM bytes over the bytes that the work needs"),

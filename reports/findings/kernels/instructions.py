@@ -26,14 +26,14 @@ DIVERGENCE = Rule(
     ),
     advice=Text("let items of one kind be worked on together"),
     estimate="As many instructions per thread, with 32 threads each: the time of full issue slots, "
-    "or of the stalls for instructions, shrinks to threads / 32.",
+    "or of the stalls for instructions, pipes and their queues, shrinks to threads / 32.",
     disproof=Text(
         "Items sorted by the branch they take, or branches removed (wrong results), take as long."
     ),
     source=Text("Nsight Compute rule ThreadDivergence: under 24 threads per instruction"),
-    time=facts.INSTRUCTION_TIME,
+    time=facts.WARP_TIME,
     remaining=facts.THREADS_LEFT,
-    unloads={"issue": facts.THREADS_LEFT, "lsu": facts.THREADS_LEFT},
+    unloads=dict.fromkeys(("issue", "lsu", "alu", "xu"), facts.THREADS_LEFT),
     contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
 )
 DOUBLE_PRECISION = Rule(
@@ -86,4 +86,39 @@ UNFUSED_FMA = Rule(
     remaining=facts.UNFUSED_LEFT,
     unloads={"issue": facts.UNFUSED_LEFT, "fp32": NONE, "fp64": NONE},
     contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
+)
+IDLE_LANES = Rule(
+    key="idle_lanes",
+    in_code=True,
+    question="Do full issue slots serve threads that are masked off, or steps of few threads?",
+    when=(facts.IS_OWN >= 1)
+    & (facts.THREADS_PER_INSTRUCTION >= 24)
+    & (facts.THREADS_PER_INSTRUCTION < 28)
+    & (facts.ISSUE_ACTIVE >= 60)
+    & (facts.ARITHMETIC_USE < 20)
+    & (facts.LEVEL_BUSY < 20),
+    clause=lambda k: Text(
+        "in many of its instructions threads are masked off or idle ({threads} of 32 active on "
+        "average), and of what fills the issue slots little is work: no pipe for numbers is busy "
+        "for more than {arithmetic}, no memory for more than {memory}",
+        threads=k.number(facts.THREADS_PER_INSTRUCTION),
+        arithmetic=k.number(facts.ARITHMETIC_USE),
+        memory=k.number(facts.LEVEL_BUSY),
+    ),
+    symptom=Text("issues instructions for masked or idle threads"),
+    remedy=Text("With work for all threads in every step"),
+    action=Text(
+        "Let all threads work in every step: a smaller block, as long as its data (the next power "
+        "of 2), in place of masked lanes; more elements for each thread; a reduction whose active "
+        "threads are neighbours, with warp shuffles in place of a barrier (__syncthreads) for each "
+        "level."
+    ),
+    advice=Text("do not start more parallel steps than there is data"),
+    estimate="What is left is what its bytes and FLOPs need at 80 % of their roofs.",
+    disproof=Text("A smaller block, or more elements for each thread, takes as long."),
+    source=Text("prof: two thirds of the issue slots beside a fifth of any pipe and memory"),
+    unloads=dict.fromkeys(("issue", "lsu", "alu", "xu"), NONE),
+    attainable=0.8,
+    attainable_source="as of `few_blocks`",
+    bounds=("issue", "alu", "latency"),
 )

@@ -113,3 +113,63 @@ MISALIGNED = Rule(
     remaining=facts.TENSOR_REACHED,
     unloads={"lsu": NONE, "l1": NONE, "l2": NONE, "issue": NONE, "tensor": NONE},
 )
+UNPIPELINED = Rule(
+    key="unpipelined_loads",
+    in_code=True,
+    question="Do the Tensor Cores wait for loads that could run ahead of them?",
+    when=(facts.IS_OWN >= 1)
+    & (facts.TENSOR_ACTIVE >= 10)
+    & (facts.TENSOR_ACTIVE < 60)
+    & (facts.THROUGH_REGISTERS >= 50)
+    & (facts.LOAD_WAITS >= 50),
+    clause=lambda k: Text(
+        "its warps wait for loads from memory, and at barriers for each other's loads, in {waits} "
+        "of their stalls, while the Tensor Cores work for {tensor} of the time: its loads go "
+        "through registers ({registers}), and no asynchronous copy runs ahead (no pipeline)",
+        waits=k.number(facts.LOAD_WAITS),
+        tensor=k.number(facts.TENSOR_ACTIVE),
+        registers=k.number(facts.THROUGH_REGISTERS),
+    ),
+    symptom=Text("waits for loads that are not pipelined"),
+    remedy=Text("With a pipeline of loads"),
+    action=Text(
+        "Load ahead while the Tensor Cores work: num_stages of 3 or 4 in Triton, cp.async or TMA "
+        "with two or more buffers of shared memory in CUDA."
+    ),
+    advice=Text("let it fetch the next data while it still computes"),
+    estimate="The product reaches 70 % of the Tensor Core roof, or what DRAM and L2 need.",
+    disproof=Text("With more stages of its pipeline it takes as long."),
+    source=Text("prof: half of the loads by registers, half of the stalls for them"),
+    unloads={"lsu": NONE, "l1": NONE, "issue": NONE},
+    attainable=0.7,
+    attainable_source="products in Triton with a pipeline reached 72 % in recorded runs of an H200",
+)
+ATTENTION_MASK = Rule(
+    key="attention_mask",
+    question="Does an attention kernel read a mask that could be a flag?",
+    when=(facts.IS_ATTENTION >= 1)
+    & (facts.IS_OWN < 1)
+    & (facts.TENSOR_ACTIVE >= 5)
+    & (facts.THROUGH_REGISTERS >= 10),
+    clause=lambda k: Text(
+        "{loads} of its traffic in L1 are loads of single threads, as of a mask or bias that is "
+        "given as a tensor: queries, keys and values come in tiles",
+        loads=k.number(facts.THROUGH_REGISTERS),
+    ),
+    symptom=Text("reads a mask as a tensor"),
+    remedy=Text("With is_causal in place of a causal mask"),
+    action=Text(
+        "Where the mask is causal, say so (is_causal=True) and give no tensor: the kernel then "
+        "reads none and skips the pairs that are masked, and flash attention can take it. For "
+        "padding take sequences of unequal length (nested tensors, variable-length attention)."
+    ),
+    advice=Text("tell attention its rule (causal) instead of handing it a table of what to mask"),
+    estimate="Half of the pairs are left, and none of their stalls for loads.",
+    disproof=Text("The mask is not causal, or with is_causal=True it takes as long."),
+    source=Text("prof: a tenth of the traffic; Dao et al., FlashAttention (2022)"),
+    remaining=facts.UNMASKED_LEFT,
+    unloads={
+        **dict.fromkeys(("lsu", "l1", "issue"), NONE),
+        **dict.fromkeys(("tensor", "l2"), facts.HALF_LEFT),
+    },
+)

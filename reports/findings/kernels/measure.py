@@ -13,7 +13,7 @@ from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.analysis.declared import Need
 from nsight_prof.reports.findings.kernels.fact import Context
-from nsight_prof.reports.findings.kernels.matrix import ELEMENTS, unaligned
+from nsight_prof.reports.findings.kernels.matrix import ELEMENTS, WRITTEN, unaligned
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
@@ -42,6 +42,8 @@ READY_STALLS = (
     *("mio_throttle", "lg_throttle", "tex_throttle"),
 )
 """Stall reasons of warps that issue, or find a queue or a pipe full: more warps hide none of it."""
+QUEUE_STALLS = ("mio_throttle", "tex_throttle")
+"""Stall reasons of warps that find the queue to special functions and shared memory full."""
 BARRIERS = ("barrier",)
 """Stall reasons of warps that wait for other warps, whatever these wait for."""
 LEVELS = ("dram", "l2", "l1")
@@ -60,6 +62,8 @@ at most, part of the roof, and FLOPs for each byte that threads load or store (t
 16-bit numbers have 16, of 64 x 64 32)."""
 WARP_BYTES = 128
 """Bytes of an access by the 32 threads of a warp, 4 bytes each."""
+HALF = 50.0
+"""Per cent of the pairs of tokens that a causal mask leaves."""
 ALIGNED = re.compile(r"align(\d+)")
 """Elements to which the operands of a kernel of CUTLASS are aligned, in its name."""
 
@@ -83,6 +87,7 @@ def measure(row: Row, context: Context) -> dict[str, float]:
         **_levels(row),
         **_atomics(row),
         **_elsewhere(row),
+        **_again(row, use),
         **_instructions(row, use),
         **_doubles(row, context, use),
         **_matrix(row, context, use),
@@ -116,9 +121,19 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
         "warps_held": 100 * achieved / limit if limit > 0 else math.nan,
         "sm_balance": balance,
         "balance_loss": loss,
+        "uneven_loss": 100 - (100 - loss) * _places_held(waves, achieved, limit),
         # A last wave that is partly filled leaves some SMs without work, too.
         "balance_alone": loss - (tail if waves > 1 else 0.0),
     }
+
+
+def _places_held(waves: float, achieved: float, limit: float) -> float:
+    """Return the part of their places that blocks of unequal length hold until the last has ended.
+
+    Only of blocks that all start at once: those of later waves take the places that others left.
+    """
+    at_once = waves <= 1 and achieved < limit
+    return achieved / limit if at_once else 1.0
 
 
 def _tail_loss(row: Row, blocks_a_sm: float, waves: float) -> float:
@@ -200,6 +215,10 @@ def _waits(row: Row) -> dict[str, float]:
     issued, waits = number(row["issue_active_pct"]), _stalled(row, EXECUTION_STALLS)
     return {
         "execution_waits": waits,
+        "warp_time": _time_of_unit(
+            issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))
+        ),
+        "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
         "instruction_time": _time_of_unit(issued, _stall_time(row, EXECUTION_STALLS)),
         "hidden_time": _hidden(row),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
@@ -291,6 +310,21 @@ def _levels(row: Row) -> dict[str, float]:
     }
 
 
+def _again(row: Row, use: dict[str, float]) -> dict[str, float]:
+    """Return how often a kernel fetches its data, and how little it computes with it."""
+    fetched = number(row["l1_bytes"])
+    needed = _maximum([number(row["dram_bytes"]), number(row["global_store_bytes"])])
+    levels = (100 * use["l1"], number(row["l2_pct"]), number(row["lsu_pct"]))
+    pipes = (use[pipe] for pipe in ("tensor", "fp32", "fp64", "fp16"))
+    return {
+        "level_pipe": _maximum(levels),
+        "arithmetic_use": 100 * _maximum(pipes),
+        "loads_again": fetched / needed if needed > 0 else math.nan,
+        "flops_a_byte": number(row["flops"]) / fetched if fetched > 0 else math.nan,
+        "through_registers": _percent(number(row["global_load_bytes"]), fetched),
+    }
+
+
 def _elsewhere(row: Row) -> dict[str, float]:
     """Return what L2 lacked beyond what DRAM delivered: bytes of the host or of another GPU."""
     moved, taken = number(row["l2_bytes"]), number(row["duration_ns"])
@@ -376,7 +410,12 @@ def _matrix(row: Row, context: Context, use: dict[str, float]) -> dict[str, floa
     rate = number(row["flop_throughput"])
     required = 100 * rate / roof.at_clock(number(row["sm_clock_hz"])) if roof else math.nan
     odd = bool(unaligned(size, dtype))
+    loading = _stall_time(row, MEMORY_STALLS)
     return {
+        "is_own": float(text(row["library"]) in ("", *WRITTEN)),
+        "is_attention": float(row["category"] == "attention"),
+        "half_left": HALF,
+        "unmasked_left": HALF * (1 - loading / 100),
         "is_matrix": float(product),
         "tensor_active": _tensor_active(row, use),
         "tensor_needed": required,

@@ -357,3 +357,38 @@ L2_THRASHING = Rule(
     remaining=facts.REREAD_LEFT,
     unloads={"dram": facts.REREAD_LEFT},
 )
+REPEATED_LOADS = Rule(
+    key="repeated_loads",
+    in_code=True,
+    question="Do threads fetch the same data again and again, instead of sharing it on the chip?",
+    when=(facts.IS_OWN >= 1)
+    & (facts.LEVEL_PIPE >= 60)
+    & (facts.LOADS_AGAIN >= 32)
+    & (facts.FLOPS_A_BYTE >= 0.2)
+    & (facts.ARITHMETIC_USE < 25)
+    & (facts.SHARED_CONFLICTS < 10).or_unknown(),
+    clause=lambda k: Text(
+        "it moves {times} bytes through L1 for each that it needs from memory or stores, and does "
+        "{flops} FLOPs with each: data is loaded again for each use instead of being re-used in a "
+        "tile",
+        times=k.number(facts.LOADS_AGAIN),
+        flops=k.number(facts.FLOPS_A_BYTE),
+    ),
+    symptom=Text("loads the same data again and again"),
+    remedy=Text("With tiles that re-use what is loaded"),
+    action=Text(
+        "Re-use data on the chip: larger tiles in shared memory (64 x 64 or more for a block) and "
+        "several results for each thread in registers; for a product of matrices take cuBLAS, or "
+        "larger tiles of tl.dot."
+    ),
+    advice=Text("let it use data again while it is on the chip"),
+    estimate="What is left is what its FLOPs and DRAM need at half of their roofs; the traffic of "
+    "L1 and L2 and the instructions for it go.",
+    disproof=Text("With tiles twice as large on each side it takes as long."),
+    source=Text("prof: a tile of 32 x 32 loads each number 32 times less than one thread alone"),
+    unloads=dict.fromkeys(("lsu", "l1", "l2", "issue", "alu"), NONE),
+    attainable=0.5,
+    attainable_source="products with tiles by hand reached 36 to 78 % of the roof of their pipe in "
+    "recorded runs of an H200",
+    bounds=("l1", "l2", "latency", "issue"),
+)

@@ -149,14 +149,15 @@ IMBALANCE = Rule(
         "blocks fetch work from a queue (persistent kernel)."
     ),
     advice=Text("divide the work more evenly"),
-    estimate="The mean SM is as long active as the busiest one. What an only partly filled last "
-    "wave explains is left to `tail`.",
+    estimate="The mean SM is as long active as the busiest one, and of blocks that all start at once "
+    "none leaves its place empty before the last has ended: achieved / theoretical occupancy. What "
+    "an only partly filled last wave explains is left to `tail`.",
     disproof=Text(
         "The busiest SM does as much work as the others (instructions per SM are equal) and "
         "waits for something else."
     ),
     source=Text("Nsight Compute rule WorkloadImbalance: 5 % or more; prof: a tenth of the time"),
-    time=facts.BALANCE_LOSS,
+    time=facts.UNEVEN_LOSS,
     bounds=ON_CHIP,
     unless=("small_grid",),
     evidence=(facts.SM_BALANCE,),
