@@ -72,6 +72,9 @@ def _order(
 
 
 def _meet(first: Finding, second: Finding) -> bool:
+    """Tell whether two findings are about one time: waits of a stage, or the same kernels."""
+    if first.kernel_ids and second.kernel_ids:
+        return bool(set(first.kernel_ids) & set(second.kernel_ids))
     return first.key == second.key and first.stage == second.stage
 
 

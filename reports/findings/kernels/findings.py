@@ -38,6 +38,8 @@ from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, V
 
 BACKENDS = ("slow_backend", "older_backend")
 """Rules of findings that name a better kernel."""
+REPLACED = ("attention", "sort", "fft", "gemm")
+"""Categories of kernels that a better one replaces."""
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
 """Categories that do little with each byte: compilers fuse them with their neighbours."""
 OF_LIBRARY = (
@@ -73,8 +75,8 @@ def kernel_findings(run: Run, program: Sequence[Finding] = ()) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
     better = {key for f in program if f.rule in BACKENDS for key in f.kernel_ids}
     for judged in judge(run):
-        # An attention kernel for which a better one is named is not mended, but replaced.
-        if judged.row["category"] == "attention" and text(judged.row["kernel_id"]) in better:
+        # A kernel of a library for which a better one is named is not mended, but replaced.
+        if judged.row["category"] in REPLACED and text(judged.row["kernel_id"]) in better:
             continue
         groups[text(judged.row["short_name"]), judged.bound, cause_key(judged)].append(judged)
     total = kernel_time(run)

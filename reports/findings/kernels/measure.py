@@ -215,9 +215,7 @@ def _waits(row: Row) -> dict[str, float]:
     issued, waits = number(row["issue_active_pct"]), _stalled(row, EXECUTION_STALLS)
     return {
         "execution_waits": waits,
-        "warp_time": _time_of_unit(
-            issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))
-        ),
+        "warp_time": _time_of_unit(issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))),
         "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
         "instruction_time": _time_of_unit(issued, _stall_time(row, EXECUTION_STALLS)),
         "hidden_time": _hidden(row),

@@ -364,15 +364,13 @@ REPEATED_LOADS = Rule(
     when=(facts.IS_OWN >= 1)
     & (facts.LEVEL_PIPE >= 60)
     & (facts.LOADS_AGAIN >= 32)
-    & (facts.FLOPS_A_BYTE >= 0.2)
+    & ((facts.FLOPS_A_BYTE >= 0.2) | (facts.TENSOR_ACTIVE >= 5))
     & (facts.ARITHMETIC_USE < 25)
     & (facts.SHARED_CONFLICTS < 10).or_unknown(),
     clause=lambda k: Text(
-        "it moves {times} bytes through L1 for each that it needs from memory or stores, and does "
-        "{flops} FLOPs with each: data is loaded again for each use instead of being re-used in a "
-        "tile",
+        "it moves {times} bytes through L1 for each that it needs from memory or stores: data is "
+        "loaded again for each use instead of being re-used in a tile",
         times=k.number(facts.LOADS_AGAIN),
-        flops=k.number(facts.FLOPS_A_BYTE),
     ),
     symptom=Text("loads the same data again and again"),
     remedy=Text("With tiles that re-use what is loaded"),

@@ -149,9 +149,9 @@ IMBALANCE = Rule(
         "blocks fetch work from a queue (persistent kernel)."
     ),
     advice=Text("divide the work more evenly"),
-    estimate="The mean SM is as long active as the busiest one, and of blocks that all start at once "
-    "none leaves its place empty before the last has ended: achieved / theoretical occupancy. What "
-    "an only partly filled last wave explains is left to `tail`.",
+    estimate="The mean SM is as long active as the busiest one, and of blocks that all start at "
+    "once none leaves its place empty before the last has ended: achieved / theoretical occupancy. "
+    "What an only partly filled last wave explains is left to `tail`.",
     disproof=Text(
         "The busiest SM does as much work as the others (instructions per SM are equal) and "
         "waits for something else."

@@ -116,7 +116,8 @@ class Backend:
         return by_name & kernels["category"].isin(self.categories).astype(bool)
 
 
-# On A100, H100 and B200 TF32 has 7 times the rate of FP32 and more (datasheets); on an H100
+# On A100, H100 and B200 TF32 has 7 times the rate of FP32 and more (datasheets), of which products
+# reach 70 % where those of FP32 reach 85 % (recorded runs of an H200); on an H100
 # mma.sync, which kernels for older GPUs use, reaches 62.9 % of the peak (Luo et al., Dissecting the
 # NVIDIA Hopper Architecture, 2025).
 SIMT_GEMM = Backend(
@@ -124,7 +125,7 @@ SIMT_GEMM = Backend(
     categories=("gemm", "conv"),
     capability=(7.0, math.inf),
     unknown_gpu=True,
-    rough=dict.fromkeys((8.0, 9.0, 10.0, 10.3), 0.5),
+    rough={8.0: 0.8, **dict.fromkeys((9.0, 10.0, 10.3), 0.84)},
     label=Text("matrix products without the Tensor Cores"),
     reason=Text(
         "These kernels multiply on the pipes for single numbers, which have a small part of the "
@@ -333,7 +334,46 @@ DOUBLE_TENSORS = Backend(
     disproof=Text("The results need more than the 24 bits of FP32, or the kernels take as long."),
     source=Text("prof: half the bytes"),
 )
+SORTED_WHOLE = Backend(
+    pattern=r"[Ss]egmented_?(?:[Rr]adix_?)?[Ss]ort|DeviceRadixSort|radix_?sort|bitonicSort|sortKeyValue"
+    r"|fill_reverse_indices",
+    categories=("sort",),
+    unknown_gpu=True,
+    saves=(0.0, 0.7),
+    label=Text("sorting"),
+    reason=Text(
+        "Sorting passes over keys and values several times. Where only the largest, the smallest "
+        "or one in the middle is used, choosing them reads the data once or twice."
+    ),
+    action=Text(
+        "Where not all of the order is used, take what chooses: torch.topk, kthvalue, max, median, "
+        "unique counts by bincount; sort what was chosen. Else sort smaller keys, or less often."
+    ),
+    advice=Text("choose the best few (top-k) instead of sorting all"),
+    disproof=Text("The program uses the whole order, or torch.topk takes as long."),
+    source=Text("CUB: a radix sort passes over keys and values once for each 8 bits of a key"),
+)
+BLUESTEIN = Backend(
+    pattern=r"bluestein",
+    categories=("fft",),
+    unknown_gpu=True,
+    saves=(0.5, 0.75),
+    label=Text("Fourier transforms of lengths with a large prime factor (Bluestein)"),
+    reason=Text(
+        "cuFFT has no direct way for such a length: it makes two or more transforms of at least "
+        "twice the length of it, with products between them."
+    ),
+    action=Text(
+        "Choose a length with no factors but 2, 3, 5 and 7: pad the signal with zeros (n= of "
+        "torch.fft.rfft, scipy.fft.next_fast_len) and cut the result."
+    ),
+    advice=Text("choose lengths that divide into small factors (padding with zeros)"),
+    disproof=Text("With the next length of small factors it takes as long."),
+    source=Text("NVIDIA, cuFFT documentation: best for lengths 2^a x 3^b x 5^c x 7^d"),
+)
 BACKENDS = {
+    "sorted_whole": SORTED_WHOLE,
+    "bluestein": BLUESTEIN,
     "double_tensors": DOUBLE_TENSORS,
     "single_attention": SINGLE_ATTENTION,
     "simt_gemm": SIMT_GEMM,
@@ -358,7 +398,8 @@ TIMES = column("kernels", "total_ns")
 def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     """Return a finding for each kind of slow kernel that takes enough time.
 
-    A kernel whose own counters tell what is wrong with it is left to that finding.
+    A kernel whose own counters tell what is wrong with it is left to that finding, unless others
+    of its kind have none.
     """
     found: list[Finding] = []
     kernels, capability = run.kernels, _capability(run)
@@ -370,9 +411,11 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         rows = [
             row
             for row in records(kernels[mask])
-            if backend in (DOUBLE_TENSORS, SINGLE_ATTENTION)
+            if backend in (DOUBLE_TENSORS, SINGLE_ATTENTION, SORTED_WHOLE, BLUESTEIN)
             or not _explained(with_counters.get(text(row["kernel_id"])))
         ]
+        if rows and backend is SIMT_GEMM:  # counters of some tell what is wrong with all of them
+            rows = records(kernels[mask])
         if rows and backend.is_behind(capability):
             found.append(_finding(key, _Use(run, backend, rows, with_counters, capability)))
         kernels = kernels[~mask]

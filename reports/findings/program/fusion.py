@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -70,16 +72,25 @@ ELEMENTWISE_CHAIN = Rule(
             1.05,
             Text(
                 "prof: stored over loaded bytes up to which the next kernel reads all that the one "
-                "before wrote"
+                "before wrote, or bytes loaded by both up to which they are the same data"
             ),
             "x",
         ),
+        "parts": Threshold(
+            2**30,
+            Text(
+                "prof: bytes of a launch from which on launches of one kernel in a row are parts "
+                "of one tensor, which PyTorch divides so that indices fit into 32 bits"
+            ),
+            "B",
+        ),
     },
-    gain="time of the chains x bytes passed on / bytes moved, as the accesses of threads were "
-    "counted, else as DRAM read and wrote for launches of `cache` times what L2 holds and more. "
-    "Without such counts: all but the longest kernel. Kernels of no known library count, with low "
-    "confidence, where counters show that they load up to `inputs` times what they store, in whole "
-    "sectors, without shared memory and atomics.",
+    gain="time of the chains x bytes passed on, or loaded again, / bytes moved, as the accesses of "
+    "threads were counted, else as DRAM read and wrote for launches of `cache` times what L2 holds "
+    "and more. Without such counts: all but the longest kernel. A look-up of rows may begin a "
+    "chain, and a sum may be in one, where bytes are known. Kernels of no known library count, "
+    "with low confidence, where counters show that they load up to `inputs` times what they store, "
+    "in whole sectors, without shared memory and atomics, or that DRAM bounds them.",
     action=Text(
         "Fuse the chain: torch.compile, or one Triton or CUDA kernel that reads its inputs once "
         "and writes its result once."
@@ -90,8 +101,15 @@ ELEMENTWISE_CHAIN = Rule(
         "it must be written anyway."
     ),
 )
+BAGS = Text(
+    "Sum rows while they are looked up: torch.nn.functional.embedding_bag for an embedding that is "
+    "summed, else one kernel for both (torch.compile, Triton), which never writes the rows."
+)
+"""What to do about look-ups whose rows are summed."""
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize", "fill")
 """Categories of kernels that a compiler fuses with their neighbours."""
+LOOK_UP, SUMS = "embedding", "reduction"
+"""Categories of kernels that may begin a chain, and that may be in one where bytes are known."""
 FUSED_LIBRARIES = ("Inductor", "XLA", "TensorRT", "Triton")
 """Libraries whose kernels are the result of such fusion already."""
 CHAINS = 3
@@ -111,13 +129,18 @@ class Moved:
     stored: float
     columns: tuple[str, str]
 
+    def times(self, launches: float) -> Moved:
+        """Return the same for some launches."""
+        return Moved(self.loaded * launches, self.stored * launches, self.columns)
+
 
 @dataclass(frozen=True)
 class Chain:
     """Kernels in a row, how often the row comes, and what one row moves.
 
     `passed` of its `moved` bytes go through memory from one kernel to the next; None where bytes
-    are not known. `by_bytes`: bytes set the time of all its kernels. `at_roof` is the time of the
+    are not known. `again`: what they load is loaded again by the next, rather than written for it.
+    `by_bytes`: bytes set the time of all its kernels. `at_roof` is the time of the
     other bytes at the roof of DRAM.
     """
 
@@ -128,6 +151,7 @@ class Chain:
     moved: Number | None = None
     passed: Number | None = None
     by_bytes: bool = False
+    again: bool = False
     at_roof: Number = Number(None, "ns")
 
     @property
@@ -165,21 +189,29 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     kernels are left to `small_kernels`.
     """
     rule = ELEMENTWISE_CHAIN
-    streaming = _streaming(run)
-    fusible = frame["category"].isin(FUSIBLE) | frame["kernel_id"].isin(streaming)
+    streaming, moved = _streaming(run), _moved_bytes(run)
+    whole = _whole(frame, moved)
+    parts = frame["kernel_id"].value_counts() / whole["kernel_id"].value_counts()
+    frame, moved = whole, {key: moved[key].times(number(parts.get(key, 1.0))) for key in moved}
+    summing = frame["category"].isin((SUMS, LOOK_UP)) & frame["kernel_id"].isin(moved)
+    own = frame["kernel_id"].isin(streaming)
+    fusible = frame["category"].isin(FUSIBLE) | own | summing
     long = run.kernels["mean_ns"].astype(float) >= SMALL_KERNELS.limit("short")
     fusible &= frame["kernel_id"].isin(run.kernels.loc[long, "kernel_id"])
-    fusible &= ~frame["library"].isin(FUSED_LIBRARIES)
-    moved = _moved_bytes(run)
-    grids = dict(zip(run.kernels["kernel_id"], run.kernels["grid"], strict=True))
+    fusible &= ~frame["library"].isin(FUSED_LIBRARIES) | own
+    of_kernel = {text(row["kernel_id"]): row for row in records(run.kernels)}
 
     def flows(first: str, second: str) -> bool:
-        same = text(grids.get(first)) == text(grids.get(second)) != ""
+        one, two = of_kernel[first], of_kernel[second]
+        same = text(one["grid"]) == text(two["grid"]) != ""
+        if text(two["category"]) == LOOK_UP:
+            return False
         if first in moved and second in moved:
-            stored, loaded = moved[first].stored, moved[second].loaded
-            fits = 0 < stored <= rule.limit("flow") * loaded
+            if _is_sum(moved[first]):
+                return _again(moved[first], moved[second])
             # Bytes of DRAM leave out what caches held, so that they tell less.
-            return fits and (same or moved[first].columns == THREADS)
+            known = moved[first].columns == THREADS
+            return (same or known) and _passes(moved[first], moved[second])
         return same
 
     mask = fusible.to_numpy(dtype=np.bool_)
@@ -193,23 +225,57 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     return [f for f in found if f.gain_program >= rule.limit("gain")]
 
 
+def _whole(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:
+    """Return launches in which parts of one tensor that a library divides are one."""
+    least = ELEMENTWISE_CHAIN.limit("parts")
+    large = {key for key, each in moved.items() if each.loaded + each.stored >= least}
+    part = frame["kernel_id"].isin(large)
+    for name in ("kernel_id", "queue", "stage"):
+        part &= frame[name].eq(frame[name].shift())
+    if not part.any():
+        return frame
+    duration = frame["duration_ns"].groupby((~part).cumsum()).sum()
+    return frame[~part].assign(duration_ns=duration.to_numpy()).reset_index(drop=True)
+
+
+def _is_sum(moved: Moved) -> bool:
+    """Tell whether a kernel stores next to nothing of what it loads."""
+    flow = ELEMENTWISE_CHAIN.limit("flow")
+    return moved.stored * flow < moved.loaded * (flow - 1)
+
+
+def _passes(first: Moved, second: Moved) -> bool:
+    """Tell whether a kernel reads all that the one before wrote."""
+    return 0 < first.stored <= ELEMENTWISE_CHAIN.limit("flow") * second.loaded
+
+
+def _again(first: Moved, second: Moved) -> bool:
+    """Tell whether a kernel reads as much as a sum before it did: the same data, it seems."""
+    flow = ELEMENTWISE_CHAIN.limit("flow")
+    same = first.loaded <= flow * second.loaded and second.loaded <= flow * first.loaded
+    return same and _is_sum(first)
+
+
 def _streaming(run: Run) -> set[str]:
     """Return the program's own kernels that may work on one element after another, as counted.
 
     They load few elements for each that they store, in whole sectors, and neither share them within
-    a block nor add them up with atomics. What they compute is not known.
+    a block nor add them up with atomics; or DRAM bounds them, and they load all but what L2 holds
+    and store little: sums. What they compute is not known.
     """
     kernels = run.kernels["category"].eq("other") & run.kernels["library"].fillna("").isin(
         NO_LIBRARY
     )
     rows = run.counters[run.counters["kernel_id"].isin(run.kernels.loc[kernels, "kernel_id"])]
     inputs, efficiency = (ELEMENTWISE_CHAIN.limit(name) for name in ("inputs", "whole"))
+    large = ELEMENTWISE_CHAIN.limit("cache") * number(run.gpus["l2_bytes"].max())
     found = set()
     for row in records(rows):
         loaded, stored = (number(row[name]) for name in THREADS)
         useful = (number(row[f"global_{kind}_efficiency_pct"]) for kind in ("load", "store"))
         private = number(row["shared_memory_bytes"]) == 0 == number(row["atomic_instructions"])
-        if private and 0 < loaded <= inputs * stored and all(p >= efficiency for p in useful):
+        each = 0 < loaded <= inputs * stored and all(p >= efficiency for p in useful)
+        if (private and each) or (text(row["bound_by"]) == "dram" and loaded >= large):
             found.add(text(row["kernel_id"]))
     return found
 
@@ -239,7 +305,11 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
         return chain
     each = [moved[key] for key in kernels]
     both = sum(bytes_.loaded + bytes_.stored for bytes_ in each)
-    passed = sum(a.stored + min(a.stored, b.loaded) for a, b in zip(each, each[1:], strict=False))
+    again = [_again(*pair) for pair in zip(each, each[1:], strict=False)]
+    passed = sum(
+        b.loaded if twice else a.stored + min(a.stored, b.loaded)
+        for a, b, twice in zip(each, each[1:], again, strict=False)
+    )
     if not both > 0:
         return chain
     names = tuple(dict.fromkeys(name for bytes_ in each for name in bytes_.columns))
@@ -252,6 +322,7 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
         Number(both, "B", refs),
         Number(passed, "B", refs),
         set(bounds) <= BY_BYTES,
+        all(again),
         Number(times * (both - passed) / roof.value * 1e9 if roof else None, "ns", roof_refs),
     )
 
@@ -262,19 +333,15 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
     ids = tuple(dict.fromkeys(chain.kernels))
     n, share = len(chain.kernels), chain.total.share_of(gpu_time)
     first = str(names.get(ids[0], ids[0]))
+    what, title = _words(run, chain)
+    looked_up = text(_category(run, ids[0])) == LOOK_UP and chain.moved is not None
     return ELEMENTWISE_CHAIN.finding(
-        title=Text(
-            "{n} elementwise kernels in a row pass data through memory: {first}, …",
-            n=n,
-            first=Name(first, Ref("kernels", ids[0])),
-        ),
-        headline=Text(
-            "{n} elementwise kernels in a row take {share} of the GPU time", n=n, share=share
-        ),
+        title=title(n=n, first=Name(first, Ref("kernels", ids[0]))),
+        headline=Text("{what} in a row take {share} of the GPU time", what=what, share=share),
         verdict=Text(
-            "{n} elementwise kernels run back to back {times}: {names}. They take "
+            "{what} run back to back {times}: {names}. They take "
             "{share} of the GPU time ({total}). {saving}",
-            n=n,
+            what=what,
             times=Text("{n} time", "{n} times", n=chain.times),
             names=names_of((key, str(names.get(key, key))) for key in ids),
             share=share,
@@ -297,7 +364,28 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
             *_gain_evidence(chain),
         ),
         confidence=confidence,
+        **({"action": BAGS} if looked_up else {}),
         **of_gpu_time(chain.saved_at_roof, chain.total, gpu_time),
+    )
+
+
+def _category(run: Run, kernel_id: str) -> str:
+    return text(run.kernels.loc[run.kernels["kernel_id"] == kernel_id, "category"].iloc[0])
+
+
+def _words(run: Run, chain: Chain) -> tuple[Text, Callable[..., Text]]:
+    """Return what the kernels of a chain are, and its title, which takes `n` and `first`."""
+    n = len(chain.kernels)
+    if chain.again:
+        return Text("{n} kernels that load the same data", n=n), partial(
+            Text, "{n} kernels in a row read the same data again: {first}, …"
+        )
+    if {_category(run, key) for key in chain.kernels} & {LOOK_UP, SUMS}:
+        return Text("{n} kernels, sums or look-ups among them,", n=n), partial(
+            Text, "{n} kernels in a row pass intermediate results through memory: {first}, …"
+        )
+    return Text("{n} elementwise kernels", n=n), partial(
+        Text, "{n} elementwise kernels in a row pass data through memory: {first}, …"
     )
 
 
@@ -313,6 +401,7 @@ def _saving(chain: Chain, gpu_time: Number) -> Text:
         )
     values = {
         "passed": chain.passed,
+        "between": Text("are loaded again") if chain.again else Text("pass between them"),
         "moved": chain.moved,
         "rate": chain.throughput,
         "gain": saved.share_of(gpu_time),
@@ -320,12 +409,12 @@ def _saving(chain: Chain, gpu_time: Number) -> Text:
     }
     if at_roof == saved:
         return Text(
-            "{passed} of the {moved} that they move pass between them. One kernel that keeps these "
+            "{passed} of the {moved} that they move {between}. One kernel that keeps these "
             "on the chip would save, at their {rate}, about {gain} of the GPU time ({saved}).",
             **values,
         )
     return Text(
-        "{passed} of the {moved} that they move pass between them. One kernel that keeps these on "
+        "{passed} of the {moved} that they move {between}. One kernel that keeps these on "
         "the chip would save, at their {rate}, about {gain} of the GPU time ({saved}), and at most "
         "{most} ({most_ns}) at the roof of DRAM.",
         most=at_roof.share_of(gpu_time),
