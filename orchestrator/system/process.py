@@ -23,6 +23,7 @@ from nsight_prof.orchestrator.system.process_tree import (
     OWNER,
     Tree,
     adopting,
+    begin_of,
     end_with_parent,
     mark_of,
     owner,
@@ -97,13 +98,15 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
     """
     mark = mark_of(command.stdout.parent)
     started = time.monotonic()
-    with command.stdout.open("wb") as out, command.stderr.open("wb") as err, adopting() as others:
+    with command.stdout.open("wb") as out, command.stderr.open("wb") as err, adopting():
         process = _start(command, mark, out.fileno(), err.fileno())
+        begin = 0
         try:
+            begin = begin_of(process.pid)  # while its end is not collected
             timed_out = not _await_end(process, command.timeout_s, started, waits)
         finally:
             try:
-                Tree(mark, process.pid, others).end(command.grace_s, process.poll)
+                Tree(mark, process.pid, begin).end(command.grace_s, process.poll)
             finally:
                 # A process stuck in the driver survives even SIGKILL until the driver lets go.
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -30,12 +30,13 @@ _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 class Tree:
     """The processes of one program: those of its group, with its mark, or adopted from it.
 
-    `others` are children that prof had before; None where prof adopts nothing.
+    Of a program that this prof started, `group` is its id and `begin` the tick at which it began
+    (`begin_of`): nothing that is older belongs to it.
     """
 
     mark: str
     group: int | None = None
-    others: frozenset[int] | None = None
+    begin: int = 0
 
     def running(self) -> list[int]:
         """Return those that run; adopted ones that have ended are reaped."""
@@ -43,6 +44,8 @@ class Tree:
         needle = f"{MARK}={self.mark}".encode()
         found = []
         for pid, process in table.items():
+            if self._is_older(pid, process):
+                continue
             adopted = self._is_adopted(pid, table)
             if process.state in "ZX":
                 if adopted and process.parent == os.getpid() and pid != self.group:
@@ -80,9 +83,12 @@ class Tree:
                 self.signal(signal.SIGKILL)
         return len(found)
 
+    def _is_older(self, pid: int, process: _Process) -> bool:
+        return self.group is not None and (process.begin, pid) < (self.begin, self.group)
+
     def _is_adopted(self, pid: int, table: dict[int, _Process]) -> bool:
         """Say whether the process descends from one that this program started or left to prof."""
-        if self.others is None:
+        if self.group is None or _prctl is None:
             return False
         prof = os.getpid()
         for _ in range(len(table)):  # a table read while processes come and go may hold a circle
@@ -92,23 +98,22 @@ class Tree:
             if process.parent == prof:
                 # What prof itself starts besides stays in prof's session.
                 same_session = prof in table and process.session == table[prof].session
-                return pid == self.group or not (same_session or pid in self.others)
+                return pid == self.group or not (same_session or self._is_older(pid, process))
             pid = process.parent
         return False
 
 
 @contextlib.contextmanager
-def adopting() -> Iterator[frozenset[int] | None]:
-    """Let prof be the parent of orphans meanwhile; give the children that it has already."""
+def adopting() -> Iterator[None]:
+    """Let prof be the parent of orphans meanwhile."""
     if _prctl is None:
-        yield None
+        yield
         return
     before = ctypes.c_int()
     _prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        own_pid = os.getpid()
-        yield frozenset(pid for pid, found in _processes().items() if found.parent == own_pid)
+        yield
     finally:
         _prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
@@ -126,7 +131,7 @@ def mark_of(folder: Path) -> str:
 
 def owner() -> str:
     """Return what tells this process from all others: its id and the tick at which it began."""
-    return f"{os.getpid()}:{_begin(os.getpid())}"
+    return f"{os.getpid()}:{begin_of(os.getpid())}"
 
 
 def abandoned() -> dict[int, str]:
@@ -140,7 +145,7 @@ def abandoned() -> dict[int, str]:
         if not starter or process.state in "ZX" or not _same_namespace(pid):
             continue
         number, _, begin = starter.partition(":")
-        if not number.isdigit() or _begin(int(number)) != begin:
+        if not number.isdigit() or str(begin_of(int(number))) != begin:
             found[pid] = process.name
     return found
 
@@ -151,14 +156,15 @@ class _Process(NamedTuple):
     parent: int
     group: int
     session: int
+    begin: int
 
 
 def _processes() -> dict[int, _Process]:
     found = {}
     for name in os.listdir(PROC) if PROC.is_dir() else ():
         if name.isdigit() and (fields := _stat(int(name))):
-            state, *numbers = fields[1:5]
-            found[int(name)] = _Process(fields[0], state, *map(int, numbers))
+            numbers = (*fields[2:5], fields[20])
+            found[int(name)] = _Process(fields[0], fields[1], *map(int, numbers))
     return found
 
 
@@ -168,9 +174,10 @@ def _stat(pid: int) -> list[str]:
     return [head.partition("(")[2], *tail.split()] if tail else []
 
 
-def _begin(pid: int) -> str:
+def begin_of(pid: int) -> int:
+    """Return the tick after the start of the machine at which a process began; 0: unknown."""
     fields = _stat(pid)
-    return fields[20] if len(fields) > 20 else ""
+    return int(fields[20]) if fields else 0
 
 
 def _same_namespace(pid: int) -> bool:
