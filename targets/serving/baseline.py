@@ -78,7 +78,8 @@ class Sweep:
         self.options = replace(
             self.options,
             max_num_seqs=self.given.max_num_seqs or max(point.batch for point in chosen),
-            max_model_len=self.given.max_model_len or max(point.tokens for point in chosen),
+            max_model_len=self.given.max_model_len
+            or max(point.tokens for point in chosen) + self.options.speculative_tokens,
         )
         for mode in dict.fromkeys(point.mode for point in chosen):
             left = [point for point in chosen if point.mode == mode]

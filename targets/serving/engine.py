@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.targets.serving import hooks
+from nsight_prof.targets.serving.additions import adapters, additional_arguments
 from nsight_prof.targets.serving.child_log import ChildLog
 from nsight_prof.targets.serving.environment import prepare
 from nsight_prof.targets.serving.facts import engine_facts, hf_config
@@ -60,6 +61,7 @@ class Engine:
         self._facts: dict[str, Any] = {}
         self._made_up: tempfile.TemporaryDirectory[str] | None = None
         self._encoder: Any = None
+        self._adapters: list[Any] = []
 
     def start(self) -> None:
         """Import vLLM, check its hooks and start the engine; see `make_engine`."""
@@ -68,9 +70,13 @@ class Engine:
             self._vllm = hooks.import_vllm()
             version = str(getattr(self._vllm, "__version__", "unknown"))
             wanted = hooks.engine_arguments(options, *self._prepared())
+            if options.speculative_tokens or options.adapters:
+                wanted |= additional_arguments(self.model.config, options, self._folder())
             arguments, missing = hooks.fit(self._vllm, wanted, version)
             hooks.check_class(self._vllm.LLM, options, version)
             self._llm = self._vllm.LLM(**arguments)
+            if options.adapters:
+                self._adapters = adapters(options.adapters, self._folder())
             self._engine = hooks.stepping_engine(self._llm, version)
             config = self.model.config or hf_config(self._llm)
             if options.images and not options.has_processes:
@@ -89,7 +95,7 @@ class Engine:
             "load_format": self.model.load_format,
             "dummy_weights": self.model.dummy,
             "start_s": time.monotonic() - started,
-            "args": {k: v for k, v in arguments.items() if k != "model"},
+            "args": {k: _without_model(v) for k, v in arguments.items() if k != "model"},
             "missing_hooks": missing,
             **engine_facts(self._llm, self._log.text() if self._log else ""),
         }
@@ -98,10 +104,14 @@ class Engine:
         """Return the model with what it needs to take images, and the tokenizer for that."""
         if not self.options.images:
             return self.model, None
-        if self._made_up is None:
-            self._made_up = tempfile.TemporaryDirectory(prefix="prof-images-")
-        prepared = prepare_images(self.model, Path(self._made_up.name))
+        prepared = prepare_images(self.model, self._folder())
         return prepared.model, prepared.tokenizer
+
+    def _folder(self) -> Path:
+        """Return the folder for what is made up beside the model; it goes with the engine."""
+        if self._made_up is None:
+            self._made_up = tempfile.TemporaryDirectory(prefix="prof-made-up-")
+        return Path(self._made_up.name)
 
     def generate(
         self,
@@ -153,6 +163,7 @@ class Engine:
                 next(self._names),
                 self._begin,
                 on_step,
+                self._adapters,
             )
 
     def _prompt(self, text: list[int], images: list[Any]) -> Any:
@@ -263,6 +274,13 @@ def make_engine(options: EngineOptions, begin: float | None = None) -> Engine:
         engine.close()
         raise
     return engine
+
+
+def _without_model(value: Any) -> Any:
+    """Return an argument without the folder of the head that it names, which is made up."""
+    if not isinstance(value, dict):
+        return value
+    return {key: item for key, item in value.items() if key != "model"}
 
 
 def _empty_cache() -> None:

@@ -77,6 +77,7 @@ def run_batch(
     name: str,
     begin: float,
     on_step: Callable[[StepTimes], None] | None = None,
+    adapters: Sequence[Any] = (),
 ) -> Generation:
     """Add all prompts to the engine, step it until it is empty, and return the times.
 
@@ -88,6 +89,7 @@ def run_batch(
         name: that no other batch of the engine has.
         begin: the time.monotonic() that times count from.
         on_step: called after each step; the time it takes belongs to the next step.
+        adapters: vLLM's LoRARequest of each, taken in turn; none: of the model alone.
 
     Raises:
         Whatever vLLM raises; what it had accepted until then is taken back.
@@ -100,7 +102,8 @@ def run_batch(
     try:
         for number, (identity, prompt) in enumerate(zip(ids, prompts, strict=True)):
             running[identity] = _Request(number, clock())
-            engine.add_request(identity, prompt, params)
+            adapter = {"lora_request": adapters[number % len(adapters)]} if adapters else {}
+            engine.add_request(identity, prompt, params, **adapter)
         last = clock()
         while engine.has_unfinished_requests():
             outputs = engine.step()

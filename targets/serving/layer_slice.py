@@ -16,6 +16,7 @@ cut from. Runs by itself in any Python that has vLLM 0.20 or newer.
 from __future__ import annotations
 
 import json
+import math
 import runpy
 import sys
 import tempfile
@@ -143,13 +144,14 @@ def points(args: Namespace) -> Iterator[Point]:
     The first requests of a batch generate while the prompts of the last are read: they get so many
     tokens more that all of them generate together at the end.
     """
+    each = math.ceil(args.accept or 1)  # tokens of a step
     for prompt in args.prompts:
-        yield Point(1, prompt, args.output_tokens)
+        yield Point(1, prompt, args.output_tokens * each)
     for context in args.contexts:
         for batch in args.batches:
             if batch * context <= args.most_tokens:
                 meanwhile = batch * context // (args.max_num_batched_tokens or STEP_TOKENS)
-                yield Point(batch, context, args.output_tokens + meanwhile)
+                yield Point(batch, context, (args.output_tokens + meanwhile) * each)
 
 
 def parse_arguments(argv: Sequence[str]) -> Namespace:
@@ -190,7 +192,7 @@ def run(args: Namespace, records: Records) -> int:
     model = find_model(args.model, "dummy")
     config = cut(configuration(model), args.layers, args.ranks)
     every = list(dict.fromkeys(points(args)))
-    longest = max(-(-point.tokens // 256) * 256 for point in every)
+    longest = max(-(-(point.tokens + args.speculative_tokens) // 256) * 256 for point in every)
     longest = args.max_model_len or min(longest, config.get("max_position_embeddings") or longest)
     begin = records.now()
     with tempfile.TemporaryDirectory(prefix="prof-slice-") as folder:

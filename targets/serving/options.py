@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from nsight_prof.targets.harness.options import positive
+from nsight_prof.targets.harness.options import positive, whole
 from nsight_prof.targets.serving.models import WEIGHTS, bundled
 
 MODES = ("cuda-graphs", "eager")
 PROCESSES = ("inline", "spawn")
+ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+"""Matrices of a layer that can have adapters, by vLLM's names."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class EngineOptions:
         nvtx_scopes: add vLLM's NVTX ranges of scheduler, forward and sampling.
         layer_ranges: add vLLM's NVTX ranges of layers and modules (eager only).
         images: most images of a request; 0: text alone.
+        speculative_tokens: drafted in a step for each request by a made-up EAGLE head; 0: none.
+        accept: mean tokens that a step with drafts gives each request, the model's own included.
+        adapters: LoRA adapters with made-up weights, which requests take in turn.
+        adapter_rank: of all of them.
+        adapter_modules: matrices that they change, by vLLM's names.
         seed: of dummy weights and sampling.
         extra: more arguments of vllm.LLM by name.
     """
@@ -58,6 +65,11 @@ class EngineOptions:
     nvtx_scopes: bool = False
     layer_ranges: bool = False
     images: int = 0
+    speculative_tokens: int = 0
+    accept: float | None = None
+    adapters: int = 0
+    adapter_rank: int = 16
+    adapter_modules: tuple[str, ...] = ADAPTED
     seed: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -107,6 +119,13 @@ def add_engine_arguments(parser: ArgumentParser, without: Collection[str] = ()) 
     add("capture_sizes", "batch sizes of CUDA graphs", type=positive, nargs="+", metavar="N")
     add("nvtx_scopes", "NVTX ranges of scheduler, forward, sampling", action="store_true")
     add("layer_ranges", "NVTX ranges of layers; needs --mode eager", action="store_true")
+    text = "tokens that a made-up EAGLE head drafts in a step for each request"
+    add("speculative_tokens", text, type=whole, metavar="N")
+    text = "mean tokens that such a step gives each request, from 1; there is no default"
+    add("accept", text, type=_tokens, metavar="X")
+    add("adapters", "made-up LoRA adapters, taken in turn", type=whole, metavar="N")
+    add("adapter_rank", "of the adapters", type=positive, metavar="N")
+    add("adapter_modules", "what they change", choices=ADAPTED, nargs="+")
     add("seed", "of weights, prompts and sampling", type=int)
     add("extra", "more arguments of vllm.LLM, as JSON", flag="--engine-args", type=_mapping)
 
@@ -116,6 +135,7 @@ def engine_options(given: Namespace, **changes: Any) -> EngineOptions:
     named = {f.name for f in fields(EngineOptions)}
     values = {name: value for name, value in vars(given).items() if name in named}
     values["capture_sizes"] = tuple(values.get("capture_sizes") or ())
+    values["adapter_modules"] = tuple(values.get("adapter_modules") or ADAPTED)
     return EngineOptions(**{**values, **changes})
 
 
@@ -134,6 +154,7 @@ def _number(highest: float, what: str) -> Callable[[str], float]:
 
 _share = _number(1.0, "a share above 0 and up to 1")
 _size = _number(float("inf"), "a size above 0")
+_tokens = _number(float("inf"), "a number of tokens above 0")
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -57,7 +57,10 @@ from nsight_prof.targets.standalone import need
 TARGET = "vllm-serve"
 ENGINES = {"vllm": serve_command, "sglang": sglang_server}
 """How the server of each engine is started, by the module that its interpreter must have."""
-NOT_OURS = ("process", "nvtx_scopes", "layer_ranges", "extra")
+NOT_OURS = (
+    "process", "nvtx_scopes", "layer_ranges", "extra",
+    "speculative_tokens", "accept", "adapters", "adapter_rank", "adapter_modules",
+)  # fmt: skip
 """Options of an engine in this process, which a server has not."""
 
 

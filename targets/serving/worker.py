@@ -83,7 +83,8 @@ def read_plan(text: str) -> Plan:
     """Return the plan that a line of JSON holds, as `dataclasses.asdict` made it."""
     fields = json.loads(text)
     options = fields.pop("options")
-    options["capture_sizes"] = tuple(options["capture_sizes"])
+    for name in ("capture_sizes", "adapter_modules"):
+        options[name] = tuple(options[name])
     points = tuple(Point(**point) for point in fields.pop("points"))
     return Plan(options=EngineOptions(**options), points=points, **fields)
 
