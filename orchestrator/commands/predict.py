@@ -16,6 +16,7 @@ from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.serving.model_shape import ADAPTED, Adapters
 
 if TYPE_CHECKING:
     from nsight_prof.parsers.predict.costs import Note
@@ -54,6 +55,19 @@ class Rates(click.ParamType):  # type: ignore[type-arg]
         if not all(0 < number < 1e6 for number in found):
             self.fail(f"{value!r} holds a rate that is not above 0", param, ctx)
         return tuple(dict.fromkeys(found))
+
+
+class Names(click.ParamType):  # type: ignore[type-arg]
+    """Matrices of a layer by vLLM's names, joined by commas."""
+
+    name = "NAME[,…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the names in the order of a layer."""
+        found = set(str(value).split(","))
+        if unknown := sorted(found - set(ADAPTED)):
+            self.fail(f"{unknown[0]!r} is none of {', '.join(ADAPTED)}", param, ctx)
+        return tuple(name for name in ADAPTED if name in found)
 
 
 class Goals(click.ParamType):  # type: ignore[type-arg]
@@ -103,6 +117,35 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     default="auto",
     show_default=True,
     help="Type of the KV cache.",
+)
+@click.option(
+    "--speculative-tokens",
+    "drafted",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tokens that an EAGLE head drafts in a step for each request; needs --accept.",
+)
+@click.option(
+    "--accept",
+    type=click.FloatRange(min=1),
+    metavar="X",
+    help="Mean tokens that such a step gives a request, the model's own included: no run tells.",
+)
+@click.option(
+    "--adapters",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="LoRA adapters that the GPU holds at once; requests take them in turn.",
+)
+@click.option(
+    "--adapter-rank", type=click.IntRange(min=1), default=16, show_default=True, help="Their rank."
+)
+@click.option(
+    "--adapter-modules",
+    type=Names(),
+    default=",".join(ADAPTED),
+    show_default=True,
+    help="Matrices that they change, by vLLM's names.",
 )
 @click.option("--prompt", type=Numbers(), default="512", show_default=True, help="Prompt tokens.")
 @click.option("--output", type=Numbers(), default="128", show_default=True, help="Output tokens.")
@@ -174,6 +217,11 @@ def command(
     tp: int,
     dtype: str,
     kv_cache_dtype: str,
+    drafted: int | None,
+    accept: float | None,
+    adapters: int | None,
+    adapter_rank: int,
+    adapter_modules: tuple[str, ...],
     prompt: tuple[int, ...],
     output: tuple[int, ...],
     batch: tuple[int, ...] | None,
@@ -251,6 +299,8 @@ def command(
             max_num_seqs or 0,
             "" if dtype == "auto" else dtype,
             kv_cache_dtype,
+            *_drafts(drafted, accept),
+            Adapters(adapters, adapter_rank, adapter_modules) if adapters else None,
         )
         planned = plan(model, runs, settings)
         planned.notes += _defaults(prompt, output)
@@ -291,6 +341,28 @@ def _defaults(prompt: tuple[int, ...], output: tuple[int, ...]) -> list[Note]:
     if not given("prompt", "output") and not of_trace_alone:
         found.append(note("usual-lengths", prompt=prompt[0], output=output[0]))
     return found
+
+
+def _drafts(drafted: int | None, accept: float | None) -> tuple[int, float]:
+    """Return how many tokens are drafted in a step, and how many one gives each request.
+
+    Raises:
+        UsageError: one of both is missing, or more are accepted than there are.
+    """
+    if drafted is None and accept is None:
+        return 0, 1.0
+    if drafted is None or accept is None:
+        raise UsageError(
+            "tokens that are drafted and tokens that a step gives go together",
+            "give both: --speculative-tokens 3 --accept 2.4, of your requests and your head; no "
+            "measurement without its weights tells the second",
+        )
+    if accept > 1 + drafted:
+        raise UsageError(
+            f"a step that drafts {drafted} tokens gives at most {1 + drafted}, not {accept:g}",
+            "--accept counts the model's own token too",
+        )
+    return drafted, accept
 
 
 def _needs(run: RunDir) -> tuple[str, ...]:

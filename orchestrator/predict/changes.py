@@ -23,13 +23,14 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import T0, Costs, Estimate, datasheets
 from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
 from nsight_prof.parsers.predict.points import Prediction, point_row
-from nsight_prof.parsers.predict.serving import Host, Workload
+from nsight_prof.parsers.predict.serving import Engine, Host, Workload
 from nsight_prof.parsers.serving.model_shape import BYTES, Quantized
 
 MOST, LONGEST = 128, 60
 """Loads of more requests are not served again for each choice; of open loops and traces the first
 requests are."""
 AS_ASKED, GPU, SPLIT, GRAPHS, LOAD = "as asked", "gpu", "tensor_parallel", "graphs", "load"
+DRAFTS = "speculative_tokens"
 CHUNK, AT_ONCE, WEIGHTS, KV_CACHE = "max_batched_tokens", "max_num_seqs", "dtype", "kv_cache_dtype"
 Choice = tuple[str, str, Callable[[], Row]]
 """What is chosen, the value, and what returns the point."""
@@ -69,6 +70,27 @@ def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
     return tables.check(pd.DataFrame(rows, columns=names), "predicted_changes")
 
 
+def break_even(planned: Plan, now: Prediction, work: Workload) -> float:
+    """Return how many tokens a step must give each request for drafting to pay.
+
+    NaN where steps without drafts cannot be predicted as surely as those with them.
+    """
+    step = work.steps()[1]
+    drafting = now.predictor.step(step)
+    try:
+        alone = _undrafted(planned, now).predictor.step(step)
+    except UsageError:
+        return math.nan
+    tiers = [min(item.tier for item in found.breakdown) for found in (alone, drafting)]
+    return drafting.seconds.value / alone.seconds.value if tiers[0] >= tiers[1] else math.nan
+
+
+def _undrafted(planned: Plan, now: Prediction) -> Prediction:
+    """Return the same without a head that drafts tokens."""
+    plan = replace(planned, shape=replace(planned.shape, drafted=0), notes=[])
+    return _same_host(plan, now, engine=replace(now.predictor.engine, drafted=0, accept=1.0))
+
+
 def _with_reason(row: Row) -> Row:
     """Return a point whose reason says why it cannot be predicted, not that requests wait."""
     return row | {"reason": ""} if row["status"] == "ok" else row
@@ -99,6 +121,8 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
         if gpu != planned.gpu.name:
             yield GPU, gpu, partial(_elsewhere, planned, now, gpu, work)
     yield GRAPHS, "off", partial(_eager, planned, now, work)
+    if planned.shape.drafted:
+        yield DRAFTS, "0", lambda: point_row(_undrafted(planned, now), work)
     if twice := _twice(work):
         yield LOAD, twice.name, partial(point_row, now, twice)
     for tokens in (engine.batched_tokens // 4, engine.batched_tokens * 2):
@@ -107,10 +131,10 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
     if work.together > engine.max_requests:
         wider = _with(now, engine=replace(engine, max_requests=work.together))
         yield AT_ONCE, str(work.together), partial(point_row, wider, work)
-    if planned.shape.quantized is None:
-        yield WEIGHTS, FP8, partial(_typed, planned, now, WEIGHTS, work)
-    if planned.shape.kv_bytes != BYTES[FP8]:
-        yield KV_CACHE, FP8, partial(_typed, planned, now, KV_CACHE, work)
+    narrow = {WEIGHTS: planned.shape.quantized is not None,
+              KV_CACHE: planned.shape.kv_bytes == BYTES[FP8]}  # fmt: skip
+    for change in (change for change, already in narrow.items() if not already):
+        yield change, FP8, partial(_typed, planned, now, change, work)
 
 
 def _with(now: Prediction, **changes: Any) -> Prediction:
@@ -123,12 +147,12 @@ def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
     return point_row(_same_host(replace(planned, settings=settings, notes=[]), now), work)
 
 
-def _same_host(plan: Plan, now: Prediction) -> Prediction:
-    """Return the prediction of another plan by the same engine.
+def _same_host(plan: Plan, now: Prediction, engine: Engine | None = None) -> Prediction:
+    """Return the prediction of another plan by the same engine, or by `engine`.
 
     What the host adds is taken over where it is not known.
     """
-    plan.engine = now.predictor.engine
+    plan.engine = engine or now.predictor.engine
     prediction, host = plan.prediction(), asdict(now.predictor.host)
     found = asdict(prediction.predictor.host)
     del found["untraced"]  # how a profiler slows this engine is known of the recorded one

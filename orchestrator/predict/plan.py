@@ -32,6 +32,7 @@ from nsight_prof.parsers.predict.costs import (
     Note,
     Power,
     datasheet,
+    not_recorded,
     note,
     same_chip,
 )
@@ -56,7 +57,7 @@ from nsight_prof.parsers.predict.serving import (
     host_of,
 )
 from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace, power_of
-from nsight_prof.parsers.serving.model_shape import ModelShape
+from nsight_prof.parsers.serving.model_shape import Adapters, ModelShape
 
 UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
@@ -78,6 +79,9 @@ class Settings:
     max_requests: int = 0
     dtype: str = ""
     kv_cache_dtype: str = "auto"
+    drafted: int = 0
+    accept: float = 1.0
+    adapters: Adapters | None = None
 
     @property
     def engine_options(self) -> dict[str, str]:
@@ -191,9 +195,10 @@ class Plan:
                 "the time of latent attention (MLA) is not known: no run served this model",
                 "record a few layers of it: prof run layer-slice --set target.args.model=MODEL",
             )
-        base, notes = benchmarked(
-            self.bench, self.foreign, self.measured, self.shard, self.left_out
-        )
+        if not served:
+            self._refuse_unrecorded()
+        alone = replace(self.shard, drafted=0, adapters=None)  # what no benchmark has
+        base, notes = benchmarked(self.bench, self.foreign, self.measured, alone, self.left_out)
         self.notes += notes
         base = exact_costs(base, self.bench, self.shard)
         if self.trace is not None:
@@ -201,6 +206,22 @@ class Plan:
             if not served:
                 self.notes.append(note("other-engine"))
         return base
+
+    def _refuse_unrecorded(self) -> None:
+        """Refuse a head or adapters beside runs that have none: kernels do not tell of them."""
+        shard, arguments = self.shard, f"--set target.args.model={self.name}"
+        if shard.drafted:
+            raise not_recorded(
+                f"an EAGLE head that drafts {shard.drafted} tokens, and of steps that check them,",
+                f"{arguments} --set target.args.speculative_tokens={shard.drafted} "
+                f"--set target.args.accept={1 + shard.drafted}",
+            )
+        if shard.adapters:
+            raise not_recorded(
+                f"{shard.adapters.count} LoRA adapters of rank {shard.adapters.rank}",
+                f"{arguments} --set target.args.adapters={shard.adapters.count} "
+                f"--set target.args.adapter_rank={shard.adapters.rank}",
+            )
 
     @cached_property
     def engine(self) -> Engine:
@@ -229,7 +250,9 @@ class Plan:
         widest = max((work.together for work in self.settings.workloads), default=0)
         if widest > most_requests:
             self.notes.append(note("some-wait", requests=widest, most=most_requests))
-        return Engine(tokens, tuple(sizes or CAPTURED), most_requests)
+        drafted = self.shard.drafted
+        accept = self.served.accept if self.served else self.settings.accept
+        return Engine(tokens, tuple(sizes or CAPTURED), most_requests, drafted, accept)
 
     def prediction(self) -> Prediction:
         """Return what points are predicted by."""
@@ -317,7 +340,7 @@ class Plan:
         if trace is None and isinstance(self.fitted, Exact) and self.fitted.has_products:
             return None  # served models tell nothing of predictions from such measurements yet
         # Kernels of one type or of one GPU tell nothing of others; a slice has the model's own.
-        differs = shard.quantized is not None or shard.tensor_parallel > 1
+        differs = shard.quantized is not None or shard.tensor_parallel > 1 or shard.extended
         if shard.experts or (differs and basis != SLICE):
             return None
         if not (basis and known and self.gpu == self.measured):
@@ -327,18 +350,21 @@ class Plan:
         for name in same_chip(self.gpu):
             found = correction(name, basis, unseen, host_known=known_host)
             if found is not None:
-                if name != self.gpu.name:
-                    self.notes.append(note("same-chip", gpu=name))
-                if shard.quantized:
-                    self.notes.append(note("moved-type", dtype=shard.quantized.dtype))
-                elif differs:
-                    self.notes.append(note("moved-ranks"))
-                else:
-                    self.notes.append(note("moved", models=found.models))
-                if shard.quantized:
-                    return found.of_decode()
-                return found.unbounded() if differs else found
+                return self._moved(name, found)
         return None
+
+    def _moved(self, gpu: str, found: Correction) -> Correction:
+        """Return what of a correction holds for this model, recorded on `gpu`."""
+        if gpu != self.gpu.name:
+            self.notes.append(note("same-chip", gpu=gpu))
+        if self.shard.quantized:
+            self.notes.append(note("moved-type", dtype=self.shard.quantized.dtype))
+            return found.of_decode()
+        if self.shard.extended or self.shard.tensor_parallel > 1:
+            self.notes.append(note("moved-extended" if self.shard.extended else "moved-ranks"))
+            return found.unbounded()
+        self.notes.append(note("moved", models=found.models))
+        return found
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:
         """Return the predictor of so many layers of the model, before any host is known."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from nsight_prof.orchestrator.predict.changes import changes_frame
+from nsight_prof.orchestrator.predict.changes import break_even, changes_frame
 from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
@@ -46,6 +47,7 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
     name, config = read_model(model)
     try:
         shape = quantized_shape(config, settings.dtype, settings.kv_cache_dtype)
+        shape = replace(shape, drafted=settings.drafted, adapters=settings.adapters)
     except ArtifactUnreadable as error:
         raise UsageError(
             error.message,
@@ -54,24 +56,29 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
             "tells TTFT, TPOT and throughput, prof run vllm-kernels what its kernels take",
         ) from error
     check_known(shape)
-    notes = _unusual(config, shape, settings.workloads)
+    notes = _unusual(config, shape, settings)
     sources = tuple(map(opened, runs))
     for source in sources:
         source.check_engines()
     return Plan(name, shape, sources, settings, notes)
 
 
-def _unusual(
-    config: Mapping[str, Any], shape: ModelShape, workloads: Sequence[Workload]
-) -> list[Note]:
+def _unusual(config: Mapping[str, Any], shape: ModelShape, settings: Settings) -> list[Note]:
     """Return what holds for this model or these lengths beside what is predicted."""
-    notes = []
+    notes, workloads = [], settings.workloads
     if shape.quantized is not None:
         scales = "token-scales" if shape.quantized.dynamic else "checkpoint-scales"
         key = "wide-inputs" if shape.quantized.wide_inputs else scales
         notes.append(note(key, dtype=shape.quantized.dtype))
     if config.get("num_nextn_predict_layers"):
         notes.append(note("not-speculative"))
+    if settings.drafted:
+        given = f"{settings.accept:g}"
+        notes.append(note("drafts", drafted=settings.drafted, accept=given))
+    if shape.adapters:
+        count, rank = shape.adapters.count, shape.adapters.rank
+        modules = ", ".join(shape.adapters.modules)
+        notes.append(note("adapters", count=count, rank=rank, modules=modules))
     if shape.qk_norm:
         notes.append(note("free-norms"))
     if any(work.concurrency for work in workloads):
@@ -96,6 +103,10 @@ def predict(
     """
     prediction = planned.prediction()
     found = frames(prediction, planned.settings.workloads)
+    if planned.shape.drafted:
+        found["predicted_points"]["break_even_accept"] = [
+            break_even(planned, prediction, work) for work in planned.settings.workloads
+        ]
     found["predicted_changes"] = changes_frame(planned, prediction)
     found["predicted_needs"] = needs_frame(planned, prediction)
     planned.notes.insert(0, _asked(planned))

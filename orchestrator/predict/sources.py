@@ -25,13 +25,13 @@ from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import Engine, Request, Workload
 from nsight_prof.parsers.predict.trace import Batch, Trace, read_trace
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from nsight_prof.parsers.serving.model_shape import FAMILIES, ModelShape
+from nsight_prof.parsers.serving.model_shape import FAMILIES, Adapters, ModelShape
 
 CONFIG = "config.json"
 MODELS = resources.files("nsight_prof.targets.serving") / "configs"
 UNPROFILED, TRACE = ("untraced", "bench"), "trace"
-UNKNOWN = {"speculative_config": "speculative decoding", "enable_lora": "LoRA adapters"}
-"""Arguments of an engine whose steps are not those that predictions know."""
+EAGLE = "eagle"
+"""Way of drafting that predictions know: a head of one layer (targets/serving/additions.py)."""
 SLICE = "prof_slice"
 """Key of an engine's configuration: what targets/serving/layer_slice.py cut it from."""
 
@@ -89,15 +89,18 @@ class Source:
         """Refuse a run whose steps are not those that predictions know.
 
         Raises:
-            UsageError: its engine used speculative decoding, or adapters.
+            UsageError: its engine drafted tokens otherwise than by an EAGLE head.
         """
         for row in self.engines:
-            asked = json.loads(row["args"] or "{}")
-            if found := next((what for key, what in UNKNOWN.items() if asked.get(key)), ""):
+            drafts = _arguments(row).get("speculative_config") or {}
+            if drafts and drafts.get("method") != EAGLE:
                 raise UsageError(
-                    f"{self.path} was served with {found}, which predictions do not know",
-                    "name runs of the model without it; what it changes is measured: record both, "
-                    "and prof compare",
+                    f"{self.path} was served with speculative decoding by "
+                    f"{drafts.get('method') or 'a way that it does not name'}, which predictions "
+                    "do not know",
+                    "an EAGLE head is known (prof run layer-slice --set "
+                    "target.args.speculative_tokens=3 --set target.args.accept=2.5); what others "
+                    "change is measured: record both, and prof compare",
                 )
 
     @cached_property
@@ -106,10 +109,10 @@ class Source:
         for row in self.engines:
             try:
                 # What the engine was told: a checkpoint in 16 bits that it quantized itself.
-                quantization = json.loads(row["args"] or "{}").get("quantization")
-                return quantized_shape(
-                    json.loads(row["model_config"]), FP8 if quantization == FP8 else ""
-                )
+                asked = _arguments(row)
+                dtype = FP8 if asked.get("quantization") == FP8 else ""
+                found = quantized_shape(json.loads(row["model_config"]), dtype)
+                return replace(found, drafted=_drafted(asked), adapters=_adapters(asked))
             except (UsageError, ValueError, TypeError, ArtifactUnreadable):
                 continue
         return None
@@ -135,13 +138,23 @@ class Source:
         return next((found for config in configs if (found := config.get(SLICE))), None)
 
     @cached_property
+    def accept(self) -> float:
+        """Tokens that a step of its engine gave each request, as it was told; 1: without drafts."""
+        for row in self.engines:
+            drafts = _arguments(row).get("speculative_config") or {}
+            if (length := drafts.get("synthetic_acceptance_length")) is not None:
+                return float(length)
+        return 1.0
+
+    @cached_property
     def engine(self) -> Engine | None:
         """The settings of its engine with graphs; None where they were not all recorded."""
         for row in self.engines:
             limits = known(row["max_num_batched_tokens"]), known(row["max_num_seqs"])
             if row["capture_sizes"] and None not in limits:
                 tokens, requests = (int(limit) for limit in limits if limit)
-                return Engine(tokens, tuple(json.loads(row["capture_sizes"])), requests)
+                sizes = tuple(json.loads(row["capture_sizes"]))
+                return Engine(tokens, sizes, requests, _drafted(_arguments(row)), self.accept)
         return None
 
     @cached_property
@@ -222,7 +235,8 @@ class Source:
         captured = next(json.loads(r["capture_sizes"]) for r in self.engines if r["capture_sizes"])
         used = {name: self.table(name) for name in ("engine_steps", "launches", "kernels")}
         shape = self.shape.with_layers(self.layers(TRACE))
-        found = read_trace(used, shape, batches, captured, is_slice=self.slice is not None)
+        sliced = self.slice is not None
+        found = read_trace(used, shape, batches, captured, is_slice=sliced, accept=self.accept)
         return replace(found, profiled=self._profiled())
 
     def _profiled(self) -> float:
@@ -251,6 +265,25 @@ class Source:
             batch = by_case[found["case"].iloc[0]]
             yield batch._replace(ttft_s=float(found["ttft_s"].head(batch.requests).median()))
             found = found.iloc[batch.requests :]
+
+
+def _arguments(engine: Row) -> dict[str, Any]:
+    """Return what vLLM was told of an engine (table `engines`)."""
+    return dict(json.loads(engine["args"] or "{}"))
+
+
+def _drafted(asked: Mapping[str, Any]) -> int:
+    return int((asked.get("speculative_config") or {}).get("num_speculative_tokens") or 0)
+
+
+def _adapters(asked: Mapping[str, Any]) -> Adapters | None:
+    """Return the adapters of an engine; none of its matrices is known where it was not told."""
+    if not asked.get("enable_lora"):
+        return None
+    modules = tuple(asked.get("lora_target_modules") or ())
+    return Adapters(
+        int(asked.get("max_loras") or 1), int(asked.get("max_lora_rank") or 16), modules
+    )
 
 
 def read_model(given: str) -> tuple[str, dict[str, Any]]:
@@ -288,10 +321,9 @@ def read_model(given: str) -> tuple[str, dict[str, Any]]:
         )
     if "peft_type" in config:
         raise UsageError(
-            f"{given.splitlines()[0]} is an adapter ({config['peft_type']}), and what it adds to "
-            "each product was never measured",
-            "predict the model that it is for, and measure what the adapter adds: prof run "
-            "vllm-baseline",
+            f"{given.splitlines()[0]} is an adapter ({config['peft_type']}), not a model",
+            "predict the model that it is for: --adapters 4 --adapter-rank "
+            f"{config.get('r', 16)} says how many of which rank the GPU holds at once",
         )
     recorded = str(config.get("name") or config.get("_name_or_path") or "")
     if file is bundled:

@@ -168,6 +168,19 @@ def no_collective() -> UsageError:
     )
 
 
+def not_recorded(what: str, arguments: str) -> UsageError:
+    """Return the refusal of a head or adapters that no recorded engine had.
+
+    Args:
+        what: is not known.
+        arguments: of the slice that would tell.
+    """
+    return UsageError(
+        f"the time of {what} is not known: no run has them",
+        f"record a few layers with them: prof run layer-slice {arguments}",
+    )
+
+
 def no_experts() -> UsageError:
     """Return the refusal of experts whose routed products nothing tells."""
     return UsageError(
@@ -283,20 +296,31 @@ class Anchors:
         if operator.kind is Kind.ROUTED:  # measured at all sizes: no lower tier has its experts
             known = [(at, math.log(found[1.0][1])) for at, found in self.sizes.items()]
             return math.exp(_between(size, known))
+        if operator.kind is Kind.DRAFT:  # nor a head: by requests, and by how long these are
+            drafts = [(at, _line(work, self._seconds(at))) for at in self._near(size)]
+            return _line(size, drafts)
         first = next(iter(self.sizes.values()))
         if len(self.sizes) == len(first) == 1 and operator.kind not in (Kind.PRODUCT, Kind.PREFILL):
             return self._shifted(operator, *next(iter(first.values())))
-        if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
+        if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE, Kind.ADAPTER):
             return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
-        sizes = list(self.sizes)
-        next_up = min(bisect.bisect_left(sizes, size), len(sizes) - 1)
-        near = sizes[max(0, next_up - 1) : next_up + 1]
+        near = self._near(size)
         if operator.kind is Kind.DECODE:
             factors = [self._decode_factor(operator, at) for at in near]
         else:
             factors = [_between(work, self._factors[at]) for at in near]
         factor = _between(size, list(zip(near, factors, strict=True)))
         return self.base.of(operator).seconds * math.exp(factor)
+
+    def _near(self, size: float) -> list[float]:
+        """Return the recorded sizes on both sides of one, or the last one beside it."""
+        sizes = list(self.sizes)
+        next_up = min(bisect.bisect_left(sizes, size), len(sizes) - 1)
+        return sizes[max(0, next_up - 1) : next_up + 1]
+
+    def _seconds(self, size: float) -> list[tuple[float, float]]:
+        """Return the recorded seconds at a size, by work."""
+        return [(work, seconds) for work, (_, seconds) in self.sizes[size].items()]
 
     def left_out(self) -> list[float]:
         """Return measured over estimated seconds of each size between others, left out in turn."""
@@ -320,7 +344,7 @@ class Anchors:
         A fixed time and one by the bytes of the cache: the seconds are on a line, not the factor.
         """
         _, work = coordinates(operator)
-        known = [(at, seconds) for at, (_, seconds) in self.sizes[size].items()]
+        known = self._seconds(size)
         if not known[0][0] <= work <= known[-1][0] or len(known) == 1:
             return _between(work, self._factors[size])
         fraction = size / operator.m
@@ -346,7 +370,10 @@ def coordinates(operator: Operator) -> tuple[float, float]:
         return operator.m, operator.flops / operator.m
     if operator.kind is Kind.DECODE:
         return operator.m, operator.bytes / operator.m
-    return (operator.m if operator.kind in (Kind.PRODUCT, Kind.ROUTED) else operator.bytes), 1.0
+    if operator.kind is Kind.DRAFT:
+        return operator.m, max(1.0, operator.n)
+    by_tokens = operator.kind in (Kind.PRODUCT, Kind.ROUTED, Kind.ADAPTER)
+    return (operator.m if by_tokens else operator.bytes), 1.0
 
 
 def _between(at: float, known: Sequence[tuple[float, float]]) -> float:
@@ -357,6 +384,8 @@ def _between(at: float, known: Sequence[tuple[float, float]]) -> float:
 
 def _line(work: float, known: Sequence[tuple[float, float]]) -> float:
     """Return the seconds on the line through the next two known ones; it does not fall."""
+    if len(known) == 1:
+        return known[0][1]
     index = min(max(bisect.bisect_left(known, (work,)), 1), len(known) - 1)
     (first, low), (last, high) = known[index - 1], known[index]
     rate = max(0.0, (high - low) / (last - first))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.serving.model_shape import Latent, Linear, ModelShape, Quantized
+from nsight_prof.parsers.serving.model_shape import Adapters, Latent, Linear, ModelShape, Quantized
 
 BF16, FP8 = "bf16", "fp8"
 """Types of products, as the tables `bench` and `imported_operators` name them; fp16 takes as long
@@ -51,6 +51,8 @@ class Kind(StrEnum):
     DECODE = "decode attention"
     POINTWISE = "pointwise"
     COLLECTIVE = "collective"
+    DRAFT = "drafting"
+    ADAPTER = "adapters"
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Operator:
     """One operator of a step: `calls` times the same work.
 
     `m`, `n`, `k` are those of a product y = x W^T (m tokens, n outputs, k inputs), else `m` is the
-    number of tokens; `k` of a quantization is the width of what is quantized, and `n` of routed
-    products the intermediate size of one expert. `flops` and `bytes` are of one call. `dtype` is
-    that of the weights, and of the KV cache of an attention.
+    number of tokens; `k` of a quantization is the width of what is quantized, `n` of routed
+    products the intermediate size of one expert, and of drafting the tokens of a request. `flops`
+    and `bytes` are of one call. `dtype` is that of the weights, and of the KV cache of attention.
     """
 
     name: str
@@ -124,8 +126,15 @@ def check_known(shape: ModelShape) -> None:
     """Refuse a model whose operators are not listed here.
 
     Raises:
-        UsageError: it has quantized experts, or values of types that are not known.
+        UsageError: it has quantized experts, or values of types that are not known, or a head or
+            adapters beside layers of other kinds than those that were measured.
     """
+    if shape.extended and (shape.experts or shape.latent or shape.window):
+        raise UsageError(
+            "speculative decoding and LoRA adapters are predicted of dense models whose layers "
+            "attend to all tokens: of others none were measured",
+            "profile it instead: prof run vllm-kernels --set target.args.model=MODEL",
+        )
     if shape.experts and shape.quantized:
         reason = "none were measured"
         if shape.quantized.dtype == FP8:
@@ -160,8 +169,8 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
         step: what is computed.
         rows: tokens that the products are padded to (a captured graph); 0: none.
     """
-    tokens = max(rows, step.tokens)
-    logits = step.requests
+    tokens = max(rows, step.tokens + shape.drafted * step.decode)
+    logits = step.requests + shape.drafted * step.decode
     wide, grouped = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     size, layers = shape.weight_bytes, shape.layers
     act = tokens * shape.hidden * size
@@ -182,6 +191,8 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
                 *_attention(shape, step),
             ]
         found += _module(shape, line, tokens)
+        if shape.adapters and (values := shape.adapters.values(line)):
+            found.append(_adapters(shape, shape.adapters, line, tokens, step.requests, values))
     found.append(norms)
     head = shape.head()
     found.append(_product("lm_head", 1, logits, head.outputs, head.inputs, size, None))
@@ -192,7 +203,36 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
         found.append(Operator("all_gather", Kind.COLLECTIVE, 1, logits, bytes=moved))
     sampled = LOGIT_BYTES * logits * vocabulary
     found.append(Operator("sampling", Kind.POINTWISE, 1, logits, bytes=sampled))
+    if shape.drafted:
+        found.append(_draft(shape, step, tokens))
     return tuple(found)
+
+
+def _adapters(
+    shape: ModelShape, adapters: Adapters, line: Linear, tokens: int, requests: int, values: int
+) -> Operator:
+    """Return what the adapters of all tokens add to a product: to the rank and back."""
+    name = f"adapter_{line.path.rpartition('.')[2]}"
+    weights = min(adapters.count, requests) * values
+    moved = (weights + tokens * (line.inputs + 2 * line.outputs)) * shape.weight_bytes
+    flops = 2.0 * tokens * values
+    return Operator(name, Kind.ADAPTER, line.layers, tokens, flops=flops, bytes=moved)
+
+
+def _draft(shape: ModelShape, step: Step, tokens: int) -> Operator:
+    """Return all passes of an EAGLE head: the first over all tokens, then one of each request.
+
+    Each pass reads the head, the output projection, and the head's keys and values.
+    """
+    passes, requests, values = shape.drafted, step.requests, shape.eagle_values()
+    vocabulary = shape.head().values
+    keys = step.decode * step.context + sum(new + before for new, before in step.prefill)
+    cached = 2 * shape.kv_heads * shape.head_dim * shape.kv_bytes
+    moved = passes * ((values + vocabulary) * shape.weight_bytes + keys * cached)
+    multiplied = values * (tokens + (passes - 1) * requests) + vocabulary * passes * requests
+    length = 0 if step.prefill else round(step.context)
+    name, m = ("draft_prefill", tokens) if step.prefill else ("draft_decode", step.decode)
+    return Operator(name, Kind.DRAFT, 1, m, length, flops=2.0 * multiplied, bytes=moved)
 
 
 def _module(shape: ModelShape, line: Linear, tokens: int) -> list[Operator]:
@@ -343,9 +383,10 @@ def _attention(shape: ModelShape, step: Step) -> list[Operator]:
             found.append(_attend(name, Kind.PREFILL, shape, layers, new, pairs, moved))
         if step.decode:
             new, keys = step.decode, step.decode * _attended(step.context + 1, window)
-            moved = 2 * new * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
+            each = 1 + shape.drafted  # queries of a request
+            moved = 2 * new * each * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
             name = f"attention_decode{end}"
-            found.append(_attend(name, Kind.DECODE, shape, layers, new, keys, moved))
+            found.append(_attend(name, Kind.DECODE, shape, layers, new, keys * each, moved))
     return found
 
 

@@ -64,6 +64,7 @@ def point_row(prediction: Prediction, work: Workload) -> Row:
 
 
 def _row(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
+    engine = prediction.predictor.engine
     kv_needed = work.together * (work.prompt + work.output)
     values: dict[str, float] = {}
     status, reason = "ok", ""
@@ -93,6 +94,7 @@ def _row(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
         "tier": min(map(_tier, steps)),
         "kv_tokens": prediction.kv_tokens,
         "kv_needed_tokens": kv_needed or None,
+        "accept": engine.accept if engine.drafted else None,
     }
     gpus = prediction.predictor.shape.tensor_parallel
     for kind in ("output", "total"):

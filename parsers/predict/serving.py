@@ -106,15 +106,21 @@ class Host:
 
 @dataclass(frozen=True)
 class Engine:
-    """Settings of the engine that decide how steps are made."""
+    """Settings of the engine that decide how steps are made.
+
+    `drafted`: tokens that are proposed in each step for each request that generates; such a step
+    gives it `accept` tokens on average, the model's own included.
+    """
 
     batched_tokens: int = BATCHED_TOKENS
     captured: tuple[int, ...] = CAPTURED
     max_requests: int = MAX_NUM_SEQS
+    drafted: int = 0
+    accept: float = 1.0
 
     def rows(self, step: Step) -> int:
         """Return what the tokens of a step are padded to; 0 where no graph is as large."""
-        return padded_rows(self.captured, step.tokens)
+        return padded_rows(self.captured, step.tokens + self.drafted * step.decode)
 
 
 @dataclass(frozen=True)
@@ -333,7 +339,10 @@ class Served(NamedTuple):
 
 @dataclass
 class _Live:
-    """A request in the engine: tokens in the cache (`done`) and generated so far."""
+    """A request in the engine: tokens in the cache (`done`) and generated so far.
+
+    `accepted`: the part of a token by which its drafts are ahead of their mean.
+    """
 
     arrival_s: float
     prompt: int
@@ -341,6 +350,7 @@ class _Live:
     done: int = 0
     generated: int = 0
     first_s: float = math.nan
+    accepted: float = 0.0
 
     @property
     def tokens_needed(self) -> int:
@@ -422,16 +432,18 @@ class Queue:
         before = self.preempted
         demand = sum([live.prompt + live.generated for live in self.running])  # millions of times
         used = demand + (sum([live.done for live in self.waiting]) if self.waiting else 0)
-        while used + len(self.running) > self.kv_tokens and len(self.running) > 1:
+        each = 1 + self.engine.drafted  # tokens of a request that generates
+        while used + each * len(self.running) > self.kv_tokens and len(self.running) > 1:
             last = self.running.pop()
             demand -= last.tokens_needed
             used -= last.tokens_needed
             last.done = 0
             self.waiting.appendleft(last)
             self.preempted += 1
-        used += len(self.running)
-        # A step that takes a place away gives none.
-        budget = self.engine.batched_tokens - len(self.running) if self.preempted == before else 0
+        used += each * len(self.running)
+        budget = self.engine.batched_tokens - each * len(self.running)
+        if self.preempted > before:  # a step that takes a place away gives none
+            budget = 0
         free = self.engine.max_requests - len(self.running)
         chunks: list[tuple[_Live, int]] = []
         for live in self.waiting:
@@ -451,6 +463,11 @@ class Queue:
         running: list[_Live] = []
         firsts: list[_Live] = []
         lasts: list[_Live] = []
+        if self.engine.drafted:
+            for live in generating:
+                live.accepted += self.engine.accept - 1
+                live.generated += int(live.accepted)
+                live.accepted %= 1
         for live, new in chunks:
             live.done += new
             if live.done == live.tokens_needed:

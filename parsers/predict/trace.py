@@ -64,6 +64,9 @@ GEMM = ("gemm", "gemv")
 ATTENDING = ("qkv_proj", *EXPANDED, *ABSORBED_PRODUCTS)
 """Products that attention comes after."""
 REDUCTION = "split-K reduction"
+DRAFT = "draft"
+ADAPTER = "_lora_"
+"""Is in the names of kernels that bring tokens to an adapter's rank and back (vLLM, Triton)."""
 BURST_S = 0.06
 """Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
 PROFILED = 1.2
@@ -231,7 +234,11 @@ def products_of(shape: ModelShape, step: Step) -> tuple[str, ...]:
 
 
 def cut(
-    names: list[tuple[str, str, float]], order: Sequence[str], global_every: int = 0
+    names: list[tuple[str, str, float]],
+    order: Sequence[str],
+    global_every: int = 0,
+    *,
+    drafts: bool = False,
 ) -> dict[str, float] | None:
     """Return seconds by operator of one step's kernels; None where they are no such step.
 
@@ -239,34 +246,39 @@ def cut(
         names: category, short name and seconds of each kernel in the order of their start.
         order: products of all layers, as `products_of` has them; each layer begins with the first.
         global_every: each so many-th layer attends to all tokens, others to a window; 0: all alike.
+        drafts: a head drafts tokens after them: all from its first product on.
     """
     found: dict[str, float] = defaultdict(float)
     products, layer, last = 0, 0, ""
     for category, name, seconds in names:
-        if category in GEMM and REDUCTION in name:
-            found[last] += seconds
-        elif category in GEMM:
-            last = order[products] if products < len(order) else "lm_head"
+        if category in GEMM and REDUCTION not in name:
+            after = "lm_head" if products == len(order) else DRAFT
+            last = order[products] if products < len(order) else after
             layer += last == order[0] if order else 0
             products += 1
-            found[last] += seconds
-        elif category == "collective" or name.startswith("NCCL"):
-            found["all_gather" if last == "lm_head" else "all_reduce"] += seconds
-        elif category == "attention" and last in ATTENDING:
-            windowed = global_every and layer % global_every
-            found[f"attention{WINDOWED}" if windowed else "attention"] += seconds
-        elif category == "kv_cache" and BETWEEN.get(last) == "rotary":
-            found["kv_write"] += seconds
-        elif not last:
-            found["embedding"] += seconds
-        elif last == "lm_head":
-            found["sampling"] += seconds
-        elif last == "experts":  # the activation between their products, or what sums them
-            within = order[products : products + 1] == (last,) or category == "moe"
-            found["experts" if within else "norm"] += seconds
-        else:
-            found[BETWEEN[last]] += seconds
-    return dict(found) if order and products == len(order) + 1 else None
+        operator = _operator(category, name, last, order[products : products + 1])
+        if operator == "attention" and global_every and layer % global_every:
+            operator += WINDOWED
+        found[operator] += seconds
+    whole_step = products > len(order) + 1 if drafts else products == len(order) + 1
+    return dict(found) if order and whole_step else None
+
+
+def _operator(category: str, name: str, last: str, following: Sequence[str]) -> str:
+    """Return the operator of a kernel, by the product before it and the next one of the layers."""
+    if category in GEMM or last == DRAFT:
+        return last
+    if ADAPTER in name:
+        return f"adapter_{last}"
+    if category == "collective" or name.startswith("NCCL"):
+        return "all_gather" if last == "lm_head" else "all_reduce"
+    if category == "attention" and last in ATTENDING:
+        return "attention"
+    if category == "kv_cache" and BETWEEN.get(last) == "rotary":
+        return "kv_write"
+    if last == "experts":  # the activation between their products, or what sums them
+        return "experts" if last in following or category == "moe" else "norm"
+    return {"": "embedding", "lm_head": "sampling"}.get(last) or BETWEEN[last]
 
 
 def read_trace(
@@ -276,6 +288,7 @@ def read_trace(
     captured: Sequence[int],
     *,
     is_slice: bool = False,
+    accept: float = 1.0,
 ) -> Trace:
     """Return the operators of the steps of a trace.
 
@@ -285,6 +298,7 @@ def read_trace(
         points: the batches that were served, one after the other.
         captured: batch sizes of CUDA graphs, to which tokens are padded.
         is_slice: the engine served some layers of the model.
+        accept: tokens that a step with drafts gave each request.
 
     Raises:
         UsageError: the trace does not hold whole steps of prefill and decode of such a model.
@@ -303,7 +317,10 @@ def read_trace(
         inside = launches[launches["pid"].eq(pid)]
         starts = inside["start_ns"].to_numpy(dtype=np.int64)
         first: dict[int, float] = {}
-        known = list(replayed(records(of_process), points))
+        rows = records(of_process)
+        known = list(
+            replayed_drafts(rows, points, accept) if shape.drafted else replayed(rows, points)
+        )
         for (number, row, step), following in zip(known, [*known[1:], None], strict=True):
             loaded = row["gpu_start_ns"] - first.setdefault(number, row["gpu_start_ns"])
             begin, end = np.searchsorted(starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
@@ -319,7 +336,7 @@ def read_trace(
                 slow = sample.around.loaded_s > 0
                 key = (step, slow) if step.prefill else (number, step.decode)
                 found[key].append(sample)
-    recorded = tuple(_recorded(samples, captured) for samples in found.values())
+    recorded = tuple(_recorded(samples, captured, shape.drafted) for samples in found.values())
     missing = {PREFILL, DECODE} - {item.kind for item in recorded}
     if missing:
         raise UsageError(
@@ -384,6 +401,48 @@ def replayed(rows: Iterable[Row], points: Sequence[Batch]) -> Iterator[tuple[int
         yield number, row, Step(tuple(chunks), decode, context)
 
 
+def replayed_drafts(
+    rows: Iterable[Row], points: Sequence[Batch], accept: float
+) -> Iterator[tuple[int, Row, Step]]:
+    """Yield the steps of an engine that drafts tokens, as `replayed` does.
+
+    How many steps a request takes depends on what is accepted, so that a batch ends with the first
+    prompts of the next one. Steps of prompts beside requests that generate, and of a part of the
+    batch, are left out: how long their requests are is not known.
+    """
+    waiting: deque[list[int]] = deque()
+    pending, number, steps = deque(points), -1, 0
+    for row in rows:
+        budget = int(row["prefill_tokens"])
+        if budget and not waiting:
+            if not pending:
+                return
+            batch, number, steps = pending.popleft(), number + 1, 0
+            waiting = deque([batch.prompt, 0] for _ in range(batch.requests))
+        chunks = _read(waiting, budget)
+        if sum(new for new, _ in chunks) != budget or len(chunks) != row["prefill_requests"]:
+            return
+        if chunks and not row["decode_requests"]:
+            yield number, row, Step(tuple(chunks))
+        elif not chunks and number >= 0 and row["decode_requests"] == batch.requests:
+            yield number, row, Step((), batch.requests, batch.prompt + 1 + accept * steps)
+            steps += 1
+
+
+def _read(waiting: deque[list[int]], budget: int) -> list[tuple[int, int]]:
+    """Take so many tokens of the prompts that wait; return what is read of each (`Step`)."""
+    chunks = []
+    while budget and waiting:
+        request = waiting[0]
+        new = min(request[0] - request[1], budget)
+        chunks.append((new, request[1]))
+        request[1] += new
+        budget -= new
+        if request[1] == request[0]:
+            waiting.popleft()
+    return chunks
+
+
 class _Around(NamedTuple):
     """What is to be known of a step beside its kernels, with the fields of `Recorded`."""
 
@@ -427,13 +486,18 @@ def _sample(
     kinds, names = inside["category"].astype(str), inside["label"].astype(str)
     durations = inside["duration_ns"].to_numpy(dtype=float) / 1e9
     starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
-    if merges_experts(shape):
+    if merges_experts(shape) or shape.adapters:  # programmatic launches begin before the last ends
         durations = _alone(starts, durations)
     order = products_of(shape, step)
     every = list(zip(kinds, names, durations.tolist(), strict=True))
-    seconds = cut(every, order, shape.global_every)
+    seconds = cut(every, order, shape.global_every, drafts=bool(shape.drafted))
     if seconds is None:
         return None
+    if shape.drafted:  # what the head waits for is the host of so few layers
+        each = np.flatnonzero(kinds.isin(GEMM) & ~names.str.contains(REDUCTION))
+        drafting = each[len(order) + 1]
+        kinds, names = kinds[:drafting], names[:drafting]
+        starts, durations = starts[:drafting], durations[:drafting]
     gaps = np.clip(starts[1:] - starts[:-1] - durations[:-1], 0, None)
     products = np.flatnonzero(kinds.isin(GEMM))
     between = float(gaps[products[0] : products[-1]].sum())
@@ -465,13 +529,13 @@ def _between_layers(starts: np.ndarray, names: pd.Series, order: Sequence[str]) 
     return float(np.median(np.diff(first)[1:])) if len(first) > FEWEST_LAYERS else math.nan
 
 
-def _recorded(samples: Sequence[_Sample], captured: Sequence[int]) -> Recorded:
+def _recorded(samples: Sequence[_Sample], captured: Sequence[int], drafted: int) -> Recorded:
     step = samples[0].step
     step = replace(step, context=float(np.mean([sample.step.context for sample in samples])))
     names = dict.fromkeys(name for sample in samples for name in sample.seconds)
     return Recorded(
         step,
-        padded_rows(captured, step.tokens),
+        padded_rows(captured, step.tokens + drafted * step.decode),
         {n: float(np.median([s.seconds.get(n, 0.0) for s in samples])) for n in names},
         min(sample.layer_gap_s for sample in samples),
         min(sample.rest_gap_s for sample in samples),
@@ -576,6 +640,8 @@ def power_of(trace: Trace, costs: Costs) -> Power:
 
 def recorded_name(name: str) -> str:
     """Return how `cut` calls an operator: it does not tell attention of prompts from decode."""
+    if name.startswith(DRAFT):
+        return DRAFT
     if not name.startswith("attention"):
         return name
     return f"attention{WINDOWED}" if name.endswith(WINDOWED) else "attention"

@@ -119,6 +119,30 @@ class Latent:
         return 2 * self.rank + self.rope
 
 
+PACKED = {"qkv_proj": 3, "gate_up_proj": 2}
+"""Matrices that are multiplied as one, and of how many: an adapter shrinks for each by itself."""
+ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+"""Matrices that LoRA adapters change where nothing else is said, by vLLM's names."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """LoRA adapters (arXiv 2106.09685) of one rank: so many fit the GPU at once (max_loras).
+
+    `modules`: matrices that they change, by vLLM's names (qkv_proj).
+    """
+
+    count: int
+    rank: int
+    modules: tuple[str, ...] = ADAPTED
+
+    def values(self, line: Linear) -> int:
+        """Return the values of one adapter beside one matrix; 0: it does not change it."""
+        name = line.path.rpartition(".")[2]
+        parts = PACKED.get(name, 1)
+        return self.rank * (parts * line.inputs + line.outputs) if name in self.modules else 0
+
+
 @dataclass(frozen=True)
 class Linear:
     """A matrix that tokens are multiplied with: y = x W^T, W of `outputs` x `inputs` values.
@@ -179,7 +203,7 @@ class ModelShape:
     layer sees all tokens in spite of it. `norms`: of the hidden state, a layer. `tied`: the output
     projection is the embedding table. `weight_bytes` and `kv_bytes` are bytes a value; where
     `quantized` is given, the former is that of activations, embeddings, routers and the output
-    projection.
+    projection. `drafted`: tokens that an EAGLE head proposes in each step for each request.
     """
 
     model_type: str
@@ -205,6 +229,8 @@ class ModelShape:
     norms: int = 2
     global_every: int = 0
     latent: Latent | None = None
+    drafted: int = 0
+    adapters: Adapters | None = None
 
     def shard(self, tensor_parallel: int) -> ModelShape:
         """Return what one of `tensor_parallel` GPUs holds, as Megatron and vLLM split a model.
@@ -330,8 +356,28 @@ class ModelShape:
         return inside + head + self.embedding_parameters() + self.norm_parameters()
 
     def parameter_bytes(self) -> float:
-        """Return the bytes of all parameters in memory."""
-        return self.parameters() * self.weight_bytes - sum(map(self.saved, self.linears()))
+        """Return the bytes of all parameters in memory, with those of head and adapters."""
+        own = self.parameters() * self.weight_bytes - sum(map(self.saved, self.linears()))
+        added = self.eagle_values() if self.drafted else 0
+        if self.adapters:
+            of_lines = sum(self.adapters.values(line) * line.layers for line in self.linears())
+            added += self.adapters.count * of_lines
+        return own + added * self.weight_bytes
+
+    @property
+    def extended(self) -> bool:
+        """Whether a head drafts tokens beside it, or adapters change it."""
+        return bool(self.drafted or self.adapters)
+
+    def eagle_values(self) -> int:
+        """Return the values of an EAGLE head: a layer, and what joins embedding and hidden state.
+
+        The output projection and the embedding are the model's own (arXiv 2401.15077, section 4).
+        """
+        layer = dataclasses.replace(
+            self, layers=1, experts=None, latent=None, qk_norm=False, norms=1,
+        )  # fmt: skip
+        return sum(line.parameters for line in layer.linears()) + 2 * self.hidden**2 + self.hidden
 
     def saved(self, line: Linear) -> float:
         """Return the bytes that a matrix, of all layers, takes less than in the model's type."""
@@ -341,9 +387,10 @@ class ModelShape:
 
     def kv_bytes_per_token(self) -> float:
         """Return the bytes of the KV cache that one token takes: a key and a value per layer."""
+        layers = self.layers + (1 if self.drafted else 0)
         if self.latent is not None:
-            return self.layers * self.latent.cached * self.kv_bytes
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_bytes
+            return layers * self.latent.cached * self.kv_bytes
+        return 2 * layers * self.kv_heads * self.head_dim * self.kv_bytes
 
     def _dense(self) -> tuple[Linear, ...]:
         layers = self.layers - (self.experts.layers if self.experts else 0)

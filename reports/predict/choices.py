@@ -20,6 +20,7 @@ CHOICES: Mapping[str, Callable[[str], Text]] = {
     "gpu": lambda value: Text("GPU: {name}", name=value),
     "tensor_parallel": lambda value: Text("tensor parallel: {n} GPU", "tensor parallel: {n} GPUs",
                                           n=int(value)),
+    "speculative_tokens": lambda _: Text("without speculative decoding"),
     "graphs": lambda _: Text("without CUDA graphs"),
     "load": lambda value: Text("twice the load: {case}", case=Name(value)),
     "max_batched_tokens": lambda value: Text("steps of at most {n} tokens", n=int(value)),

@@ -98,7 +98,7 @@ def answer(run: Run) -> list[Text]:
     dtype = text(request.get("dtype"))
     texts = [_sentence(row, dtype) for row in (good if len(good) < 3 else (good[0], good[-1]))]
     if good:
-        texts += [*_best(good), _capacity(good[-1], request), *_helps(run, loads)]
+        texts += [*_drafting(good), *_best(good), _capacity(good[-1], request), *_helps(run, loads)]
     if bad := len(points) - len(good):
         texts.append(
             Text(
@@ -140,6 +140,18 @@ def _best(points: list[Row]) -> Iterator[Text]:
             "A million output tokens cost least at {load}: {price}, in the currency of the GPU's "
             "price.",
             load=_load(cheap), price=with_interval(_point(cheap, name, "")),
+        )  # fmt: skip
+
+
+def _drafting(points: list[Row]) -> Iterator[Text]:
+    """Yield from how many tokens a step on drafting pays, at the first and the last load."""
+    judged = [row for row in points if known(row["break_even_accept"]) is not None]
+    for row in judged if len(judged) < 3 else (judged[0], judged[-1]):
+        yield Text(
+            "At {load} speculative decoding is faster where a step gives each request more than "
+            "{limit} tokens; --accept says {given}.",
+            load=_load(row), limit=_point(row, "break_even_accept", ""),
+            given=Number(number(row["accept"]), ""),
         )  # fmt: skip
 
 

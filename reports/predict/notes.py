@@ -54,6 +54,12 @@ NOTES: dict[str, Callable[..., Text]] = {
         "predictions, as {models} models that are left out need it for 90 % (docs/accuracy.md of "
         "prof)",
     ),
+    "moved-extended": partial(
+        Text,
+        "steps are moved by what models that were served without speculative decoding and adapters "
+        "took beyond such predictions, and what operators may miss widens the intervals "
+        "(docs/accuracy.md of prof)",
+    ),
     "moved-type": partial(
         Text,
         "steps are moved and bounded by what other models that were served took beyond such "
@@ -65,6 +71,17 @@ NOTES: dict[str, Callable[..., Text]] = {
         "steps are moved and bounded by what other models that were served on one GPU took beyond "
         "such predictions, and what operators may miss widens the intervals (docs/accuracy.md of "
         "prof)",
+    ),
+    "adapters": partial(
+        Text,
+        "the GPU holds {count} LoRA adapters of rank {rank} ({modules}) at once, as many as the "
+        "recorded engine held; all requests use one, in turn",
+    ),
+    "drafts": partial(
+        Text,
+        "an EAGLE head drafts {drafted} tokens for each request in each step, which gives {accept} "
+        "tokens on average, the model's own included: as --accept says, since no measurement "
+        "without the head's weights does",
     ),
     "network-unknown": partial(Text, "{network} ({launch}) is not predicted: {reason}"),
     "no-gaps": partial(

@@ -730,5 +730,5 @@ def test_adapters_and_speculative_decoding_are_refused_with_a_reason(
     row = {"args": '{"speculative_config": {"method": "ngram"}}', "source": "bench"}
     source = Source(tmp_path)
     source.__dict__["engines"] = [row]
-    with pytest.raises(UsageError, match="speculative decoding, which predictions do not know"):
+    with pytest.raises(UsageError, match="decoding by ngram, which predictions do not know"):
         source.check_engines()
