@@ -732,3 +732,30 @@ def test_adapters_and_speculative_decoding_are_refused_with_a_reason(
     source.__dict__["engines"] = [row]
     with pytest.raises(UsageError, match="decoding by ngram, which predictions do not know"):
         source.check_engines()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--speculative-tokens", "3"), "go together"),
+        (("--accept", "2"), "go together"),
+        (("--speculative-tokens", "3", "--accept", "4.5"), "gives at most 4, not 4.5"),
+        (("--adapters", "2", "--adapter-modules", "lm_head"), "'lm_head' is none of"),
+    ],
+)
+def test_what_is_drafted_and_accepted_is_never_assumed(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", "llama-3.1-8b", "--gpu", "h200-sxm", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_head_that_no_run_has_is_refused(
+    copied: Copied, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--on", str(copied("prediction/slice-qwen3-8b-fp8")), "--dtype", "fp8")
+    drafts = ("--speculative-tokens", "3", "--accept", "2")
+    assert main(["predict", "qwen3-8b", *words, *drafts]) == 2
+    error = capsys.readouterr().err
+    assert "an EAGLE head that drafts 3 tokens" in error
+    assert "--set target.args.speculative_tokens=3 --set target.args.accept=4" in error

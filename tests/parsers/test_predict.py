@@ -64,11 +64,13 @@ from nsight_prof.parsers.predict.trace import (
     cut,
     products_of,
     replayed,
+    replayed_drafts,
 )
 from nsight_prof.parsers.predict.trace import Recorded as RecordedStep
 from nsight_prof.parsers.predict.trace_file import read_workload
 from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
 from nsight_prof.parsers.serving.model_shape import (
+    Adapters,
     Experts,
     ModelShape,
     model_shape,
@@ -779,3 +781,94 @@ def test_intervals_hold_most_of_a_model_that_was_left_out() -> None:
         within += [found.low <= value <= found.high for value in drawn["0"]]
         assert found == factors({k: v for k, v in drawn.items() if k != "0"})
     assert 0.85 <= np.mean(within) <= 0.95
+
+
+def test_a_step_that_checks_drafts_reads_the_cache_once(shape: ModelShape) -> None:
+    step = Step(decode=8, context=1000)
+    alone = {item.name: item for item in operators(shape, step)}
+    checking = {item.name: item for item in operators(replace(shape, drafted=3), step)}
+    for name in ("qkv_proj", "lm_head", "sampling"):
+        assert (alone[name].m, checking[name].m) == (8, 32)
+    attending = checking["attention_decode"]
+    assert attending.flops == 4 * alone["attention_decode"].flops
+    queries = 2 * 8 * shape.heads * shape.head_dim * 2
+    assert attending.bytes == alone["attention_decode"].bytes + 3 * queries
+    # By hand: three passes of a layer, of what joins both states, and of the output projection.
+    layer = sum(line.parameters for line in shape.with_layers(1).linears())
+    weights = layer + 2 * shape.hidden**2 + shape.hidden + shape.vocabulary * shape.hidden
+    cached = 8 * 1000 * 2 * shape.kv_heads * shape.head_dim
+    draft = checking["draft_decode"]
+    assert (draft.m, draft.n, draft.bytes) == (8, 1000, 3 * 2 * (weights + cached))
+    more = replace(shape, drafted=3).kv_bytes_per_token() / shape.kv_bytes_per_token()
+    assert more == pytest.approx(1 + 1 / shape.layers)
+
+
+def test_adapters_are_read_for_as_many_requests_as_use_them(shape: ModelShape) -> None:
+    adapters = Adapters(count=4, rank=16, modules=("o_proj",))
+    found = {
+        decode: next(
+            item
+            for item in operators(replace(shape, adapters=adapters), Step(decode=decode, context=9))
+            if item.kind is Kind.ADAPTER
+        )
+        for decode in (2, 64)
+    }
+    wide = shape.heads * shape.head_dim
+    weights = 16 * (wide + shape.hidden)
+    for decode, item in found.items():
+        moved = min(4, decode) * weights + decode * (wide + 2 * shape.hidden)
+        assert (item.name, item.bytes) == ("adapter_o_proj", 2 * moved)
+        assert item.flops == 2 * decode * weights
+    held = replace(shape, adapters=adapters).parameter_bytes() - shape.parameter_bytes()
+    assert held == 2 * 4 * shape.layers * weights
+
+
+def test_what_a_step_accepts_divides_the_time_of_a_token() -> None:
+    requests = [Request(0.0, 8, 1 + 240)] * 4
+    engine = Engine(64, drafted=3, accept=2.5)
+    served = simulate(lambda *_: 1.0, Queue(engine, deque(requests)))
+    assert {item.output for item in served} == {241}
+    for item in served:
+        assert (item.finish_s - item.first_s) / 240 == pytest.approx(1 / 2.5)
+
+
+def test_drafts_are_cut_from_the_steps_that_check_them(shape: ModelShape) -> None:
+    order = products_of(shape.with_layers(2), Step(decode=1, context=9))
+    kernels = [("elementwise", "embedding", 1.0)]
+    for name in order:
+        kernels += [("gemm", name, 2.0), ("other", "_lora_shrink_kernel", 0.5)]
+    kernels += [("gemm", "head", 3.0), ("reduction", "argmax", 0.25)]
+    draft = [("gemm", "fc", 1.0), ("attention", "flash", 0.5), ("gemm", "head", 4.0)]
+    found = cut([*kernels, *draft], order, drafts=True)
+    assert found is not None
+    assert (found["draft"], found["lm_head"], found["sampling"]) == (5.5, 3.0, 0.25)
+    assert found["adapter_o_proj"] == found["adapter_down_proj"] == 1.0
+    assert cut(kernels, order, drafts=True) is None, "no head drafted"
+    assert cut([*kernels, *draft], order) is None, "no model without a head has such products"
+
+
+def test_steps_with_drafts_are_known_by_their_ranges() -> None:
+    ranges = [(2, 20, 0), (0, 0, 2), (0, 0, 2), (0, 0, 1), (1, 6, 0), (1, 4, 1), (0, 0, 2)]
+    names = ("prefill_requests", "prefill_tokens", "decode_requests")
+    rows: list[Row] = [dict(zip(names, values, strict=True)) for values in ranges]
+    found = [(n, s) for n, _, s in replayed_drafts(rows, [Batch(2, 10, 7), Batch(2, 5, 7)], 3.0)]
+    assert found == [
+        (0, Step(((10, 0), (10, 0)))),
+        (0, Step(decode=2, context=11)),
+        (0, Step(decode=2, context=14)),
+    ], "a prompt of 6 tokens is none of the second batch"
+
+
+def test_drafting_is_known_by_requests_and_their_lengths(shape: ModelShape) -> None:
+    model = replace(shape, drafted=3)
+
+    def draft(decode: int, context: int) -> Operator:
+        return operators(model, Step(decode=decode, context=context))[-1]
+
+    def seconds(decode: int, context: int) -> float:
+        return 1e-4 + 1e-6 * decode + 1e-9 * decode * context
+
+    known = [(draft(b, c), seconds(b, c)) for b in (1, 8, 64) for c in (128, 4000)]
+    anchors = Anchors.of(Datasheet(H200), known)
+    assert anchors.seconds(draft(8, 1000)) == pytest.approx(seconds(8, 1000))
+    assert anchors.seconds(draft(32, 128)) == pytest.approx(seconds(32, 128))
