@@ -4,10 +4,13 @@ import json
 import multiprocessing
 import os
 import runpy
+import socket
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 FAKES = Path(__file__).resolve().parent / "fakes"
@@ -87,6 +90,52 @@ def _become(
         runpy.run_module("nsight_prof", run_name="__main__")
     else:
         runpy.run_path(str(script), run_name="__main__")
+
+
+@contextmanager
+def warm_ranks() -> Iterator[str]:
+    """Start the ranks of the fake mpirun as forks of WARM; give what FAKE_WARM is to be."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(b"")  # any name that is free
+        server.listen()
+        thread = threading.Thread(target=_accept, args=(server,))
+        thread.start()
+        yield server.getsockname()[1:].decode()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _accept(server: socket.socket) -> None:
+    one_at_a_time = threading.Lock()  # multiprocessing reads the exit code of a process once
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:  # it was shut down
+            return
+        threading.Thread(target=_rank, args=(connection, one_at_a_time), daemon=True).start()
+
+
+def _rank(connection: socket.socket, one_at_a_time: threading.Lock) -> None:
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 2)
+    with (
+        connection,
+        connection.makefile("rw") as stream,
+        Connection(descriptors[0], readable=False) as out,
+        Connection(descriptors[1], readable=False) as err,
+    ):
+        words, env, folder = json.loads(stream.readline())
+        process = WARM.Process(
+            target=_become, args=(words, None, env, folder, out, err), daemon=True
+        )
+        with one_at_a_time:
+            process.start()
+        out.close()
+        err.close()
+        print(process.pid, file=stream, flush=True)
+        wait([process.sentinel])
+        with one_at_a_time:
+            process.join()
+        print(process.exitcode, file=stream, flush=True)
 
 
 class Node:

@@ -3,6 +3,7 @@
 import ast
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.run.directory import RunDir, StepRecord, StepState, read_manifest
 from nsight_prof.reports.notebook import load_run
-from tests.rank_node import FAKES, Node
+from tests.rank_node import FAKES, Node, warm_ranks
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,12 @@ def node(traced: Node, tmp_path: Path) -> Node:
     node = Node(tmp_path)
     shutil.copytree(traced.job, node.job)
     return node
+
+
+@pytest.fixture
+def warm() -> Iterator[str]:
+    with warm_ranks() as name:
+        yield name
 
 
 def count(node: Node, rank: int, mode: str, *command: str, **more: Any) -> tuple[int | None, str]:
@@ -148,10 +155,11 @@ ranks: {launcher: mpirun, count: 2, counters: one-pass}
 
 
 def test_a_recipe_counts_its_ranks_and_a_resume_does_only_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], warm: str
 ) -> None:
     monkeypatch.setenv("PATH", f"{FAKES}:/usr/bin:/bin")
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "calls"))
+    monkeypatch.setenv("FAKE_WARM", warm)
     (tmp_path / "job.yaml").write_text(RECIPE)
     recipe, out = str(tmp_path / "job.yaml"), tmp_path / "run"
     monkeypatch.setenv("FAKE_NCU", "killed")

@@ -5,7 +5,7 @@ import lzma
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.notebook import load_run
 from tests.orchestrator.test_import_many import two_gpus
+from tests.rank_node import warm_ranks
 
 __all__ = ["two_gpus"]  # a fixture
 FAKES = Path(__file__).resolve().parent.parent / "fakes"
@@ -25,6 +26,13 @@ name: job
 target: {{command: [sh, -c, '{script}']}}
 ranks: {{launcher: mpirun, count: 2{more}}}
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _warm() -> Iterator[None]:
+    with warm_ranks() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAKE_WARM", name)
+        yield
 
 
 @pytest.fixture(autouse=True)
