@@ -189,7 +189,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
             ),
             evidence=tuple(_begins(compared)),
             action=Text(
-                "Equal work on all ranks saves at most the first, transfers beside other kernels "
+                "Ranks that arrive together save at most the first, transfers beside other kernels "
                 "at most the second."
             ),
         )

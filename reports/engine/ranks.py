@@ -362,7 +362,7 @@ def _findings(view: JobView) -> Iterator[Finding]:
             ranks=Text("{n} rank", "{n} ranks", n=len({row.rank for row in timed})),
             n=gpus,
             hosts=Text(" on {hosts} hosts", hosts=hosts) if hosts > 1 else "",
-            time=Number(sum(row.kernel_ns or 0.0 for row in timed), "ns"),
+            time=Number(sum(row.kernel_ns or 0.0 for row in timed), "ns", digits=3),
             range=_range(timed, "kernel_ns", "ns"),
         ),
         disproof=Text("Its time includes the wait for other ranks.")

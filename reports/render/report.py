@@ -369,8 +369,10 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
 def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the report of a job of several ranks into `folder`; raises as `render_report`."""
     section, summary = job_section(view), job_summary(view)
+    answer = [Places(section).linked(text) for text in summary.answer]
+    given = {"view": view, "summary": summary, "answer": answer, "key": section.key}
     markdown, texts, tables = _section_pages(
-        "ranks.md.j2", [section], lambda written: {"view": view, "section": written[0]}, style
+        "ranks.md.j2", [section], lambda written: {**given, "section": written[0]}, style
     )
     _add_summary(summary, (markdown, texts), tables, style)
     files = {**markdown, METRICS: render_job_metrics(view, section)}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 from nsight_prof.parsers.ranks.times import LATE
+from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.reports.engine.rank_times import (
     TimesRow,
     longest_part,
@@ -14,35 +17,30 @@ from nsight_prof.reports.engine.rank_times import (
 )
 from nsight_prof.reports.engine.ranks import JobView, known_ranks
 from nsight_prof.reports.page import Fact, Name, Number, Text
-from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.studies.models import RESERVATIONS, BenchSummary
 
 
 def job_summary(view: JobView) -> BenchSummary:
     """Return who holds the job up or what bounds it, what there is to gain, and how sure."""
-    answer, reservations = _answer(view), tuple(_reservations(view))
-    rows, to_do = tuple(_rows(view)), tuple(_to_do(view))
     subject = Text(
         "{known} of {n} ranks, {time} of GPU time in kernels.",
         known=view.rank_count,
         n=view.rank_total,
         time=Number(view.gpu_time_ns, "ns", digits=3),
     )
-    cells = (value for fact in rows for value in (fact.label, fact.value))
-    words = map(Writer().value, (subject, *answer, *to_do, *reservations, *cells))
-    return BenchSummary(
+    summary = BenchSummary(
         title=view.title,
         question=view.question,
         subject=subject,
         machine=", ".join(sorted({row.gpu for row in view.ranks if row.gpu})),
-        answer=answer,
-        rows=rows,
-        to_do=to_do,
+        answer=_answer(view),
+        rows=tuple(_rows(view)),
+        to_do=tuple(_to_do(view)),
         learned=(),
-        reservations=reservations,
-        terms=summary_terms(" ".join([view.question, *words])),
+        reservations=tuple(_reservations(view)),
     )
+    return replace(summary, terms=summary_terms(summary.words))
 
 
 def _answer(view: JobView) -> tuple[Text, ...]:
@@ -61,10 +59,14 @@ def _compared(view: JobView) -> list[TimesRow]:
 def _to_do(view: JobView) -> Iterator[Text]:
     compared, slow = _compared(view), straggler(view.times)
     if slow is not None:
+        # Who waits longest is late by the least.
+        other = min(compared, key=lambda row: row.late_ns or 0.0).rank
+        runs = (RunDir(Path("RUN")).rank(rank).path for rank in (other, slow.rank))
         yield Text(
-            "Compare rank {rank} with one that is not late: {command} says where its time goes.",
+            "Compare rank {rank} with rank {other}, which waits longest: {command}.",
             rank=slow.rank,
-            command=Name(f"prof report RUN --rank {slow.rank}"),
+            other=other,
+            command=Name(" ".join(["prof compare", *map(str, runs)])),
         )
     elif compared:
         yield _remedy(longest_part(compared), compared[0].rank)
@@ -109,7 +111,7 @@ def _rows(view: JobView) -> Iterator[Fact]:
             ),
         )
         yield Fact(
-            Text("Equal work on all ranks saves at most"), mean_share(compared, "later_wait_ns")
+            Text("Ranks that arrive together save at most"), mean_share(compared, "later_wait_ns")
         )
         yield Fact(
             Text("Transfers beside other kernels save at most"), mean_share(compared, "transfer_ns")

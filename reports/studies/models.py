@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.page import Fact, Finding, Section, Text
 from nsight_prof.reports.page.charts import Roof
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import Caveat, GlossaryEntry, Method
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 
@@ -101,8 +102,15 @@ class BenchSummary:
     to_do: tuple[Text, ...]
     learned: tuple[Text, ...]
     reservations: tuple[Text | str, ...]
-    terms: tuple[GlossaryEntry, ...]
+    terms: tuple[GlossaryEntry, ...] = ()
     others: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What it says, in English: its `terms` are those of these words."""
+        cells = (value for fact in self.rows for value in (fact.label, fact.value))
+        texts = (*self.answer, *self.learned, *self.to_do, *self.reservations)
+        return " ".join(map(Writer().value, (self.question, self.subject, *texts, *cells)))
 
 
 def actions(findings: Iterable[Finding]) -> tuple[Text, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nsight_prof.reports.page import Finding, Section, Text
-from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.studies.models import (
     RESERVATIONS,
@@ -28,10 +27,8 @@ def bench_summary(view: BenchReport) -> BenchSummary:
     to_do = actions(findings)
     rows = tuple(fact for section in view.sections for fact in section.facts)[:ROWS]
     reservations = [caveat.lay_text for caveat in view.caveats if caveat.lay_text][:RESERVATIONS]
-    cells = (value for fact in rows for value in (fact.label, fact.value))
-    words = map(Writer().value, (view.subject, *found, *to_do, *reservations, *cells))
     nothing = Text("This run holds nothing that answers the question.")
-    return BenchSummary(
+    summary = BenchSummary(
         title=view.title,
         question=view.question,
         subject=view.subject,
@@ -41,8 +38,8 @@ def bench_summary(view: BenchReport) -> BenchSummary:
         to_do=to_do,
         learned=tuple(found[ANSWERS:]),
         reservations=tuple(reservations),
-        terms=summary_terms(" ".join([view.question, *words])),
     )
+    return replace(summary, terms=summary_terms(summary.words))
 
 
 def _general(sections: tuple[Section, ...]) -> list[Finding]:

@@ -33,7 +33,10 @@ def test_the_late_rank_is_named_with_its_cause_and_interval(tmp_path: Path) -> N
     # 8 products of 100 us, a fifth longer, in 100 steps.
     assert slow.late_ns == pytest.approx(100 * 8 * 20_000, rel=0.05)
     assert Writer().value(slow.number("late_ns")) in Writer().value(late)
-    assert "--rank 2" in Writer().text(summary.to_do[0])
+    other = min(view.times, key=lambda row: row.late_ns or 0.0).rank
+    command = f"prof compare RUN/ranks/{other:04} RUN/ranks/0002"
+    assert command in Writer().text(summary.to_do[0])
+    assert {"rank", "transfer"} <= {entry.term for entry in summary.terms}
 
 
 def test_without_a_late_rank_it_says_what_bounds_the_job(tmp_path: Path) -> None:
@@ -66,3 +69,7 @@ def test_it_lies_beside_the_report_in_all_languages(tmp_path: Path) -> None:
         assert (tmp_path / f"report/{name}.zh.html").is_file()
     text = (tmp_path / "report/stakeholder_summary.md").read_text()
     assert text.count("\n") < 50  # half a page
+    before, heading, _ = (tmp_path / "report/report.md").read_text().partition("\n## ")
+    assert heading
+    assert "**Rank 1 makes the others wait" in before
+    assert "prof compare RUN/ranks/0000 RUN/ranks/0001" in before
