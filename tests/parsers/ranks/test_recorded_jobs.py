@@ -166,8 +166,10 @@ def test_groups_of_two_among_four_ranks_of_two_gpus(root: Path, tmp_path: Path) 
     assert "4 ranks gave work to 2 GPUs" in text
 
 
-def test_two_ranks_of_vllm_under_torchrun(root: Path, tmp_path: Path) -> None:
-    job = reported(root, tmp_path, "vllm-tp2")
+@pytest.mark.parametrize("name", ["vllm-tp2", "vllm-own"])
+def test_two_ranks_of_vllm(root: Path, tmp_path: Path, name: str) -> None:
+    # By torchrun, each under nsys; by vLLM itself, one trace that was split by its processes.
+    job = reported(root, tmp_path, name)
     # One all-reduce after attention, MLP and embedding; in decode vLLM's own, in a CUDA graph.
     layers, decode, hidden, vocabulary = 28, 15, 3584, 152_064
     reductions = 2 * layers + 1
