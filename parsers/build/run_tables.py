@@ -48,7 +48,7 @@ from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, with_sources
 from nsight_prof.parsers.nsys.stages.native_stacks import LINES
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, write_comm_roofs
-from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, keep_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.run.directory import RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
@@ -84,7 +84,7 @@ def build_tables(run: RunDir, *, refuse: bool = False) -> None:
         roofs, of_links = _write(run, partial, refuse)
         put_in_place(partial, run.tables)
         if roofs is not None:
-            write_roofs(run.path / ROOFS_FILE, roofs)
+            keep_roofs(run.path / ROOFS_FILE, roofs)
         if of_links is not None:
             write_comm_roofs(run.path / COMM_ROOFS_FILE, of_links)
     except OSError as error:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, SchemaTooNew
 from nsight_prof.parsers.tables import check, tables
 from nsight_prof.parsers.whole_file import write_atomic
 
@@ -121,6 +121,25 @@ def write_roofs(path: Path, file: RoofsFile) -> None:
         "roofs": [_as_json(row) for row in file.roofs.to_dict("records")],
     }
     write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def keep_roofs(path: Path, file: RoofsFile) -> None:
+    """Write `file` where `path` does not hold the same measurement already.
+
+    What was recorded does not change where a later version of prof reads the run again.
+    """
+    try:
+        kept = read_roofs(path)
+    except ProfError:
+        kept = None
+    if kept is None or _measurement(kept) != _measurement(file):
+        write_roofs(path, file)
+
+
+def _measurement(file: RoofsFile) -> tuple[str, str, str]:
+    """Return what tells a measurement apart: run, time, how often each case ran, its counters."""
+    counted = file.roofs[["case_id", "repeats", "processes", "samples", "reason"]]
+    return file.run_id, file.measured, counted.to_csv(index=False)
 
 
 def read_roofs(path: Path) -> RoofsFile:

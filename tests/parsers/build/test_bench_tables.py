@@ -111,6 +111,20 @@ def test_cases_of_three_processes_become_one_row_each(run: RunDir) -> None:
     assert found.bench["bytes_per_s"].tolist()[0] == pytest.approx(4.6e12)
 
 
+def test_recorded_roofs_change_with_the_measurement_alone(run: RunDir) -> None:
+    made(run)
+    path = run.path / "roofs.json"
+    recorded = json.loads(path.read_text())
+    recorded["roofs"][0]["value"] *= 0.9  # as an older version of prof worked it out
+    of_older_version = json.dumps(recorded)
+    path.write_text(of_older_version)
+    made(run)
+    assert path.read_text() == of_older_version
+    write_counters(run, {READ: 1.0})  # counters of another step came after it
+    made(run)
+    assert path.read_text() != of_older_version
+
+
 def test_the_run_measures_its_own_roofs_and_keeps_them(run: RunDir) -> None:
     found = made(run)
     assert found.measured_roofs["kind"].tolist() == ["read", "burst"]
