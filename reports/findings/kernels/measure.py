@@ -311,13 +311,13 @@ def _levels(row: Row) -> dict[str, float]:
 def _again(row: Row, use: dict[str, float]) -> dict[str, float]:
     """Return how often a kernel fetches its data, and how little it computes with it."""
     fetched = number(row["l1_bytes"])
-    needed = _maximum([number(row["dram_bytes"]), number(row["global_store_bytes"])])
+    distinct = _maximum([number(row["dram_bytes"]), number(row["global_store_bytes"])])
     levels = (100 * use["l1"], number(row["l2_pct"]), number(row["lsu_pct"]))
     pipes = (use[pipe] for pipe in ("tensor", "fp32", "fp64", "fp16"))
     return {
         "level_pipe": _maximum(levels),
         "arithmetic_use": 100 * _maximum(pipes),
-        "loads_again": fetched / needed if needed > 0 else math.nan,
+        "loads_again": fetched / distinct if distinct > 0 else math.nan,
         "flops_a_byte": number(row["flops"]) / fetched if fetched > 0 else math.nan,
         "through_registers": _percent(number(row["global_load_bytes"]), fetched),
     }

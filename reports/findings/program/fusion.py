@@ -27,7 +27,7 @@ from nsight_prof.reports.findings.program.rule import (
     names_of,
     of_gpu_time,
 )
-from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value
 
 ELEMENTWISE_CHAIN = Rule(
     key="elementwise_chain",
@@ -190,21 +190,21 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     """
     rule = ELEMENTWISE_CHAIN
     streaming, moved = _streaming(run), _moved_bytes(run)
-    whole = _whole(frame, moved)
-    parts = frame["kernel_id"].value_counts() / whole["kernel_id"].value_counts()
-    frame, moved = whole, {key: moved[key].times(number(parts.get(key, 1.0))) for key in moved}
+    merged = _merged(frame, moved)
+    pieces = frame["kernel_id"].value_counts() / merged["kernel_id"].value_counts()
+    frame, moved = merged, {key: moved[key].times(number(pieces.get(key, 1.0))) for key in moved}
     summing = frame["category"].isin((SUMS, LOOK_UP)) & frame["kernel_id"].isin(moved)
-    own = frame["kernel_id"].isin(streaming)
-    fusible = frame["category"].isin(FUSIBLE) | own | summing
+    in_program = frame["kernel_id"].isin(streaming)
+    fusible = frame["category"].isin(FUSIBLE) | in_program | summing
     long = run.kernels["mean_ns"].astype(float) >= SMALL_KERNELS.limit("short")
     fusible &= frame["kernel_id"].isin(run.kernels.loc[long, "kernel_id"])
-    fusible &= ~frame["library"].isin(FUSED_LIBRARIES) | own
+    fusible &= ~frame["library"].isin(FUSED_LIBRARIES) | in_program
     of_kernel = {text(row["kernel_id"]): row for row in records(run.kernels)}
 
     def flows(first: str, second: str) -> bool:
-        one, two = of_kernel[first], of_kernel[second]
-        same = text(one["grid"]) == text(two["grid"]) != ""
-        if text(two["category"]) == LOOK_UP:
+        former, latter = of_kernel[first], of_kernel[second]
+        same = text(former["grid"]) == text(latter["grid"]) != ""
+        if text(latter["category"]) == LOOK_UP:
             return False
         if first in moved and second in moved:
             if _is_sum(moved[first]):
@@ -225,17 +225,17 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     return [f for f in found if f.gain_program >= rule.limit("gain")]
 
 
-def _whole(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:
+def _merged(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:
     """Return launches in which parts of one tensor that a library divides are one."""
-    least = ELEMENTWISE_CHAIN.limit("parts")
-    large = {key for key, each in moved.items() if each.loaded + each.stored >= least}
-    part = frame["kernel_id"].isin(large)
+    limit = ELEMENTWISE_CHAIN.limit("parts")
+    large = {key for key, each in moved.items() if each.loaded + each.stored >= limit}
+    is_piece = frame["kernel_id"].isin(large)
     for name in ("kernel_id", "queue", "stage"):
-        part &= frame[name].eq(frame[name].shift())
-    if not part.any():
+        is_piece &= frame[name].eq(frame[name].shift())
+    if not is_piece.any():
         return frame
-    duration = frame["duration_ns"].groupby((~part).cumsum()).sum()
-    return frame[~part].assign(duration_ns=duration.to_numpy()).reset_index(drop=True)
+    duration = frame["duration_ns"].groupby((~is_piece).cumsum()).sum()
+    return frame[~is_piece].assign(duration_ns=duration.to_numpy()).reset_index(drop=True)
 
 
 def _is_sum(moved: Moved) -> bool:
@@ -399,7 +399,7 @@ def _saving(chain: Chain, gpu_time: Number) -> Text:
             gain=saved.share_of(gpu_time),
             saved=saved,
         )
-    values = {
+    values: dict[str, Value] = {
         "passed": chain.passed,
         "between": Text("are loaded again") if chain.again else Text("pass between them"),
         "moved": chain.moved,
