@@ -269,7 +269,6 @@ def command(
       prof predict qwen2.5-7b --gpu h200-sxm --json | jq -r .metrics
       prof predict resnet-50 --on runs/network-kernels --batch 1,16,64
     """
-    from nsight_prof.orchestrator.predict.networks import predict_network
     from nsight_prof.parsers.operations.networks import is_network
 
     broken: list[str] = []
@@ -282,6 +281,8 @@ def command(
         )
     elif is_network(model):
         _refuse_ignored(("batch",), f"{model} lists the operations of a network, not of a decoder")
+        from nsight_prof.orchestrator.predict.networks import predict_network
+
         run, headline = predict_network(model, runs, batch, out)
     else:
         from nsight_prof.orchestrator.predict.plan import Settings

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -101,8 +102,10 @@ class Products:
 
     @classmethod
     def _once(cls, gpu: Gpu, sizes: Array, seconds: Array, start: Array, dtype: str) -> Products:
-        groups = pd.Series(1, index=range(len(sizes))).groupby([sizes[:, 1], sizes[:, 2]])
-        weights = 1 / np.sqrt(np.maximum(groups.transform("size").to_numpy() / 8, 1))
+        _, group, counts = np.unique(
+            sizes[:, 1] + 1j * sizes[:, 2], return_inverse=True, return_counts=True
+        )
+        weights = 1 / np.sqrt(np.maximum(counts[group] / 8, 1))
         found = fit(lambda p: roofline_fit(gpu, sizes, p, dtype), seconds, weights, start)
         logs = np.log(seconds / roofline_fit(gpu, sizes, found, dtype))
         nothing = Residuals(0.0, math.inf)
@@ -355,9 +358,17 @@ def measured_products(
         if dtype == BF16:
             _enough(shapes, "matrix products", LEAST_SHAPES)
         if shapes >= LEAST_SHAPES:
-            sizes = np.array(list(times), dtype=float)
-            found[dtype] = Products.fitted(gpu, sizes, np.array(list(times.values())), dtype)
+            found[dtype] = _fitted(gpu, tuple(times.items()), dtype)
     return found
+
+
+@lru_cache(maxsize=16)
+def _fitted(
+    gpu: Gpu, times: tuple[tuple[tuple[int, int, int], float], ...], dtype: str
+) -> Products:
+    """Return the fit of products (m, n, k) with their seconds: choices have the same ones."""
+    sizes, seconds = zip(*times, strict=True)
+    return Products.fitted(gpu, np.array(sizes, dtype=float), np.array(seconds), dtype)
 
 
 def has_products(bench: pd.DataFrame) -> bool:

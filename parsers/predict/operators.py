@@ -191,9 +191,9 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
                 *_attention(shape, step),
             ]
         found += _module(shape, line, tokens)
-        if shape.adapters and (values := shape.adapters.values(line)):
-            found.append(_adapters(shape, shape.adapters, line, tokens, step.requests, values))
     found.append(norms)
+    if shape.adapters:
+        found.append(_adapters(shape, shape.adapters, tokens, step.requests))
     head = shape.head()
     found.append(_product("lm_head", 1, logits, head.outputs, head.inputs, size, None))
     vocabulary = head.outputs * shape.tensor_parallel
@@ -208,15 +208,14 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
     return tuple(found)
 
 
-def _adapters(
-    shape: ModelShape, adapters: Adapters, line: Linear, tokens: int, requests: int, values: int
-) -> Operator:
-    """Return what the adapters of all tokens add to a product: to the rank and back."""
-    name = f"adapter_{line.path.rpartition('.')[2]}"
-    weights = min(adapters.count, requests) * values
-    moved = (weights + tokens * (line.inputs + 2 * line.outputs)) * shape.weight_bytes
+def _adapters(shape: ModelShape, adapters: Adapters, tokens: int, requests: int) -> Operator:
+    """Return what the adapters of all tokens add to the products of a layer: to a rank and back."""
+    changed = [line for line in shape.linears() if adapters.values(line)]
+    values = sum(map(adapters.values, changed))
+    widths = sum(line.inputs + 2 * line.outputs for line in changed)
+    moved = (min(adapters.count, requests) * values + tokens * widths) * shape.weight_bytes
     flops = 2.0 * tokens * values
-    return Operator(name, Kind.ADAPTER, line.layers, tokens, flops=flops, bytes=moved)
+    return Operator("adapters", Kind.ADAPTER, shape.layers, tokens, flops=flops, bytes=moved)
 
 
 def _draft(shape: ModelShape, step: Step, tokens: int) -> Operator:

@@ -240,9 +240,10 @@ class Predictor:
         """Return how long the host takes to issue a step."""
         rows = self.engine.rows(step)
         host = _known(self._around(step, rows)[1])
-        if step.prefill and not rows and self.correction is not None:
+        drafted = self.engine.drafted > 0  # what a head does is outside of graphs
+        if (drafted or (step.prefill and not rows)) and self.correction is not None:
             host *= self.correction.host
-        shares = ISSUE_SPREAD if step.prefill else (1.0, 1.0, 1.0)
+        shares = ISSUE_SPREAD if step.prefill or drafted else (1.0, 1.0, 1.0)
         return Seconds(*(host * share for share in shares))
 
     def host_speeds(self) -> list[tuple[float, Predictor]]:
@@ -819,7 +820,8 @@ def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s
     for work, _, measured in points:
         decode = work.steps()[1]
         expected = gpu.seconds(decode).value
-        if work.batch == 1 and measured - expected >= HOST_BOUND * measured:
+        single = 0 < work.batch <= (FEW if predictor.engine.drafted else 1)
+        if single and measured - expected >= HOST_BOUND * measured:
             waiting.append(measured)
         elif work.batch and expected > HIDDEN * host_s and abs(measured / expected - 1) < GPU_BOUND:
             busy.append(measured / expected)

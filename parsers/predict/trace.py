@@ -10,6 +10,7 @@ own, so that all of them are one operator there, whose time is counted once.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,8 +66,8 @@ ATTENDING = ("qkv_proj", *EXPANDED, *ABSORBED_PRODUCTS)
 """Products that attention comes after."""
 REDUCTION = "split-K reduction"
 DRAFT = "draft"
-ADAPTER = "_lora_"
-"""Is in the names of kernels that bring tokens to an adapter's rank and back (vLLM, Triton)."""
+ADAPTERS = re.compile(r"\blora (shrink|expand)\b")
+"""Names of the products with adapters (vLLM, Triton): they may begin before the one beside them."""
 BURST_S = 0.06
 """Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
 PROFILED = 1.2
@@ -206,7 +207,10 @@ class Trace:
         """Seconds of a few requests on their way to the engine and of their tokens back."""
         found = [item.reply_s for item in self.steps if item.step.requests <= FEW]
         known = [seconds for seconds in found if not math.isnan(seconds)]
-        return float(np.median(known)) if known else math.nan
+        if not known:
+            return math.nan
+        # A head is issued beside the ranges of steps: where the host is late it counts as reply.
+        return min(known) if self.shape.drafted else float(np.median(known))
 
 
 def products_of(shape: ModelShape, step: Step) -> tuple[str, ...]:
@@ -251,7 +255,7 @@ def cut(
     found: dict[str, float] = defaultdict(float)
     products, layer, last = 0, 0, ""
     for category, name, seconds in names:
-        if category in GEMM and REDUCTION not in name:
+        if category in GEMM and not (REDUCTION in name or ADAPTERS.search(name)):
             after = "lm_head" if products == len(order) else DRAFT
             last = order[products] if products < len(order) else after
             layer += last == order[0] if order else 0
@@ -266,10 +270,10 @@ def cut(
 
 def _operator(category: str, name: str, last: str, following: Sequence[str]) -> str:
     """Return the operator of a kernel, by the product before it and the next one of the layers."""
+    if ADAPTERS.search(name):
+        return "adapters"
     if category in GEMM or last == DRAFT:
         return last
-    if ADAPTER in name:
-        return f"adapter_{last}"
     if category == "collective" or name.startswith("NCCL"):
         return "all_gather" if last == "lm_head" else "all_reduce"
     if category == "attention" and last in ATTENDING:
@@ -325,7 +329,7 @@ def read_trace(
             loaded = row["gpu_start_ns"] - first.setdefault(number, row["gpu_start_ns"])
             begin, end = np.searchsorted(starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
             around = (
-                float(row["host_ns"]) / 1e9,
+                _host_s(shape, row, following[1] if following else None),
                 loaded / 1e9 if step.prefill else 0.0,
                 (row["gpu_end_ns"] - row["host_start_ns"] - row["kernel_ns"]) / 1e9,
                 _reply_s(points[number], row, step, following[1] if following else None),
@@ -463,6 +467,16 @@ class _Sample(NamedTuple):
     around: _Around
 
 
+def _host_s(shape: ModelShape, row: Row, following: Row | None) -> float:
+    """Return in how long the host issued a step, in s: its range, which is without a head.
+
+    What a head does is issued between two ranges.
+    """
+    if shape.drafted and following is not None:
+        return float(following["host_start_ns"] - row["host_start_ns"]) / 1e9
+    return float(row["host_ns"]) / 1e9
+
+
 def _reply_s(batch: Batch, row: Row, step: Step, following: Row | None) -> float:
     """Return what the first tokens of a batch take beside its only step of prompts, in s.
 
@@ -493,13 +507,11 @@ def _sample(
     seconds = cut(every, order, shape.global_every, drafts=bool(shape.drafted))
     if seconds is None:
         return None
-    if shape.drafted:  # what the head waits for is the host of so few layers
-        each = np.flatnonzero(kinds.isin(GEMM) & ~names.str.contains(REDUCTION))
-        drafting = each[len(order) + 1]
-        kinds, names = kinds[:drafting], names[:drafting]
-        starts, durations = starts[:drafting], durations[:drafting]
     gaps = np.clip(starts[1:] - starts[:-1] - durations[:-1], 0, None)
-    products = np.flatnonzero(kinds.isin(GEMM))
+    products = np.flatnonzero(kinds.isin(GEMM) & ~names.str.contains(ADAPTERS))
+    if shape.drafted:  # those of the head come after the layers and the output projection
+        single = products[~names.iloc[products].str.contains(REDUCTION).to_numpy()]
+        products = products[products < single[len(order) + 1]]
     between = float(gaps[products[0] : products[-1]].sum())
     layer_s = _between_layers(starts[products], names.iloc[products], order)
     rest = float(gaps.sum()) - between
