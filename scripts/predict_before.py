@@ -29,6 +29,7 @@ from nsight_prof.orchestrator.predict.plan import Settings  # noqa: E402
 from nsight_prof.orchestrator.predict.predicting import plan  # noqa: E402
 from nsight_prof.parsers.predict.points import point_row  # noqa: E402
 from nsight_prof.parsers.predict.serving import Workload  # noqa: E402
+from nsight_prof.parsers.serving.model_shape import Adapters  # noqa: E402
 from scripts.accuracy import copy_captures  # noqa: E402
 
 BEFORE = ROOT / "captures" / "prediction" / "before"
@@ -53,11 +54,19 @@ SIZES = ["prompt_tokens", "output_tokens", "tier"]
 @click.option("--name", default="", help="Of the files; the model's if not given.")
 @click.option("--on", "runs", multiple=True, help="A run below captures/; may be given often.")
 @click.option("--gpu", default="", help="By its datasheet, where it is not that of the runs.")
-@click.option("--tp", type=int, default=1, help="GPUs that share the model.")
+@click.option("--tp", "tensor_parallel", type=int, default=1, help="GPUs that share the model.")
 @click.option("--dtype", default="", help="fp8: quantized when it is loaded.")
+@click.option("--speculative-tokens", "drafted", type=int, default=0, help="Drafted in a step.")
+@click.option("--accept", type=float, default=1.0, help="Tokens that such a step gives.")
+@click.option("--adapters", type=(int, int), default=(0, 0), help="How many, and their rank.")
 @click.option("--rate", "rates", default="", help="Requests per second, by commas.")
 def main(
-    model: str, name: str, runs: tuple[str, ...], gpu: str, tp: int, dtype: str, rates: str
+    model: str,
+    name: str,
+    runs: tuple[str, ...],
+    adapters: tuple[int, int],
+    rates: str,
+    **asked_for: Any,
 ) -> None:
     """Write the files of a model."""
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +75,8 @@ def main(
         sources = [work / run for run in own]
         batches = [Workload(512, 128, size) for size in BATCHES]
         batches += [Workload(length, 100, 1) for length in LENGTHS]
-        asked = Settings(gpu, tp, tuple(batches), utilization=0.85, dtype=dtype)
+        beside = Adapters(*adapters) if adapters[0] else None
+        asked = Settings(workloads=tuple(batches), utilization=0.85, adapters=beside, **asked_for)
         engine = replace(asked, batched_tokens=16384, max_requests=128)
         columns = [*COMMON, "batch", "concurrency", *SIZES, "kv_tokens", *QUANTITIES]
         _write(_points(model, sources, engine), columns, f"{name or model}.csv")

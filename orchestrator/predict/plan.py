@@ -42,7 +42,6 @@ from nsight_prof.parsers.predict.operators import FP8, operators
 from nsight_prof.parsers.predict.points import Prediction
 from nsight_prof.parsers.predict.serving import (
     BATCHED_TOKENS,
-    CAPTURED,
     LARGE_GPU_BYTES,
     MAX_NUM_SEQS,
     MAX_NUM_SEQS_SMALL,
@@ -53,6 +52,7 @@ from nsight_prof.parsers.predict.serving import (
     Predictor,
     SingleStep,
     Workload,
+    captured_sizes,
     fitted_host,
     host_of,
 )
@@ -242,7 +242,7 @@ class Plan:
             self.notes.append(note("step-limit", tokens=tokens))
         most_requests = self.settings.max_requests
         if most_requests:
-            sizes = [size for size in CAPTURED if size <= 2 * most_requests]
+            sizes = captured_sizes(most_requests, self.shard.drafted)
         else:
             limits = [number(row["max_num_seqs"]) for row in rows]
             usual = MAX_NUM_SEQS if self.memory >= LARGE_GPU_BYTES else MAX_NUM_SEQS_SMALL
@@ -252,7 +252,8 @@ class Plan:
             self.notes.append(note("some-wait", requests=widest, most=most_requests))
         drafted = self.shard.drafted
         accept = self.served.accept if self.served else self.settings.accept
-        return Engine(tokens, tuple(sizes or CAPTURED), most_requests, drafted, accept)
+        sizes = sizes or captured_sizes(most_requests, drafted)
+        return Engine(tokens, tuple(sizes), most_requests, drafted, accept)
 
     def prediction(self) -> Prediction:
         """Return what points are predicted by."""

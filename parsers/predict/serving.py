@@ -61,6 +61,17 @@ QUEUED = "queued"
 """A load of clients whose prompts do not fit one step: they wait for each other."""
 
 
+def captured_sizes(requests: int, drafted: int = 0) -> list[int]:
+    """Return the batch sizes that vLLM 0.20 captures where it runs so many requests at most.
+
+    With drafts they are whole numbers of requests (`adjust_cudagraph_sizes_for_spec_decode`).
+    """
+    each = 1 + drafted
+    most = min(2 * requests * each, CAPTURED[-1])
+    rounded = {-(-size // each) * each for size in CAPTURED if size <= most}
+    return sorted(size for size in rounded if size <= most)
+
+
 class Seconds(NamedTuple):
     """A time with the bounds of its interval."""
 

@@ -139,8 +139,8 @@ class Adapters:
     def values(self, line: Linear) -> int:
         """Return the values of one adapter beside one matrix; 0: it does not change it."""
         name = line.path.rpartition(".")[2]
-        parts = PACKED.get(name, 1)
-        return self.rank * (parts * line.inputs + line.outputs) if name in self.modules else 0
+        packed = PACKED.get(name, 1)
+        return self.rank * (packed * line.inputs + line.outputs) if name in self.modules else 0
 
 
 @dataclass(frozen=True)
@@ -357,12 +357,12 @@ class ModelShape:
 
     def parameter_bytes(self) -> float:
         """Return the bytes of all parameters in memory, with those of head and adapters."""
-        own = self.parameters() * self.weight_bytes - sum(map(self.saved, self.linears()))
+        base = self.parameters() * self.weight_bytes - sum(map(self.saved, self.linears()))
         added = self.eagle_values() if self.drafted else 0
         if self.adapters:
             of_lines = sum(self.adapters.values(line) * line.layers for line in self.linears())
             added += self.adapters.count * of_lines
-        return own + added * self.weight_bytes
+        return base + added * self.weight_bytes
 
     @property
     def extended(self) -> bool:

@@ -74,6 +74,7 @@ class Engine:
                 wanted |= additional_arguments(self.model.config, options, self._folder())
             arguments, missing = hooks.fit(self._vllm, wanted, version)
             hooks.check_class(self._vllm.LLM, options, version)
+            asked = {k: _without_model(v) for k, v in arguments.items() if k != "model"}
             self._llm = self._vllm.LLM(**arguments)
             if options.adapters:
                 self._adapters = adapters(options.adapters, self._folder())
@@ -95,7 +96,7 @@ class Engine:
             "load_format": self.model.load_format,
             "dummy_weights": self.model.dummy,
             "start_s": time.monotonic() - started,
-            "args": {k: _without_model(v) for k, v in arguments.items() if k != "model"},
+            "args": asked,
             "missing_hooks": missing,
             **engine_facts(self._llm, self._log.text() if self._log else ""),
         }
@@ -277,7 +278,10 @@ def make_engine(options: EngineOptions, begin: float | None = None) -> Engine:
 
 
 def _without_model(value: Any) -> Any:
-    """Return an argument without the folder of the head that it names, which is made up."""
+    """Return an argument without the folder of the head that it names, which is made up.
+
+    vLLM adds objects of its own to a mapping that it is given, so that this is a copy.
+    """
     if not isinstance(value, dict):
         return value
     return {key: item for key, item in value.items() if key != "model"}
