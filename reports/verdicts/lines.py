@@ -26,7 +26,7 @@ from nsight_prof.reports.analysis.lines import (
     program_lines,
     waiting_rows,
 )
-from nsight_prof.reports.findings.kernels import instructions, memory
+from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, host_work, idle_rules
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
@@ -37,7 +37,7 @@ LEAST = 0.1
 """Share of the samples below which a line is not named."""
 MOST = 0.5
 """Share of the samples from which on a line says where the time goes."""
-OF_LAUNCH = ("small_grid", "few_blocks")
+OF_LAUNCH = ("small_grid", "few_blocks", "block_limited", "warps_limited")
 """Rules about how a kernel is launched: the line at fault is that of the launch."""
 DOING = {
     idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
@@ -140,9 +140,20 @@ def located(run: Run, finding: Finding) -> Finding:
         return finding
     ways = [_with_launch_lines, _with_fused_lines]
     if finding.key == "kernel":
-        ways.insert(finding.rule in OF_LAUNCH, _with_kernel_lines)
+        ways.insert(_is_of_launch(run, finding), _with_kernel_lines)
     placed = (way(run, finding) for way in ways)
     return next((found for found in placed if found is not finding), finding)
+
+
+def _is_of_launch(run: Run, finding: Finding) -> bool:
+    """Tell whether a finding is about how a kernel is launched, and the line of that is known."""
+    launched_at = callers(run, *finding.kernel_ids)
+    if not launched_at or launched_at[0].line is None:
+        return False
+    if finding.rule != occupancy.SHARED_LIMITED.key:
+        return finding.rule in OF_LAUNCH
+    rows = run.launches[run.launches["kernel_id"].isin(finding.kernel_ids[:1])]
+    return bool(rows["dynamic_shared_bytes"].sum() > rows["static_shared_bytes"].sum())
 
 
 def _in_program(rows: pd.DataFrame) -> pd.DataFrame:
@@ -201,7 +212,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if _is_wait(finding) and len(waits := waiting_rows(run, finding.stage)):
         rows, counted = waits, "samples"
     if finding.rule in WORK:
-        rows = rows[rows["work"] == WORK[finding.rule]]
+        rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
     lines = host_lines(_in_program(rows), counted)
     hot_lines = _hot(lines)
     if not hot_lines:

@@ -12,8 +12,26 @@ import pandas as pd
 SOURCES = "sources.json"
 LONGEST = 400
 """Characters of a line that are kept."""
-WORK = (("collecting garbage", re.compile(r"\bgc\.collect\(")),)
-"""Work of the interpreter that leaves no frame of its own: it is known by the line that asks."""
+_MADE = r"(?:rand\w*|zeros|ones|full|arange|linspace|eye)"
+WORK = (
+    ("collecting garbage", re.compile(r"\bgc\.collect\(")),
+    ("sleeping", re.compile(r"\bsleep\(")),
+    (
+        "files",
+        re.compile(
+            r"\bopen\(|\.tofile\(|\b(?:json|pickle)\.(?:load|dump)\(|\.(?:read|write)_\w+\("
+        ),
+    ),
+    ("logging", re.compile(r"^print\(|\blog(?:ger|ging)?\.(?:debug|info|warning|error)\(")),
+    ("capturing graphs", re.compile(r"\btorch\.cuda\.graph\(")),
+    (
+        "tensors of the host",
+        re.compile(rf"\btorch\.{_MADE}\((?!.*device\s*=).*\)(?:\.\w+\([^()]*\))*\.(?:to|cuda)\("),
+    ),
+    ("computing on the host", re.compile(r"\b(?:np|numpy|scipy|pd|cv2)\.\w")),
+)
+"""Work that leaves no frame of its own, as functions in C do: known by the line that asks for it,
+where the stack ends at that line."""
 
 
 def keep_sources(lines: pd.DataFrame, cwd: Path, path: Path) -> None:
@@ -43,9 +61,10 @@ def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
         return str(of_file.get(str(line), "")) if isinstance(of_file, dict) else ""
 
     sources = [text_of(*position) for position in zip(lines["file"], lines["line"], strict=True)]
+    ends = lines["inner"].fillna("").eq("") if "inner" in lines else [True] * len(lines)
     works = [
-        work or next((name for name, pattern in WORK if pattern.search(source)), "")
-        for work, source in zip(lines["work"], sources, strict=True)
+        work or next((name for name, pattern in WORK if is_end and pattern.search(source)), "")
+        for work, source, is_end in zip(lines["work"], sources, ends, strict=True)
     ]
     return lines.assign(
         source=pd.Series(sources, index=lines.index, dtype="string"),

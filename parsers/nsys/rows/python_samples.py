@@ -61,6 +61,34 @@ WORK = (
     ),
     ("checkpointing", re.compile(r"/torch/utils/checkpoint\.py:checkpoint$", re.MULTILINE)),
     ("loading data", re.compile(r"/torch/utils/data/dataloader\.py:(?!<)")),
+    (
+        "files",
+        re.compile(
+            r"/torch/serialization\.py:(?:load|save|_(?:legacy_)?(?:load|save)\w*)\b|/safetensors/\S+:"
+            r"(?:load|save)\w*|/numpy/lib/\w+\.py:(?:load|save\w*)\b|/pandas/io/"
+        ),
+    ),
+    (
+        "copying networks",
+        re.compile(
+            r"/copy\.py:deepcopy|/torch/nn/modules/module\.py:(?:state_dict|_save_to_state_dict|"
+            r"load_state_dict|_load_from_state_dict|_apply|to|cuda|cpu)$",
+            re.MULTILINE,
+        ),
+    ),
+    (
+        "noting stacks",
+        re.compile(r"/torch/fx/traceback\.py:format_stack|/traceback\.py:(?:format|extract)_stack"),
+    ),
+    ("logging", re.compile(r"/logging/__init__\.py:|/torch/utils/tensorboard/|/wandb/|/tqdm/")),
+    ("capturing graphs", re.compile(r"/torch/cuda/graphs\.py:(?:__enter__|__exit__|capture_)")),
+    (
+        "computing on the host",
+        re.compile(
+            r"/(?:numpy|scipy|pandas|sklearn|PIL|cv2|librosa|skimage|nltk)/(?!\S+:<module>)"
+            r"|/transformers/\S*tokenization\w*\.py:|/torchvision/transforms/"
+        ),
+    ),
 )
 """Work of libraries that has a remedy of its own, by `file:function` of a frame (PyTorch 2.11,
 Triton 3.6, Numba 0.61, JAX 0.6); the first that fits counts. `<module>` is an import, no work."""

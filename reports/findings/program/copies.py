@@ -12,7 +12,7 @@ from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import gpu_count
-from nsight_prof.reports.analysis.idle import HOST, LAUNCHES
+from nsight_prof.reports.analysis.idle import HOST, LAUNCHES, QUEUED
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
@@ -47,6 +47,10 @@ COPIES = Rule(
     thresholds={
         "share": Threshold(0.05, Text("prof: share of the GPU's busy time")),
         "pageable": Threshold(0.5, Text("prof: part of the copy time; below it is not the cause")),
+        "starts": Threshold(
+            0.5,
+            Text("prof: part of small copies in all launches from which on the GPU waits for them"),
+        ),
     },
     gain="the copy time, at most the time in which the GPU works and no kernel runs; of results "
     "that go to pinned memory at most the time of kernels, which hide them. Of many small copies "
@@ -463,10 +467,10 @@ def _launching(run: Run, row: Row) -> Number:
 
     0 where these are few: then other launches are what the GPU waits for.
     """
-    gaps = run.idle_gaps[run.idle_gaps["cause"].isin((LAUNCHES, HOST))]
+    gaps = run.idle_gaps[run.idle_gaps["cause"].isin((LAUNCHES, HOST, QUEUED))]
     calls = number(row["calls"])
     fraction = calls / (calls + number(run.kernels["calls"].sum()))
-    idle = number(gaps["idle_ns"].sum()) * fraction if fraction >= COPIES.limit("pageable") else 0.0
+    idle = number(gaps["idle_ns"].sum()) * fraction if fraction >= COPIES.limit("starts") else 0.0
     return Number(idle, "ns", column("idle_gaps", "idle_ns"))
 
 

@@ -49,9 +49,12 @@ from nsight_prof.reports.findings.program.rule import (
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
 ALLOCATING = re.compile(
-    r"cuda(?:Malloc|Free|HostAlloc)(?!Async|FromPoolAsync)|cuMem(?:Alloc|Free|HostAlloc)(?!Async)"
+    r"cuda(?:Malloc|Free|Host(?:Alloc|Register|Unregister))(?!Async|FromPoolAsync)"
+    r"|cuMem(?:Alloc|Free|Host(?:Alloc|Register|Unregister))(?!Async)"
+    r"|cuda(?:Stream|Event)(?:Create|Destroy)|cu(?:Stream|Event)(?:Create|Destroy)"
 )
-"""CUDA calls that allocate or free memory and wait for the GPU."""
+"""CUDA calls that allocate, pin or free memory, or make streams and events, which ask the driver
+for as much."""
 LOADING = re.compile(
     r"cu(?:da)?(?:Module(?:Load|Get)|Library(?:Load|Get)|Link|Graph\w*Instantiate|KernelGetFunction)"
 )

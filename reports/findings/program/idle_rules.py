@@ -106,7 +106,8 @@ ALLOCATION_STALLS = replace(
     action=Text(
         "Allocate once, before the loop, and use the memory again (out= arguments, PyTorch's "
         "caching allocator without empty_cache, cudaMallocAsync with a pool): cudaMalloc and "
-        "cudaFree wait for all work of the GPU."
+        "cudaFree wait for all work of the GPU. The same holds for pinned memory "
+        "(cudaHostRegister), streams, events and handles of libraries: make them once."
     ),
     advice=Text("let it keep its memory instead of asking for it anew in each step"),
     disproof=Text("With buffers that are allocated once before the loop the steps take as long."),

@@ -7,6 +7,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.idle import QUEUED
 from nsight_prof.reports.analysis.profiled import kernel_time, sm_count
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import Short, Tiny, runs, short_kernels
@@ -95,8 +96,36 @@ ONE_BY_ONE = Rule(
     advice=Text("let it work on all items at once instead of one after another"),
     disproof=Text("One operation on all items takes as long as the loop."),
 )
+BLOCKING_LAUNCHES = Rule(
+    key="blocking_launches",
+    question="Does each launch wait until its kernel has ended?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "launches": Threshold(
+            100, Text("prof: launches from which on their mean tells how they are made"), "count"
+        ),
+        "kernel": Threshold(
+            10_000, Text("prof: mean kernel from which on a call that waits for it is told"), "ns"
+        ),
+        "longer": Threshold(
+            1.25,
+            Text("prof: median launch call over the mean kernel; a launch takes 3 to 10 us"),
+        ),
+        "start": Threshold(3000, Text("prof: what a launch takes the host at least"), "ns"),
+    },
+    gain="the time of launch calls, less `start` for each, at most the idle time.",
+    action=Text(
+        "Look for CUDA_LAUNCH_BLOCKING=1 in the environment (os.environ, the shell, the container), "
+        "left from a search for errors, and take it out: each launch waits for its kernel "
+        "(synchronously). Else look for a synchronisation after each launch."
+    ),
+    advice=Text("turn off the setting for debugging that makes the CPU wait for each step"),
+    disproof=Text("With CUDA_LAUNCH_BLOCKING unset the steps take as long."),
+)
 SINGLE_STEPS = ("elementwise", "copy", "fill", "reduction", "random")
 """Categories of kernels that a loop over items launches; products make up steps of a model."""
+BLOCKED = 0.9
+"""Part of the launches before which the GPU is idle, so that the host waits for each."""
 LAUNCHES = column("launches", "start_ns")
 DURATIONS = column("launches", "duration_ns")
 
@@ -190,6 +219,69 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 measured(Text("time of these kernels"), total),
                 measured(Text("time of the loops"), Number(spans, "ns", LAUNCHES)),
                 floor.evidence(),
+                measured(Text("could save"), saved),
+                wall_evidence(wall),
+            ),
+            confidence="medium",
+            **of_wall_time(saved, wall),
+        )
+    ]
+
+
+def blocking_launches(run: Run) -> list[Finding]:
+    """Return a finding where launch calls last longer than the kernels that they start.
+
+    A host that need not wait returns at once, and one whose queue is full leaves no GPU idle.
+    """
+    rule, (wall, idle) = BLOCKING_LAUNCHES, program_time(run)
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.contains("LaunchKernel")]
+    launches, kernels = number(calls["calls"].sum()), number(run.kernels["calls"].sum())
+    if not wall.value or launches < rule.limit("launches") or launches < kernels:
+        return []
+    gaps = run.idle_gaps[run.idle_gaps["cause"] != QUEUED]
+    median = number((calls["median_ns"] * calls["calls"]).sum()) / launches
+    mean = Number(kernel_time(run) / kernels, "ns", column("kernels", "total_ns"))
+    blocked = (
+        number(mean.value) >= rule.limit("kernel")
+        and median >= rule.limit("longer") * number(mean.value)
+        and gaps["gaps"].sum() >= BLOCKED * launches
+    )
+    if not blocked:
+        return []
+    refs = column("api_calls", "total_ns")
+    waited = number(calls["total_ns"].sum()) - launches * rule.limit("start")
+    saved = Number(min(waited, number(idle.value)), "ns", refs)
+    each = Number(median, "ns", column("api_calls", "median_ns"))
+    return [
+        rule.finding(
+            key="idle",
+            stage=ALL,
+            title=Text(
+                "Each launch waits for its kernel: {n} launches of {each}",
+                n=round(launches),
+                each=each,
+            ),
+            verdict=Text(
+                "A launch call takes {each} (median), the kernel that it starts {kernel} on "
+                "average, and the GPU is idle before nearly each of them: launches wait until "
+                "their kernel has ended (blocking, synchronous launches), as with "
+                "CUDA_LAUNCH_BLOCKING=1. Without that at most {gain} of the wall time is saved ({saved}).",
+                each=each,
+                kernel=mean,
+                gain=saved.share_of(wall),
+                saved=saved,
+            ),
+            evidence=(
+                Evidence(
+                    Text("median launch call"),
+                    each,
+                    Text(
+                        "{limit} times the mean kernel or more",
+                        limit=rule.thresholds["longer"].number,
+                    ),
+                    rule.thresholds["longer"].source,
+                ),
+                measured(Text("mean kernel"), mean),
                 measured(Text("could save"), saved),
                 wall_evidence(wall),
             ),

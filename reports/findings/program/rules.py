@@ -27,6 +27,7 @@ RULES = (
     *host_work.RULES,
     launches.SMALL_KERNELS,
     launches.ONE_BY_ONE,
+    launches.BLOCKING_LAUNCHES,
     streams.SERIAL_STREAMS,
     fusion.ELEMENTWISE_CHAIN,
     copies.CASTS_AND_COPIES,
@@ -49,6 +50,7 @@ def program_findings(run: Run) -> list[Finding]:
         found = [f for f in found if f.rule != idle_rules.IDLE.key] + managed
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
     found += clock.clock_findings(run)
+    found += launches.blocking_launches(run)
     if frame is None:
         return found
     launch_bound = {f.stage for f in waits if f.rule == idle_rules.LAUNCH_BOUND.key}
