@@ -115,8 +115,8 @@ BLOCKING_LAUNCHES = Rule(
     },
     gain="the time of launch calls, less `start` for each, at most the idle time.",
     action=Text(
-        "Look for CUDA_LAUNCH_BLOCKING=1 in the environment (os.environ, the shell, the container), "
-        "left from a search for errors, and take it out: each launch waits for its kernel "
+        "Look for CUDA_LAUNCH_BLOCKING=1 in the environment (os.environ, the shell, the "
+        "container), left from a search for errors, and take it out: each launch waits for its kernel "
         "(synchronously). Else look for a synchronisation after each launch."
     ),
     advice=Text("turn off the setting for debugging that makes the CPU wait for each step"),
@@ -265,7 +265,8 @@ def blocking_launches(run: Run) -> list[Finding]:
                 "A launch call takes {each} (median), the kernel that it starts {kernel} on "
                 "average, and the GPU is idle before nearly each of them: launches wait until "
                 "their kernel has ended (blocking, synchronous launches), as with "
-                "CUDA_LAUNCH_BLOCKING=1. Without that at most {gain} of the wall time is saved ({saved}).",
+                "CUDA_LAUNCH_BLOCKING=1. Without that at most {gain} of the wall time is saved "
+                "({saved}).",
                 each=each,
                 kernel=mean,
                 gain=saved.share_of(wall),
