@@ -25,7 +25,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as Tree
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nsight_prof.orchestrator.report.reporting import job_tables
+from nsight_prof.orchestrator.system.process_tree import adopting
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import build_rank_tables
 from nsight_prof.parsers.cells import records
@@ -568,15 +569,24 @@ def prof(*words: object) -> Cost:
 
 
 def cost(argv: list[str], more: dict[str, str] | None = None, *, check: bool = True) -> Cost:
-    """Run a program in the folder of the project; return what it and its processes cost."""
+    """Run a program in the folder of the project; return what it and its processes cost.
+
+    Also those that outlive it for a moment, as the process that prof's workers are forked from.
+    """
     started = time.monotonic()
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-    pid = os.posix_spawn(argv[0], argv, {**os.environ, **(more or {})}, file_actions=quiet)
-    _, status, used = os.wait4(pid, 0)
+    with adopting():
+        pid = os.posix_spawn(argv[0], argv, {**os.environ, **(more or {})}, file_actions=quiet)
+        _, status, used = os.wait4(pid, 0)
+        wall = time.monotonic() - started
+        every = [used]
+        with suppress(ChildProcessError):
+            while True:
+                every.append(os.wait4(-1, 0)[2])
     if status and check:
         sys.exit(f"error: {' '.join(argv)} ended with {os.waitstatus_to_exitcode(status)}")
-    wall = time.monotonic() - started
-    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    cpu_s = sum(used.ru_utime + used.ru_stime for used in every)
+    return Cost(wall, cpu_s, max(used.ru_maxrss for used in every) / 1024)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ TABLES = {
     "rank_bins": "Where the time of each GPU of a job goes over time; one row per bin and GPU.",
     "rank_steps": "Where the time of each step of a job goes; one row per step and GPU.",
     "rank_collectives": "One row per collective that ranks of a job share.",
+    "collective_calls": "One row per call of such a collective: who arrived when, and the wait.",
+    "collective_waits": "How long each GPU waited in a call; one row per call and GPU.",
     "joins": "One row per profiled launch: which kernel of the trace it is, or why none.",
     "counters": "Wide: one row per profiled kernel. Formulas: [metrics](metrics.md).",
     "stalls": "One row per stall reason of a profiled kernel.",

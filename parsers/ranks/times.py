@@ -30,7 +30,7 @@ another rank began it (two H100, torch 2.11)."""
 MATRIX = "gemm"
 COLLECTIVES, EPOCH, NONE = "collectives", "epoch", "none"
 MOST_BINS, MOST_OF_ALL, FEWEST_BINS = 2_000, 40_000, 100
-"""Bins of a rank, and of all ranks together."""
+"""Bins of a rank, and of all ranks together; the latter also of the waits of single calls."""
 LATE = 0.02
 """Part of the wall time from which on the lateness of a GPU matters: of four balanced jobs on two
 H100, three differed by 0.2 to 0.3 %, and by 1.4 % over 16 steps."""
@@ -191,6 +191,7 @@ class RankTimes:
             "rank_collectives": tables.check(order, "rank_collectives"),
             "rank_steps": self._step_frame(waits),
             "rank_bins": self._bin_frame(waits),
+            **self._call_frames(kinds, roofs),
         }
 
     def _bin_frame(self, waits: Mapping[RankGpu, Waits]) -> pd.DataFrame:
@@ -238,6 +239,20 @@ class RankTimes:
 
     def _step_frame(self, waits: Mapping[RankGpu, Waits]) -> pd.DataFrame:
         """Return table `rank_steps`; empty where no stage is alike on all GPUs."""
+        gpus, chosen = sorted(self.steps), self._common_stage()
+        if chosen is None:
+            return tables.empty("rank_steps")
+        frames = [
+            self._parts_of(gpu, steps, waits[gpu], self._waited_in_steps(gpu, steps, waits[gpu]))
+            .assign(stage=chosen, step=lambda frame: np.arange(len(frame)))
+            for gpu in gpus
+            for steps in (self.steps[gpu][chosen],)
+        ]  # fmt: skip
+        columns = [column.name for column in tables.tables()["rank_steps"]]
+        return tables.check(pd.concat(frames, ignore_index=True)[columns], "rank_steps")
+
+    def _common_stage(self) -> str | None:
+        """Return the stage that all GPUs have equally often, of several that with most time."""
         gpus = sorted(self.steps)
         common = [
             stage
@@ -247,17 +262,43 @@ class RankTimes:
                 for gpu in gpus
             )
         ]
-        if not common:
-            return tables.empty("rank_steps")
-        chosen = max(common, key=lambda s: sum(self.steps[gpu][s].kernel_ns for gpu in gpus))
-        frames = [
-            self._parts_of(gpu, steps, waits[gpu], self._waited_in_steps(gpu, steps, waits[gpu]))
-            .assign(stage=chosen, step=lambda frame: np.arange(len(frame)))
-            for gpu in gpus
-            for steps in (self.steps[gpu][chosen],)
-        ]  # fmt: skip
-        columns = [column.name for column in tables.tables()["rank_steps"]]
-        return tables.check(pd.concat(frames, ignore_index=True)[columns], "rank_steps")
+        return max(
+            common, key=lambda s: sum(self.steps[gpu][s].kernel_ns for gpu in gpus), default=None
+        )
+
+    def _call_frames(self, kinds: Sequence[Kind], roofs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Return tables `collective_calls`, and `collective_waits` of those with most waiting."""
+        if not kinds:
+            return {name: tables.empty(name) for name in ("collective_calls", "collective_waits")}
+        stage = self._common_stage()
+        rows = pd.concat(
+            [self._calls_of(kind, roofs, stage).assign(kind=n) for n, kind in enumerate(kinds)],
+            ignore_index=True,
+        )
+        rows = rows.sort_values("start_ns", kind="stable", ignore_index=True)
+        longest = rows.sort_values("wait_ns", ascending=False, kind="stable")
+        longest = longest[longest["gpus"].cumsum() <= MOST_OF_ALL].sort_index()
+        waits = [
+            pd.DataFrame(
+                {
+                    "call": calls.index,
+                    "rank": gpu[0],
+                    "device": gpu[1],
+                    "wait_ns": (self.calls[gpu][kind.key].duration - kind.transfer_ns)[
+                        calls["instance"].to_numpy()
+                    ],
+                }
+            )
+            for n, kind in enumerate(kinds)
+            for calls in (longest[longest["kind"] == n],)
+            for gpu in kind.gpus
+        ]
+        numbered = rows.drop(columns="kind").assign(call=rows.index)
+        order = pd.concat(waits, ignore_index=True).sort_values(["call", "rank", "device"])
+        return {
+            "collective_calls": tables.check(numbered, "collective_calls"),
+            "collective_waits": tables.check(order, "collective_waits"),
+        }
 
     def _waited_in_steps(self, gpu: RankGpu, steps: _Steps, waits: Waits) -> Array:
         """Return the part of the collectives that begin in each step that is waiting."""
@@ -381,28 +422,72 @@ class RankTimes:
         }
 
     def _kind_row(self, kind: Kind, roofs: pd.DataFrame) -> dict[str, Any]:
-        message, size, bandwidth, roof = self.messages.get(kind.key), None, None, None
+        facts, bus_bytes = self._kind_facts(kind, roofs)
         transfer = float(np.median(kind.transfer_ns))
-        kernel = kind.key.partition(" ")[0]
-        if message is not None:
-            # A trace of one rank knows of no other; all GPUs that have the call make it together.
-            ranks = message.ranks if message.ranks > 1 else kind.gpus
-            size = message.bytes * (ranks if message.operation in WHOLE else 1)
-            bandwidth = size / transfer * 1e9 * bus_factor(message.operation, ranks)
-            roof = roof_at(roofs, message.operation, ranks, size)
         return {
+            **facts,
+            "instances": len(kind.transfer_ns),
+            "transfer_ns": transfer,
+            "wait_ns": kind.wait_ns.sum(),
+            "bus_bandwidth": bus_bytes / transfer * 1e9 if bus_bytes else None,
+        }
+
+    def _kind_facts(self, kind: Kind, roofs: pd.DataFrame) -> tuple[dict[str, Any], float]:
+        """Return what is true of each call of a kind, and its bytes as bus bandwidth counts them.
+
+        These are 0 where no payload tells them.
+        """
+        message, kernel, bus_bytes = self.messages.get(kind.key), kind.key.partition(" ")[0], 0.0
+        facts = {
             "kernel_id": kernel,
             "short_name": self.names.get(kernel, ""),
-            "gpus": kind.gpus,
-            "instances": kind.instances,
-            "transfer_ns": transfer,
-            "wait_ns": kind.wait_ns,
-            "bytes": size,
-            "bus_bandwidth": bandwidth,
-            "operation": "" if message is None else message.operation,
-            "communicator": "" if message is None else message.communicator,
-            "roof": roof,
+            "gpus": len(kind.gpus),
+            "bytes": None,
+            "operation": "",
+            "communicator": "",
+            "roof": None,
         }
+        if message is not None:
+            # A trace of one rank knows of no other; all GPUs that have the call make it together.
+            ranks = message.ranks if message.ranks > 1 else len(kind.gpus)
+            size = message.bytes * (ranks if message.operation in WHOLE else 1)
+            bus_bytes = size * bus_factor(message.operation, ranks)
+            facts |= {
+                "bytes": size,
+                "operation": message.operation,
+                "communicator": message.communicator,
+                "roof": roof_at(roofs, message.operation, ranks, size),
+            }
+        return facts, bus_bytes
+
+    def _calls_of(self, kind: Kind, roofs: pd.DataFrame, stage: str | None) -> pd.DataFrame:
+        """Return the rows of `collective_calls` of a kind, without their number in the job."""
+        facts, bus_bytes = self._kind_facts(kind, roofs)
+        first, instance = kind.gpus[0], np.arange(len(kind.transfer_ns))
+        step: Array = np.full(len(instance), np.nan)
+        if stage is not None:
+            bounds = self.steps[first][stage].bounds
+            at = np.searchsorted(bounds, self.calls[first][kind.key].start, "right") - 1
+            step = np.where((at >= 0) & (at < len(bounds) - 1), at, np.nan)
+        ranks, devices = np.array(kind.gpus).T
+        return pd.DataFrame(
+            {
+                **facts,
+                "instance": instance,
+                "begins": kind.begins & (instance == 0),
+                "step": step,
+                "start_ns": _rounded(kind.first_ns),
+                "spread_ns": _rounded(kind.spread_ns),
+                "last_rank": ranks[kind.last],
+                "last_device": devices[kind.last],
+                "wait_ns": kind.wait_ns,
+                "longest_wait_ns": kind.longest_ns,
+                "longest_wait_rank": ranks[kind.longest],
+                "longest_wait_device": devices[kind.longest],
+                "transfer_ns": kind.transfer_ns,
+                "bus_bandwidth": bus_bytes / kind.transfer_ns * 1e9 if bus_bytes else None,
+            }
+        )
 
 
 def _rounded(times: Array) -> Array:

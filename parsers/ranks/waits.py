@@ -75,13 +75,24 @@ class Waits:
 
 @dataclass(frozen=True)
 class Kind:
-    """A collective over the job: `instances` matched on all `gpus`, waits and transfers (ns)."""
+    """A collective over the job: what its instances, which all `gpus` have, took (ns).
+
+    `wait_ns` is that of all GPUs, `longest_ns` that of the one which waits longest; that one
+    (`longest`) and the one that arrived last (`last`) are places in `gpus`. `first_ns` is when the
+    first arrived, by the clock of the job's first GPU, `spread_ns` how much later the last. To the
+    first instance of a kind that `begins` its group, ranks come as their captures began.
+    """
 
     key: str
-    gpus: int
-    instances: int
+    gpus: tuple[RankGpu, ...]
     transfer_ns: Array
-    wait_ns: int
+    wait_ns: Array
+    longest_ns: Array
+    longest: Array
+    last: Array
+    first_ns: Array
+    spread_ns: Array
+    begins: bool
 
 
 def compare(
@@ -104,8 +115,11 @@ def compare(
         for key, of_key in shared.items()
         if len(aligned := [gpu for gpu in of_key if clocks[gpu] is not None]) > 1
     }
-    found = _waits(calls, members, clocks)
-    kinds = [_kind(key, calls, of_key) for key, of_key in members.items()]
+    firsts = _firsts(calls, members)
+    kinds = [
+        _kind(key, calls, of_key, clocks, begins=key in firsts) for key, of_key in members.items()
+    ]
+    found = _waits(calls, kinds, clocks)
     return {gpu: found.get(gpu, _nothing(clocks[gpu])) for gpu in gpus}, kinds
 
 
@@ -211,24 +225,19 @@ def _together(
 
 def _waits(
     calls: Mapping[RankGpu, Mapping[str, Calls]],
-    members: Mapping[str, Sequence[RankGpu]],
+    kinds: Sequence[Kind],
     clocks: Mapping[RankGpu, Clock | None],
 ) -> dict[RankGpu, Waits]:
-    # One GPU after the other, so that memory does not grow with their number.
-    shortest: dict[str, Array] = {}
+    shortest = {kind.key: kind.transfer_ns for kind in kinds}
+    last = {kind.key: kind.last for kind in kinds}
+    firsts = {kind.key for kind in kinds if kind.begins}
+    members = {kind.key: kind.gpus for kind in kinds}
     alone: dict[str, Array] = {}
-    last: dict[str, Array] = {}
     for key, of_key in members.items():
-        shortest[key] = calls[of_key[0]][key].duration.astype(np.int64)
         alone[key] = calls[of_key[0]][key].alone
-        last[key] = np.zeros(len(shortest[key]), np.int64)
-        for number, gpu in enumerate(of_key):
-            duration = calls[gpu][key].duration.astype(np.int64)
-            last[key][duration < shortest[key]] = number
-            shortest[key] = np.minimum(shortest[key], duration)
+        for gpu in of_key:
             alone[key] = np.minimum(alone[key], calls[gpu][key].alone)
     keys_of = _keys_of(members, {gpu for of_key in members.values() for gpu in of_key})
-    firsts = _firsts(calls, members)
     edges = _edges(calls, keys_of, clocks)
     found, idle = {}, {}
     for gpu, keys in keys_of.items():
@@ -351,13 +360,33 @@ def _firsts(
     return set(found.values())
 
 
-def _kind(key: str, calls: Mapping[RankGpu, Mapping[str, Calls]], gpus: Sequence[RankGpu]) -> Kind:
-    transfer, total = calls[gpus[0]][key].duration, 0
-    for gpu in gpus:
-        transfer = np.minimum(transfer, calls[gpu][key].duration)
-        total += int(calls[gpu][key].duration.sum())
-    wait_ns = total - len(gpus) * int(transfer.sum())
-    return Kind(key, len(gpus), len(transfer), transfer, wait_ns)
+def _kind(
+    key: str,
+    calls: Mapping[RankGpu, Mapping[str, Calls]],
+    gpus: Sequence[RankGpu],
+    clocks: Mapping[RankGpu, Clock | None],
+    *,
+    begins: bool,
+) -> Kind:
+    # One GPU after the other, so that memory does not grow with their number.
+    shortest = calls[gpus[0]][key].duration.astype(np.int64)
+    last = np.zeros(len(shortest), np.int64)
+    for number, gpu in enumerate(gpus):
+        duration = calls[gpu][key].duration.astype(np.int64)
+        last[duration < shortest] = number
+        shortest = np.minimum(shortest, duration)
+    total, longest_ns, longest = (np.zeros(len(shortest), np.int64) for _ in range(3))
+    first, latest = np.full(len(shortest), np.inf), np.full(len(shortest), -np.inf)
+    for number, gpu in enumerate(gpus):
+        waited = calls[gpu][key].duration - shortest
+        longest[waited > longest_ns] = number
+        longest_ns, total = np.maximum(longest_ns, waited), total + waited
+        clock = clocks[gpu]
+        assert clock is not None  # only aligned GPUs are members
+        arrived = clock.on_reference(calls[gpu][key].start)
+        first, latest = np.minimum(first, arrived), np.maximum(latest, arrived)
+    spread = latest - first
+    return Kind(key, tuple(gpus), shortest, total, longest_ns, longest, last, first, spread, begins)
 
 
 def _nothing(clock: Clock | None) -> Waits:

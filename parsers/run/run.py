@@ -356,6 +356,16 @@ class Run:
         """Table `rank_collectives` of a job: each collective over the ranks."""
         return self._read("rank_collectives")
 
+    @property
+    def collective_calls(self) -> pd.DataFrame:
+        """Table `collective_calls` of a job: each call of its collectives over the ranks."""
+        return self._read("collective_calls")
+
+    @property
+    def collective_waits(self) -> pd.DataFrame:
+        """Table `collective_waits` of a job: how long each GPU waited in a call."""
+        return self._read("collective_waits")
+
     @cached_property
     def rank_counters(self) -> pd.DataFrame:
         """Table `rank_counters` of a job: counters and samples of kernels by rank."""

@@ -21,6 +21,7 @@ from nsight_prof.parsers.build.rank_tables import (
 from nsight_prof.parsers.cells import Row, count, from_row, known, records, text
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
+from nsight_prof.reports.engine.rank_calls import CALLS, CallRow, call_rows, call_table
 from nsight_prof.reports.engine.rank_counters import (
     RankCounterRow,
     rank_counter_row,
@@ -168,6 +169,7 @@ class JobView:
     rest_kernels: int
     times: tuple[TimesRow, ...]
     collectives: tuple[CollectiveRow, ...]
+    calls: tuple[CallRow, ...]
     counters: tuple[RankCounterRow, ...]
     steps: StepsView | None
     over_time: HeatFigure | None
@@ -204,6 +206,7 @@ def job_view(path: Path) -> JobView:
         rest_kernels=max(0, len(kernels) - MOST_KERNELS),
         times=times,
         collectives=tuple(map(collective_row, records(tables.read(folder, RANK_COLLECTIVES)))),
+        calls=call_rows(tables.read(folder, CALLS)),
         counters=tuple(map(rank_counter_row, records(tables.read(folder, RANK_COUNTERS)))),
         steps=steps,
         # Where ranks have no steps in common; of these, steps tell more than time.
@@ -313,6 +316,7 @@ def job_section(view: JobView) -> Section:
             *((balance_table(view.stages),) if view.stages else ()),
             *((collective_table(view.collectives),) if view.collectives else ()),
             *((Figure(bandwidths),) if bandwidths is not None else ()),
+            *((call_table(view.calls, several=has_several(view.times)),) if view.calls else ()),
             _rank_table(view),
             Text(
                 "One rank in full, with its stages, idle causes and kernels: {command}.",

@@ -60,12 +60,12 @@ def _to_do(view: JobView) -> Iterator[Text]:
     compared, slow = _compared(view), straggler(view.times)
     if slow is not None:
         # Who waits longest is late by the least.
-        other = min(compared, key=lambda row: row.late_ns or 0.0).rank
-        runs = (RunDir(Path("RUN")).rank(rank).path for rank in (other, slow.rank))
+        waiting = min(compared, key=lambda row: row.late_ns or 0.0).rank
+        runs = (RunDir(Path("RUN")).rank(rank).path for rank in (waiting, slow.rank))
         yield Text(
             "Compare rank {rank} with rank {other}, which waits longest: {command}.",
             rank=slow.rank,
-            other=other,
+            other=waiting,
             command=Name(" ".join(["prof compare", *map(str, runs)])),
         )
     elif compared:

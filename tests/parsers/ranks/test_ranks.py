@@ -269,6 +269,45 @@ def test_bins_are_the_same_times_of_all_ranks_and_add_up_to_what_these_do(tmp_pa
     assert others["wait_ns"].sum() / others["wall_ns"].sum() > 0.7
 
 
+def test_each_call_says_who_came_last_and_how_long_each_waited(tmp_path: Path) -> None:
+    """A clock that is 300 ms ahead and fast, and a rank that sleeps 5 ms per step."""
+    planted = {1: Planted(offset_ns=300_000_000, drift_ppm=15), 2: Planted(sleep_ns=5_000_000)}
+    job = write_job(tmp_path / "job", 4, planted, steps=50)
+    build_rank_tables(job)
+    names = ("collective_calls", "collective_waits", "rank_collectives", "rank_times")
+    calls, waits, kinds, times = (tables.read(job.tables, name) for name in names)
+    assert len(calls) == kinds["instances"].sum()
+    assert calls["start_ns"].is_monotonic_increasing
+    by_kind = calls.groupby("kernel_id")
+    kinds = kinds.set_index("kernel_id")
+    assert by_kind["wait_ns"].sum().to_dict() == kinds["wait_ns"].to_dict()
+    assert by_kind["transfer_ns"].median().to_dict() == kinds["transfer_ns"].to_dict()
+    assert calls["last_rank"].value_counts().to_dict() == {
+        rank: last for rank, last in zip(times["rank"], times["last"], strict=True) if last
+    }
+    of_call = waits.groupby("call")["wait_ns"]
+    assert of_call.sum().tolist() == calls["wait_ns"].tolist()
+    assert of_call.max().tolist() == calls["longest_wait_ns"].tolist()
+    # Arrivals are of the clocks, waits of durations: two measurements of one time.
+    slept = calls[calls["wait_ns"] > 12_000_000]
+    assert set(slept["last_rank"]) == {2}
+    assert len(slept) >= 49
+    apart = slept["spread_ns"] - slept["longest_wait_ns"]
+    assert apart.abs().max() < 2_000
+
+
+def test_of_many_waits_those_of_the_calls_with_most_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsight_prof.parsers.ranks.times.MOST_OF_ALL", 30)
+    job = write_job(tmp_path / "job", 4, {2: Planted(sleep_ns=5_000_000)}, steps=20)
+    build_rank_tables(job)
+    calls, waits = (tables.read(job.tables, f"collective_{name}") for name in ("calls", "waits"))
+    kept = waits["call"].unique()
+    assert len(waits) == 4 * len(kept) == 28
+    assert sorted(calls.nlargest(len(kept), "wait_ns")["call"]) == sorted(kept)
+
+
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
