@@ -6,7 +6,7 @@ The launches of one rank are read at a time; of each only its collectives are ke
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,20 +114,17 @@ class RankTimes:
             end, gpu = start + duration, (rank, device)
             self.zero_ns[gpu] = zero
             last = np.array([end.max()]) if len(end) else np.zeros(1, np.int64)
-
-            def covered(at: Array) -> tuple[Array, Array]:
-                """Time before each of `at` in kernels other than collectives, and in any."""
-                others = _covered(start[~is_collective], end[~is_collective], at)  # noqa: B023
-                return others, _covered(start, end, at)  # noqa: B023
-
-            compute, kernels_ns = (int(time[0]) for time in covered(last))
+            # In kernels other than collectives, and in any.
+            covered = (_Covered(start[~is_collective], end[~is_collective]), _Covered(start, end))
+            compute, kernels_ns = (int(time.before(last)[0]) for time in covered)
             if len(end):
                 times = np.linspace(start.min(), end.max(), self.bins + 1).astype(np.int64)
-                self.busy[gpu] = np.stack([times, *covered(times)])
+                self.busy[gpu] = np.stack([times, *(time.before(times) for time in covered)])
             self.steps[gpu] = _steps(instances[instances["gpu"] == stage["gpu"]], covered)
-            hidden = covered(end)[0] - covered(start)[0]
-            columns = (kernel, start, duration, duration - hidden)
-            found = zip(*(column[is_collective].tolist() for column in columns), strict=True)
+            begun, done = start[is_collective], end[is_collective]
+            alone = done - begun - (covered[0].before(done) - covered[0].before(begun))
+            columns = (kernel[is_collective], begun, done - begun, alone)
+            found = zip(*(column.tolist() for column in columns), strict=True)
             ids = list(map(str, by_id))
             self.calls[gpu] = self._calls([(ids[k], *times) for k, *times in found], messages)
             others = ~is_matrix & ~is_collective
@@ -323,8 +320,9 @@ class RankTimes:
             return np.zeros(len(bounds) - 1)
         starts = np.concatenate([c.start for c in calls])
         ends = starts + np.concatenate([c.duration for c in calls])
-        total = np.diff(_covered(starts, ends, bounds))
-        waited = np.diff(_covered(waits.starts, waits.starts + waits.waited, bounds))
+        total = np.diff(_Covered(starts, ends).before(bounds))
+        waiting = _Covered(waits.starts, waits.starts + waits.waited)
+        waited = np.diff(waiting.before(bounds))
         share: Array = waited / np.maximum(total, 1)
         return share
 
@@ -502,10 +500,11 @@ def _clock_word(clock: Clock | None, shifted: Clock | None, align: str) -> str:
     return align if shifted is not None else "reference"
 
 
-def _steps(
-    instances: pd.DataFrame, covered: Callable[[Array], tuple[Array, Array]]
-) -> dict[str, _Steps]:
-    """Return the stages of one GPU that may be the steps of its program."""
+def _steps(instances: pd.DataFrame, covered: Sequence[_Covered]) -> dict[str, _Steps]:
+    """Return the stages of one GPU that may be the steps of its program.
+
+    `covered` is the time in kernels other than collectives, and in any.
+    """
     found = {}
     # Most programs have many ranges that ran once: a group of rows is made of the others alone.
     often = instances["stage"].value_counts().between(FEWEST_STEPS, MOST_STEPS)
@@ -513,7 +512,7 @@ def _steps(
     for stage, rows in chosen.groupby("stage", observed=True):
         bounds = np.append(rows["gpu_start_ns"].to_numpy(np.int64), rows["gpu_end_ns"].max())
         bounds = np.maximum.accumulate(bounds)
-        compute, kernels = map(np.diff, covered(bounds))
+        compute, kernels = (np.diff(time.before(bounds)) for time in covered)
         found[str(stage)] = _Steps(bounds, compute, kernels, int(rows["kernel_ns"].sum()))
     return found
 
@@ -523,12 +522,13 @@ def _launches(run: RunDir, kernels: list[Any]) -> list[Array]:
     number_of = {kernel: number for number, kernel in enumerate(kernels)}
     found: list[list[Array]] = [[np.zeros(0, np.int64)] for _ in COLUMNS]
     for batch in tables.batches(run.tables / "launches.parquet", ROWS, COLUMNS):
-        known = batch[batch["kernel_id"].isin(number_of)]
-        ids = known["kernel_id"].astype("category").cat.remove_unused_categories().cat
-        numbers = np.array([number_of[kernel] for kernel in ids.categories], np.int64)
-        for column, name in zip(found, COLUMNS, strict=True):
-            of_batch = numbers[ids.codes] if name == "kernel_id" else known[name].to_numpy(np.int64)
-            column.append(of_batch)
+        ids = batch["kernel_id"].astype("category").cat
+        numbers = np.array([*(number_of.get(kernel, -1) for kernel in ids.categories), -1])
+        kernel = numbers[ids.codes.to_numpy()]
+        known = slice(None) if kernel.min(initial=0) >= 0 else np.flatnonzero(kernel >= 0)
+        columns = (kernel, *(batch[name].to_numpy() for name in COLUMNS[1:]))
+        for column, values in zip(found, columns, strict=True):
+            column.append(values[known].astype(np.int64))
     return [np.concatenate(column) for column in found]
 
 
@@ -550,15 +550,24 @@ def _messages(run: RunDir) -> dict[int, _Message]:
     }
 
 
-def _covered(start: Array, end: Array, at: Array) -> Array:
-    """Return the time before each of `at` that at least one of the intervals covers (ns)."""
-    if not len(start):
-        return np.zeros(len(at), np.int64)
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order])
-    begin = np.maximum(start, np.concatenate([start[:1], end[:-1]]))
-    total = np.concatenate([[0], np.cumsum(np.maximum(0, end - begin))])
-    done = np.searchsorted(begin, at, "right")
-    covered: Array = total[done] - np.maximum(0, end[np.maximum(done - 1, 0)] - at)
-    covered[done == 0] = 0
-    return covered
+class _Covered:
+    """Time that at least one of some intervals covers (ns)."""
+
+    def __init__(self, start: Array, end: Array) -> None:
+        if (start[1:] < start[:-1]).any():  # launches are in their order already
+            order = np.argsort(start, kind="stable")
+            start, end = start[order], end[order]
+        self._end = np.maximum.accumulate(end)
+        self._begin = np.maximum(start, np.concatenate([start[:1], self._end[:-1]]))
+        lengths = np.maximum(0, self._end - self._begin)
+        self._total = np.concatenate([[0], np.cumsum(lengths)])
+
+    def before(self, at: Array) -> Array:
+        """Return the covered time before each of `at`."""
+        if not len(self._end):
+            return np.zeros(len(at), np.int64)
+        done = np.searchsorted(self._begin, at, "right")
+        ends = self._end[np.maximum(done - 1, 0)]
+        covered: Array = self._total[done] - np.maximum(0, ends - at)
+        covered[done == 0] = 0
+        return covered
