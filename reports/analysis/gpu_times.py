@@ -7,9 +7,15 @@ number, which stands beside them as what it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import Row, from_row, known, number, records, text
+from nsight_prof.parsers.nsys.sqlite.codes import factor
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.models import GpuTime
 
@@ -102,9 +108,26 @@ def per_gpu_gaps(run: Run, *, capture: bool = False) -> pd.DataFrame:
 def gpu_of(run: Run, launches: pd.DataFrame) -> pd.Series[int]:
     """Return the GPU of each of `launches`: of table `devices`, else its device index."""
     known_ = run.devices.drop_duplicates(["pid", "device"]).set_index(["pid", "device"])["gpu"]
-    places = pd.MultiIndex.from_frame(launches[["pid", "device"]])
-    found = pd.Series(known_.reindex(places).to_numpy(), index=launches.index)
-    return found.where(found.notna(), launches["device"]).fillna(-1).astype(int)
+    code, first = distinct(launches, ["pid", "device"])
+    place = launches[["pid", "device"]].iloc[first]
+    found = pd.Series(known_.reindex(pd.MultiIndex.from_frame(place)).to_numpy(), index=place.index)
+    gpu = found.where(found.notna(), place["device"]).fillna(-1).astype(int)
+    return pd.Series(gpu.to_numpy()[code], index=launches.index)
+
+
+@once
+def gpu_of_launches(run: Run) -> pd.Series[int]:
+    """Return the GPU of each launch of the run."""
+    return gpu_of(run, run.launch_times)
+
+
+def distinct(frame: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Code the distinct rows of columns of whole numbers, in order of appearance.
+
+    Returns the code of each row, and where each code comes first. Unknown is a value, too.
+    """
+    codes, _ = factor([frame[name].fillna(-1).to_numpy(np.int64) for name in names])
+    return codes, np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def idle_range(times: tuple[GpuTime, ...]) -> tuple[float, float] | None:

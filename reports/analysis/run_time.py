@@ -8,7 +8,7 @@ import numpy as np
 
 from nsight_prof.parsers.cells import number, text
 from nsight_prof.parsers.run.run import Run, once
-from nsight_prof.reports.analysis.gpu_times import ALL, gpu_of, per_gpu_gaps, working
+from nsight_prof.reports.analysis.gpu_times import ALL, gpu_of_launches, per_gpu_gaps, working
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import wall_time
@@ -64,7 +64,7 @@ def _kernel_unions(run: Run) -> list[float]:
     frame = run.launch_times[["start_ns", "duration_ns"]]
     return [
         union(start, start + rows["duration_ns"].to_numpy(np.int64))
-        for _, rows in frame.groupby(gpu_of(run, run.launch_times))
+        for _, rows in frame.groupby(gpu_of_launches(run))
         for start in [rows["start_ns"].to_numpy(np.int64)]
     ]
 

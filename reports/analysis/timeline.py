@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.run.run import Run, once
-from nsight_prof.reports.analysis.gpu_times import gpu_of
+from nsight_prof.reports.analysis.gpu_times import distinct, gpu_of_launches
 
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""
@@ -38,7 +38,7 @@ def timeline(run: Run) -> pd.DataFrame | None:
     launches = run.launch_times
     if launches.empty:
         return None
-    queue = launches.groupby(QUEUE, dropna=False, sort=False).ngroup().to_numpy()
+    queue, _ = distinct(launches, QUEUE)
     start, duration = (launches[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
     order = np.lexsort((start, queue))
     kernel = launches["kernel_id"].cat
@@ -51,7 +51,7 @@ def timeline(run: Run) -> pd.DataFrame | None:
         "start_ns": start[order],
         "duration_ns": duration[order],
         "end_ns": (start + duration)[order],
-        "gpu": gpu_of(run, launches).to_numpy()[order],
+        "gpu": gpu_of_launches(run).to_numpy()[order],
         "queue": queue[order],
         "memory_before": launches["memory_before"].array[order],
     }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import gpu_of
+from nsight_prof.reports.analysis.gpu_times import gpu_of_launches
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.compare import threshold
 from nsight_prof.reports.compare.changes import Check
@@ -194,7 +194,7 @@ def _times(run: Run) -> str | None:
 
 
 def _gpu_count(run: Run) -> str | None:
-    gpus = gpu_of(run, run.launch_times).nunique()
+    gpus = gpu_of_launches(run).nunique()
     return str(gpus) if gpus else None
 
 

@@ -15,7 +15,7 @@ import yaml
 from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.run.directory import StepRecord, StepState
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import gpu_of
+from nsight_prof.reports.analysis.gpu_times import gpu_of_launches
 from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.page.formats import byte_rate, clock, data_size
 from nsight_prof.reports.page.writer import Writer
@@ -34,7 +34,7 @@ from nsight_prof.reports.profile.view_models import (
 def environment(run: Run) -> tuple[Fact, ...]:
     """Return GPU, driver and software of the machine that captured, as label and value."""
     gpus = records(run.gpus)
-    used = gpu_of(run, run.launch_times).nunique()
+    used = gpu_of_launches(run).nunique()
     facts = _all_gpu_facts([_gpu_facts(gpu) for gpu in gpus], used)
     if not gpus:
         facts = [Fact("GPU", text(gpu.get("name"))) for gpu in run.manifest.gpus if gpu.get("name")]

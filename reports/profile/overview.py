@@ -102,12 +102,13 @@ def _steps(run: Run, begin: int, end: int) -> Iterator[Span]:
 
 def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
     """Yield runs of launches of one stage."""
-    ordered = frame[["stage", "start_ns", "end_ns"]].sort_values("start_ns", kind="stable")
-    stage = ordered["stage"]
-    runs = ordered.groupby((stage != stage.shift()).cumsum(), sort=False)
-    for first, last, name in zip(
-        runs["start_ns"].min(), runs["end_ns"].max(), runs["stage"].first(), strict=True
-    ):
+    order = np.argsort(frame["start_ns"].to_numpy(), kind="stable")
+    start, end = (frame[name].to_numpy()[order] for name in ("start_ns", "end_ns"))
+    codes, names = pd.factorize(frame["stage"])
+    stage = codes[order]
+    at = np.flatnonzero(np.diff(stage, prepend=-1))
+    ends = np.maximum.reduceat(end, at)
+    for first, last, name in zip(start[at], ends, names[stage[at]], strict=True):
         if name:
             yield Span(float(first - begin), float(last - begin), str(name))
 
@@ -144,6 +145,8 @@ def _clock(
         for row in profiled(run)
         if text(row["bound_by"]) in ARITHMETIC and not is_mixed(row)
     }
+    if not cycles:
+        return ()
     timed = frame[["start_ns", "duration_ns"]].assign(cycles=frame["kernel_id"].map(cycles))
     timed = timed[(timed["cycles"] > 0) & (timed["duration_ns"] > 0)]
     if timed.empty:

@@ -22,7 +22,7 @@ from nsight_prof.parsers.nsys.host_ranges import busiest
 from nsight_prof.parsers.nsys.rows.calls import ApiCalls, call_key
 from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, MemoryEvents
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import gpu_of
+from nsight_prof.reports.analysis.gpu_times import distinct, gpu_of
 from nsight_prof.reports.export.lanes import disjoint
 from nsight_prof.reports.page.formats import counted
 from nsight_prof.reports.plots.palette import COLOURS, SKY, family
@@ -109,10 +109,11 @@ def read_work(run: Run, events: Events | None) -> Work | None:
 
 def _queues(frame: pd.DataFrame) -> tuple[Array, list[tuple[int, int, int, int]]]:
     names = ["gpu", "pid", "context", "stream"]
-    keys = frame[names].fillna(-1).astype(np.int64)
-    codes = keys.groupby(names, sort=True).ngroup().to_numpy(np.int64)
-    found = keys.drop_duplicates().sort_values(names).itertuples(index=False, name=None)
-    return codes, list(found)
+    codes, first = distinct(frame, names)
+    keys = frame[names].iloc[first].fillna(-1).astype(np.int64)
+    found = list(keys.itertuples(index=False, name=None))
+    order = sorted(range(len(found)), key=found.__getitem__)
+    return np.argsort(order)[codes], [found[at] for at in order]
 
 
 def _with_memory(run: Run, work: Work, memory: MemoryEvents) -> Work:

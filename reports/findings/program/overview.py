@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
@@ -88,10 +89,14 @@ def _split_ranges(run: Run) -> Text | str:
     frame = timeline(run)
     if frame is None:
         return ""
-    paths = frame["nvtx_path"]
-    names = paths.map({path: path.rpartition("/")[2] for path in paths.unique()})
-    launched = frame.assign(range=names, opened=(names != names.shift()).cumsum())
-    launched = launched[(names != "") & (names != frame["stage"])]
+    path, paths = pd.factorize(frame["nvtx_path"])
+    of_path, names = pd.factorize(np.array([text.rpartition("/")[2] for text in paths], object))
+    name = of_path[path]
+    stages = frame["stage"].to_numpy(object)
+    inside = np.flatnonzero((names != "")[name] & (names[name] != stages))
+    launched = frame[["stage", "kernel_id", "duration_ns"]].iloc[inside]
+    launched["range"] = names[name[inside]]
+    launched["opened"] = np.cumsum(np.diff(name, prepend=-1) != 0)[inside]
     stage_ns = frame.groupby("stage")["duration_ns"].sum()
     by_kernel = launched.groupby(["stage", "range", "kernel_id"])["duration_ns"].sum()
     sums = by_kernel.groupby(["stage", "range"]).agg(["sum", "max"])

@@ -85,6 +85,7 @@ LATE = Text(
 DEFAULT_STREAM = 7
 """The legacy default stream: CUPTI numbers that of a process's first context so (nsys 2021.2 to
 2026.2)."""
+LOOKED_AT = ["kernel_id", "stage", "gpu", "queue", "start_ns", "end_ns", "duration_ns"]
 GRIDS = (*column("kernels", "grid"), *column("gpus", "sm_count"))
 
 
@@ -124,9 +125,11 @@ def serial_streams(run: Run, frame: pd.DataFrame) -> list[Finding]:
 def _turns(run: Run, frame: pd.DataFrame) -> Turns | None:
     """Return the kernels that take turns on all GPUs; None for too few."""
     stream = run.launch_times[QUEUE].drop_duplicates()["stream"].to_numpy()
-    fill = frame["kernel_id"].map(filled(run)).fillna(1.0).astype(float)
+    if len(stream) < 2:
+        return None
     # Communication runs beside all else, and waits for other GPUs.
-    frame = frame.assign(fill=fill)[frame["category"] != "collective"]
+    frame = frame.loc[frame["category"] != "collective", LOOKED_AT]
+    frame["fill"] = frame["kernel_id"].map(filled(run)).fillna(1.0).astype(float)
     rows = pd.concat([_of_gpu(rows, stream) for _, rows in frame.groupby("gpu")] or [frame[:0]])
     if rows.empty or rows["change"].sum() < SERIAL_STREAMS.limit("changes"):
         return None
