@@ -43,6 +43,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import brief, escape_html
 from nsight_prof.reports.page.html import section_html
+from nsight_prof.reports.page.json import TEXT, TEXTS, object_of
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.units import change as signed
 from nsight_prof.reports.page.writer import InMarkdown, Writer
@@ -373,17 +374,13 @@ KERNEL = ("kernel_id", "short_name", "name", "grid", "block")
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the output of `as_json`."""
     numbers = {"calls": {"type": "integer"}, "total_ns": {"type": "number"}}
-    known = {
-        "Launches": {
-            "description": "Launches of one kernel in a row, and their time in ns.",
-            "type": "object",
-            "properties": {**{key: {"type": "string"} for key in KERNEL}, **numbers},
-            "required": [*KERNEL, *numbers],
-        }
-    }
-    found = definitions(Comparison, known)
+    launches = object_of(
+        "Launches of one kernel in a row, and their time in ns.",
+        {**dict.fromkeys(KERNEL, TEXT), **numbers},
+    )
+    found = definitions(Comparison, {"Launches": launches})
     for key in ("answer", "method"):
-        found["Comparison"]["properties"][key] = {"type": "array", "items": {"type": "string"}}
+        found["Comparison"]["properties"][key] = TEXTS
         found["Comparison"]["required"].append(key)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -9,8 +9,8 @@ from nsight_prof.reports.page.values import Interval, Number, Text, Value, Verba
 from nsight_prof.reports.page.writer import Writer
 
 _WRITE = Writer()
-_TEXT = {"type": "string"}
-_TEXTS = {"type": "array", "items": _TEXT}
+TEXT = {"type": "string"}
+TEXTS = {"type": "array", "items": TEXT}
 _VALUE = {
     "description": "A text; or a number in its base unit, null where unknown, then with a reason.",
     "anyOf": [
@@ -19,10 +19,10 @@ _VALUE = {
             "type": "object",
             "properties": {
                 "value": {"type": ["number", "null"]},
-                "unit": _TEXT,
+                "unit": TEXT,
                 "low": {"type": ["number", "null"]},
                 "high": {"type": ["number", "null"]},
-                "missing": _TEXT,
+                "missing": TEXT,
             },
             "required": ["unit"],
         },
@@ -56,12 +56,12 @@ def _finding(finding: Finding) -> dict[str, Json]:
             else {"label": _WRITE.text(item.label), "value": value_json(item.value)}
             for item in finding.evidence
         ],
-        "action": _WRITE.text(finding.action) if finding.action else "",
-        "disproof": _WRITE.text(finding.disproof) if finding.disproof else "",
+        "action": text_json(finding.action),
+        "disproof": text_json(finding.disproof),
         "gain": value_json(finding.gain),
         "confidence": finding.confidence,
         "source": [name.name for name in finding.source],
-        "plain": _WRITE.text(finding.lay_verdict) if finding.lay_verdict else "",
+        "plain": text_json(finding.lay_verdict),
     }  # fmt: skip
 
 
@@ -72,8 +72,13 @@ def _table(table: Table[Any]) -> dict[str, Json]:
         "title": _WRITE.text(table.title),
         "columns": heads,
         "rows": [[value_json(cell) for cell in row] for row in table.cells()],
-        "note": _WRITE.text(table.note) if table.note else "",
+        "note": text_json(table.note),
     }
+
+
+def text_json(text: Text | None) -> str:
+    """Return a text in English; nothing where there is none."""
+    return "" if text is None else _WRITE.text(text)
 
 
 def value_json(value: Value | None) -> Json:
@@ -93,38 +98,44 @@ def value_json(value: Value | None) -> Json:
 def section_schema() -> dict[str, Any]:
     """Return the JSON Schemas of what `section_json` returns, by name."""
     finding = {
-        **{key: _TEXT for key in ("rule", "verdict", "action", "disproof", "confidence", "plain")},
+        **{key: TEXT for key in ("rule", "verdict", "action", "disproof", "confidence", "plain")},
         "values": {"type": "object", "additionalProperties": _VALUE},
-        "evidence": {"type": "array", "items": {"$ref": "#/$defs/LabelledValue"}},
+        "evidence": array_of("LabelledValue"),
         "gain": _VALUE,
-        "source": _TEXTS,
+        "source": TEXTS,
     }
     table = {
-        "key": _TEXT,
-        "title": _TEXT,
-        "columns": _TEXTS,
+        "key": TEXT,
+        "title": TEXT,
+        "columns": TEXTS,
         "rows": {"type": "array", "items": {"type": "array", "items": _VALUE}},
-        "note": _TEXT,
+        "note": TEXT,
     }
     section = {
-        "key": _TEXT,
-        "heading": _TEXT,
-        "texts": _TEXTS,
-        "findings": {"type": "array", "items": {"$ref": "#/$defs/SectionFinding"}},
-        "tables": {"type": "array", "items": {"$ref": "#/$defs/SectionTable"}},
+        "key": TEXT,
+        "heading": TEXT,
+        "texts": TEXTS,
+        "findings": array_of("SectionFinding"),
+        "tables": array_of("SectionTable"),
         "numbers": {"type": "object"},
-        "facts": {"type": "array", "items": {"$ref": "#/$defs/LabelledValue"}},
-        "children": {"type": "array", "items": {"$ref": "#/$defs/Section"}},
+        "facts": array_of("LabelledValue"),
+        "children": array_of("Section"),
     }
     return {
-        "LabelledValue": _object("A value and what it is.", {"label": _TEXT, "value": _VALUE}),
-        "SectionFinding": _object("A finding: its verdict, and what that rests on.", finding),
-        "SectionTable": _object("A table; cells that are numbers keep their base unit.", table),
-        "Section": _object("A part of a report; `numbers` are in base units.", section),
+        "LabelledValue": object_of("A value and what it is.", {"label": TEXT, "value": _VALUE}),
+        "SectionFinding": object_of("A finding: its verdict, and what that rests on.", finding),
+        "SectionTable": object_of("A table; cells that are numbers keep their base unit.", table),
+        "Section": object_of("A part of a report; `numbers` are in base units.", section),
     }
 
 
-def _object(description: str, properties: dict[str, Any]) -> dict[str, Any]:
+def array_of(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of an array of what is described as `name`."""
+    return {"type": "array", "items": {"$ref": f"#/$defs/{name}"}}
+
+
+def object_of(description: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has all of these keys."""
     return {
         "description": description,
         "type": "object",

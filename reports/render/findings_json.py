@@ -9,12 +9,10 @@ from typing import Any
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.page import Evidence, Number, Text
+from nsight_prof.reports.page import Evidence, Number
+from nsight_prof.reports.page.json import TEXT, array_of, object_of, text_json
 from nsight_prof.reports.page.section import Json
-from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import Links
-
-_WRITE = Writer()
 
 
 def findings_json(findings: Sequence[Finding], links: Links) -> list[dict[str, Json]]:
@@ -26,10 +24,10 @@ def _finding(finding: Finding, links: Links) -> dict[str, Json]:
     return {
         "rank": finding.rank,
         "key": finding.key,
-        "title": _text(finding.title),
-        "sentence": _text(finding.verdict),
-        "action": _text(finding.action),
-        "advice": _text(finding.advice),
+        "title": text_json(finding.title),
+        "sentence": text_json(finding.verdict),
+        "action": text_json(finding.action),
+        "advice": text_json(finding.advice),
         "bound_label": LABELS.get(finding.bound, ""),
         "kernels": list(links.numbers_of(finding)),
         "share": known(finding.share),
@@ -42,26 +40,22 @@ def _finding(finding: Finding, links: Links) -> dict[str, Json]:
         "evidence": [_evidence(row, links) for row in finding.evidence],
         "cause": finding.rule,
         "stage": finding.stage,
-        "disprove": _text(finding.disproof),
+        "disprove": text_json(finding.disproof),
         "tables": [
-            {"name": _text(title), "anchor": anchor, "kernel": None}
+            {"name": text_json(title), "anchor": anchor, "kernel": None}
             for title, anchor in links.tables(finding)
         ],
     }
 
 
-def _text(text: Text | None) -> str:
-    return "" if text is None else _WRITE.text(text)
-
-
 def _evidence(row: Evidence, links: Links) -> dict[str, Json]:
     number = row.value if isinstance(row.value, Number) else Number(None)
     return {
-        "metric": _text(row.label),
+        "metric": text_json(row.label),
         "value": number.value,
         "unit": number.unit,
-        "threshold": _text(row.threshold),
-        "source": _text(row.source),
+        "threshold": text_json(row.threshold),
+        "source": text_json(row.source),
         "where": [asdict(row_place) for row_place in links.places(row)],
         "anchor": links.cell(row),
     }
@@ -69,38 +63,29 @@ def _evidence(row: Evidence, links: Links) -> dict[str, Json]:
 
 def findings_schema() -> dict[str, Any]:
     """Return the JSON Schemas of what `findings_json` returns, by name."""
-    text, number = {"type": "string"}, {"type": ["number", "null"]}
-    places = {"type": "array", "items": {"$ref": "#/$defs/Place"}}
+    number = {"type": ["number", "null"]}
+    places = array_of("Place")
     finding = {
         "rank": {"type": ["integer", "null"]},
-        **{key: text for key in ("key", "title", "sentence", "action", "advice", "bound_label")},
+        **{key: TEXT for key in ("key", "title", "sentence", "action", "advice", "bound_label")},
         "kernels": {"type": "array", "items": {"type": "integer"}},
         **{key: number for key in ("share", "gain_kernel", "gain_program", "gain_ns")},
-        **{key: text for key in ("gain_of", "confidence")},
+        **{key: TEXT for key in ("gain_of", "confidence")},
         "choice": {"type": "boolean"},
-        "evidence": {"type": "array", "items": {"$ref": "#/$defs/EvidenceRow"}},
-        **{key: text for key in ("cause", "stage", "disprove")},
+        "evidence": array_of("EvidenceRow"),
+        **{key: TEXT for key in ("cause", "stage", "disprove")},
         "tables": places,
     }
     evidence = {
-        **{"metric": text, "value": number},
-        **{key: text for key in ("unit", "threshold", "source")},
-        **{"where": places, "anchor": text},
+        **{"metric": TEXT, "value": number},
+        **{key: TEXT for key in ("unit", "threshold", "source")},
+        **{"where": places, "anchor": TEXT},
     }
-    row_place = {"name": text, "anchor": text, "kernel": {"type": ["integer", "null"]}}
-    described = {
-        "FindingRow": (FINDING, finding),
-        "EvidenceRow": (EVIDENCE, evidence),
-        "Place": (PLACE, row_place),
-    }
+    row_place = {"name": TEXT, "anchor": TEXT, "kernel": {"type": ["integer", "null"]}}
     return {
-        name: {
-            "description": description,
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-        }
-        for name, (description, properties) in described.items()
+        "FindingRow": object_of(FINDING, finding),
+        "EvidenceRow": object_of(EVIDENCE, evidence),
+        "Place": object_of(PLACE, row_place),
     }
 
 

@@ -6,10 +6,20 @@ import json
 import math
 from typing import Any
 
+from nsight_prof.parsers.tables import Column
+
+JSON_TYPES = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}
+"""Types of columns as JSON Schema calls them."""
+
 
 def json_text(data: Any) -> str:
     """Return data as indented JSON with a line end, numbers by `finite`."""
     return json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def meaning(column: Column) -> str:
+    """Return what a column means, with its unit."""
+    return f"{column.meaning} ({column.unit})" if column.unit else column.meaning
 
 
 def finite(value: Any) -> Any:

@@ -21,13 +21,13 @@ from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
-from nsight_prof.reports.page.json import section_json, section_schema
+from nsight_prof.reports.page.json import TEXTS, array_of, object_of, section_json, section_schema
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict.view import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.view_models import MissingValue, ReportView
 from nsight_prof.reports.render.findings_json import findings_json, findings_schema
-from nsight_prof.reports.render.json_text import json_text
+from nsight_prof.reports.render.json_text import JSON_TYPES, json_text, meaning
 from nsight_prof.reports.studies.models import BenchReport, NotRun
 from nsight_prof.reports.studies.report_json import report_json, report_schema
 from nsight_prof.reports.sweep.models import SweepView
@@ -166,18 +166,14 @@ def schema() -> dict[str, Any]:
         definition = definitions[name]
         definition["properties"] = _head(kind) | definition["properties"]
         definition["required"] = [*_head(kind), *definition["required"]]
-    gaps = {"type": "array", "items": {"$ref": "#/$defs/GapEntry"}}
-    cases = {"type": "array", "items": {"$ref": "#/$defs/BenchCase"}}
-    texts = {"type": "array", "items": {"type": "string"}}
-    sections = {"type": "array", "items": {"$ref": "#/$defs/Section"}}
     for name, key, value in (
-        ("ReportView", "gaps", gaps),
-        *((name, "answer", texts) for name in ("SweepView", "JobView")),
-        *((name, "sections", sections) for name in ("SweepView", "JobView")),
-        ("BenchReport", "bench", cases),
-        ("BenchReport", "gap_entries", gaps),
+        ("ReportView", "gaps", array_of("GapEntry")),
+        *((name, "answer", TEXTS) for name in ("SweepView", "JobView")),
+        *((name, "sections", array_of("Section")) for name in ("SweepView", "JobView")),
+        ("BenchReport", "bench", array_of("BenchCase")),
+        ("BenchReport", "gap_entries", array_of("GapEntry")),
         *(
-            ("PredictionView", key, {"type": "array", "items": {"$ref": f"#/$defs/{name}"}})
+            ("PredictionView", key, array_of(name))
             for key, name in ((key, _row_name(table)) for key, (table, _) in _PREDICTED.items())
         ),
     ):
@@ -213,19 +209,14 @@ def _row_name(table: str) -> str:
 
 def _row_of(table: str, what: str) -> dict[str, Any]:
     """Describe a row: the columns of its table, each only where it is known."""
-    types = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}
     return {
         "description": f"{what}: the columns of table {table} that are known for it.",
         "type": "object",
         "properties": {
-            column.name: {"type": types[column.dtype], "description": _meaning(column)}
+            column.name: {"type": JSON_TYPES[column.dtype], "description": meaning(column)}
             for column in tables.tables()[table]
         },
     }
-
-
-def _meaning(column: tables.Column) -> str:
-    return f"{column.meaning} ({column.unit})" if column.unit else column.meaning
 
 
 def _head(kind: str) -> dict[str, Any]:
@@ -245,12 +236,8 @@ def _define(model: type, definitions: dict[str, Any]) -> None:
     definitions[model.__name__] = {}
     hints = typing.get_type_hints(model)
     properties = {_key(f): _described(hints[f.name], definitions) for f in _fields(model)}
-    definitions[model.__name__] = {
-        "description": " ".join((model.__doc__ or "").split()),
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-    }
+    description = " ".join((model.__doc__ or "").split())
+    definitions[model.__name__] = object_of(description, properties)
 
 
 def _described(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:

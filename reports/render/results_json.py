@@ -18,14 +18,14 @@ from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.tables import Column
 from nsight_prof.reports.page import Section
+from nsight_prof.reports.page.json import TEXT, TEXTS, array_of, object_of
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.render.json_text import json_text
+from nsight_prof.reports.render.json_text import JSON_TYPES, json_text, meaning
 
 SCHEMA_VERSION = 1
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
 POINTS, ENGINES = "serving_points", "engines"
 AS_JSON = ("model_config", "capture_sizes", "args")
-_TYPES = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}
 
 
 def render_results(run: Run, sections: Iterable[Section]) -> str:
@@ -68,26 +68,25 @@ def _value(cell: Any, column: Column) -> Any:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of results.json."""
-    texts = {"type": "string"}
     properties = {
         "schema_version": {"const": SCHEMA_VERSION},
         "kind": {"const": "serving"},
-        "run_id": texts,
-        "created": texts | {"description": "When it was measured, UTC, ISO 8601."},
-        "question": texts,
-        "answers": {"type": "array", "items": texts, "description": "Findings, as sentences."},
-        "engines": {"type": "array", "items": {"$ref": "#/$defs/Engine"}},
-        "points": {"type": "array", "items": {"$ref": "#/$defs/Point"}},
+        "run_id": TEXT,
+        "created": TEXT | {"description": "When it was measured, UTC, ISO 8601."},
+        "question": TEXT,
+        "answers": TEXTS | {"description": "Findings, as sentences."},
+        "engines": array_of("Engine"),
+        "points": array_of("Point"),
         "analysis": {"type": "object", "description": "Numbers of each section, by its key."},
     }
+    description = (
+        "What a serving run measured. Times are in s, sizes in B, clocks in Hz; shares are "
+        "fractions, columns with _pct are per cent; null is unknown."
+    )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"prof results.json, version {SCHEMA_VERSION}",
-        "description": "What a serving run measured. Times are in s, sizes in B, clocks in Hz; "
-        "shares are fractions, columns with _pct are per cent; null is unknown.",
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
+        **object_of(description, properties),
         "$defs": {
             "Engine": _described(ENGINES, "One engine that was started: a row of table engines."),
             "Point": _described(POINTS, "One point: a row of table serving_points."),
@@ -96,21 +95,15 @@ def schema() -> dict[str, Any]:
 
 
 def _described(table: str, description: str) -> dict[str, Any]:
-    columns = tables.tables()[table]
-    return {
-        "description": description,
-        "type": "object",
-        "properties": {column.name: _property(column) for column in columns},
-        "required": [column.name for column in columns],
-    }
+    return object_of(description, {c.name: _property(c) for c in tables.tables()[table]})
 
 
 def _property(column: Column) -> dict[str, Any]:
-    meaning = f"{column.meaning} ({column.unit})" if column.unit else column.meaning
+    described = meaning(column)
     if column.name in AS_JSON:
-        meaning = meaning.removeprefix("JSON: ").removeprefix("JSON list: ")
-        return {"type": ["array", "object", "null"], "description": meaning}
-    return {"type": [_TYPES[column.dtype], "null"], "description": meaning}
+        described = described.removeprefix("JSON: ").removeprefix("JSON list: ")
+        return {"type": ["array", "object", "null"], "description": described}
+    return {"type": [JSON_TYPES[column.dtype], "null"], "description": described}
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from nsight_prof.reports.page import Text, Value
-from nsight_prof.reports.page.json import section_json, value_json
+from nsight_prof.reports.page.json import TEXT, TEXTS, array_of, object_of, section_json, value_json
 from nsight_prof.reports.page.section import Json
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.studies.models import BenchReport
 
 _WRITE = Writer()
-_TEXT = {"type": "string"}
 _HEAD = ("title", "question", "run_id", "created", "replayed_from", "gpu")
 
 
@@ -47,31 +46,21 @@ def _text(value: Value) -> str:
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema of what `report_json` returns."""
-
-    def listed(name: str) -> dict[str, Any]:
-        return {"type": "array", "items": {"$ref": f"#/$defs/{name}"}}
-
-    texts = {"type": "array", "items": _TEXT}
-    caveat = {"type": "object", "properties": {"text": _TEXT, "plain": _TEXT},
+    caveat = {"type": "object", "properties": {"text": TEXT, "plain": TEXT},
               "required": ["text", "plain"]}  # fmt: skip
     properties = {
-        **dict.fromkeys(_HEAD, _TEXT),
-        "answer": texts,
-        "answer_anchors": texts,
-        "overview": listed("LabelledValue"),
+        **dict.fromkeys(_HEAD, TEXT),
+        "answer": TEXTS,
+        "answer_anchors": TEXTS,
+        "overview": array_of("LabelledValue"),
         "caveats": {"type": "array", "items": caveat},
-        "sections": listed("Section"),
+        "sections": array_of("Section"),
         "trust": {"$ref": "#/$defs/Section"},
-        "not_run": listed("NotRun"),
-        "roofs": listed("Roof"),
-        "roof_comparison": listed("RoofComparison"),
+        "not_run": array_of("NotRun"),
+        "roofs": array_of("Roof"),
+        "roof_comparison": array_of("RoofComparison"),
         "method": {"$ref": "#/$defs/Method"},
-        "data": listed("Fact"),
-        "glossary": listed("GlossaryEntry"),
+        "data": array_of("Fact"),
+        "glossary": array_of("GlossaryEntry"),
     }
-    return {
-        "description": " ".join((BenchReport.__doc__ or "").split()),
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-    }
+    return object_of(" ".join((BenchReport.__doc__ or "").split()), properties)
