@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -75,14 +74,20 @@ def export_llm_perf_opt(run: Run, folder: Path) -> dict[Path, int]:
         texts["torch_profiler/operators.md"] = _operators(run.operators)
     written = {}
     for name, content in texts.items():
-        written[target / name] = _write(target / name, _as_text(content), len(content.splitlines()))
+        with written_whole(target / name) as partial:
+            partial.write_bytes(as_utf8(content))
+        written[target / name] = len(content.splitlines())
     for name, frame in tables.items():
         if not frame.empty:
-            written[target / name] = _write(target / name, _as_csv(frame), len(frame))
+            with written_whole(target / name) as partial:
+                write_csv(frame, partial)
+            written[target / name] = len(frame)
     for source in sorted((run.path / REPORT).rglob("*")):
         if source.is_file() and not source.is_symlink():
             copy = target / source.relative_to(run.path / REPORT)
-            written[copy] = _write(copy, _copy(source), _lines(source))
+            with written_whole(copy) as partial:
+                shutil.copyfile(source, partial)
+            written[copy] = len(copy.read_bytes().splitlines())
     return written
 
 
@@ -92,28 +97,6 @@ def _run_id(run: Run) -> str:
         return datetime.fromisoformat(run.manifest.created).strftime(FOLDER)
     except ValueError:
         return run.path.resolve().name
-
-
-def _write(path: Path, writer: Callable[[Path], object], rows: int) -> int:
-    with written_whole(path) as partial:
-        writer(partial)
-    return rows
-
-
-def _as_text(content: str) -> Callable[[Path], object]:
-    return lambda path: path.write_bytes(as_utf8(content))
-
-
-def _as_csv(frame: pd.DataFrame) -> Callable[[Path], object]:
-    return lambda path: write_csv(frame, path)
-
-
-def _copy(source: Path) -> Callable[[Path], object]:
-    return lambda path: shutil.copyfile(source, path)
-
-
-def _lines(path: Path) -> int:
-    return len(path.read_bytes().splitlines())
 
 
 def _env(run: Run) -> dict[str, Any]:
