@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import HeatFigure
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.palette import BLUE, GRID
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Sheet, title_height
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, headed
 from nsight_prof.reports.plots.spots import MOST, Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, say
@@ -39,9 +39,8 @@ class _Heat:
         self.width = WIDTH - MARGIN - 8 - self.left
         self.column = self.width / columns
         self.bottom = MARGIN + FOOT
-        head = title_height(figure.subtitle) + SCALE + 10
-        self.sheet = Sheet(self.bottom + self.row * rows + head + MARGIN)
-        self.sheet.title(figure.title, figure.subtitle)
+        body = FOOT + self.row * rows + SCALE + 10
+        self.sheet = headed(figure.title, figure.subtitle, body)
 
     def draw(self) -> Figure:
         self._scale()

@@ -8,7 +8,7 @@ from nsight_prof.reports.page.charts import IcicleFigure
 from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import INK, SERIES, text_on
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import say
@@ -27,10 +27,7 @@ def plot_icicle(figure: IcicleFigure) -> Figure:
         colours = {group: SERIES[n % len(SERIES)] for n, group in enumerate(groups)}
         keys = [Key(fit(group, 380), colour) for group, colour in colours.items()]
         rows = 1 + max(box.depth for box in figure.slices)
-        head = title_height(figure.subtitle) + keys_height(keys)
-        sheet = Sheet(MARGIN + head + ROW * rows + MARGIN)
-        sheet.title(figure.title, figure.subtitle)
-        sheet.keys(keys)
+        sheet = headed(figure.title, figure.subtitle, ROW * rows, keys)
         total = sum(box.value for box in figure.slices if box.depth == 0)
         scale = (WIDTH - 2 * MARGIN) / total
         for box in figure.slices:

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import QUIET
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
 from nsight_prof.reports.plots.spots import Spot
 from nsight_prof.reports.plots.style import WIDTH, fit, text_width
 from nsight_prof.reports.plots.ticks import draw_ticks
@@ -42,10 +42,7 @@ class Rows:
     ) -> None:
         tail = 44.0 if head.axis else 4.0
         body = ROW * len(names) + gap
-        top = title_height(head.subtitle) + keys_height(head.keys)
-        self.sheet = Sheet(MARGIN + top + body + tail + MARGIN)
-        self.sheet.title(head.title, head.subtitle)
-        self.sheet.keys(head.keys)
+        self.sheet = headed(head.title, head.subtitle, body + tail, head.keys)
         fitted = [(number, fit(name, NAMES)) for number, name in names]
         self.left = MARGIN + 40 + max((text_width(name) for _, name in fitted), default=0.0)
         self.right = WIDTH - MARGIN - right

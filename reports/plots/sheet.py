@@ -234,6 +234,11 @@ def keys_height(keys: Sequence[Key], full: float = WIDTH) -> float:
     return LINE * (flow(keys, full)[-1][1] + 1) + 4 if keys else 0.0
 
 
-def title_height(subtitle: Words) -> float:
-    """Return the pixels that `Sheet.title` takes."""
-    return 26 + LINE * len(wrap(subtitle, WIDTH - 2 * MARGIN))
+def headed(title: Words, subtitle: Words, body: float, *keys: Sequence[Key]) -> Sheet:
+    """Return a sheet with title and keys written, and with `body` pixels below them."""
+    head = 26 + LINE * len(wrap(subtitle, WIDTH - 2 * MARGIN)) + sum(map(keys_height, keys))
+    sheet = Sheet(MARGIN + head + body + MARGIN)
+    sheet.title(title, subtitle)
+    for row in keys:
+        sheet.keys(row)
+    return sheet

@@ -15,7 +15,7 @@ from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.bench.axes import Scale, byte_text, dress, scale, spread, stacked
 from nsight_prof.reports.plots.palette import INK, QUIET, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
 from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, range_of
@@ -68,10 +68,7 @@ class _Lines:
         gaps = (BETWEEN - 8) * (len(self.panels) - 1)
         titles = LINE * sum(1 for panel in self.panels if panel.title)
         body = height * len(self.panels) + gaps + titles + self.strip
-        head = title_height(figure.subtitle) + keys_height(keys)
-        self.sheet = Sheet(MARGIN + head + body + FOOT + MARGIN)
-        self.sheet.title(figure.title, figure.subtitle)
-        self.sheet.keys(keys)
+        self.sheet = headed(figure.title, figure.subtitle, body + FOOT, keys)
         self.height = height
 
     def draw(self) -> Figure:

@@ -25,7 +25,7 @@ from nsight_prof.reports.plots.palette import (
     VERMILLION,
     YELLOW,
 )
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
 from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
 from nsight_prof.reports.plots.style import WIDTH, style, text_width
 from nsight_prof.reports.plots.words import labelled, range_of, say
@@ -65,12 +65,8 @@ class _Timeline:
         keys = [Key(group, colour) for group, colour in self.colours.items()]
         keys += [Key(name, colour, dashes=dash) for name, (colour, dash) in self.looks.items()]
         strip = STRIP + BELOW_STRIP if figure.spans else 0.0
-        head = title_height(figure.subtitle) + keys_height(keys)
-        self.sheet = Sheet(
-            MARGIN + head + strip + (PANEL + HEAD) * len(self.panels) + FOOT + MARGIN
-        )
-        self.sheet.title(figure.title, figure.subtitle)
-        self.sheet.keys(keys)
+        body = strip + (PANEL + HEAD) * len(self.panels) + FOOT
+        self.sheet = headed(figure.title, figure.subtitle, body, keys)
         self.right = WIDTH - MARGIN - 8
 
     def draw(self) -> Figure:

@@ -23,16 +23,7 @@ from nsight_prof.reports.page.values import Text, Verbatim, Word, Words
 from nsight_prof.reports.plots.palette import INK, LEVEL_COLOURS, QUIET, family
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
-from nsight_prof.reports.plots.sheet import (
-    MARGIN,
-    PT,
-    Entry,
-    Ink,
-    Key,
-    Sheet,
-    keys_height,
-    title_height,
-)
+from nsight_prof.reports.plots.sheet import MARGIN, PT, Entry, Ink, Key, headed
 from nsight_prof.reports.plots.spots import Spot, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, style, text_width
 from nsight_prof.reports.plots.ticks import draw_ticks
@@ -93,11 +84,7 @@ class _Roofline:
                 "Roofs at {clock}, the SM clock of these kernels.", clock=clock(self.clock_hz)
             )
             subtitle = Text("{what} {at}", what=Verbatim(say(subtitle)), at=at)
-        head = title_height(subtitle) + keys_height(keys) + keys_height(looks)
-        self.sheet = Sheet(MARGIN + head + HEIGHT + 58 + LINE * rows + MARGIN)
-        self.sheet.title(panel.title, subtitle)
-        self.sheet.keys(keys)
-        self.sheet.keys(looks)
+        self.sheet = headed(panel.title, subtitle, HEIGHT + 58 + LINE * rows, keys, looks)
         bottom = self.sheet.top - HEIGHT - 4
         box = Box((LEFT + WIDTH - RIGHT) / 2, bottom + HEIGHT / 2, WIDTH - LEFT - RIGHT, HEIGHT)
         self.plane = plane(panel, box)
