@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,7 @@ def timed_choices(view: ReportView, saved: Savings) -> tuple[TimedChoice, ...]:
                 offer.costs,
                 finding.anchor,
                 finding=finding,
+                most_ns=view.run_time.of_kernels(finding.most_ns) or math.nan,
             )
             for finding, offer in offered
             if isinstance(offer.gains, Number)
@@ -51,7 +53,7 @@ def choices(view: ReportView, timed: tuple[TimedChoice, ...]) -> tuple[Choice, .
     """
     whole_ns = view.run_time.whole_ns or 0.0
     of_time = (
-        Choice(c.do, Link(_gains(c.saves_ns, whole_ns), c.anchor), c.costs, c.saves_ns / whole_ns)
+        Choice(c.do, Link(_gains(c, whole_ns), c.anchor), c.costs, c.saves_ns / whole_ns)
         for c in timed
         if c.saves_ns >= MINIMUM * whole_ns
     )
@@ -73,11 +75,16 @@ def _link(places: Places, finding: PageFinding, value: Value) -> Value:
     return Link(value, anchor) if anchor else value
 
 
-def _gains(saves_ns: float, whole_ns: float) -> Text:
+def _gains(choice: TimedChoice, whole_ns: float) -> Text:
+    time = Number(choice.saves_ns, "ns", digits=3)
+    part = Number(choice.saves_ns / whole_ns, "fraction")
+    if math.isnan(choice.most_ns):
+        return Text("up to {time} ({part})", time=time, part=part)
     return Text(
-        "up to {time} ({part})",
-        time=Number(saves_ns, "ns", digits=3),
-        part=Number(saves_ns / whole_ns, "fraction"),
+        "{time} ({part}); at most {most}",
+        time=time,
+        part=part,
+        most=Number(choice.most_ns, "ns", digits=3),
     )
 
 

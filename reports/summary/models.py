@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -144,6 +145,8 @@ class Narrowed:
 class TimedChoice:
     """A choice that saves `saves_ns` of the run at most, after all repairs.
 
+    Where that was measured it is no bound, and `most_ns` is.
+
     `anchor` leads to what that is worked out from: the `products` that it makes narrower, else the
     `finding` that offers it.
     """
@@ -154,6 +157,7 @@ class TimedChoice:
     anchor: str
     products: tuple[Narrowed, ...] = ()
     finding: Finding | None = None
+    most_ns: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +43,11 @@ THROTTLING = Rule(
             ),
         ),
     },
-    gain="where kernels limited by arithmetic take longer from some launch on: what these launches "
-    "take beyond the median before. Else, sum over the kernels that DRAM does not limit of their "
-    "time x (1 - their clock / highest "
-    "clock), where NVML names a reason. The clock is that under ncu; of kernels limited by "
-    "arithmetic x duration under ncu / mean launch in the trace.",
+    gain="where kernels limited by arithmetic, and others at the same moment, take longer from "
+    "some launch on: what these launches take beyond the median before. Else, sum over the kernels "
+    "that DRAM does not limit of their time x (1 - their clock / highest clock), where NVML names "
+    "a reason. The clock is that under ncu; of kernels limited by arithmetic x duration under ncu "
+    "/ mean launch in the trace.",
     action=Text(
         "Look at what limits the clock (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE): the power "
         "limit, cooling, other programs on the GPU. Data with many zeros or smaller types need "
@@ -68,7 +68,7 @@ DIFFERENT = 0.02
 NAMED = 2
 """Kernels that a sentence names."""
 LOST = Text("time lost since the clock fell")
-LOST_BY = Text("sum of what later launches take beyond the median before, kernels of arithmetic")
+LOST_BY = Text("sum of what later launches take beyond the median before, by kernel and shape")
 LOCKED = ("base", "boost")
 """Values of ncu's clock control with which it sets the clock itself."""
 
@@ -117,7 +117,8 @@ def traced_clock(row: Row, top_hz: float) -> float:
 class Step:
     """A kernel whose launches of one shape take longer from launch `first` (from 0) on.
 
-    `lost` is the time by which all of these exceed the median before.
+    `lost` is the time by which all of these exceed the median before. `at_ns` is the start of the
+    first of them, `apart_ns` the time from the launch before it.
     """
 
     name: Name
@@ -126,12 +127,19 @@ class Step:
     before: Number
     after: Number
     lost: Number
+    at_ns: float
+    apart_ns: float
 
     @property
     def longer(self) -> Number:
         """Part by which the later launches take longer."""
         refs = tuple(dict.fromkeys((*self.before.refs, *self.after.refs)))
         return Number(number(self.after.value) / number(self.before.value) - 1, "fraction", refs)
+
+    @property
+    def kernel(self) -> str:
+        """The key of its kernel."""
+        return self.lost.refs[0].row
 
 
 def step_up(durations: NDArray[np.float64]) -> tuple[int, float, float] | None:
@@ -156,34 +164,71 @@ def step_up(durations: NDArray[np.float64]) -> tuple[int, float, float] | None:
 
 
 def _steps(run: Run, rows: Sequence[Row]) -> list[Step]:
-    """Return the kernels whose launches step up by enough, most GPU time first."""
-    steady = [
+    """Return the kernels whose launches step up by enough, most GPU time first.
+
+    Other kernels than those of arithmetic may get more work with time: they count where they step
+    up with these.
+    """
+    large = [
         row
         for row in rows
-        if text(row["bound_by"]) in ARITHMETIC
-        and not is_mixed(row)
-        and number(row["share"]) >= THROTTLING.limit("share")
+        if text(row["bound_by"]) in AT_CLOCK and number(row["share"]) >= THROTTLING.limit("share")
     ]
-    if not steady or not run.kernels["calls"].sum() <= MOST_LAUNCHES:
+    if not large or not run.kernels["calls"].sum() <= MOST_LAUNCHES:
         return []
-    launches, found = run.launch_times.sort_values("start_ns", kind="stable"), []
-    for row in steady:
-        key = text(row["kernel_id"])
-        refs = column("launches", "duration_ns", key)
-        times = launches.loc[launches["kernel_id"].astype(str) == key, "duration_ns"]
-        step = step_up(times.to_numpy(np.float64))
+    launches = run.launch_times.sort_values("start_ns", kind="stable")
+    steps = {text(row["kernel_id"]): list(_of_kernel(row, launches)) for row in large}
+    leads = [
+        step
+        for row in large
+        if text(row["bound_by"]) in ARITHMETIC
+        for step in steps[text(row["kernel_id"])]
+    ]
+    at_once = [
+        step
+        for found in steps.values()
+        for step in found
+        if step in leads or any(abs(step.at_ns - s.at_ns) <= s.apart_ns for s in leads)
+    ]
+    return at_once
+
+
+def _of_kernel(row: Row, launches: pd.DataFrame) -> Iterator[Step]:
+    """Yield the steps of a kernel, one for each of its shapes."""
+    key = text(row["kernel_id"])
+    mine = launches[launches["kernel_id"].astype(str) == key]
+    durations, starts = (mine[c].to_numpy(np.float64) for c in ("duration_ns", "start_ns"))
+    refs = column("launches", "duration_ns", key)
+    for shape in _shapes(durations) if is_mixed(row) else [durations > 0]:
+        times, begun = durations[shape], starts[shape]
+        step = step_up(times)
         if step is not None and step[2] >= (1 + THROTTLING.limit("step")) * step[1]:
+            first = step[0]
             before, after = (Number(ns, "ns", refs) for ns in step[1:])
-            name = Name(text(row["short_name"]), Ref("kernels", key))
-            later = times.to_numpy(np.float64)[step[0] :]
-            lost = Number(float((later - step[1]).sum()), "ns", refs)
-            found.append(Step(name, step[0], len(times), before, after, lost))
-    return found
+            yield Step(
+                Name(text(row["short_name"]), Ref("kernels", key)),
+                first,
+                len(times),
+                before,
+                after,
+                Number(float((times[first:] - step[1]).sum()), "ns", refs),
+                float(begun[first]),
+                float(begun[first] - begun[first - 1]),
+            )
+
+
+def _shapes(durations: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
+    """Return which launches are of the shorter and of the longer shape of a kernel that has two."""
+    ranked = np.sort(durations)
+    if len(ranked) < 2 or not ranked[0] > 0:
+        return []
+    edge = ranked[int(np.argmax(ranked[1:] / ranked[:-1]))]
+    return [durations <= edge, durations > edge]
 
 
 def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain: float) -> Finding:
     steps, reasons = _steps(run, rows), throttle_reasons(run.telemetry)
-    refs = tuple(ref for step in steps for ref in step.lost.refs)
+    refs = tuple(dict.fromkeys(ref for step in steps for ref in step.lost.refs))
     lost = Number(sum(number(step.lost.value) for step in steps), "ns", refs)
     gain_ns = gain * kernel_time(run) if reasons else math.nan
     if steps:  # measured, and not at a clock that nobody saw
@@ -261,6 +306,8 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
         # launches that were faster before.
         gain_program=gain_ns / kernel_time(run),
         gain_ns=gain_ns,
+        # Launches that were faster before need not have had the highest clock.
+        most_ns=gain * kernel_time(run) if steps else math.nan,
         confidence="medium" if reasons or steps else "low",
     )
 
@@ -296,7 +343,7 @@ def _price(steps: Sequence[Step], lost: Number) -> list[Text]:
         Text(
             " In all, {n} kernel shows it: that costs {lost} in this run.",
             " In all, {n} kernels show it: that costs {lost} in this run.",
-            n=len(steps),
+            n=len({step.kernel for step in steps}),
             lost=lost,
         )
     ]

@@ -305,3 +305,24 @@ def test_adding_by_index_is_no_copy() -> None:
     )
     found = classify(name)
     assert (found.category, found.short_name) == ("reduction", "PyTorch index add")
+
+
+def test_all_kernels_that_slow_down_as_the_clock_falls_are_counted(
+    recorded_run_of: Recorded,
+) -> None:
+    run = recorded_run_of("h200-vllm-kernels")
+    (clock,) = [f for f in findings(run) if f.rule == "throttling"]
+    slower: dict[str, list[float]] = {}
+    for key, launches in run.launch_times.sort_values("start_ns").groupby("kernel_id"):
+        times = launches["duration_ns"].to_numpy()
+        # Of a prefill of 28 layers: a kernel of two products per layer runs them in turn.
+        for shape in [times[::2], times[1::2]] if len(times) == 56 else [times]:
+            if len(shape) == 28 and np.median(shape[12:]) > 1.05 * np.median(shape[:11]):
+                lost = (shape[11:] - np.median(shape[:11])).clip(0).sum()
+                slower.setdefault(key, []).append(lost)
+    large = set(run.kernels.loc[run.kernels["share"] >= 0.01, "kernel_id"])
+    lost = {key: sum(parts) for key, parts in slower.items() if key in large}
+    assert len(lost) == 4
+    assert "4 kernels show it" in english(clock.verdict)
+    assert clock.gain_ns == pytest.approx(sum(lost.values()), rel=0.01)
+    assert clock.most_ns > clock.gain_ns
