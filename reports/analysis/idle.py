@@ -230,13 +230,28 @@ def _measured_by(run: Run, case: str) -> Text:
     )
 
 
-def lengthened_ns(run: Run) -> float | None:
-    """Return the idle time that nsys at least adds: what late launches take longer under it.
+def lengthened(run: Run) -> Number | None:
+    """Return the idle time in ns that nsys adds: what late launches take longer under it.
 
-    None where no launch was timed without it.
+    Its ends are those of the launch without nsys, which differs by process. None where no launch
+    was timed without it.
     """
     cost, gaps = launch_cost(run), per_gpu_gaps(run, capture=True)
     if cost.untraced.value is None or cost.traced.value is None:
         return None
     late = gaps[gaps["cause"] == LAUNCHES]
-    return min(float(late["idle_ns"].sum()), float(late["gaps"].sum()) * number(cost.added.value))
+    idle, gaps_late = float(late["idle_ns"].sum()), float(late["gaps"].sum())
+
+    def added(untraced: float | None) -> float | None:
+        if untraced is None:
+            return None
+        return min(idle, gaps_late * max(0.0, number(cost.traced.value) - untraced))
+
+    alone = cost.untraced
+    return Number(
+        added(alone.value),
+        "ns",
+        (Ref("idle_gaps", "", "gaps"), *cost.added.refs),
+        low=added(alone.high),
+        high=added(alone.low),
+    )

@@ -15,7 +15,7 @@ from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports import page
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
-from nsight_prof.reports.analysis.idle import lengthened_ns
+from nsight_prof.reports.analysis.idle import lengthened
 from nsight_prof.reports.analysis.padding import Padding, paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.roof_comparison import (
@@ -131,7 +131,7 @@ def report_view(run: Run) -> ReportView:
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         **_whole_times(run),
-        run_time=replace(times, profiler_ns=lengthened_ns(run)),
+        run_time=replace(times, profiler=lengthened(run)),
         profiled_share=counted,
         unprofiled_share=1 - counted if counted is not None and counted < ALL_OF_IT else None,
         saved_ns=saved_ns,

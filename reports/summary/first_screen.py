@@ -288,16 +288,28 @@ def _of_step(view: ReportView, time_parts: TimeParts, saved: Savings, action: Ac
     )
 
 
+def range_of(time: Number, anchor: str = "") -> Text:
+    """Return a time as the range that it was measured in, each end a link to `anchor`."""
+    ends = (time.value,) if time.low is None or time.high is None else (time.low, time.high)
+    values: list[Value] = [Number(end, time.unit) for end in ends]
+    if anchor:
+        values = [Link(value, anchor) for value in values]
+    if len(values) == 1:
+        return Text("about {time}", time=values[0])
+    return Text("{low} to {high}", low=values[0], high=values[1])
+
+
 def _with_profiler(view: ReportView, verdict: Text) -> Text:
     """Return a verdict about idle time with what the profiler adds to that, where it is known."""
-    added = view.run_time.profiler_ns or 0.0
-    if added < SAID * (view.run_time.whole_ns or 0.0) or not added:
+    added = view.run_time.profiler
+    least = SAID * (view.run_time.whole_ns or 0.0)
+    if added is None or not added.value or added.value < least:
         return verdict
-    of_launches = (f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key)
+    anchor = next((f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key), "caveats")
     return Text(
-        "{verdict} The profiler itself adds at least {time} of that idle time.",
+        "{verdict} The profiler itself adds {time} of that idle time.",
         verdict=verdict,
-        time=Link(Number(added, "ns"), next(of_launches, "caveats")),
+        time=range_of(added, anchor),
     )
 
 

@@ -13,7 +13,7 @@ from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed
 from nsight_prof.reports.summary.actions import near_limits
-from nsight_prof.reports.summary.first_screen import LARGE, first_screen
+from nsight_prof.reports.summary.first_screen import LARGE, first_screen, range_of
 from nsight_prof.reports.summary.models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.time_parts import (
@@ -187,15 +187,15 @@ def _reservations(view: ReportView, times: TimeParts) -> tuple[Text | str, ...]:
 
 def _lengthened(time: RunTime) -> Text:
     """Say by how much the profiler lengthens the waits of the GPU, as far as that is known."""
-    if time.profiler_ns is None:
+    if time.profiler is None:
         return Text(
             "The recording tool lengthens the pauses, by how much was not measured: without it the "
             "run and its waits are shorter."
         )
     return Text(
-        "The recording tool lengthens the pauses, by at least {time}: without it the run and its "
-        "waits are shorter.",
-        time=Number(time.profiler_ns, "ns"),
+        "The recording tool lengthens the pauses, by {time}: without it the run and its waits "
+        "are shorter.",
+        time=range_of(time.profiler),
     )
 
 

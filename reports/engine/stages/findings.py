@@ -81,23 +81,22 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
     steady = stages.roofs.steady
     evidence = list(_above_floor(kind, floor, FLOPS))
     if floor.roof.key == "burst" and steady is not None:
-        share = Number(kind.flop_rate / steady.value, "fraction")
-        if kind.flop_rate > steady.value:
-            evidence.append(
-                Text(
-                    "for comparison, {share} of the steady roof: the trace ends before the power "
-                    "limit slows the clock",
-                    share=share,
-                )
+        evidence.append(
+            Text(
+                "for comparison, {share} of the steady roof: the trace ends before the power "
+                "limit slows the clock",
+                share=Number(kind.flop_rate / steady.value, "fraction"),
             )
-        else:
-            evidence.append(
-                Text(
-                    "for comparison, {share} of the steady roof, which is what the power limit "
-                    "leaves under load that lasts",
-                    share=share,
-                )
+        )
+    burst = stages.roofs.burst
+    if floor.roof.key == "steady" and burst is not None:
+        evidence.append(
+            Text(
+                "for comparison, {share} of the burst roof, which holds until the power limit "
+                "lowers the clock",
+                share=Number(kind.flop_rate / burst.value, "fraction"),
             )
+        )
     values: dict[str, Value] = {
         "kind": KIND_NAMES[kind.kind],
         "tokens": tokens,

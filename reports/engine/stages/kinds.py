@@ -246,16 +246,17 @@ def _kind(
         share=sums["time_ns"] / span if span > 0 else math.nan,
         gaps=gaps,
         work=work,
-        floor=_floor(work, len(rows), roofs),
+        floor=_floor(work, len(rows), sums["time_ns"] - wall, roofs),
         **sums,
     )
 
 
-def _floor(work: ModelWork | None, steps: int, roofs: Peaks) -> Floor | None:
+def _floor(work: ModelWork | None, steps: int, model_ns: float, roofs: Peaks) -> Floor | None:
     if work is None:
         return None
-    # A floor is what cannot be beaten: no power limit is in it, which has a finding of its own.
-    compute, memory = roofs.burst or roofs.compute, roofs.memory
+    # Steps that were faster than the power limit lets them be for long are held to the burst roof.
+    rate = work.flops.total / model_ns * 1e9 if model_ns > 0 else 0.0
+    compute, memory = roofs.attained(rate), roofs.memory
     if compute is None or memory is None:
         return None
     reading = work.traffic.read / memory.value / steps

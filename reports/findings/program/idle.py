@@ -22,6 +22,7 @@ from nsight_prof.reports.analysis.idle import (
     Stage,
     idle_stages,
     launch_cost,
+    lengthened,
 )
 from nsight_prof.reports.analysis.lines import waiting_rows
 from nsight_prof.reports.analysis.stages import program_time
@@ -180,6 +181,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
             if waits
             else None,
             *_gain_evidence(rule, cost, Number(saved, "ns"), ends=waiting if waits else None),
+            *(_lengthened(run) if rule is LAUNCH_BOUND else ()),
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
             *_other_causes(stage, gaps.cause),
@@ -802,6 +804,18 @@ def _gain_evidence(
         *costs,
         measured(save, saved, formula),
     ]
+
+
+def _lengthened(run: Run) -> Iterator[Evidence]:
+    """Yield what nsys adds to the idle time of all late launches of the run."""
+    added = lengthened(run)
+    if added is not None and added.value:
+        yield Evidence(
+            Text("what nsys adds to the idle time of the run"),
+            added,
+            _between_processes(added),
+            Text("late launches x what nsys adds to one"),
+        )
 
 
 def _between_processes(value: Number) -> Text | None:

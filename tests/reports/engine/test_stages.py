@@ -74,15 +74,16 @@ def test_mfu_mbu_and_floors(serving_run: Make) -> None:
     assert second.work is not None
     assert second.work.traffic.read == READ
     floor = floor_of(first)
-    assert (floor.limited_by, floor.roof.key) == ("arithmetic", "burst")
-    assert floor.seconds == pytest.approx(300e-9)
+    assert (floor.limited_by, floor.roof.key) == ("arithmetic", "steady")
+    assert floor.seconds == pytest.approx(600e-9)
     floor = floor_of(second)
     assert (floor.limited_by, floor.roof.key) == ("memory", "read")
     assert floor.seconds == pytest.approx(225e-9)
     assert floor.seconds <= second.mean_ns / 1e9
     found = section(serving_run(measured_roofs=[STEADY, BURST, DRAM]))
     assert found is not None
-    assert [row["Time over floor"] for row in rows(table(found, "stages-floors"))] == [4, 2]
+    assert [row["Time over floor"] for row in rows(table(found, "stages-floors"))] == [2, 2]
+    assert "25 % of the burst roof, which holds until the power limit" in told(found)
     numbers = found.numbers["kinds"]
     assert numbers["prefill"]["mfu_steady"] == pytest.approx(0.5)
     assert numbers["prefill"]["mfu_burst"] == pytest.approx(0.25)

@@ -14,7 +14,7 @@ from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.idle import lengthened_ns
+from nsight_prof.reports.analysis.idle import lengthened
 from nsight_prof.reports.analysis.timeline import runs, timeline
 from nsight_prof.reports.engine.stages.section import section as stages_section
 from nsight_prof.reports.findings.kernels.judge import judge
@@ -256,11 +256,17 @@ def test_what_nsys_adds_to_late_launches_is_the_least_of_the_idle_time(
     run = recorded_run_of("h200-top-kernels")
     calls = run.api_calls[run.api_calls["name"].str.contains("LaunchKernel")]
     roofs = run.measured_roofs
-    alone = roofs[(roofs["level_or_pipe"] == "host") & (roofs["kind"] == "launch")]["value"].min()
-    added_ns = calls["total_ns"].sum() / calls["calls"].sum() - 1e9 * alone
+    launches = roofs[(roofs["level_or_pipe"] == "host") & (roofs["kind"] == "launch")]
+    alone = launches.sort_values("value").iloc[0]
+    traced_ns = calls["total_ns"].sum() / calls["calls"].sum()
     late = run.idle_gaps[run.idle_gaps["cause"] == "launches"]["gaps"].sum()
-    assert lengthened_ns(run) == pytest.approx(late * added_ns, rel=1e-9)
-    assert lengthened_ns(recorded_run_of("h200-running-server")) is None  # no launch was timed
+    added = lengthened(run)
+    assert added is not None
+    ends = (added.low, added.value, added.high)
+    assert ends == pytest.approx(
+        [late * (traced_ns - 1e9 * alone[name]) for name in ("high", "value", "low")]
+    )
+    assert lengthened(recorded_run_of("h200-running-server")) is None  # no launch was timed
 
 
 def test_mfu_is_of_the_published_rate_too(recorded_run_of: Recorded) -> None:
@@ -319,7 +325,7 @@ def test_all_kernels_that_slow_down_as_the_clock_falls_are_counted(
         for shape in [times[::2], times[1::2]] if len(times) == 56 else [times]:
             if len(shape) == 28 and np.median(shape[12:]) > 1.05 * np.median(shape[:11]):
                 lost = (shape[11:] - np.median(shape[:11])).clip(0).sum()
-                slower.setdefault(key, []).append(lost)
+                slower.setdefault(str(key), []).append(lost)
     large = set(run.kernels.loc[run.kernels["share"] >= 0.01, "kernel_id"])
     lost = {key: sum(parts) for key, parts in slower.items() if key in large}
     assert len(lost) == 4
