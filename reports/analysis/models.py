@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsight_prof.reports.page import Number
-
 
 @dataclass(frozen=True)
 class GpuTime:
@@ -44,8 +42,9 @@ class RunTime:
     that were traced as wholes, whose kernels are not known. `queued_ns` is the part of the idle
     time between operations that were issued before; `waits` says for what the rest waited: the
     cause of idle time with the most time, and `waits_also` the next one where that is less than
-    half of it. `profiler` is what nsys adds to the idle time: what a launch takes longer under it,
-    where the GPU waits for one. None is unknown, or not asked.
+    half of it. `profiler_ns` is what nsys adds to the idle time: what a launch takes longer under
+    it, where the GPU waits for one; `profiler_low_ns` and `profiler_high_ns` are the least and the
+    most of it, as a launch without nsys differs by process. None is unknown, or not asked.
     """
 
     basis: str
@@ -61,7 +60,9 @@ class RunTime:
     gpu: str
     gpus: int
     present: int
-    profiler: Number | None = None
+    profiler_ns: float | None = None
+    profiler_low_ns: float | None = None
+    profiler_high_ns: float | None = None
 
     def of_kernels(self, gpu_time_ns: float) -> float | None:
         """Return what a part of the summed kernel time is of the run's own time, in ns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.page import Link, Number, Text, Value, adding_up
@@ -288,28 +289,29 @@ def _of_step(view: ReportView, time_parts: TimeParts, saved: Savings, action: Ac
     )
 
 
-def range_of(time: Number, anchor: str = "") -> Text:
-    """Return a time as the range that it was measured in, each end a link to `anchor`."""
-    ends = (time.value,) if time.low is None or time.high is None else (time.low, time.high)
-    values: list[Value] = [Number(end, time.unit) for end in ends]
-    if anchor:
-        values = [Link(value, anchor) for value in values]
-    if len(values) == 1:
-        return Text("about {time}", time=values[0])
-    return Text("{low} to {high}", low=values[0], high=values[1])
+def added_by_profiler(time: RunTime, anchor: str = "") -> Text:
+    """Return the idle time that nsys adds, as a range where known; each a link to `anchor`."""
+
+    def told(time_ns: float | None) -> Value:
+        number = Number(time_ns, "ns")
+        return Link(number, anchor) if anchor else number
+
+    low, high = time.profiler_low_ns, time.profiler_high_ns
+    if low is None or high is None:
+        return Text("about {time}", time=told(time.profiler_ns))
+    return Text("{low} to {high}", low=told(low), high=told(high))
 
 
 def _with_profiler(view: ReportView, verdict: Text) -> Text:
     """Return a verdict about idle time with what the profiler adds to that, where it is known."""
-    added = view.run_time.profiler
-    least = SAID * (view.run_time.whole_ns or 0.0)
-    if added is None or not added.value or added.value < least:
+    added = view.run_time.profiler_ns or 0.0
+    if added < SAID * (view.run_time.whole_ns or 0.0) or not added:
         return verdict
     anchor = next((f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key), "caveats")
     return Text(
         "{verdict} The profiler itself adds {time} of that idle time.",
         verdict=verdict,
-        time=range_of(added, anchor),
+        time=added_by_profiler(view.run_time, anchor),
     )
 
 

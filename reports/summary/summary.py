@@ -13,7 +13,7 @@ from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed
 from nsight_prof.reports.summary.actions import near_limits
-from nsight_prof.reports.summary.first_screen import LARGE, first_screen, range_of
+from nsight_prof.reports.summary.first_screen import LARGE, added_by_profiler, first_screen
 from nsight_prof.reports.summary.models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.time_parts import (
@@ -187,7 +187,7 @@ def _reservations(view: ReportView, times: TimeParts) -> tuple[Text | str, ...]:
 
 def _lengthened(time: RunTime) -> Text:
     """Say by how much the profiler lengthens the waits of the GPU, as far as that is known."""
-    if time.profiler is None:
+    if time.profiler_ns is None:
         return Text(
             "The recording tool lengthens the pauses, by how much was not measured: without it the "
             "run and its waits are shorter."
@@ -195,7 +195,7 @@ def _lengthened(time: RunTime) -> Text:
     return Text(
         "The recording tool lengthens the pauses, by {time}: without it the run and its waits "
         "are shorter.",
-        time=range_of(time.profiler),
+        time=added_by_profiler(time),
     )
 
 
