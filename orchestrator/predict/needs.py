@@ -60,7 +60,10 @@ def _rows(
             "quantity": quantity,
             "measurement": found.recipe,
             "command": found.command(
-                planned.name, planned.settings.tensor_parallel, planned.settings.engine_options
+                planned.name,
+                planned.settings.tensor_parallel,
+                planned.settings.engine_options,
+                planned.settings.target_arguments,
             ),
             "tier": found.tier,
             "share": effect.share,

@@ -57,7 +57,7 @@ from nsight_prof.parsers.predict.serving import (
     host_of,
 )
 from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace, power_of
-from nsight_prof.parsers.serving.model_shape import Adapters, ModelShape
+from nsight_prof.parsers.serving.model_shape import ADAPTED, Adapters, ModelShape
 
 UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
@@ -82,6 +82,19 @@ class Settings:
     drafted: int = 0
     accept: float = 1.0
     adapters: Adapters | None = None
+
+    @property
+    def target_arguments(self) -> dict[str, str]:
+        """What serving targets are told of a head and adapters (targets/serving/options.py)."""
+        found = {}
+        if self.drafted:
+            found = {"speculative_tokens": f"{self.drafted}", "accept": f"{self.accept:g}"}
+        if self.adapters:
+            found["adapters"] = f"{self.adapters.count}"
+            found["adapter_rank"] = f"{self.adapters.rank}"
+            if self.adapters.modules != ADAPTED:
+                found["adapter_modules"] = f"[{','.join(self.adapters.modules)}]"
+        return found
 
     @property
     def engine_options(self) -> dict[str, str]:
@@ -209,19 +222,15 @@ class Plan:
 
     def _refuse_unrecorded(self) -> None:
         """Refuse a head or adapters beside runs that have none: kernels do not tell of them."""
-        shard, arguments = self.shard, f"--set target.args.model={self.name}"
+        shard, lacking = self.shard, []
         if shard.drafted:
-            raise not_recorded(
-                f"an EAGLE head that drafts {shard.drafted} tokens, and of steps that check them,",
-                f"{arguments} --set target.args.speculative_tokens={shard.drafted} "
-                f"--set target.args.accept={1 + shard.drafted}",
-            )
+            lacking.append(f"an EAGLE head that drafts {shard.drafted} tokens")
         if shard.adapters:
-            raise not_recorded(
-                f"{shard.adapters.count} LoRA adapters of rank {shard.adapters.rank}",
-                f"{arguments} --set target.args.adapters={shard.adapters.count} "
-                f"--set target.args.adapter_rank={shard.adapters.rank}",
-            )
+            lacking.append(f"{shard.adapters.count} LoRA adapters of rank {shard.adapters.rank}")
+        if lacking:
+            asked = {"model": self.name} | self.settings.target_arguments
+            arguments = (f"--set 'target.args.{key}={value}'" for key, value in asked.items())
+            raise not_recorded(" and ".join(lacking), " ".join(arguments))
 
     @cached_property
     def engine(self) -> Engine:

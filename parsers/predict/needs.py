@@ -36,9 +36,20 @@ class Measurement:
     recorded: str
     seconds: float
 
-    def command(self, model: str, gpus: int, asked: Mapping[str, str]) -> str:
-        """Return the command that makes it; `asked`: options of the engine with their values."""
+    def command(
+        self, model: str, gpus: int, asked: Mapping[str, str], beside: Mapping[str, str]
+    ) -> str:
+        """Return the command that makes it.
+
+        Args:
+            model: as it was named.
+            gpus: that share it.
+            asked: options of the engine with their values.
+            beside: arguments of the target for a head or adapters; servers have none.
+        """
         more = f"{self.arguments} {self.split if gpus > 1 else ''}".format(model=model, gpus=gpus)
+        if self.options == ENGINE:
+            more += "".join(f" --set target.args.{key}={value}" for key, value in beside.items())
         if asked and self.options == ENGINE:  # a JSON text in YAML
             more += f" --set 'target.args.engine_args={json.dumps(json.dumps(asked))}'"
         elif asked and self.options == SERVER:

@@ -67,9 +67,9 @@ def captured_sizes(requests: int, drafted: int = 0) -> list[int]:
     With drafts they are whole numbers of requests (`adjust_cudagraph_sizes_for_spec_decode`).
     """
     each = 1 + drafted
-    most = min(2 * requests * each, CAPTURED[-1])
-    rounded = {-(-size // each) * each for size in CAPTURED if size <= most}
-    return sorted(size for size in rounded if size <= most)
+    limit = min(2 * requests * each, CAPTURED[-1])
+    rounded = {-(-size // each) * each for size in CAPTURED if size <= limit}
+    return sorted(size for size in rounded if size <= limit)
 
 
 class Seconds(NamedTuple):

@@ -758,4 +758,4 @@ def test_a_head_that_no_run_has_is_refused(
     assert main(["predict", "qwen3-8b", *words, *drafts]) == 2
     error = capsys.readouterr().err
     assert "an EAGLE head that drafts 3 tokens" in error
-    assert "--set target.args.speculative_tokens=3 --set target.args.accept=4" in error
+    assert "--set 'target.args.speculative_tokens=3' --set 'target.args.accept=2'" in error
