@@ -326,8 +326,8 @@ def measured_costs(
     Raises:
         UsageError: there are too few cases of some kind.
     """
-    products = measured_products(bench, gpu, leave_out, dtypes)
     cases = _sorted(bench)
+    products = _products(cases, gpu, leave_out, dtypes)
     _enough(len(cases.pointwise), "small operators (norm, SiLU, rotary)", 4)
     attention = {}
     for kind, rate in ((Kind.PREFILL, gpu.flop_per_s), (Kind.DECODE, gpu.bytes_per_s)):
@@ -347,7 +347,13 @@ def measured_products(
 
     Of types other than bf16 there may be too few: then there are none.
     """
-    cases, found = _sorted(bench), {}
+    return _products(_sorted(bench), gpu, leave_out, dtypes)
+
+
+def _products(
+    cases: _Cases, gpu: Gpu, leave_out: frozenset[tuple[int, int]], dtypes: Sequence[str]
+) -> dict[str, Products]:
+    found = {}
     for dtype in dict.fromkeys((BF16, *dtypes)):
         times = {
             size: float(np.median(seconds))

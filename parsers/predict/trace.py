@@ -499,7 +499,7 @@ def _sample(
     around: tuple[float, float, float, float],
 ) -> _Sample | None:
     """Return what the kernels of a step took; None where they are no such step."""
-    kinds, names = inside["category"].astype(str), inside["label"].astype(str)
+    kinds, names = (inside[column].astype(str).tolist() for column in ("category", "label"))
     durations = inside["duration_ns"].to_numpy(dtype=float) / 1e9
     starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
     if merges_experts(shape) or shape.adapters:  # programmatic launches begin before the last ends
@@ -510,14 +510,19 @@ def _sample(
     if seconds is None:
         return None
     gaps = np.clip(starts[1:] - starts[:-1] - durations[:-1], 0, None)
-    products = np.flatnonzero(kinds.isin(GEMM) & ~names.str.contains(ADAPTERS))
+    products = [
+        at
+        for at, (kind, name) in enumerate(zip(kinds, names, strict=True))
+        if kind in GEMM and not ADAPTERS.search(name)
+    ]
     if shape.extended:  # the host does more between the first kernels: lead_s has that
         gaps[: products[0]] = np.minimum(gaps[: products[0]], LAUNCHED_S)
     if shape.drafted:  # those of the head come after the layers and the output projection
-        single = products[~names.iloc[products].str.contains(REDUCTION).to_numpy()]
-        products = products[products < single[len(order) + 1]]
+        single = [at for at in products if REDUCTION not in names[at]]
+        products = [at for at in products if at < single[len(order) + 1]]
     between = float(gaps[products[0] : products[-1]].sum())
-    layer_s = _between_layers(starts[products], names.iloc[products], order)
+    single_starts = [starts[at] for at in products if REDUCTION not in names[at]]
+    layer_s = _between_layers(single_starts, order)
     rest = float(gaps.sum()) - between
     return _Sample(step, seconds, between, rest, _Around(*around, layer_s))
 
@@ -534,14 +539,13 @@ def _alone(starts: np.ndarray, durations: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(ends - np.maximum(starts, before), 0, None))
 
 
-def _between_layers(starts: np.ndarray, names: pd.Series, order: Sequence[str]) -> float:
+def _between_layers(products: Sequence[float], order: Sequence[str]) -> float:
     """Return the median time between the first products of layers, in s.
 
-    The first layer is left out: its attention waits for what all layers share. NaN where there are
-    too few layers.
+    `products`: starts of those of the layers and of the output projection. The first layer is left
+    out: its attention waits for what all layers share. NaN where there are too few layers.
     """
-    products = starts[~names.str.contains(REDUCTION).to_numpy()][:-1]
-    first = [at for at, name in zip(products.tolist(), order, strict=True) if name == order[0]]
+    first = [at for at, name in zip(products[:-1], order, strict=True) if name == order[0]]
     return float(np.median(np.diff(first)[1:])) if len(first) > FEWEST_LAYERS else math.nan
 
 
