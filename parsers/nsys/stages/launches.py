@@ -16,6 +16,9 @@ from nsight_prof.parsers.nsys.stages.work import Work
 
 ROWS = 1 << 18  # launches of a row group: a frame of them takes 120 MB
 
+COUNTING = ("index", "start_ns", "correlation", "memory_before")
+"""Columns that grow from launch to launch: their differences are short."""
+
 
 def launch_frames(work: Work, size: int = ROWS) -> Iterator[pd.DataFrame]:
     """Table `launches`, ordered by start, in frames of `size` rows with the same categories."""
@@ -37,7 +40,11 @@ def launch_frames(work: Work, size: int = ROWS) -> Iterator[pd.DataFrame]:
 def write_launches(path: Path, frames: Iterator[pd.DataFrame]) -> None:
     """Write frames of the same layout as one Parquet file."""
     first = pa.Table.from_pandas(next(frames), preserve_index=False)
-    with parquet.ParquetWriter(path, first.schema) as writer:
+    counting = dict.fromkeys(COUNTING, "DELTA_BINARY_PACKED")
+    others = [name for name in first.column_names if name not in counting]
+    with parquet.ParquetWriter(
+        path, first.schema, use_dictionary=others, column_encoding=counting
+    ) as writer:
         writer.write_table(first)
         for frame in frames:
             writer.write_table(pa.Table.from_pandas(frame, schema=first.schema))
