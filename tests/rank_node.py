@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -17,9 +18,13 @@ FAKES = Path(__file__).resolve().parent / "fakes"
 # A process that has imported all of `prof rank` is forked for each rank: to import pandas and the
 # rest takes a second of CPU time.
 WARM = multiprocessing.get_context("forkserver")
-WARM.set_forkserver_preload(
-    ["nsight_prof.orchestrator.imports.importing", "nsight_prof.orchestrator.ranks.counting"]
-)
+
+
+def _ready() -> None:
+    """Start the process that is forked, if it does not run, where it finds tests/warm.py."""
+    WARM.set_forkserver_preload(["tests.warm"])
+    with chdir(FAKES.parent.parent):
+        forkserver.ensure_running()
 
 
 class Prof:
@@ -29,6 +34,7 @@ class Prof:
     """
 
     def __init__(self, words: list[str], script: Path | None, env: dict[str, str]) -> None:
+        _ready()
         (out, out_end), (err, err_end) = WARM.Pipe(duplex=False), WARM.Pipe(duplex=False)
         self._process = WARM.Process(
             target=_become,
@@ -95,6 +101,7 @@ def _become(
 @contextmanager
 def warm_ranks() -> Iterator[str]:
     """Start the ranks of the fake mpirun as forks of WARM; give what FAKE_WARM is to be."""
+    _ready()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(b"")  # any name that is free
         server.listen()

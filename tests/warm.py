@@ -1,0 +1,18 @@
+"""What is imported before ranks are forked, and worked out that each of them would anew.
+
+No thread may start here: a fork has none of them, but their locks. Nor may anything look for the
+temporary folder, which Python asks for once.
+"""
+
+import nsight_prof.orchestrator.cli
+import nsight_prof.orchestrator.commands.rank
+import nsight_prof.orchestrator.imports.importing
+import nsight_prof.orchestrator.ranks.counting  # noqa: F401
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.names.kernel_names import classify
+
+for table in tables.tables():
+    tables.empty(table)
+catalogue()
+classify("")
