@@ -211,6 +211,8 @@ class RunDir:
             ArtifactUnreadable: it leads out of there. Somebody who sends a run could else have
                 files of its reader copied or replaced.
         """
+        if _plainly_below(path, self.path / folder):
+            return path
         try:
             resolved, within = path.resolve(), (self.path / folder).resolve()
             below = resolved != within and resolved.is_relative_to(within)
@@ -223,6 +225,18 @@ class RunDir:
                 "themselves where the links are",
             )
         return path
+
+
+def _plainly_below(path: Path, folder: Path) -> bool:
+    """Tell whether there is neither a link nor `..` from a folder to a path: no need to follow."""
+    place, depth = str(folder), len(folder.parts)
+    if path.parts[:depth] != folder.parts:
+        return False
+    for part in path.parts[depth:]:
+        place = f"{place}/{part}"
+        if part == ".." or "\0" in part or os.path.islink(place):
+            return False
+    return len(path.parts) > depth
 
 
 def write_manifest(run: RunDir, manifest: Manifest) -> None:
