@@ -122,7 +122,9 @@ PROBLEMS = {
 """What is wrong, by the rule, else the key, of a finding about the whole program."""
 
 ACTIONS = {
-    "launch_bound": Text("CUDA graphs: record each step once and replay it"),
+    "launch_bound": Text(
+        "CUDA graphs: record each step once and replay it (same shapes each time, memory per graph)"
+    ),
     "host_bound": Text("Do the CPU's other work before or after, not while the GPU waits for it"),
     "allocation_stalls": Text("Allocate the GPU's memory once, before the loop"),
     "results_on_host": Text("Let the GPU do what the CPU now does with its results"),

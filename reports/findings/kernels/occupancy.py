@@ -84,7 +84,7 @@ SMALL_GRID = Rule(
     ),
     advice=Text(
         "give the GPU more parallel work at a time (larger batch, more blocks), since part "
-        "of it is idle"
+        "of its processors get none"
     ),
     estimate="With work for all SMs the time shrinks by the part of them that has none: (SMs - "
     "blocks) / SMs. It is a bound: blocks may not divide so, and of a short kernel what the "
@@ -178,8 +178,8 @@ FEW_BLOCKS = Rule(
         "fuse it with its neighbours."
     ),
     advice=Text(
-        "give the GPU more parallel work at a time (larger batch, more blocks), since much "
-        "of it is idle"
+        "give the GPU more parallel work at a time (larger batch, more blocks), since its "
+        "processors are far from full"
     ),
     estimate="Of the stalls that more warps hide, achieved / theoretical occupancy is left: warps "
     "for all places that the launch allows. They take it to 80 % of a roof.",

@@ -162,8 +162,9 @@ KINDS = (
         r"^\S+ cat\b|^\S+ concat",
         Text("concatenations"),
         Text(
-            "needed as far as they write new data (a growing key-value cache) and nothing writes "
-            "it in place"
+            "needed as far as they write new data and nothing writes it in place: a growing "
+            "key-value cache has such, the halves that a rotary embedding turns need none in a "
+            "fused kernel"
         ),
     ),
     Kind(

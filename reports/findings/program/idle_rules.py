@@ -49,7 +49,9 @@ LAUNCH_BOUND = Rule(
     "of the wall time under nsys.",
     action=Text(
         "Launch less often: capture the step in a CUDA graph (torch.cuda.graph, torch.compile with "
-        'mode="reduce-overhead"), fuse kernels, or give each launch more work (a larger batch).'
+        'mode="reduce-overhead"), fuse kernels, or give each launch more work (a larger batch). '
+        "A graph replays the same shapes and addresses, holds no wait for the GPU and takes memory "
+        "of its own; vLLM makes graphs unless it was told enforce_eager."
     ),
     advice=Text(
         "start the GPU's work in larger portions (CUDA graphs, torch.compile), so that it need not "

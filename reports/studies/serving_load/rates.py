@@ -140,8 +140,8 @@ def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
     return Finding(
         "falls_behind",
         Text(
-            "At {load} the server falls behind: it answers {answered}, and {last} requests are "
-            "still in it when arrivals end.",
+            "At {load} the server falls behind: {last} requests are still in it when arrivals end, "
+            "and counted until the last answer it gives {answered}.",
             load=point.load_text,
             answered=point.number(ANSWERED),
             last=point.derived(state.last, ""),
@@ -239,14 +239,14 @@ def goodput(found: LoadTest) -> Finding | None:
         "ttft": target(slo.ttft_s), "tpot": target(slo.tpot_s),
     }  # fmt: skip
     verdict = Text(
-        "Goodput is highest at {load}: the server answers {goodput} within the targets (TTFT "
-        "{ttft}, TPOT {tpot}), {met} of all requests.",
+        "Goodput is highest at {load}: {met} of all requests are within the targets (TTFT {ttft}, "
+        "TPOT {tpot}), {goodput} counted until the last answer.",
         **values,
     )
     if len(known) == 1:
         verdict = Text(
-            "Goodput at {load}: the server answers {goodput} within the targets (TTFT {ttft}, TPOT "
-            "{tpot}), {met} of all requests.",
+            "Goodput at {load}: {met} of all requests are within the targets (TTFT {ttft}, TPOT "
+            "{tpot}), {goodput} counted until the last answer.",
             **values,
         )
     return Finding(
