@@ -167,7 +167,7 @@ def time_chart(bins: pd.DataFrame) -> HeatFigure | None:
             HeatRow(_label(gpu, gpus), tuple(values.tolist()))
             for gpu, values in zip(gpus[:MOST_ROWS], share.to_numpy(float), strict=False)
         ),
-        "Kernels other than collectives; by the clock of the first rank.",
+        subtitle="Kernels other than collectives; by the clock of the first rank.",
     )
 
 
@@ -214,7 +214,7 @@ def _chart(
             )
             for code, gpu in enumerate(gpus)
         ),
-        Text(
+        subtitle=Text(
             "Time without waiting for other ranks and without transfer: where a row is darker, the "
             "others wait for it.{some}{cut}",
             some=some,

@@ -6,7 +6,7 @@ reports.plots draws them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from nsight_prof.reports.page.values import Words
@@ -149,18 +149,27 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class LineFigure:
-    """Lines over one x axis. Labels name the unit; values are in that unit.
+class _Figure:
+    """What figures have in common: `name` is that of the file, `alt` stands for the picture.
 
-    `marks` are vertical lines (x, text), `levels` horizontal ones (y, text). `x_bytes`: x is in
-    bytes and its ticks are KiB, MiB, GiB. `y_zero`: a linear y axis starts at 0. With `panels`
-    the figure draws them instead of `series`, which is empty then. `subtitle` says under the
-    title what to look at.
+    `subtitle` says under the title what to look at.
     """
 
     name: str
     title: Words
     alt: str
+    subtitle: Words = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class LineFigure(_Figure):
+    """Lines over one x axis. Labels name the unit; values are in that unit.
+
+    `marks` are vertical lines (x, text), `levels` horizontal ones (y, text). `x_bytes`: x is in
+    bytes and its ticks are KiB, MiB, GiB. `y_zero`: a linear y axis starts at 0. With `panels`
+    the figure draws them instead of `series`, which is empty then.
+    """
+
     x_label: Words
     y_label: Words = ""
     series: tuple[Series, ...] = ()
@@ -170,7 +179,6 @@ class LineFigure:
     levels: tuple[tuple[float, Words], ...] = ()
     x_bytes: bool = False
     y_zero: bool = True
-    subtitle: Words = ""
     panels: tuple[Panel, ...] = ()
 
 
@@ -189,27 +197,19 @@ class Bar(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BarFigure:
+class BarFigure(_Figure):
     """Horizontal bars from 0, in the unit of `value_label`; `levels` are vertical lines."""
 
-    name: str
-    title: Words
-    alt: str
     value_label: Words
     bars: tuple[Bar, ...]
     levels: tuple[tuple[float, Words], ...] = ()
-    subtitle: Words = ""
 
 
 @dataclass(frozen=True)
-class RooflineFigure:
+class RooflineFigure(_Figure):
     """A roofline of roofs alone: `panel` has no kernels."""
 
-    name: str
-    title: Words
-    alt: str
     panel: RooflinePanel
-    subtitle: Words = ""
 
 
 class Stack(NamedTuple):
@@ -224,16 +224,12 @@ class Stack(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StackFigure:
+class StackFigure(_Figure):
     """Times in ns, stacked in horizontal bars; `groups` name the values of each bar."""
 
-    name: str
-    title: Words
-    alt: str
     value_label: Words
     groups: tuple[str, ...]
     bars: tuple[Stack, ...]
-    subtitle: Words = ""
 
 
 class Span(NamedTuple):
@@ -249,19 +245,15 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TimelineFigure:
+class TimelineFigure(_Figure):
     """Panels below each other over one time axis, with what went on as shaded spans behind them.
 
     The spans stand as a strip of their own above the panels, too. Labels name the unit.
     """
 
-    name: str
-    title: Words
-    alt: str
     x_label: Words
     panels: tuple[Panel, ...]
     spans: tuple[Span, ...] = ()
-    subtitle: Words = ""
 
 
 @dataclass(frozen=True)
@@ -273,20 +265,16 @@ class HeatRow:
 
 
 @dataclass(frozen=True)
-class HeatFigure:
+class HeatFigure(_Figure):
     """Values by row and column, the darker the larger, from zero; labels name the unit.
 
     `columns` are what a reader points at: the number of each column of the axis `x_label`.
     """
 
-    name: str
-    title: Words
-    alt: str
     x_label: Words
     value_label: Words
     columns: tuple[int, ...]
     rows: tuple[HeatRow, ...]
-    subtitle: Words = ""
 
 
 class Slice(NamedTuple):
@@ -310,14 +298,10 @@ class Slice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IcicleFigure:
+class IcicleFigure(_Figure):
     """Boxes below each other: each row divides the boxes of the row above it. Times in ns."""
 
-    name: str
-    title: Words
-    alt: str
     slices: tuple[Slice, ...]
-    subtitle: Words = ""
 
 
 Chart = (

@@ -71,13 +71,13 @@ TIMELINE = TimelineFigure(
     ),
     (Span(0, 60, "start engine", "starts"), Span(60, 61, "warm-up", "too long for a second"),
      *(Span(61 + 4 * n, 64 + 4 * n, "batch", str(4**n)) for n in range(7))),
-    "What went on is shaded. " * 9,
+    subtitle="What went on is shaded. " * 9,
 )  # fmt: skip
 HEAT = HeatFigure(
     "heat", "Own time of each rank", "alt", "Step", "Own time (ms)", tuple(range(0, 400, 2)),
     tuple(HeatRow(f"rank {n}", (math.nan, *(abs(math.sin(n * t)) for t in range(199))))
           for n in range(4)),
-    "Darker: the rank itself needed longer. " * 5,
+    subtitle="Darker: the rank itself needed longer. " * 5,
 )  # fmt: skip
 PARETO = LineFigure(
     "pareto", "Throughput against interactivity", "alt", "tokens/s per user", "tokens/s",

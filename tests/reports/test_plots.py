@@ -173,7 +173,7 @@ def bars(count: int = 20) -> dict[str, Figure]:
         "narrow strip": plot_overview(strip, NARROW),
         "icicle": plot_icicle(IcicleFigure("icicle", "GPU time", "Icicle", tuple(
             Slice(depth, at * 4.0**-depth, 4.0**-depth, NASTY, f"{NASTY} > {at}", f"stage {at % 9}")
-            for depth in range(5) for at in range(4**depth)), "of each stage")),
+            for depth in range(5) for at in range(4**depth)), subtitle="of each stage")),
     }  # fmt: skip
 
 

@@ -56,8 +56,9 @@ def _roofline(roofs: Sequence[MeasuredRoof]) -> RooflineFigure | None:
         RooflinePanel(
             "measured", title, tuple(memory), tuple(compute), ridges(memory, compute), ()
         ),
-        "A slope is the bandwidth of a memory level, a level line the peak of a pipe, each as "
-        "measured. Dots are ridge points: left of it the level limits, right of it the pipe.",
+        subtitle="A slope is the bandwidth of a memory level, a level line the peak of a pipe, "
+        "each as measured. Dots are ridge points: left of it the level limits, right of it the "
+        "pipe.",
     )
 
 
