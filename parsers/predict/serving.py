@@ -87,7 +87,8 @@ class Host:
     `overhead_s`: from the arrival of a request to its first token, beside what the engine waits
     for: the step, and the host that issues the next one. `lead_s`: the GPU waits for prompts that
     come to an idle engine. `eager_s` and `graph_s`: least time of a step with prompts outside of
-    and within CUDA graphs. `decode_s`: of one without. `gap_decode_s` and `gap_prefill_s`: the GPU
+    and within CUDA graphs. `decode_s`: of one without, `decode_slow` times which the slowest took
+    where a head drafts tokens. `gap_decode_s` and `gap_prefill_s`: the GPU
     is idle within a step. `frontend_s`: until the server has passed a single request on to the
     engine, of which its event loop is busy for `request_s`; with each token that it sends it is
     for `token_s`. `untraced`: what a step that generates takes the GPU without the profiler, over
@@ -108,6 +109,7 @@ class Host:
     issue_s: float = math.nan
     issue_graph_s: float = math.nan
     lead_s: float = math.nan
+    decode_slow: float = 1.0
 
     def front_end(self) -> FrontEnd[_Live]:
         """Return the server; what is not known takes no time."""
@@ -129,9 +131,13 @@ class Engine:
     drafted: int = 0
     accept: float = 1.0
 
+    def tokens(self, step: Step) -> int:
+        """Return the tokens that a step computes, with those that are drafted."""
+        return step.tokens + self.drafted * step.decode
+
     def rows(self, step: Step) -> int:
         """Return what the tokens of a step are padded to; 0 where no graph is as large."""
-        return padded_rows(self.captured, step.tokens + self.drafted * step.decode)
+        return padded_rows(self.captured, self.tokens(step))
 
 
 @dataclass(frozen=True)
@@ -254,7 +260,7 @@ class Predictor:
         drafted = self.engine.drafted > 0  # what a head does is outside of graphs
         if (drafted or (step.prefill and not rows)) and self.correction is not None:
             host *= self.correction.host
-        shares = ISSUE_SPREAD if step.prefill or drafted else (1.0, 1.0, 1.0)
+        shares = ISSUE_SPREAD if step.prefill else (1.0, 1.0, self.host.decode_slow)
         return Seconds(*(host * share for share in shares))
 
     def host_speeds(self) -> list[tuple[float, Predictor]]:
@@ -283,9 +289,8 @@ class Predictor:
             return GPU
         return IN_GRAPHS if self.engine.rows(prefill) else HOST
 
-    @staticmethod
-    def _stretched(step: Step, found: Seconds, power: Power, loaded_s: float) -> Seconds:
-        if step.tokens < LOADING_TOKENS:
+    def _stretched(self, step: Step, found: Seconds, power: Power, loaded_s: float) -> Seconds:
+        if self.engine.tokens(step) < LOADING_TOKENS:
             return found
         return Seconds(*(power.stretched(value, loaded_s) for value in found))
 
@@ -524,7 +529,8 @@ def simulate(
             begin = max(gpu_s, host_s + lead_s)
             loaded = max(0.0, loaded - (begin - gpu_s))
             took = seconds(step, loaded)
-            loaded = max(0.0, loaded + (took if step.tokens >= LOADING_TOKENS else -took))
+            heats = queue.engine.tokens(step) >= LOADING_TOKENS
+            loaded = max(0.0, loaded + (took if heats else -took))
             host_s += issued(step)
             gpu_s = max(begin + took, host_s)
             on_gpu.append((gpu_s, queue.advance(chunks)))
@@ -838,6 +844,8 @@ def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s
             busy.append(measured / expected)
     if waiting:
         known = replace(known, decode_s=min(waiting))
+        if predictor.engine.drafted:
+            known = replace(known, decode_slow=max(waiting) / min(waiting))
     # Steps of a whole engine are too long for the host to be seen in them.
     level = UNDISTURBED if host_s else 50
     untraced = min(1.0, float(np.percentile(busy, level))) if busy else math.nan
@@ -875,5 +883,6 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
         decode_s=_smallest(host.decode_s for host in engines.values())
         if engines
         else known.decode_s,
+        decode_slow=max((host.decode_slow for host in engines.values()), default=1.0),
         untraced=untraced,
     )

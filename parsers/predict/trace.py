@@ -413,11 +413,11 @@ def replayed_drafts(
     """Yield the steps of an engine that drafts tokens, as `replayed` does.
 
     How many steps a request takes depends on what is accepted, so that a batch ends with the first
-    prompts of the next one. Steps of prompts beside requests that generate, and of a part of the
-    batch, are left out: how long their requests are is not known.
+    prompts of the next one. Steps of a part of the batch are left out. How long the requests are
+    that generate beside prompts is taken to be what the first of them have.
     """
     waiting: deque[list[int]] = deque()
-    pending, number, steps = deque(points), -1, 0
+    pending, number, steps, batch = deque(points), -1, 0, Batch(0, 0, 0)
     for row in rows:
         budget = int(row["prefill_tokens"])
         if budget and not waiting:
@@ -428,11 +428,10 @@ def replayed_drafts(
         chunks = _read(waiting, budget)
         if sum(new for new, _ in chunks) != budget or len(chunks) != row["prefill_requests"]:
             return
-        if chunks and not row["decode_requests"]:
-            yield number, row, Step(tuple(chunks))
-        elif not chunks and number >= 0 and row["decode_requests"] == batch.requests:
-            yield number, row, Step((), batch.requests, batch.prompt + 1 + accept * steps)
-            steps += 1
+        decode, length = row["decode_requests"], batch.prompt + 1 + accept * steps
+        if chunks or decode == batch.requests:
+            yield number, row, Step(tuple(chunks), decode, length if decode else 0.0)
+            steps += bool(decode)
 
 
 def _read(waiting: deque[list[int]], budget: int) -> list[tuple[int, int]]:

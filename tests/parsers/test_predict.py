@@ -45,6 +45,7 @@ from nsight_prof.parsers.predict.measured import Products, measured_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, check_known, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import (
+    CAPTURED,
     Engine,
     Goal,
     Host,
@@ -53,6 +54,7 @@ from nsight_prof.parsers.predict.serving import (
     Request,
     SingleStep,
     Workload,
+    captured_sizes,
     fitted_host,
     host_of,
     point,
@@ -872,3 +874,39 @@ def test_drafting_is_known_by_requests_and_their_lengths(shape: ModelShape) -> N
     anchors = Anchors.of(Datasheet(H200), known)
     assert anchors.seconds(draft(8, 1000)) == pytest.approx(seconds(8, 1000))
     assert anchors.seconds(draft(32, 128)) == pytest.approx(seconds(32, 128))
+
+
+def test_graphs_of_drafts_hold_whole_requests() -> None:
+    """By hand, as vLLM logged them for 1,024 requests that draft 3 tokens."""
+    assert captured_sizes(1024, 3)[:6] == [4, 8, 16, 24, 32, 40]
+    assert captured_sizes(1024, 3)[-1] == 512
+    assert captured_sizes(128) == [size for size in CAPTURED if size <= 256]
+    assert captured_sizes(2, 2) == [3, 6, 9]
+
+
+def test_steps_that_check_drafts_heat_the_gpu_by_all_their_tokens(shape: ModelShape) -> None:
+    power, step = Power(0.0, 1.5), Step(decode=128, context=600)
+    slow = [
+        Predictor(replace(shape, drafted=drafted), Datasheet(H200), H200, engine, power=power)
+        .on_gpu(step, loaded_s=1.0)
+        .value
+        for drafted, engine in ((0, Engine()), (3, Engine(drafted=3, accept=2.0)))
+    ]
+    cool = Predictor(shape, Datasheet(H200), H200).on_gpu(step).value
+    assert slow[0] == pytest.approx(cool), "128 tokens do not"
+    checking = Predictor(replace(shape, drafted=3), Datasheet(H200), H200, Engine(drafted=3))
+    assert slow[1] == pytest.approx(1.5 * checking.on_gpu(step).value)
+
+
+def test_the_host_of_a_head_has_the_speeds_of_its_slice(shape: ModelShape) -> None:
+    predictor = Predictor(
+        replace(shape, drafted=3), Datasheet(H200), H200, Engine(drafted=3, accept=2.0)
+    )
+    points = [
+        SingleStep(Workload(64, 9, batch), math.nan, seconds)
+        for batch, seconds in ((1, 0.05), (2, 0.08), (64, 0.2))
+    ]
+    host = fitted_host(predictor, points)
+    assert (host.decode_s, host.decode_slow) == (0.05, pytest.approx(1.6))
+    issued = replace(predictor, host=host).issued(Step(decode=1, context=64))
+    assert issued == pytest.approx((0.05, 0.05, 0.08))
