@@ -37,7 +37,7 @@ class Measurement:
     seconds: float
 
     def command(
-        self, model: str, gpus: int, asked: Mapping[str, str], beside: Mapping[str, str]
+        self, model: str, gpus: int, asked: Mapping[str, str], of_target: Mapping[str, str]
     ) -> str:
         """Return the command that makes it.
 
@@ -45,11 +45,11 @@ class Measurement:
             model: as it was named.
             gpus: that share it.
             asked: options of the engine with their values.
-            beside: arguments of the target for a head or adapters; servers have none.
+            of_target: arguments of the target for a head or adapters; servers have none.
         """
         more = f"{self.arguments} {self.split if gpus > 1 else ''}".format(model=model, gpus=gpus)
         if self.options == ENGINE:
-            more += "".join(f" --set target.args.{key}={value}" for key, value in beside.items())
+            more += "".join(f" --set target.args.{key}={value}" for key, value in of_target.items())
         if asked and self.options == ENGINE:  # a JSON text in YAML
             more += f" --set 'target.args.engine_args={json.dumps(json.dumps(asked))}'"
         elif asked and self.options == SERVER:
