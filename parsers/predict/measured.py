@@ -494,10 +494,10 @@ def _exact_cases(bench: pd.DataFrame, shape: ModelShape) -> Iterator[tuple[Opera
         "head_dim": shape.head_dim, "intermediate": shape.intermediate,
         "vocabulary": shape.vocabulary,
     }  # fmt: skip
-    for row in records(bench[bench["status"].eq("ok") & bench["median_s"].gt(0)]):
+    measured = bench["status"].eq("ok") & bench["median_s"].gt(0)
+    of_family = bench["params"].str.contains(f'"{FAMILY}"', regex=False)
+    for row in records(bench[measured & of_family]):
         params = json.loads(row["params"])
-        if params.get("family") != FAMILY:
-            continue
         if params["operator"] in COLLECTIVES:
             if params["ranks"] == shape.tensor_parallel:
                 waits = LATER_RANK if params["operator"] == "all_reduce" else 1.0
