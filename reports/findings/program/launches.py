@@ -116,8 +116,8 @@ BLOCKING_LAUNCHES = Rule(
     gain="the time of launch calls, less `start` for each, at most the idle time.",
     action=Text(
         "Look for CUDA_LAUNCH_BLOCKING=1 in the environment (os.environ, the shell, the "
-        "container), left from a search for errors, and take it out: each launch waits for its kernel "
-        "(synchronously). Else look for a synchronisation after each launch."
+        "container), left from a search for errors, and take it out: each launch waits for its "
+        "kernel (synchronously). Else look for a synchronisation after each launch."
     ),
     advice=Text("turn off the setting for debugging that makes the CPU wait for each step"),
     disproof=Text("With CUDA_LAUNCH_BLOCKING unset the steps take as long."),
