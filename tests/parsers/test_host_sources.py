@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from nsight_prof.parsers.nsys.rows.host_sources import keep_sources, with_sources
 
@@ -19,6 +20,27 @@ def test_lines_are_kept_and_read_again(tmp_path: Path) -> None:
     found = with_sources(lines(), tmp_path / "sources.json")
     assert list(found["source"]) == ["for step in steps:", "gc.collect()", ""]
     assert list(found["work"]) == ["", "collecting garbage", "printing"]
+
+
+@pytest.mark.parametrize(
+    ("source", "work"),
+    [
+        ("time.sleep(0.005)", "sleeping"),
+        ('with open(path, "wb") as file:', "files"),
+        ("order = np.argsort(scores)", "computing on the host"),
+        ("noise = torch.randn(shape).to(device)", "tensors of the host"),
+        ("noise = torch.randn(shape, device=x.device).to(x.dtype)", ""),
+        ("x = torch.from_numpy(raw).to(device)", ""),
+        ("loss = model(x)", ""),
+    ],
+)
+def test_the_line_that_asks_tells_what_leaves_no_frame(
+    tmp_path: Path, source: str, work: str
+) -> None:
+    (tmp_path / "train.py").write_text(source + "\n")
+    keep_sources(lines(), tmp_path, tmp_path / "sources.json")
+    ends = lines(inner=["", "/v/site-packages/torch/nn/functional.py:9 relu", ""], line=[1, 1, 1])
+    assert list(with_sources(ends, tmp_path / "sources.json")["work"]) == [work, "", "printing"]
 
 
 def test_without_the_file_no_text_is_known(tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ def waits(reason: str, part: float) -> dict[str, Any]:
     return {"top_stall": reason, "stall_share": part, "stalls": {reason: part, **rest}}
 
 
+def keys(**known: Any) -> set[str]:
+    return {cause.key for cause in causes(row(**known), H200)}
+
+
 def test_a_healthy_kernel_has_no_cause() -> None:
     assert causes(row(), H200) == []
 
@@ -215,6 +219,64 @@ def test_divergent_warps_could_do_with_fewer_instructions() -> None:
     assert [c.key for c in causes(quiet, H200)] == ["latency"]
 
 
+def test_queues_of_divergent_warps_go_with_their_instructions() -> None:
+    # Special functions through a full queue: as many instructions, of whole warps.
+    stalls = {"mio_throttle": 0.6, "wait": 0.4}
+    cause = first(threads_per_instruction=4.0, issue_active_pct=55.0, top_stall="mio_throttle",
+                  stall_share=0.6, stalls=stalls)  # fmt: skip
+    assert cause.key == "divergence"
+    assert cause.gain == pytest.approx(1 - 4 / 32)
+
+
+def test_issue_slots_full_of_masked_threads_leave_what_bytes_and_flops_need() -> None:
+    masked: dict[str, Any] = {
+        "threads_per_instruction": 26.0, "issue_active_pct": 75.0, "bound_by": "issue",
+        "flop_throughput": 0.04 * FP32_ROOF, "dram_pct": 8.0, "l2_pct": 5.0, "l1_pct": 2.0,
+    }  # fmt: skip
+    cause = first(**masked)
+    assert cause.key == "idle_lanes"
+    assert cause.gain == pytest.approx(1 - 0.08 / 0.8)
+    assert "idle_lanes" not in keys(**masked | {"dram_pct": 30.0})
+    assert "idle_lanes" not in keys(**masked, library="PyTorch")
+
+
+# Each multiply-add loads both of its numbers again: 8 bytes through L1 for 2 FLOPs.
+NAIVE: dict[str, Any] = {
+    "flops": 1e9, "l1_bytes": 4e9, "dram_bytes": 2e7, "global_store_bytes": 1e7, "dram_pct": 1.0,
+    "lsu_pct": 85.0, "bound_by": "l1", "flops_fp32": 0.1 * FP32_ROOF * DURATION / 1e9,
+}  # fmt: skip
+
+
+def test_numbers_that_are_loaded_for_each_use_could_stay_in_tiles() -> None:
+    cause = first(**NAIVE)
+    assert cause.key == "repeated_loads"
+    # Tiles by hand reach half of a roof.
+    assert cause.gain == pytest.approx(1 - 0.1 / 0.5, abs=0.01)
+    assert "repeated_loads" not in keys(**NAIVE | {"l1_bytes": 4e8})
+    assert "repeated_loads" not in keys(**NAIVE, library="cuBLAS")
+
+
+def test_tensor_cores_that_wait_for_loads_through_registers_lack_a_pipeline() -> None:
+    loop: dict[str, Any] = {
+        "tensor_pct": 35.0, "flops_tensor": 1e12, "global_load_bytes": 9e8, "bound_by": "l1",
+        "lsu_pct": 80.0, "top_stall": "long_scoreboard", "stall_share": 0.6,
+        "stalls": {"long_scoreboard": 0.6, "barrier": 0.3, "wait": 0.1},
+    }  # fmt: skip
+    assert "unpipelined_loads" in keys(**loop)
+    # Asynchronous copies are no loads of threads.
+    assert "unpipelined_loads" not in keys(**loop | {"global_load_bytes": 1e7})
+
+
+def test_an_attention_that_loads_by_thread_reads_a_mask() -> None:
+    masked: dict[str, Any] = {
+        "category": "attention", "library": "cuDNN", "tensor_pct": 40.0, "flops_tensor": 1e12,
+        "global_load_bytes": 2e8, "bound_by": "latency", **waits("long_scoreboard", 0.4),
+    }  # fmt: skip
+    found = {c.key: c.gain for c in causes(row(**masked), H200)}
+    assert found["attention_mask"] == pytest.approx(1 - 0.5 * (1 - 0.4))
+    assert "attention_mask" not in keys(**masked | {"global_load_bytes": 2e6})
+
+
 def test_pairs_of_adds_and_muls_could_be_one_instruction() -> None:
     # All instructions unfused: half of the roof's FLOPs keep the pipe full.
     flops = 0.48 * FP32_ROOF * DURATION / 1e9
@@ -266,9 +328,13 @@ def test_one_wave_and_a_bit_counts_where_the_sms_show_it() -> None:
 
 
 def test_uneven_blocks_cost_what_the_mean_sm_waits() -> None:
-    cause = first(grid="264x1x1", waves=1.0, sm_balance_pct=40.0, sm_active_pct=38.0)
+    uneven: dict[str, Any] = {"sm_balance_pct": 40.0, "sm_active_pct": 38.0}
+    cause = first(grid="13200x1x1", waves=12.5, **uneven)
     assert cause.key == "imbalance"
     assert cause.gain == pytest.approx(0.95 - 0.38)
+    # Of blocks that all start at once, places stand empty too: a quarter of the warps is there.
+    at_once = first(grid="264x1x1", waves=1.0, achieved_occupancy_pct=25.0, **uneven)
+    assert at_once.gain == pytest.approx(1 - (1 - 0.95 + 0.38) * 0.25)
 
 
 @pytest.mark.parametrize(

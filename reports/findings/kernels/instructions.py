@@ -108,10 +108,9 @@ IDLE_LANES = Rule(
     symptom=Text("issues instructions for masked or idle threads"),
     remedy=Text("With work for all threads in every step"),
     action=Text(
-        "Let all threads work in every step: a smaller block, as long as its data (the next power "
-        "of 2), in place of masked lanes; more elements for each thread; a reduction whose active "
-        "threads are neighbours, with warp shuffles in place of a barrier (__syncthreads) for each "
-        "level."
+        "Let all threads work in every step: a block as small as its data (the next power of 2) in "
+        "place of masked lanes; more elements for each thread; a reduction with warp shuffles in "
+        "place of a barrier (__syncthreads) for each level."
     ),
     advice=Text("do not start more parallel steps than there is data"),
     estimate="What is left is what its bytes and FLOPs need at 80 % of their roofs.",

@@ -85,6 +85,14 @@ def test_copies_of_pageable_memory_are_told_apart(root: Path) -> None:
         ("torch/_tensor_str.py:_str", "printing"),
         ("torch/utils/data/dataloader.py:__next__", "loading data"),
         ("torch/nn/modules/conv.py:_conv_forward", "convolving"),
+        ("torch/serialization.py:save", "files"),
+        ("torch/nn/modules/module.py:load_state_dict", "copying networks"),
+        ("torch/nn/modules/module.py:_call_impl", ""),
+        ("torch/fx/traceback.py:format_stack", "noting stacks"),
+        ("torch/cuda/graphs.py:__enter__", "capturing graphs"),
+        ("torch/cuda/graphs.py:replay", ""),
+        ("numpy/_core/fromnumeric.py:argsort", "computing on the host"),
+        ("numpy/__init__.py:<module>", ""),
     ],
 )
 def test_work_of_libraries_is_known_by_its_frames(place: str, work: str) -> None:

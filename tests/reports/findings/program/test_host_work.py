@@ -40,6 +40,14 @@ def waiting(run: Run, cause: str, longest_ms: float = 0.1) -> Run:
         ("collecting garbage", "garbage_collection", "gc.freeze()"),
         ("computing again", "recomputation", "Checkpoint fewer layers"),
         ("tuning", "kernel_tuning", "triton.autotune"),
+        ("sleeping", "sleeps", "queue.get()"),
+        ("files", "file_access", "pinned memory"),
+        ("copying networks", "network_copies", "_foreach_copy_"),
+        ("noting stacks", "anomaly_detection", "set_detect_anomaly(False)"),
+        ("logging", "logging", "Log less often"),
+        ("capturing graphs", "graph_captures", "Capture once"),
+        ("tensors of the host", "tensors_made_on_host", "device="),
+        ("computing on the host", "cpu_libraries", "on the GPU"),
     ],
 )
 def test_what_the_host_does_is_named_before_the_launches_that_wait_for_it(
@@ -51,6 +59,15 @@ def test_what_the_host_does_is_named_before_the_launches_that_wait_for_it(
     assert first.gain_ns == pytest.approx(2 * MS)
     assert action in english(first.action)
     assert "train.py:9" in english(first.verdict)
+
+
+def test_anomaly_detection_takes_its_time_where_gradients_are_checked_too(run: Run) -> None:
+    inner = "/v/site-packages/torch/autograd/graph.py:869 _engine_run_backward"
+    checks = line("", 40, line=11, inner=inner)
+    run = write(waiting(run, "launches"), "host_lines", [line("noting stacks", 15), checks])
+    (found,) = [f for f in findings(run) if f.rule == "anomaly_detection"]
+    assert found.gain_ns == pytest.approx(5.5 * MS)
+    assert "train.py:11" in english(found.verdict)
 
 
 @pytest.mark.parametrize(("samples", "times"), [(9, 1.0), (20, 0.01)])

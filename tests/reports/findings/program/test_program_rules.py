@@ -177,6 +177,37 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
     assert "2 elementwise kernels" in english(shorter.title)
 
 
+def test_kernels_that_load_the_same_data_could_load_it_once(run: Run) -> None:
+    run = chained(kernels(run, {name: {"category": "other", "library": "other"} for name in CHAIN}))
+    ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
+    plain = run.counters.iloc[[0]].assign(shared_memory_bytes=1e6, bound_by="dram")
+    moved = {"PyTorch SiLU x mul": 1e3, "PyTorch softmax": 1e3, "PyTorch copy": 1e9}
+    frame = pd.concat(
+        [
+            plain.assign(kernel_id=ids[name], global_load_bytes=1e9, global_store_bytes=stored)
+            for name, stored in moved.items()
+        ],
+        ignore_index=True,
+    )
+    tables.write(frame, "counters", run.directory.tables)
+    found = of_cause(load_run(run.path), "elementwise_chain")
+    assert "3 kernels in a row read the same data again" in english(found.title)
+    # Three reads and a write, of which two reads go: half of the 100 us.
+    assert found.gain_ns == pytest.approx(100 * 100 * US / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("median_us", "told"), [(30, True), (8, False)])
+def test_launches_that_wait_for_their_kernel_are_told(run: Run, median_us: int, told: bool) -> None:
+    launches = 2 * int(run.kernels["calls"].sum())
+    mean = run.kernels["total_ns"].sum() / run.kernels["calls"].sum()
+    call = {"name": "cudaLaunchKernel", "calls": launches, "max_ns": round(9 * mean),
+            "median_ns": mean * median_us / 20, "total_ns": round(launches * mean)}  # fmt: skip
+    gaps = {"stage": "", "cause": "launches", "waited": "", "call": "", "nvtx_range": "",
+            "gaps": launches, "idle_ns": 1_010_000, "longest_ns": 1_000_000}  # fmt: skip
+    run = write(write(run, "api_calls", [call]), "idle_gaps", [gaps])
+    assert ("blocking_launches" in causes(run)) == told
+
+
 @pytest.mark.parametrize(
     ("shared", "loaded", "told"), [(0.0, 2e6, True), (1e6, 2e6, False), (0.0, 9e6, False)]
 )
