@@ -53,7 +53,7 @@ def choices(view: ReportView, timed: tuple[TimedChoice, ...]) -> tuple[Choice, .
     """
     whole_ns = view.run_time.whole_ns or 0.0
     of_time = (
-        Choice(c.do, Link(_gains(c, whole_ns), c.anchor), c.costs, c.saves_ns / whole_ns)
+        Choice(c.do, _gains(c, whole_ns), c.costs, c.saves_ns / whole_ns)
         for c in timed
         if c.saves_ns >= MINIMUM * whole_ns
     )
@@ -76,7 +76,7 @@ def _link(places: Places, finding: PageFinding, value: Value) -> Value:
 
 
 def _gains(choice: TimedChoice, whole_ns: float) -> Text:
-    time = Number(choice.saves_ns, "ns", digits=3)
+    time = Link(Number(choice.saves_ns, "ns", digits=3), choice.anchor)
     part = Number(choice.saves_ns / whole_ns, "fraction")
     if math.isnan(choice.most_ns):
         return Text("up to {time} ({part})", time=time, part=part)
@@ -84,7 +84,7 @@ def _gains(choice: TimedChoice, whole_ns: float) -> Text:
         "{time} ({part}); at most {most}",
         time=time,
         part=part,
-        most=Number(choice.most_ns, "ns", digits=3),
+        most=Link(Number(choice.most_ns, "ns", digits=3), choice.anchor),
     )
 
 

@@ -143,7 +143,7 @@ def _verdict(
         return Text(
             "{thing} takes {part} of the {whole}; what limits it was not measured.",
             thing=longest,
-            part=Link(Number(share, "fraction"), PARTS),
+            part=Number(share, "fraction"),
             whole=whole_time,
         )
     if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:

@@ -41,6 +41,8 @@ LEAST = 0.001
 """Part of the run from which on smaller steps have a row."""
 HARDLY = 0.005
 """Part of the run below which a gain is not worth a number."""
+SMALLER = "steps-smaller"
+"""Id of the row of what smaller steps save."""
 NAMED, LINKED = 3, 5
 """Kernels that a row names, findings that it leads to."""
 
@@ -55,13 +57,14 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     smaller_ns = max(0.0, all_ns - sum(action.saves.value or 0.0 for action in listed))
     times = countdown([*(action.saves.value for action in listed), smaller_ns], whole_ns)
 
-    def saves(row: int, fraction: Number) -> Text:
-        return Text("{time} ({part})", time=Verbatim(times[row][0]), part=fraction)
+    def saves(row: int, fraction: Number, anchor: str) -> Text:
+        return Text("{time} ({part})", time=Link(Verbatim(times[row][0]), anchor), part=fraction)
 
     def told(row: int, action: Action) -> Value:
+        saved = saves(row, action.gain, action.anchor)
         if action.most is None:
-            return Text("at most {saves}", saves=saves(row, action.gain))
-        return Text("{saves}; at most {most}", saves=saves(row, action.gain), most=action.most)
+            return Text("at most {saves}", saves=saved)
+        return Text("{saves}; at most {most}", saves=saved, most=Link(action.most, action.anchor))
 
     heading = Text("Saves (of the run)")
     if first.basis != "wall":
@@ -71,7 +74,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(
             heading,
-            lambda row: Link(told(*row), row[1].anchor),
+            lambda row: told(*row),
             digits=IN_TEXT,
             sort=lambda row: row[1].saves.value,
             right=True,
@@ -92,7 +95,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         footer = Footer(
             [
                 *("", Text("Smaller steps, together")),
-                Link(Text("at most {saves}", saves=saves(len(listed), fraction)), PARTS),
+                Text("at most {saves}", saves=saves(len(listed), fraction, SMALLER)),
                 *("", "", Verbatim(times[-1][1]), _links([*more, *first.smaller])),
             ]
         )
@@ -101,8 +104,11 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
 
 
 def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
-    """Return what each of the actions saves, and what its kernels take of the run."""
+    """Return what each of the actions saves, all smaller steps, and what their kernels take."""
     whole_ns = first.total.value or 0.0
+    saved = [action.saves.value or 0.0 for action in first.actions]
+    smaller_ns = max(0.0, (first.saves.value or 0.0) - sum(saved))
+    times = countdown([*saved, smaller_ns], whole_ns)
 
     def most(action: Action) -> Number:
         return action.saves if action.most is None else action.most
@@ -114,14 +120,16 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
         Column(Text("#"), lambda row: str(row[0] + 1), right=True),
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(Text("Its kernels, of the run"), lambda row: Number(row[1].share, "fraction")),
-        Column(Text("Saves"), lambda row: row[1].saves),
+        Column(Text("Saves"), lambda row: Verbatim(times[row[0]][0], saved[row[0]]), right=True),
         Column(Text("Of the run"), lambda row: row[1].gain),
         Column(Text("At most"), lambda row: most(row[1])),
         Column(Text("Of the run"), lambda row: part(most(row[1]))),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
+    smaller = ("", "", "", Verbatim(times[-1][0]), part(Number(smaller_ns, "ns")))
+    footer = Footer(["", Text("Smaller steps, together"), *smaller, _links(first.smaller)], SMALLER)
     rows = list(enumerate(first.actions))
-    return Table("steps", NO_TITLE, columns, rows, ids=lambda row: row[1].anchor)
+    return Table("steps", NO_TITLE, columns, rows, footer=footer, ids=lambda row: row[1].anchor)
 
 
 def _links(findings: Sequence[tuple[int, str]]) -> Series:

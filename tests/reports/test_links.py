@@ -38,6 +38,8 @@ NUMBER = re.compile(
 )
 TOLD = re.compile(r"\[((?:&lt;)?-?\d[^\]]*)\]\(#([^)]+)\)")
 """A number that leads somewhere."""
+LED = re.compile(r"\[([^\]]*\d (?:%|x|[num]?s)[^\]]*|[\d.]+x)\]\(([\w.]*)#([^)]+)\)")
+"""Words with a number and its unit that lead somewhere, on whatever page."""
 VERDICT = re.compile(
     r'<a id="(?:finding|overview)-[\w-]+"></a>\n\n<details><summary>.*?</summary>\n\n(.*?)\n'
 )
@@ -366,3 +368,25 @@ def test_a_floor_leads_to_the_table_of_floors_and_a_run_to_its_files(
     assert (
         "The measured roofs are those of another NVIDIA H200." in (report / "report.md").read_text()
     )
+
+
+@pytest.mark.parametrize("recorded", PROGRAMS)
+def test_every_number_of_the_first_screen_stands_where_it_leads(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    report = replay(recorded.removeprefix("h200-")) / "report"
+    pages = {p.name: p.read_text(encoding="utf-8") for p in report.glob("*.md")}
+    first = pages["report.md"].partition("\n## ")[0]
+    headline_and_tables = [line for line in first.splitlines() if line.startswith(("**", "| "))]
+    wrong, followed = [], 0
+    for told, file, anchor in LED.findall("\n".join(headline_and_tables)):
+        page = pages[file or "report.md"]
+        behind, units = rows(page).get(anchor, ("", []))
+        if PLACE.fullmatch(anchor):
+            behind, units = page.partition(f'<a id="{anchor}"></a>')[2].split("</details>")[0], []
+        for number, unit in NUMBER.findall(told):
+            followed += 1
+            if not shows(behind, units, f"{number} {unit}".strip()):
+                wrong.append((told, anchor))
+    assert followed
+    assert wrong == []

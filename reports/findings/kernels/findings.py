@@ -153,8 +153,8 @@ def bound_findings(run: Run) -> list[Finding]:
         "rest": Text("; {share} was not measured", share=_share(1 - known))
         if known < 0.995
         else "",
-        "gain": _share(at_roof),
-        "time": Number(at_roof * total, "ns"),
+        "gain": Number(at_roof, "fraction", COLUMNS),
+        "time": Number(at_roof * total, "ns", COLUMNS),
         "note": Text(
             "{text}{sentence}", text=_seen_note(gain, at_roof, total), sentence=_mixed_note(judged)
         ),

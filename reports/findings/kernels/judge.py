@@ -203,7 +203,7 @@ def _nearest_of_kind(row: Row, peer: Row) -> tuple[float, Evidence]:
         for kernel in (row, peer)
         for table, name in (("counters", "roof_share"), ("kernels", "mean_ns"))
     )
-    best = Number(traced_share(peer), "fraction", cells[2:])
+    best = Number(traced_share(peer), "fraction")
     return needed, Evidence(
         Text("time that it needs as near to the roof as the best of its kind here"),
         Number(100 * needed, "%", cells),

@@ -254,8 +254,8 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
         verdict=Text(
             "Under ncu the SMs ran at {mean} (mean weighted by GPU time), of {top} at most."
             "{by_times}{steps}{reasons} At the highest clock, kernels that are not bound by DRAM "
-            "would save at most {gain} of the GPU time; shares of roofs are at the clock of each "
-            "kernel, so this comes on top.",
+            "would save at most {gain} of the GPU time ({saved}); shares of roofs are at the clock "
+            "of each kernel, so this comes on top.",
             mean=mean.at_digits(3),
             top=top.at_digits(3),
             by_times=_by_times(in_trace, under_ncu) if differs else "",
@@ -267,6 +267,7 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             if reasons
             else "",
             gain=Number(gain, "fraction"),
+            saved=Number(gain * kernel_time(run), "ns", clocks),
         ),
         evidence=(
             Evidence(
