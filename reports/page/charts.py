@@ -6,7 +6,7 @@ reports.plots draws them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from nsight_prof.reports.page.values import Words
@@ -152,13 +152,12 @@ class Panel:
 class _Figure:
     """What figures have in common: `name` is that of the file, `alt` stands for the picture.
 
-    `subtitle` says under the title what to look at.
+    The `subtitle` that all have says what to look at.
     """
 
     name: str
     title: Words
     alt: str
-    subtitle: Words = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -179,6 +178,7 @@ class LineFigure(_Figure):
     levels: tuple[tuple[float, Words], ...] = ()
     x_bytes: bool = False
     y_zero: bool = True
+    subtitle: Words = ""
     panels: tuple[Panel, ...] = ()
 
 
@@ -203,6 +203,7 @@ class BarFigure(_Figure):
     value_label: Words
     bars: tuple[Bar, ...]
     levels: tuple[tuple[float, Words], ...] = ()
+    subtitle: Words = ""
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,7 @@ class RooflineFigure(_Figure):
     """A roofline of roofs alone: `panel` has no kernels."""
 
     panel: RooflinePanel
+    subtitle: Words = ""
 
 
 class Stack(NamedTuple):
@@ -230,6 +232,7 @@ class StackFigure(_Figure):
     value_label: Words
     groups: tuple[str, ...]
     bars: tuple[Stack, ...]
+    subtitle: Words = ""
 
 
 class Span(NamedTuple):
@@ -254,6 +257,7 @@ class TimelineFigure(_Figure):
     x_label: Words
     panels: tuple[Panel, ...]
     spans: tuple[Span, ...] = ()
+    subtitle: Words = ""
 
 
 @dataclass(frozen=True)
@@ -275,6 +279,7 @@ class HeatFigure(_Figure):
     value_label: Words
     columns: tuple[int, ...]
     rows: tuple[HeatRow, ...]
+    subtitle: Words = ""
 
 
 class Slice(NamedTuple):
@@ -302,6 +307,7 @@ class IcicleFigure(_Figure):
     """Boxes below each other: each row divides the boxes of the row above it. Times in ns."""
 
     slices: tuple[Slice, ...]
+    subtitle: Words = ""
 
 
 Chart = (
