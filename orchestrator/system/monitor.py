@@ -57,8 +57,8 @@ def open_source(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> Sourc
 
     Args:
         nvml: a module with pynvml's functions.
-        bus_ids: of the GPUs that NVML samples, as CUDA writes them; None: all. GPM takes the
-            counters of a GPU from whoever else counts there. nvidia-smi, without GPM, samples all.
+        bus_ids: of the GPUs that NVML samples, as CUDA writes them; None: all. nvidia-smi samples
+            all.
 
     Raises:
         ToolMissing: neither NVML nor nvidia-smi tells of a GPU.
