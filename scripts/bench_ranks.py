@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as Tree
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -134,6 +134,10 @@ FAULTS = {
         ("orchestrator/test_rank_counters.py", "test_a_program_that_hangs_under_ncu"),
         ("orchestrator/test_rank_counters.py", "test_a_recipe_counts_its_ranks"),
     ],
+}
+PLAIN = {
+    "counting": "n = 0\nfor i in range(30_000_000): n += i",
+    "copies of memory": "import numpy as np\na = np.ones(1 << 25)\nfor _ in range(30): a.copy()",
 }
 HTA = """import sys
 from hta.trace_analysis import TraceAnalysis
@@ -250,36 +254,54 @@ def costs(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
 
 
 def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    """Import two ranks of full size by one worker and by two, each with a core: about a minute.
+    """Import four ranks of full size by one worker and by two, each with a core: about 2 minutes.
 
     Wall times are those of prof alone where other programs leave it the cores, which is measured.
+    Beside it stands what two plain programs of Python reach on these cores, one that counts and one
+    that copies memory: cores of a virtual machine may be threads of one core.
     """
     if options.trace is None:
         yield Row(3, "1 to 2 workers", "1.8 times as fast", "not available: no --trace", None)
         return
     cores = sorted(os.sched_getaffinity(0))
-    traces = [Path(shutil.copy(options.trace, folder / f"rank{n}.sqlite")) for n in range(2)]
-    with closing(sqlite3.connect(traces[1])) as db:
-        db.execute("PRAGMA user_version = 1")  # two files of one content are refused
-    walls, others = {}, 0.0
+    traces = [Path(shutil.copy(options.trace, folder / f"rank{n}.sqlite")) for n in range(4)]
+    for number, trace in enumerate(traces):
+        with closing(sqlite3.connect(trace)) as db:
+            db.execute(f"PRAGMA user_version = {number}")  # two files of one content are refused
+    walls, spent, others = {}, {}, 0.0
     for workers in (1, 2):
         os.sched_setaffinity(0, cores[:workers])  # a worker alone would read by threads on both
         out, before, began = folder / str(workers), busy_s(), time.monotonic()
         took = prof("import", *traces, "--out", out, "--workers", workers, "--quiet")
         others = max(others, (busy_s() - before - took.cpu_s) / (time.monotonic() - began))
-        walls[workers] = took.wall_s
+        walls[workers], spent[workers] = took.wall_s, took.cpu_s
         shutil.rmtree(out)
+    plain = {name: _plain_ratio(cores[:2], code) for name, code in PLAIN.items()}
     os.sched_setaffinity(0, cores)
     ratio = walls[1] / walls[2]
     yield Row(
         3,
-        f"1 to 2 workers, each with a core: import of 2 ranks of {launches(options.trace):,} "
+        f"1 to 2 workers, each with a core: import of 4 ranks of {launches(options.trace):,} "
         "launches (`--only 3` on an idle machine)",
         "1.8 times as fast",
-        f"{walls[1]:.1f} and {walls[2]:.1f} s: {ratio:.2f} times, start of the workers included; "
-        f"other programs took {others:.2f} of {os.cpu_count()} cores",
+        f"{walls[1]:.1f} and {walls[2]:.1f} s: {ratio:.2f} times, start of the workers included "
+        f"({spent[1]:.1f} and {spent[2]:.1f} CPU s); two plain programs on these cores, "
+        + " and ".join(f"{times:.2f} times for {name}" for name, times in plain.items())
+        + f"; other programs took {others:.2f} of {os.cpu_count()} cores",
         ratio >= 1.8 if others < 0.05 else None,
     )
+
+
+def _plain_ratio(cores: Sequence[int], code: str) -> float:
+    """Return how many times as fast two of the same program end on two cores as on one."""
+    walls = []
+    for used in (cores[:1], cores):
+        os.sched_setaffinity(0, used)
+        began = time.monotonic()
+        for program in [subprocess.Popen([sys.executable, "-c", code]) for _ in cores]:
+            program.wait()
+        walls.append(time.monotonic() - began)
+    return walls[0] / walls[1]
 
 
 def busy_s() -> float:
@@ -576,7 +598,9 @@ def cost(argv: list[str], more: dict[str, str] | None = None, *, check: bool = T
     started = time.monotonic()
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     with adopting():
-        pid = os.posix_spawn(argv[0], argv, {**os.environ, **(more or {})}, file_actions=quiet)
+        # Modules are compiled once, as an installed prof has them.
+        variables = {**os.environ, **(more or {}), "PYTHONDONTWRITEBYTECODE": ""}
+        pid = os.posix_spawn(argv[0], argv, variables, file_actions=quiet)
         _, status, used = os.wait4(pid, 0)
         wall = time.monotonic() - started
         every = [used]
