@@ -97,7 +97,6 @@ def command(
       prof import --aiconfigurator aiconfigurator/ --system h200_sxm --out runs/h200-operators
       prof report "$(prof import trace.sqlite --out runs/mine --quiet)"
     """
-    from nsight_prof.orchestrator.imports.importing import import_files
     from nsight_prof.orchestrator.workers.mapping import executor_of
     from nsight_prof.parsers.run.directory import read_manifest
 
@@ -121,6 +120,8 @@ def command(
         raise UsageError("no file was given", "name one: prof import trace.sqlite --out RUN")
     else:
         with executor_of(workers, cluster) as executor:
+            from nsight_prof.orchestrator.imports.importing import import_files
+
             tell = partial(say, err=as_json or quiet)
             run = import_files(files, out, stages, tell, executor, resume=resume)
     if as_json:

@@ -7,14 +7,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.forkserver import ensure_running
 from typing import TypeVar
 
 from nsight_prof.parsers.errors import StepFailed, UsageError
 
 RAY = "ray"
-# Workers are forks of one process that has imported what reads a rank, most of a second of each.
+# Workers are forks of one process that has imported what reads a rank, a second and more of each.
 WARM = multiprocessing.get_context("forkserver")
-WARM.set_forkserver_preload(["nsight_prof.orchestrator.imports.importing"])
+WARM.set_forkserver_preload(["nsight_prof.orchestrator.imports.reading"])
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,6 +38,7 @@ def executor_of(
         if workers == 1:
             yield None
             return
+        ensure_running()  # it imports while this process does
         with ProcessPoolExecutor(workers, WARM, _begin, (dict(os.environ),)) as executor:
             yield executor
         return
