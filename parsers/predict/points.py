@@ -41,7 +41,8 @@ def frames(prediction: Prediction, workloads: Sequence[Workload]) -> dict[str, p
         )
         points.append(_row(prediction, work, list(steps_by_kind.values())))
         for kind, step in steps_by_kind.items():
-            steps.append({"case": work.name, "kind": kind, **_step(step)})
+            tokens = prediction.predictor.engine.tokens(step.step)
+            steps.append({"case": work.name, "kind": kind, "tokens": tokens, **_step(step)})
             operator_rows += [
                 {"case": work.name, "kind": kind, **row} for row in _operator_rows(step)
             ]
@@ -117,7 +118,6 @@ def _tier(step: StepTime) -> str:
 
 def _step(step: StepTime) -> Row:
     return {
-        "tokens": step.step.tokens,
         "rows": step.rows or None,
         "context": step.step.context if step.step.decode else None,
         "seconds": step.seconds.value,
