@@ -56,18 +56,18 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row | None) -> Judge
     found, abstained = explain(row, context)
     cause = explanation(row, found)
     gain = at_roof = _gain(row, cause)
-    needed, end = _softmax(row, context)
+    minimum, end = _softmax(row, context)
     if end is None and cause is None and peer is not None and of_other_kind(row):
-        needed, end = _nearest_of_kind(row, peer)
-    gain = min(gain, 1 - needed)
+        minimum, end = _nearest_of_kind(row, peer)
+    gain = min(gain, 1 - minimum)
     fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
     if fixed is not None:
         start = fixed.ns / number(row["mean_ns"])
         # More blocks share the work of a launch, not its start; at a roof the whole rest is work.
         bounded, at_roof = (
-            max(0.0, part * (1 - start) if cause is not None else part - start)
-            for part in (gain, at_roof)
+            max(0.0, share * (1 - start) if cause is not None else share - start)
+            for share in (gain, at_roof)
         )
     use = {k: v for k, v in resource_use(row, context).items() if not math.isnan(v)}
     nearest = max(use, key=lambda key: use[key], default="")
@@ -197,16 +197,16 @@ def _nearest_of_kind(row: Row, peer: Row) -> tuple[float, Evidence]:
 
     And the same as evidence.
     """
-    needed = traced_share(row) / traced_share(peer)
+    minimum = traced_share(row) / traced_share(peer)
     cells = tuple(
         Ref(table, text(kernel["kernel_id"]), name)
         for kernel in (row, peer)
         for table, name in (("counters", "roof_share"), ("kernels", "mean_ns"))
     )
     best = Number(traced_share(peer), "fraction")
-    return needed, Evidence(
+    return minimum, Evidence(
         Text("time that it needs as near to the roof as the best of its kind here"),
-        Number(100 * needed, "%", cells),
+        Number(100 * minimum, "%", cells),
         Text("the gain ends there"),
         Text(
             "{best}, in the trace: {kernel}",
@@ -229,12 +229,12 @@ def _softmax(row: Row, context: Context) -> tuple[float, Evidence | None]:
     if row["category"] != "attention" or not size.isdigit() or not flops > 0:
         return 0.0, None
     rate = EXPONENTIALS * context.sms * clock
-    needed = tensor + flops / (FLOPS_PER_SCORE * int(size)) / rate / seconds
-    if not needed < 1:
+    minimum = tensor + flops / (FLOPS_PER_SCORE * int(size)) / rate / seconds
+    if not minimum < 1:
         return 0.0, None
-    return needed, Evidence(
+    return minimum, Evidence(
         Text("time that products need, and exponentials one after another with them"),
-        Number(100 * needed, "%", (Ref("counters", text(row["kernel_id"]), "flops_tensor"),)),
+        Number(100 * minimum, "%", (Ref("counters", text(row["kernel_id"]), "flops_tensor"),)),
         Text("the gain ends there"),
         Text("FLOPs / (4 x head size) exponentials, 16 per cycle and SM"),
     )

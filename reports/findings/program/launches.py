@@ -7,7 +7,6 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.idle import QUEUED
 from nsight_prof.reports.analysis.profiled import kernel_time, sm_count
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import Short, Tiny, runs, short_kernels
@@ -125,7 +124,7 @@ BLOCKING_LAUNCHES = Rule(
 SINGLE_STEPS = ("elementwise", "copy", "fill", "reduction", "random")
 """Categories of kernels that a loop over items launches; products make up steps of a model."""
 BLOCKED = 0.9
-"""Part of the launches before which the GPU is idle, so that the host waits for each."""
+"""Part of the launches whose call began when the GPU had nothing to do."""
 LAUNCHES = column("launches", "start_ns")
 DURATIONS = column("launches", "duration_ns")
 
@@ -239,13 +238,12 @@ def blocking_launches(run: Run) -> list[Finding]:
     launches, kernels = number(calls["calls"].sum()), number(run.kernels["calls"].sum())
     if not wall.value or launches < rule.limit("launches") or launches < kernels:
         return []
-    gaps = run.idle_gaps[run.idle_gaps["cause"] != QUEUED]
     median = number((calls["median_ns"] * calls["calls"]).sum()) / launches
     mean = Number(kernel_time(run) / kernels, "ns", column("kernels", "total_ns"))
     blocked = (
         number(mean.value) >= rule.limit("kernel")
         and median >= rule.limit("longer") * number(mean.value)
-        and gaps["gaps"].sum() >= BLOCKED * launches
+        and number(run.idle_gaps["late_calls"].sum()) >= BLOCKED * launches
     )
     if not blocked:
         return []

@@ -203,7 +203,8 @@ def test_launches_that_wait_for_their_kernel_are_told(run: Run, median_us: int, 
     call = {"name": "cudaLaunchKernel", "calls": launches, "max_ns": round(9 * mean),
             "median_ns": mean * median_us / 20, "total_ns": round(launches * mean)}  # fmt: skip
     gaps = {"stage": "", "cause": "launches", "waited": "", "call": "", "nvtx_range": "",
-            "gaps": launches, "idle_ns": 1_010_000, "longest_ns": 1_000_000}  # fmt: skip
+            "gaps": launches, "late_calls": launches, "idle_ns": 1_010_000,
+            "longest_ns": 1_000_000}  # fmt: skip
     run = write(write(run, "api_calls", [call]), "idle_gaps", [gaps])
     assert ("blocking_launches" in causes(run)) == told
 
