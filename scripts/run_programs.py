@@ -5,7 +5,7 @@
     python scripts/run_programs.py DIR --steps slow     only the slow programs under prof
     python scripts/run_programs.py DIR --within 480     begin nothing after 480 s
     python scripts/run_programs.py DIR --steps report   by the rules of now, again; needs no GPU
-    python scripts/run_programs.py DIR --set third.yaml the third set (fresh.yaml: the second)
+    python scripts/run_programs.py DIR --set third.yaml the third set (fresh.yaml, fourth.yaml)
 
 Into DIR/NAME go the runs `slow` and `repaired`, and `times.jsonl` with milliseconds of both
 variants without a profiler. What is there already is not run again, so that a run that was cut off
@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
-OWN, FRESH, THIRD = "programs.yaml", "fresh.yaml", "third.yaml"
+OWN, FRESH, THIRD, FOURTH = "programs.yaml", "fresh.yaml", "third.yaml", "fourth.yaml"
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "report")
 CHOICES = ("graph", "tf32")
@@ -190,7 +190,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--set", choices=(OWN, FRESH, THIRD), default=OWN, help="which programs")
+    parser.add_argument(
+        "--set", choices=(OWN, FRESH, THIRD, FOURTH), default=OWN, help="which programs"
+    )
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS[:3])
     parser.add_argument("--jobs", type=int, default=6, help="processes side by side")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each process")
