@@ -30,7 +30,7 @@ class Voice(nn.Module):
 
 
 def prepare(device, repaired):
-    batch, frames, width = (8, 64, 128) if device == "cuda" else (2, 32, 32)
+    batch, frames, width = (32, 256, 128) if device == "cuda" else (2, 32, 32)
     voice = Voice(80, width, (8, 8, 4)).to(device).eval()
     windows = [torch.hann_window(window, device=device) for window in WINDOWS]
     mel = torch.randn(batch, 80, frames, device=device)
@@ -67,4 +67,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=30)
+main(prepare, run, steps=15)

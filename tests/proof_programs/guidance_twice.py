@@ -44,7 +44,7 @@ class Denoiser(nn.Module):
 
 
 def prepare(device, repaired):
-    width, depth, size = (320, 12, 32) if device == "cuda" else (8, 2, 8)
+    width, depth, size = (640, 12, 32) if device == "cuda" else (8, 2, 8)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model = Denoiser(width, depth).to(device, dtype).eval()
     times = torch.randn(64, 1, width, device=device, dtype=dtype)

@@ -43,7 +43,7 @@ class Model(nn.Module):
 
 def prepare(device, repaired):
     words, width, heads, layers, batch = (
-        (128256, 2048, 16, 12, 32) if device == "cuda" else (100, 16, 2, 2, 2)
+        (128256, 4096, 32, 12, 32) if device == "cuda" else (100, 16, 2, 2, 2)
     )
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     with torch.device(device):

@@ -29,7 +29,7 @@ class Ranker(nn.Module):
     def __init__(self, sizes, width, lookup):
         super().__init__()
         self.tables = nn.ModuleList(Table(rows, width, lookup) for rows in sizes)
-        inner = 8 * width
+        inner = 16 * width
         self.net = nn.Sequential(
             nn.Linear(len(sizes) * width, inner), nn.GELU(),
             nn.Linear(inner, inner), nn.GELU(),

@@ -48,7 +48,7 @@ class Head(nn.Module):
 
 
 def prepare(device, repaired):
-    shape, width = ((64, 128, 512), 768) if device == "cuda" else ((2, 8, 16), 8)
+    shape, width = ((64, 128, 512), 1024) if device == "cuda" else ((2, 8, 16), 8)
     folder = tempfile.TemporaryDirectory()
     files = write(folder.name, 4, shape, packed=not repaired)
     model = Head(shape[1], width, 40).to(device)

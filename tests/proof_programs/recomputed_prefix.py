@@ -47,7 +47,7 @@ class Decoder(nn.Module):
 
 def prepare(device, repaired):
     words, width, heads, layers, batch, prompt, most = (
-        (32000, 1536, 12, 12, 8, 512, 640) if device == "cuda" else (50, 16, 2, 2, 2, 4, 16)
+        (32000, 4096, 32, 10, 8, 512, 640) if device == "cuda" else (50, 16, 2, 2, 2, 4, 16)
     )
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     with torch.device(device):
@@ -74,4 +74,4 @@ def run(state, steps, repaired):
     return text.float().mean()
 
 
-main(prepare, run, steps=16)
+main(prepare, run, steps=12)

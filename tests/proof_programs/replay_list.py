@@ -6,6 +6,7 @@ from common import main
 from torch import nn
 from torch.nn import functional as F
 
+torch.set_float32_matmul_precision("high")
 SENSORS, ACTIONS, DISCOUNT = 48, 16, 0.99
 
 
@@ -43,7 +44,7 @@ def network(width, device):
 
 
 def prepare(device, repaired):
-    width, size, batch = (1024, 200_000, 2048) if device == "cuda" else (16, 100, 8)
+    width, size, batch = (4096, 200_000, 4096) if device == "cuda" else (16, 100, 8)
     values, target = network(width, device), network(width, device)
     optimizer = torch.optim.Adam(values.parameters(), lr=1e-4, fused=True)
     return values, target, optimizer, Memory(size, device, repaired), batch
@@ -68,4 +69,4 @@ def run(state, steps, repaired):
     return loss
 
 
-main(prepare, run, steps=50)
+main(prepare, run, steps=30)

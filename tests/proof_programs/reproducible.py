@@ -9,6 +9,8 @@ from common import main  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+torch.set_float32_matmul_precision("high")
+
 
 class Graph(nn.Module):
     """Each round a node takes the mean of its neighbours' vectors."""

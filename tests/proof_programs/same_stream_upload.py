@@ -55,7 +55,7 @@ class Ahead:
 
 
 def prepare(device, repaired):
-    size, batch, widths = (1024, 24, (32, 64, 128, 256)) if device == "cuda" else (16, 2, (4, 4))
+    size, batch, widths = (1024, 24, (48, 96, 192, 384)) if device == "cuda" else (16, 2, (4, 4))
     model = Finder(widths).to(device, memory_format=torch.channels_last).eval()
     pictures = [torch.randint(256, (batch, size, size, 3), dtype=torch.uint8) for _ in range(3)]
     if device == "cuda":

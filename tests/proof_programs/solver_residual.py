@@ -16,7 +16,7 @@ def system(size, device):
 
 
 def prepare(device, repaired):
-    size = 5120 if device == "cuda" else 32
+    size = 7168 if device == "cuda" else 32
     systems = [system(size, device) for _ in range(2)]
     return systems, 200 if device == "cuda" else 10
 
@@ -62,4 +62,4 @@ def run(state, steps, repaired):
     return total
 
 
-main(prepare, run, steps=8)
+main(prepare, run, steps=6)

@@ -28,7 +28,7 @@ def unpack(y, starts, lengths, x, longest, width, BLOCK: tl.constexpr):
 
 
 def prepare(device, repaired):
-    batch, longest, width, layers = (64, 48, 512, 24) if device == "cuda" else (2, 5, 8, 2)
+    batch, longest, width, layers = (64, 128, 1024, 24) if device == "cuda" else (2, 5, 8, 2)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     lengths = torch.randint(longest // 3, longest + 1, (batch,), device=device)
     x = torch.randn(batch, longest, width, device=device, dtype=dtype)
