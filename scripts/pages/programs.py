@@ -14,7 +14,7 @@ import yaml
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
-from scripts.run_programs import FRESH, OWN, PROGRAMS, THIRD, source
+from scripts.run_programs import FOURTH, FRESH, OWN, PROGRAMS, THIRD, source
 
 LOOKS = {
     "first_look.json": "Whole programs: first look",
@@ -22,6 +22,7 @@ LOOKS = {
     "third_look.json": "Whole programs: third look, in sample, on another GPU",
     "fresh_look.json": "Whole programs, second set: first look",
     "third_set_look.json": "Whole programs, third set: first look",
+    "fourth_set_look.json": "Whole programs, fourth set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
@@ -409,13 +410,13 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
             "beforehand, and no rule was changed for them: this score is out of sample. "
             "`scripts/run_programs.py DIR --set fresh.yaml` runs them."
         )
-    if look.programs == THIRD:
+    if look.programs in (THIRD, FOURTH):
         return (
             f"{number} more programs of the same kind "
-            f"([third.yaml](../tests/proof_programs/third.yaml)). {by} Their author had read "
-            "neither a rule nor a score of the earlier sets; causes, words and lines were written "
-            "down beforehand, and no rule was changed for them: this score is out of sample. "
-            "`scripts/run_programs.py DIR --set third.yaml` runs them."
+            f"([{look.programs}](../tests/proof_programs/{look.programs})). {by} Their author had "
+            "read neither a rule nor a score of the earlier sets; causes, words and lines were "
+            "written down beforehand, and no rule was changed for them: this score is out of "
+            f"sample. `scripts/run_programs.py DIR --set {look.programs}` runs them."
         )
     return (
         f"{number} whole programs in torch, Triton and CUDA C++ have one planted cause each, with "
