@@ -39,8 +39,9 @@ class Head(nn.Module):
 
 def prepare(device, repaired):
     width, layers, batch, length = (768, 12, 64, 196) if device == "cuda" else (16, 2, 2, 4)
-    trunk = Trunk(768 if device == "cuda" else 12, width, layers, length).to(device)
-    head = Head(width, 100).to(device)
+    with torch.device(device):
+        trunk = Trunk(768 if device == "cuda" else 12, width, layers, length)
+        head = Head(width, 100)
     if repaired:
         trunk.requires_grad_(False)
     optimizer = torch.optim.AdamW(head.parameters(), lr=1e-3, fused=True)

@@ -46,7 +46,8 @@ class Denoiser(nn.Module):
 def prepare(device, repaired):
     width, depth, size = (640, 12, 32) if device == "cuda" else (8, 2, 8)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model = Denoiser(width, depth).to(device, dtype).eval()
+    with torch.device(device):
+        model = Denoiser(width, depth).to(dtype).eval()
     times = torch.randn(64, 1, width, device=device, dtype=dtype)
     prompts = torch.randn(2, 77 if device == "cuda" else 5, width, device=device, dtype=dtype)
     return model, times, prompts, torch.randn(1, 4, size, size, device=device, dtype=dtype)

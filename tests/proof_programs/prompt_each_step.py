@@ -65,7 +65,8 @@ class Pipeline(nn.Module):
 def prepare(device, repaired):
     small = device != "cuda"
     dtype = torch.float32 if small else torch.bfloat16
-    pipeline = Pipeline(small).to(device, dtype).eval()
+    with torch.device(device):
+        pipeline = Pipeline(small).to(dtype).eval()
     batch, patches, length = (2, 4, 3) if small else (16, 1024, 512)
     tokens = torch.randint(50, (batch, length), device=device)
     return pipeline, tokens, torch.randn(batch, patches, 16, device=device, dtype=dtype)
