@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
         CHECK(cudaMemcpy(on_gpu[c], columns[c]->data(), OPTIONS * sizeof(float), cudaMemcpyHostToDevice));
     }
     CHECK(cudaMalloc(&out, OPTIONS * sizeof(Greeks)));
-    return measure("double_literals", argc, argv, 100, [&](bool repaired, int steps) {
+    return measure("double_literals", argc, argv, 400, [&](bool repaired, int steps) {
         auto price = repaired ? price_float : price_double;
         for (int step = 0; step < steps; ++step)
             price<<<OPTIONS / 256, 256>>>(on_gpu[0], on_gpu[1], on_gpu[2], out, 0.02f + 0.001f * (step % 4), 0.2f);

@@ -67,4 +67,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=15)
+main(prepare, run, steps=15, warm=15)

@@ -69,4 +69,4 @@ def run(state, steps, repaired):
     return tokens.float().mean()
 
 
-main(prepare, run, steps=24)
+main(prepare, run, steps=20, warm=20)

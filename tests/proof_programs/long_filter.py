@@ -57,4 +57,4 @@ def run(state, steps, repaired):
     return y.square().mean()
 
 
-main(prepare, run, steps=4)
+main(prepare, run, steps=6)

@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     float *heat;
     CHECK(cudaMalloc(&cells, CELLS * sizeof(Mix)));
     CHECK(cudaMalloc(&heat, CELLS * sizeof(float)));
-    return measure("ode_launches", argc, argv, 6, [&](bool repaired, int steps) {
+    return measure("ode_launches", argc, argv, 12, [&](bool repaired, int steps) {
         fill<<<CELLS / 256, 256>>>(cells, heat);
         for (int step = 0; step < steps; ++step) {
             int times = repaired ? TIMES : 1;

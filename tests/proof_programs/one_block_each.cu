@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&speed, bytes));
     CHECK(cudaMalloc(&grad, bytes));
     int blocks[2] = {blocks_for(false), blocks_for(true)};
-    return measure("one_block_each", argc, argv, 40, [&](bool repaired, int steps) {
+    return measure("one_block_each", argc, argv, 60, [&](bool repaired, int steps) {
         fill<<<WEIGHTS / 256, 256>>>(weight, speed, grad);
         for (int step = 0; step < steps; ++step)
             update<<<blocks[repaired], THREADS>>>(weight, speed, grad, 0.1f, 0.9f);

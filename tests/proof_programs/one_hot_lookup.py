@@ -60,4 +60,4 @@ def run(state, steps, repaired):
     return best / steps
 
 
-main(prepare, run, steps=10)
+main(prepare, run, steps=40)

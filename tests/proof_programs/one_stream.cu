@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
         CHECK(cudaMalloc(&lane.in, size_t(PIECE) * sizeof(float)));
         CHECK(cudaMalloc(&lane.out, size_t(PIECE) * sizeof(float)));
     }
-    return measure("one_stream", argc, argv, 6, [&](bool repaired, int steps) {
+    return measure("one_stream", argc, argv, 10, [&](bool repaired, int steps) {
         for (int step = 0; step < steps; ++step)
             for (int piece = 0; piece < PIECES; ++piece) {
                 const Lane &lane = lanes[repaired ? piece % LANES : 0];

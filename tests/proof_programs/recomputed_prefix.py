@@ -74,4 +74,4 @@ def run(state, steps, repaired):
     return text.float().mean()
 
 
-main(prepare, run, steps=12)
+main(prepare, run, steps=12, warm=12)

@@ -23,7 +23,7 @@ class Graph(nn.Module):
     def forward(self, source, goal, degree):
         x = self.vectors
         for mix in self.mixes:
-            message = mix(x)[source]
+            message = mix(x).index_select(0, source)
             total = torch.zeros_like(x).index_add(0, goal, message)
             x = x + torch.tanh(total / degree)
         return x
@@ -44,7 +44,7 @@ def prepare(device, repaired):
 
 def loss_of(vectors, pairs):
     """Let users and the items that they liked be closer than users and others."""
-    users, items = vectors[pairs[0]], vectors[pairs[1]]
+    users, items = vectors.index_select(0, pairs[0]), vectors.index_select(0, pairs[1])
     liked = (users * items).sum(1)
     others = (users * items.roll(1, 0)).sum(1)
     return F.softplus(others - liked).mean()
@@ -61,4 +61,4 @@ def run(state, steps, repaired):
     return loss.detach()
 
 
-main(prepare, run, steps=15)
+main(prepare, run, steps=20)

@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&x, size_t(SYSTEMS) * SIZE * sizeof(float)));
     fill<<<numbers / 256, 256>>>(matrices, right);
     CHECK(cudaDeviceSynchronize());
-    return measure("row_solver", argc, argv, 60, [&](bool repaired, int steps) {
+    return measure("row_solver", argc, argv, 150, [&](bool repaired, int steps) {
         dim3 threads(SIZE, 2);
         for (int step = 0; step < steps; ++step) {
             if (repaired)

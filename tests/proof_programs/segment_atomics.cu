@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&sums, STATIONS * sizeof(float)));
     fill<<<READINGS / 256, 256>>>(values, stations);
     CHECK(cudaDeviceSynchronize());
-    return measure("segment_atomics", argc, argv, 40, [&](bool repaired, int steps) {
+    return measure("segment_atomics", argc, argv, 100, [&](bool repaired, int steps) {
         int blocks = READINGS / EACH / 256;
         for (int step = 0; step < steps; ++step) {
             CHECK(cudaMemsetAsync(sums, 0, STATIONS * sizeof(float)));

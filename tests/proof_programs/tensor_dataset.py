@@ -69,4 +69,4 @@ def run(state, steps, repaired):
     return loss.detach()
 
 
-main(prepare, run, steps=2, small=1, warm=1)
+main(prepare, run, steps=2, small=1, warm=2)

@@ -53,4 +53,4 @@ def run(state, steps, repaired):
     return grad_x.float().square().mean() + grad_bias.abs().mean() / len(x)
 
 
-main(prepare, run, steps=40)
+main(prepare, run, steps=120)

@@ -84,4 +84,4 @@ def run(state, steps, repaired):
     return y.float().square().mean()
 
 
-main(prepare, run, steps=40)
+main(prepare, run, steps=200)

@@ -70,4 +70,4 @@ def run(state, steps, repaired):
     return y.float().square().mean()
 
 
-main(prepare, run, steps=60)
+main(prepare, run, steps=120)

@@ -55,4 +55,4 @@ def run(state, steps, repaired):
     return spread(y)
 
 
-main(prepare, run, steps=15)
+main(prepare, run, steps=40)

@@ -55,4 +55,4 @@ def run(state, steps, repaired):
     return most.mean() + y[0].mean()
 
 
-main(prepare, run, steps=20)
+main(prepare, run, steps=40)

@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&lowest, CELLS * sizeof(float)));
     make<<<POINTS / 256, 256>>>(points, heights);
     CHECK(cudaDeviceSynchronize());
-    return measure("whole_points", argc, argv, 100, [&](bool repaired, int steps) {
+    return measure("whole_points", argc, argv, 1000, [&](bool repaired, int steps) {
         for (int step = 0; step < steps; ++step) {
             if (repaired)
                 lowest_of_heights<<<CELLS, 256>>>(heights, lowest, POINTS / CELLS);
