@@ -174,11 +174,11 @@ def _empty_schema(table: str) -> pa.Schema:
     second in each process."""
     columns = tables()[table]
     of_type = {column.dtype: _schema_of(column.dtype) for column in columns}
-    told = [
+    described = [
         schema.pandas_metadata["columns"][0] | {"name": name, "field_name": name}
         for name, schema in ((column.name, of_type[column.dtype]) for column in columns)
     ]
-    of_pandas = {**of_type[columns[0].dtype].pandas_metadata, "columns": told}
+    of_pandas = {**of_type[columns[0].dtype].pandas_metadata, "columns": described}
     fields = [of_type[column.dtype].field(0).with_name(column.name) for column in columns]
     return pa.schema(fields, {"pandas": json.dumps(of_pandas)})
 

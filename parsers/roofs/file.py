@@ -129,10 +129,10 @@ def keep_roofs(path: Path, file: RoofsFile) -> None:
     What was recorded does not change where a later version of prof reads the run again.
     """
     try:
-        kept = read_roofs(path)
+        recorded = read_roofs(path)
     except ProfError:
-        kept = None
-    if kept is None or _measurement(kept) != _measurement(file):
+        recorded = None
+    if recorded is None or _measurement(recorded) != _measurement(file):
         write_roofs(path, file)
 
 

@@ -229,12 +229,12 @@ class RunDir:
 
 def _plainly_below(path: Path, folder: Path) -> bool:
     """Tell whether there is neither a link nor `..` from a folder to a path: no need to follow."""
-    place, depth = str(folder), len(folder.parts)
+    inner, depth = str(folder), len(folder.parts)
     if path.parts[:depth] != folder.parts:
         return False
-    for part in path.parts[depth:]:
-        place = f"{place}/{part}"
-        if part == ".." or "\0" in part or os.path.islink(place):
+    for name in path.parts[depth:]:
+        inner = f"{inner}/{name}"
+        if name == ".." or "\0" in name or os.path.islink(inner):
             return False
     return len(path.parts) > depth
 

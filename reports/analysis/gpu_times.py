@@ -109,9 +109,11 @@ def gpu_of(run: Run, launches: pd.DataFrame) -> pd.Series[int]:
     """Return the GPU of each of `launches`: of table `devices`, else its device index."""
     known_ = run.devices.drop_duplicates(["pid", "device"]).set_index(["pid", "device"])["gpu"]
     code, first = distinct(launches, ["pid", "device"])
-    place = launches[["pid", "device"]].iloc[first]
-    found = pd.Series(known_.reindex(pd.MultiIndex.from_frame(place)).to_numpy(), index=place.index)
-    gpu = found.where(found.notna(), place["device"]).fillna(-1).astype(int)
+    device = launches[["pid", "device"]].iloc[first]
+    found = pd.Series(
+        known_.reindex(pd.MultiIndex.from_frame(device)).to_numpy(), index=device.index
+    )
+    gpu = found.where(found.notna(), device["device"]).fillna(-1).astype(int)
     return pd.Series(gpu.to_numpy()[code], index=launches.index)
 
 

@@ -109,8 +109,8 @@ def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
         db.most_rows(table),
         *(np.int64, np.int64, np.int32, np.int32, np.int8, np.int8),
     )
-    parts = db.columns_of(table, _COLUMNS, read_chunk, "text" if text and has_text else "")
-    for (start, end, kind, elsewhere), threaded, numbered, spelled in parts:
+    chunks = db.columns_of(table, _COLUMNS, read_chunk, "text" if text and has_text else "")
+    for (start, end, kind, elsewhere), threaded, numbered, spelled in chunks:
         codes = threads.translate(*threaded), ids.translate(*numbered)
         columns.append(start, end, *codes, kind, elsewhere)
         words.append(spelled)
