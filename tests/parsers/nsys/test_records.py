@@ -35,13 +35,12 @@ def read(path: Path, parts: list[int]) -> list[tuple[int, bytes, int, int]]:
 
     def chunk(columns: list[Any]) -> list[tuple[int, bytes, int, int]]:
         parts.append(len(columns[0]))
-        start, last, absent, text = (column.tolist() for column in columns)
-        return list(zip(start, text, last, absent, strict=True))
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
     columns = {"start": NULL, "last": NULL, "absent": 7}
     with closing(Database(path)) as db:
         found = [row for rows in db.columns_of("events", columns, chunk, "text") for row in rows]
-    return found
+    return [(start, text, last, absent) for start, last, absent, text in found]
 
 
 def expected(path: Path) -> list[tuple[int, bytes, int, int]]:
@@ -60,7 +59,7 @@ def test_columns_are_those_of_sqlite(
 ) -> None:
     """Also where a text goes on in other pages, as of 512 bytes with `longest` 700."""
     rng = random.Random(page + longest)
-    rows: list[tuple[int | None, str | None, int | None]] = [
+    rows = [
         (rng.choice(WIDTHS), rng.choice([None, "é" * rng.randint(0, longest // 2)]), n)
         for n in range(700)
     ]
