@@ -17,10 +17,6 @@ ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAllo
 CALL_MASK = (1 << 56) - 1
 """What keys of calls have: 32 bits of correlation, 24 of process."""
 _BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
-_COLUMNS = {
-    **{"start": None, "end": None, "globalTid": 0, "nameId": None, "correlationId": 0},
-    "eventClass": 0,
-}
 _ID, _PID = 0xFFFFFFFF, 0xFFFFFF
 _NEVER = np.iinfo(np.int64).max
 
@@ -107,7 +103,9 @@ def read_api_calls(db: Database, threads: Threads) -> ApiCalls:
         return ApiCalls(none, none, none, none, none, [])
     book: Codebook[tuple[int, ...]] = Codebook()
     columns = Columns(db.most_rows(table), np.int64, np.uint32, np.int32, np.int32, np.int64)
-    for numbers, threaded, names_of_chunk in db.columns_of(table, _COLUMNS, _read_chunk):
+    correlation = "coalesce(nullif(correlationId, 0), -1)"  # -1: no operation's
+    select = ["start", "end - start", "coalesce(globalTid, 0)", "nameId", correlation]
+    for numbers, threaded, names_of_chunk in db.scan(select, table, _read_chunk, first_of_each(db)):
         start, duration, key = numbers
         thread, name = threads.translate(*threaded), book.translate(*names_of_chunk)
         columns.append(start, duration, thread, name, key)
@@ -130,12 +128,9 @@ _Coded = tuple[Array, list[tuple[int, ...]]]
 
 
 def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
-    start, end, thread, name, correlation, event = columns
-    if (event == _BACKTRACE).any():
-        rows = np.flatnonzero(event != _BACKTRACE)
-        start, end, thread, name, correlation = (column[rows] for column in columns[:-1])
-    key = call_key(thread >> 24, np.where(correlation == 0, -1, correlation))  # -1: no operation's
-    return [start, short(end - start), key], factor([thread]), factor([name])
+    start, duration, thread, name, correlation = columns
+    key = call_key(thread >> 24, correlation)
+    return [start, short(duration), key], factor([thread]), factor([name])
 
 
 def place_calls(calls: ApiCalls, threads: Threads, operations: Sequence[Issued]) -> Calls:

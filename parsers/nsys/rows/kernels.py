@@ -20,15 +20,6 @@ from nsight_prof.parsers.nsys.sqlite.schema import (
 _ID = 0xFFFFFFFF
 _GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z in _read_chunk
 _BLOCK = ((0, 0xFFF), (12, 0xFFF), (24, 0xFF))
-_NONE = -1
-_COLUMNS = {
-    **{"start": None, "end": None, "correlationId": 0, "globalPid": 0},
-    **{"mangledName": _NONE, "demangledName": None},
-    **dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")),
-    **dict.fromkeys(("registersPerThread", "staticSharedMemory", "dynamicSharedMemory")),
-    **dict.fromkeys(("deviceId", "contextId", "streamId")),
-    "graphNodeId": _NONE,
-}
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
 
@@ -102,6 +93,7 @@ class KernelRows:
 
 def read_kernels(db: Database) -> KernelRows:
     """Read all kernel launches."""
+    columns = db.columns(KERNEL)
     table = db.table(KERNEL) or KERNEL
     configs: Codebook[tuple[int, ...]] = Codebook()
     queues: Codebook[tuple[int, ...]] = Codebook()
@@ -109,7 +101,7 @@ def read_kernels(db: Database) -> KernelRows:
         db.most_rows(table), np.int64, np.uint32, np.int64, np.uint32, np.int16, np.int16
     )
     nodes: list[tuple[int, Array | None]] = []
-    for numbers, launched, queued, node in db.columns_of(table, _COLUMNS, _read_chunk):
+    for numbers, launched, queued, node in db.scan(_select(columns), table, _read_chunk):
         config, queue = configs.translate(*launched), queues.translate(*queued)
         rows.append(*numbers, narrow(config, len(configs.keys)), narrow(queue, len(queues.keys)))
         nodes.append((len(config), node))
@@ -122,11 +114,23 @@ def read_kernels(db: Database) -> KernelRows:
     return _ordered(KernelRows(start, duration, call, correlation, config, queue, *facts))
 
 
+def _select(columns: frozenset[str]) -> list[str]:
+    mangled = (
+        "coalesce(mangledName, demangledName)" if "mangledName" in columns else "demangledName"
+    )
+    return [
+        *("start", "end - start", "coalesce(correlationId, 0)", "coalesce(globalPid, 0)"),
+        *(mangled, "demangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+        *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
+        *("deviceId", "contextId", "streamId"),
+        "coalesce(graphNodeId, -1)" if "graphNodeId" in columns else "-1",
+    ]
+
+
 def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
-    start, end, correlation, pid, mangled, demangled, *shape, device, context, stream, node = (
+    start, duration, correlation, pid, mangled, demangled, *shape, device, context, stream, node = (
         columns
     )
-    mangled = np.where(mangled == _NONE, demangled, mangled)
     grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static, dynamic = shape
     # Widths follow the CUPTI activity records: 32-bit ids; blocks up to 1024x1024x64. SQLite would
     # take as long to pack them, and a text among them would become a number without a word.
@@ -140,7 +144,7 @@ def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Arra
     )
     call = correlation | ((pid >> 24) << 32)
     where = factor([device, (stream & _ID) | (context << 32), call >> 32 & PROCESS])
-    numbers = [start, short(end - start), call, (call & _ID).astype(np.uint32)]
+    numbers = [start, short(duration), call, (call & _ID).astype(np.uint32)]
     return numbers, config, where, None if (node < 0).all() else node
 
 

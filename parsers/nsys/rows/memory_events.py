@@ -17,12 +17,6 @@ UNKNOWN = -1
 """Device, context or stream that the export does not tell; bytes of a graph."""
 
 
-_COLUMNS = {
-    **{"start": None, "end": None, "deviceId": UNKNOWN, "contextId": UNKNOWN, "streamId": UNKNOWN},
-    **{"globalPid": 0, "correlationId": 0, "bytes": UNKNOWN, "copyKind": 0},
-}
-
-
 @dataclass
 class MemoryEvents:
     """Operations as columns, ordered by start; times in ns from the start of the capture.
@@ -51,7 +45,7 @@ def read_memory_events(db: Database) -> MemoryEvents:
     queues: Codebook[tuple[int, ...]] = Codebook()
     kinds: Codebook[tuple[str, str]] = Codebook()
     for name, table in tables:
-        for numbers, queued, kind in db.columns_of(table, _COLUMNS, _read_chunk):
+        for numbers, queued, kind in db.scan(_select(db, name), table, _read_chunk):
             start, duration, size, call = numbers
             check_times(db, name, start, duration)
             codes, values = kind
@@ -64,13 +58,27 @@ def read_memory_events(db: Database) -> MemoryEvents:
     return MemoryEvents(*sorted_by_start, call[order], queues.keys, kinds.keys)
 
 
+def _select(db: Database, name: str) -> list[str]:
+    present = db.columns(name)
+    ids = ("deviceId", "contextId", "streamId")
+    return [
+        "start",
+        "end - start",
+        *(f"coalesce({c}, {UNKNOWN})" if c in present else str(UNKNOWN) for c in ids),
+        "coalesce(globalPid, 0)",
+        "coalesce(correlationId, 0)",
+        f"coalesce(bytes, {UNKNOWN})" if "bytes" in present else str(UNKNOWN),
+        "coalesce(copyKind, 0)" if name == MEMCPY else "0",
+    ]
+
+
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
 
 def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
-    start, end, device, context, stream, process, correlation, size, kind = columns
+    start, duration, device, context, stream, process, correlation, size, kind = columns
     pid = process >> 24 & 0xFFFFFF
-    numbers = [start, short(end - start), size, call_key(pid, correlation)]
+    numbers = [start, short(duration), size, call_key(pid, correlation)]
     return numbers, factor([device, context, stream, pid]), factor([kind])
 
 

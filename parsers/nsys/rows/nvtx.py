@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,15 +18,10 @@ PUSH_POP, START_END, MARK = "push/pop", "start/end", "mark"
 # NvtxMark, NvtxPushPop and NvtxStartEnd of nsys, and the last two of its NVTX text files.
 _KINDS = {34: MARK, 59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 DOMAIN_CREATE = 75
-_OTHER = -1  # kind of what is no range and no mark
+_ELSEWHERE = 128  # added to the type of a range that ends on another thread
 TEXT = "coalesce(CAST(text AS TEXT), '')"
 _NO_ID = 0xFFFFFFFF
-_NO_THREAD = np.iinfo(np.int64).min
 _DOMAIN = 0x7FFFFFFF
-_COLUMNS = {
-    **{"start": None, "end": OPEN_END, "globalTid": _NO_THREAD, "textId": _NO_ID, "domainId": 0},
-    **{"eventType": _OTHER, "endGlobalTid": _NO_THREAD},
-}
 
 
 @dataclass
@@ -55,7 +49,7 @@ class NvtxEvents:
 
 
 _NONE = np.empty(0, np.int64)
-_NO_TEXT = pa.array([b""]).dictionary_encode()
+NAME_TYPE = pa.string()
 NO_NVTX = NvtxEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE.astype(bool), [])
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
@@ -76,41 +70,37 @@ def read_nvtx(db: Database, threads: Threads) -> NvtxEvents:
 
 def _begins_with_text(db: Database) -> bool:
     """Whether one of the first names stands in the text column: then no part is read in vain."""
-    first = f'SELECT textId FROM "{db.table(NVTX)}" WHERE eventType IN {(*_KINDS,)} LIMIT 1000'
+    first = f'SELECT textId FROM "{db.table(NVTX)}" WHERE {_WANTED} LIMIT 1000'
     return bool(db.rows(f"SELECT 1 FROM ({first}) WHERE textId IS NULL LIMIT 1"))
 
 
 def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
     has_text = "text" in db.columns(NVTX)
-    kinds = np.full(max(_KINDS) + 2, _OTHER, np.int8)
+    kinds = np.zeros(max(_KINDS) + 1, np.int8)
     kinds[list(_KINDS)] = [NvtxEvents.kinds.index(kind) for kind in _KINDS.values()]
 
-    def read_chunk(columns: list[Any]) -> tuple[list[Array], _Coded, _Coded, pa.DictionaryArray]:
-        start, end, thread, number, domain, type_, end_thread, *texts = columns
-        kind = kinds[np.clip(type_, 0, len(kinds) - 1)]
-        wanted = (kind != _OTHER) & (thread != _NO_THREAD)
-        if not wanted.all():
-            rows = np.flatnonzero(wanted)
-            start, end, thread, number, domain, kind, end_thread = (
-                column[rows] for column in (start, end, thread, number, domain, kind, end_thread)
-            )
-            texts = [column.take(pa.array(rows)) for column in texts]
+    def read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, pa.DictionaryArray]:
+        start, end, thread, number, kind, *texts = columns
         if has_text and not texts and (number & _NO_ID == _NO_ID).any():
             raise _NeedText
-        number = number | (domain & _DOMAIN) << 32
-        numbers = [start, end, kind, end_thread != _NO_THREAD]
-        words = texts[0] if texts else _NO_TEXT.take(pa.array(np.zeros(len(start), np.int64)))
-        return numbers, factor([thread]), factor([number, thread >> 24]), words
+        numbers = [start, end, kinds[kind & (_ELSEWHERE - 1)], kind >= _ELSEWHERE]
+        # A part without a row of these kinds has no text, whose type would then be another.
+        words = (
+            pa.array(texts[0]) if texts and len(start) else pa.array([""] * len(start), NAME_TYPE)
+        )
+        codes = factor([thread]), factor([number, thread >> 24])
+        return numbers, *codes, words.dictionary_encode()
 
     ids: Codebook[tuple[int, ...]] = Codebook()
-    words = [_NO_TEXT]
+    words = [pa.array([""], NAME_TYPE).dictionary_encode()]
     table = f"{db.table(NVTX)}"
     columns = Columns(
         db.most_rows(table),
         *(np.int64, np.int64, np.int32, np.int32, np.int8, np.int8),
     )
-    chunks = db.columns_of(table, _COLUMNS, read_chunk, "text" if text and has_text else "")
-    for (start, end, kind, elsewhere), threaded, numbered, spelled in chunks:
+    for (start, end, kind, elsewhere), threaded, numbered, spelled in db.scan(
+        _select(db.columns(NVTX), text and has_text), table, read_chunk, _WANTED, [TEXT]
+    ):
         codes = threads.translate(*threaded), ids.translate(*numbered)
         columns.append(start, end, *codes, kind, elsewhere)
         words.append(spelled)
@@ -126,7 +116,7 @@ def _distinct(
     """Code the names of all ranges: id in StringIds and domain, process (`ids[number]`), text."""
     words = words.unify_dictionaries()
     key = np.concatenate([np.empty(0, np.int32), *(chunk.indices for chunk in words.chunks)])
-    texts = words.chunk(0).dictionary.to_pylist() if words.num_chunks else []
+    texts = words.chunk(0).dictionary.cast(pa.binary()).to_pylist() if words.num_chunks else []
     if len(texts) * len(ids) > np.iinfo(key.dtype).max:
         key = key.astype(np.int64)
     key *= len(ids)
@@ -134,6 +124,21 @@ def _distinct(
     codes, distinct = pd.factorize(key)
     pairs = (divmod(pair, len(ids)) for pair in distinct.tolist())
     return codes, [(*ids[pair], texts[word].decode("utf-8", "replace")) for word, pair in pairs]
+
+
+_WANTED = "(eventType = 59 OR eventType IN (34, 60, 70, 71)) AND globalTid IS NOT NULL"
+"""Events of _KINDS; nearly all are of type 59, for which SQLite tests this fastest."""
+
+
+def _select(columns: frozenset[str], text: bool) -> list[str]:
+    kind = "eventType"
+    if "endGlobalTid" in columns:
+        kind = f"iif(endGlobalTid IS NULL, eventType, eventType + {_ELSEWHERE})"
+    number = f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
+    if "domainId" in columns:
+        number = f"{number} | ((coalesce(domainId, 0) & {_DOMAIN}) << 32)"
+    select = ["start", f"coalesce(end, {OPEN_END})", "globalTid", number, kind]
+    return [*select, TEXT] if text else select
 
 
 def _names(

@@ -9,9 +9,7 @@ import numpy as np
 
 from nsight_prof.parsers.nsys.sqlite.codes import STEP, Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import PROCESS, check_times
-
-_COLUMNS = {"start": None, "end": None, "correlationId": 0, "globalPid": 0, "deviceId": -1}
+from nsight_prof.parsers.nsys.sqlite.schema import ISSUED_KEY, PROCESS, check_times
 
 
 @dataclass
@@ -46,8 +44,9 @@ def read_operations(db: Database, *names: str) -> Operations:
     columns = Columns(size, np.int64, np.uint32, np.int64, np.int16)
     places: Codebook[tuple[int, int]] = Codebook()
     for name, table in tables.items():
-        for start, end, correlation, process, where in db.columns_of(table, _COLUMNS, list):
-            duration, call = end - start, correlation | process >> 24 << 32
+        device = "coalesce(deviceId, -1)" if "deviceId" in db.columns(name) else "-1"
+        select = ["start", "end - start", ISSUED_KEY, device]
+        for start, duration, call, where in db.scan(select, table, list):
             check_times(db, name, start, duration)
             codes, keys = factor([where, call >> 32 & PROCESS])
             device_code = places.translate(codes, [(key[0], key[1]) for key in keys])

@@ -8,9 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from nsight_prof.parsers.nsys.sqlite.database import Array
 
 K = TypeVar("K", bound=Hashable)
 _SORTED = 1 << 21  # rows to be sorted at once

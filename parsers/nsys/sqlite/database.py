@@ -6,27 +6,25 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import adbc_driver_sqlite.dbapi as sqlite
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.sqlite.pages import Pages
-from nsight_prof.parsers.nsys.sqlite.records import columns_of, row_numbers
 
 WHAT = "an SQLite export of nsys"
 HINT = "copy the file again, or export the report again: nsys export --type sqlite"
 Array = NDArray[Any]
 T = TypeVar("T")
 PART_ROWS = 1 << 17  # rows a task reads: large enough to hide its start, small enough for memory
-PART_BYTES = 1 << 23  # pages a task reads by itself: about as many rows
 READERS = max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 _HEAP = 1 << 30  # bytes that SQLite may take: a cell may claim to be as long as this
 _GROWTH = 100  # bytes in memory for one of the file, where rows are small integers
@@ -93,9 +91,8 @@ class Database:
         self._local = threading.local()
         self._connections: list[Any] = []
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="nsys-sqlite")
-        self._pages: Pages | None = None
         try:
-            self._roots = self._plain_tables(path)
+            self._tables = self._plain_tables(path)
         except BaseException:
             self.close()
             raise
@@ -104,19 +101,17 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self._pool.shutdown(cancel_futures=True)
-        if self._pages is not None:
-            self._pages.close()
         for connection in self._connections:
             connection.close()
         self._connections.clear()
 
     def table(self, name: str) -> str | None:
         """Name of the table in this file: plain or with the highest `_V<n>` suffix, or None."""
-        if name in self._roots:
+        if name in self._tables:
             return name
         version = re.compile(rf"{name}_V([0-9]{{1,6}})")
         versions = {
-            found: int(match[1]) for found in self._roots if (match := version.fullmatch(found))
+            found: int(match[1]) for found in self._tables if (match := version.fullmatch(found))
         }
         return max(versions, key=versions.__getitem__, default=None)
 
@@ -167,76 +162,9 @@ class Database:
                 ]
             )
 
-        yield from self._in_order(task, self._rowid_ranges(table))
-
-    def columns_of(
-        self,
-        table: str,
-        columns: Mapping[str, int | None],
-        read_chunk: Callable[[list[Any]], T],
-        text: str = "",
-    ) -> Iterator[T]:
-        """Read whole columns of a long table in parts, as `scan` does, without asking for each row.
-
-        `columns` are integers, and what stands for NULL, or for a column that the table does not
-        have; None: neither is expected. Column `text`, which the table must have, comes last, as an
-        Arrow dictionary of bytes; NULL is empty.
-        """
-        info = self.rows(f"SELECT name, pk, hidden FROM pragma_table_xinfo('{table}')")
-        place = {str(name): number for number, (name, _, _) in enumerate(info)}
-        there = {name: null for name, null in columns.items() if name in place}
-        absent = {name: np.int64(null or 0) for name, null in columns.items() if name not in place}
-        wanted = [(place[name], null) for name, null in there.items()]
-        is_plain = not any(hidden or (pk and name in there) for name, pk, hidden in info)
-        pages = self._pages
-        assert pages is not None  # as long as it is open
-        leaves = pages.leaves(self._roots[table]) if is_plain else np.empty(0, np.int64)
-        at_once = max(1, PART_BYTES // pages.size)
-        texts = [f"coalesce(CAST({text} AS TEXT), '')"] if text else []
-        given = [
-            f'"{n}"' if null is None else f'coalesce("{n}", {null})' for n, null in there.items()
-        ]
-        query = f'SELECT {", ".join([*given, *texts])} FROM "{table}" WHERE rowid BETWEEN '
-
-        def by_sqlite(first: int, last: int) -> list[Any]:
-            read = self._query(f"{query} {first} AND {last}").columns
-            pairs = zip([*given, *texts], read, strict=True)
-            found: list[Any] = [self._array(c, table, n, is_text=n in texts) for n, c in pairs]
-            if texts:  # without a row it is no text
-                words = found[-1] if len(found[-1]) else pa.array([], pa.string())
-                found[-1] = words.cast(pa.binary()).dictionary_encode()
-            return found
-
-        def by_pages(first: int, last: int) -> list[Any]:
-            part = pages.read(leaves[first:last])
-            found = columns_of(part, pages.size, wanted, place[text] if text else None)
-            if found is not None:
-                return found
-            try:
-                return by_sqlite(*row_numbers(part, pages.size))
-            except ValueError as error:
-                raise self._damaged(error) from error
-
-        def task(first: int, last: int) -> list[T]:
-            found = by_pages(first, last) if len(leaves) else by_sqlite(first, last)
-            rows = len(found[0])
-            read = dict(zip(there, found, strict=False))
-            read |= {n: np.broadcast_to(null, rows) for n, null in absent.items()}
-            whole = [*(read[name] for name in columns), *found[len(there) :]]
-            chunks = (slice(at, at + PART_ROWS) for at in range(0, rows, PART_ROWS))
-            return [read_chunk([column[chunk] for column in whole]) for chunk in chunks]
-
-        parts = [(at, at + at_once) for at in range(0, len(leaves), at_once)]
-        for found in self._in_order(task, parts or self._rowid_ranges(table)):
-            yield from found
-
-    def _in_order(
-        self, task: Callable[[int, int], T], parts: Iterable[tuple[int, int]]
-    ) -> Iterator[T]:
-        """Give what `task` returns of each part, in their order, with few of them in memory."""
         waiting: deque[Future[T]] = deque()
         try:
-            for first, last in parts:
+            for first, last in self._rowid_ranges(table):
                 waiting.append(self._pool.submit(task, first, last))
                 if len(waiting) > READERS:
                     yield waiting.popleft().result()
@@ -261,18 +189,21 @@ class Database:
         ranges = f"SELECT min(id), max(id) FROM ({numbered}) GROUP BY (n - 1) / {PART_ROWS}"
         return [(first, last) for first, last in sorted(self.rows(ranges))]
 
-    def _plain_tables(self, path: Path) -> dict[str, int]:
-        """Tables that are data and nothing else by their first page, after a walk over all."""
+    def _plain_tables(self, path: Path) -> frozenset[str]:
+        """Names of the tables that are data and nothing else, after a walk over all pages."""
         try:
-            self._pages = Pages(path)
-            self._pages.walk(1)
-            of_roots = "SELECT type, name, rootpage FROM sqlite_master WHERE rootpage > 0"
-            found = self.rows(of_roots)
-            for _, _, root in found:
-                self._pages.walk(root)
+            with closing(Pages(path)) as pages:
+                pages.walk(1)
+                of_roots = "SELECT type, name, rootpage FROM sqlite_master WHERE rootpage > 0"
+                found = self.rows(of_roots)
+                for _, _, root in found:
+                    pages.walk(root)
         except ValueError as error:
-            raise self._damaged(error) from error
-        return {str(name): int(root) for kind, name, root in found if kind == "table"}
+            raise ArtifactUnreadable(
+                f"{self.path} is damaged: {error}",
+                "copy the file again, or export the report again: nsys export --type sqlite",
+            ) from error
+        return frozenset(str(name) for kind, name, _ in found if kind == "table")
 
     def _ends(self, table: str) -> tuple[int, int]:
         """First and last rowid; (0, -1) of an empty table."""
@@ -302,10 +233,10 @@ class Database:
                 cursor.execute(query)
                 return self._bounded(cursor.fetch_record_batch())
         except (sqlite.Error, pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: BaseException) -> ArtifactUnreadable:
-        return ArtifactUnreadable(f"{self.path} is damaged: {str(error).splitlines()[0]}", HINT)
+            raise ArtifactUnreadable(
+                f"{self.path} is damaged: {_reason(error)}",
+                "copy the file again, or export the report again: nsys export --type sqlite",
+            ) from error
 
     def _bounded(self, batches: pa.RecordBatchReader) -> pa.Table:
         """Read all batches, unless they are longer than the file can be."""
@@ -325,6 +256,10 @@ class Database:
                 for setting in ("trusted_schema = OFF", f"hard_heap_limit = {_HEAP}"):
                     cursor.execute(f"PRAGMA {setting}")
         return self._local.connection
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).splitlines()[0]
 
 
 def _python(column: pa.ChunkedArray) -> list[Any]:

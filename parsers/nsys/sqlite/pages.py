@@ -16,8 +16,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nsight_prof.parsers.nsys.sqlite.records import LEAF, SLACK
-
 _INDEX, _TABLE = 2, 5  # kinds of pages that have children
 _AT_ONCE = 1 << 25  # bytes that are mapped at a time
 _HEAD = 100  # bytes of the file's head, on the first page
@@ -28,15 +26,12 @@ class Pages:
     """The pages of one file, and which of them stand in a tree that was walked already."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._file = path.open("rb")
-        head = self._file.read(_HEAD)
-        size = int.from_bytes(head[16:18], "big")
-        self._is_usual = head[20:21] == b"\0" and head[56:60] == b"\0\0\0\1"
-        self.size = 65536 if size == 1 else size
-        if self.size < 512 or self.size & (self.size - 1):
+        size = int.from_bytes(self._file.read(18)[16:], "big")
+        self._size = 65536 if size == 1 else size
+        if self._size < 512 or self._size & (self._size - 1):
             self._file.close()
-            raise ValueError(f"its pages have {self.size} bytes")
+            raise ValueError(f"its pages have {self._size} bytes")
         self._kinds = self._read_kinds()
         self._seen = np.zeros(len(self._kinds), bool)
 
@@ -46,11 +41,11 @@ class Pages:
         Mapped a part at a time: the system counts what is mapped as memory of this process.
         """
         file, kinds = self._file.fileno(), [np.zeros(1, np.uint8)]
-        end = os.fstat(file).st_size // self.size * self.size
+        end = os.fstat(file).st_size // self._size * self._size
         for at in range(0, end, _AT_ONCE):
             window = mmap.mmap(file, min(_AT_ONCE, end - at), offset=at, access=mmap.ACCESS_READ)
             with closing(window):
-                kinds.append(np.frombuffer(window, np.uint8)[:: self.size].copy())
+                kinds.append(np.frombuffer(window, np.uint8)[:: self._size].copy())
         found = np.concatenate(kinds)
         self._file.seek(_HEAD)
         found[1:2] = np.frombuffer(self._file.read(1), np.uint8)  # the file's head comes first
@@ -82,36 +77,16 @@ class Pages:
                     break
             level = np.concatenate(children)
 
-    def leaves(self, root: int) -> NDArray[np.int64]:
-        """Return the pages that hold the rows of a table, in their order, after a walk from `root`.
-
-        None of them where they are not as `columns_of` takes them, as with texts in UTF-16.
-        """
-        level = np.array([root], np.int64)
-        while (self._kinds[level] == _TABLE).all():
-            level = np.concatenate([self._children(number) for number in level.tolist()])
-        return level if self._is_usual and (self._kinds[level] == LEAF).all() else level[:0]
-
-    def read(self, pages: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the bytes of some pages, and SLACK more; threads may read at the same time."""
-        found = np.zeros(len(pages) * self.size + SLACK, np.uint8)
-        ends = [*(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
-        with self._path.open("rb", buffering=0) as file:
-            for first, last in zip([0, *ends], ends, strict=False):
-                file.seek((int(pages[first]) - 1) * self.size)
-                file.readinto(found[first * self.size : last * self.size].data)
-        return found
-
     def _children(self, number: int) -> NDArray[np.int64]:
-        self._file.seek((number - 1) * self.size)
-        page = np.frombuffer(self._file.read(self.size), np.uint8)
+        self._file.seek((number - 1) * self._size)
+        page = np.frombuffer(self._file.read(self._size), np.uint8)
         head = _HEAD if number == 1 else 0
         cells = int.from_bytes(page[head + 3 : head + 5].tobytes(), "big")
-        if head + 12 + 2 * cells > self.size:
+        if head + 12 + 2 * cells > self._size:
             raise ValueError(f"page {number} has {cells} cells")
         offsets = np.frombuffer(page, ">u2", cells, head + 12).astype(np.int64)
         at = np.append(offsets, head + 8)  # the last child stands in the head of the page
-        if int(at.max()) + 4 > self.size:
+        if int(at.max()) + 4 > self._size:
             raise ValueError(f"page {number} is cut off")
         return page[at[:, None] + np.arange(4)].astype(np.int64) @ _PLACES
 
