@@ -33,6 +33,7 @@ CAUSE_OF = {
     "one_by_one": ("launch_bound",),
     "tensor_prints": ("launch_bound", "sync_stalls", "host_bound"),
     "double_precision": ("elementwise_chain",),
+    "casts_and_copies": ("elementwise_chain",),
 }
 """Rules that tell of the cause of what others tell of: a host that waits for results in every step
 cannot run ahead, however fast it launches."""

@@ -25,6 +25,9 @@ from nsight_prof.reports.verdicts.owners import in_words_of_owner
 
 REPAIR = 0.05
 """Part of the time that a repair must save to stand before choices that save more."""
+MOST_OF = {"casts_and_copies": 0.9}
+"""Rules that are a cause only where they save that part of what the other finding does: a cast that
+is all but all of a chain is what to leave out, not what to fuse."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
@@ -59,7 +62,12 @@ def _order(
     """
     # What comes once gains nothing: it explains no symptom that comes again.
     causes = CAUSE_OF.get(finding.rule, ()) if _gain(finding) > 0 else ()
-    symptoms = [f for f in found if f.rule in causes and _meet(f, finding)]
+    minimum_part = MOST_OF.get(finding.rule, 0.0)
+    symptoms = [
+        f
+        for f in found
+        if f.rule in causes and _meet(f, finding) and _gain(finding) >= minimum_part * _gain(f)
+    ]
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"
     replaced = set(finding.kernel_ids)
