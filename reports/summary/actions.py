@@ -50,19 +50,19 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
                 Number(remaining, "ns"),
                 tuple((f.rank or 0, f.anchor) for f in step.findings),
                 f"step-{len(found) + 1}",
-                _most(view, step),
+                _upper_bound(view, step),
                 share_of(view, step),
             )
         )
     return tuple(found)
 
 
-def _most(view: ReportView, step: Step) -> Number | None:
+def _upper_bound(view: ReportView, step: Step) -> Number | None:
     """Return the most that a step could save where what it saves ends before that; else None."""
-    most = [f.most_ns if f.most_ns == f.most_ns else f.gain_ns for f in step.findings]
+    bounds = [f.most_ns if f.most_ns == f.most_ns else f.gain_ns for f in step.findings]
     if all(math.isnan(finding.most_ns) for finding in step.findings):
         return None
-    return Number(view.run_time.of_kernels(sum(most)), "ns")
+    return Number(view.run_time.of_kernels(sum(bounds)), "ns")
 
 
 def share_of(view: ReportView, step: Step) -> float | None:

@@ -77,13 +77,13 @@ def _link(places: Places, finding: PageFinding, value: Value) -> Value:
 
 def _gains(choice: TimedChoice, whole_ns: float) -> Text:
     time = Link(Number(choice.saves_ns, "ns", digits=3), choice.anchor)
-    part = Number(choice.saves_ns / whole_ns, "fraction")
+    fraction = Number(choice.saves_ns / whole_ns, "fraction")
     if math.isnan(choice.most_ns):
-        return Text("up to {time} ({part})", time=time, part=part)
+        return Text("up to {time} ({part})", time=time, part=fraction)
     return Text(
         "{time} ({part}); at most {most}",
         time=time,
-        part=part,
+        part=fraction,
         most=Link(Number(choice.most_ns, "ns", digits=3), choice.anchor),
     )
 

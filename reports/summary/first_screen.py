@@ -75,14 +75,14 @@ def first_screen(
         ),
         basis="wall" if time.basis == WALL else "gpu",
         choices=offered,
-        choices_lead=bool(offered) and offered[0].saves > max(map(_part, found), default=0.0),
+        choices_lead=bool(offered) and offered[0].saves > max(map(_gain_of, found), default=0.0),
         narrowed=tuple(choice for choice in timed if choice.products),
     )
 
 
 def _sure(found: tuple[Action, ...]) -> str:
     """Return how sure the verdict is: of one step as that step, of several as the least sure."""
-    largest = max(found, key=_part)
+    largest = max(found, key=_gain_of)
     if (largest.gain.value or 0.0) >= LARGE:
         return largest.sure
     return max((action.sure for action in found), key=list(LEVELS).index)
@@ -123,8 +123,8 @@ def _verdict(
         return _of_longest_launch(view)
     whole_time = whole_of(time)
     # The first step may save less than one that must come after it.
-    largest = max(found, key=_part) if found else None
-    if largest and _part(largest) >= LARGE:
+    largest = max(found, key=_gain_of) if found else None
+    if largest and _gain_of(largest) >= LARGE:
         return _of_step(view, time_parts, saved, largest)
     total = saved.total_ns / time.whole_ns
     gain = Link(Number(total, "fraction"), PARTS)
@@ -154,7 +154,7 @@ def _verdict(
             "same work.",
             gain=gain,
         )
-    if largest and _part(largest) >= total / 2:
+    if largest and _gain_of(largest) >= total / 2:
         return Text(
             "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
             gain=gain,
@@ -183,25 +183,25 @@ def _verdict(
 
 def _of_kernels(view: ReportView, step: Step, action: Action, gain: Link) -> Text:
     """Return the verdict about kernels of which a step saves little, `gain` of the run in all."""
-    most, whole_ns = action.most, view.run_time.whole_ns or math.inf
+    bound, whole_ns = action.upper_bound, view.run_time.whole_ns or math.inf
     values: dict[str, Value] = {
         "where": _where(view, step, action.anchor),
         "first": Link(action.gain, action.anchor),
         "gain": gain,
     }
-    if most is None:
+    if bound is None:
         return Text(
             "{where}: up to {first} can be saved there, up to {gain} in all.",
             **values,
         )
     return Text(
         "{where}: {first} can be saved there, at most {most}; up to {gain} in all.",
-        most=Link(Number((most.value or 0.0) / whole_ns, "fraction"), action.anchor),
+        most=Link(Number((bound.value or 0.0) / whole_ns, "fraction"), action.anchor),
         **values,
     )
 
 
-def _part(action: Action) -> float:
+def _gain_of(action: Action) -> float:
     return action.gain.value or 0.0
 
 
@@ -292,14 +292,14 @@ def _of_step(view: ReportView, time_parts: TimeParts, saved: Savings, action: Ac
 def added_by_profiler(time: RunTime, anchor: str = "") -> Text:
     """Return the idle time that nsys adds, as a range where known; each a link to `anchor`."""
 
-    def told(time_ns: float | None) -> Value:
+    def linked(time_ns: float | None) -> Value:
         number = Number(time_ns, "ns")
         return Link(number, anchor) if anchor else number
 
     low, high = time.profiler_low_ns, time.profiler_high_ns
     if low is None or high is None:
-        return Text("about {time}", time=told(time.profiler_ns))
-    return Text("{low} to {high}", low=told(low), high=told(high))
+        return Text("about {time}", time=linked(time.profiler_ns))
+    return Text("{low} to {high}", low=linked(low), high=linked(high))
 
 
 def _with_profiler(view: ReportView, verdict: Text) -> Text:

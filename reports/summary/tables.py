@@ -60,11 +60,13 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     def saves(row: int, fraction: Number, anchor: str) -> Text:
         return Text("{time} ({part})", time=Link(Verbatim(times[row][0]), anchor), part=fraction)
 
-    def told(row: int, action: Action) -> Value:
+    def saving(row: int, action: Action) -> Value:
         saved = saves(row, action.gain, action.anchor)
-        if action.most is None:
+        if action.upper_bound is None:
             return Text("at most {saves}", saves=saved)
-        return Text("{saves}; at most {most}", saves=saved, most=Link(action.most, action.anchor))
+        return Text(
+            "{saves}; at most {most}", saves=saved, most=Link(action.upper_bound, action.anchor)
+        )
 
     heading = Text("Saves (of the run)")
     if first.basis != "wall":
@@ -74,7 +76,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(
             heading,
-            lambda row: told(*row),
+            lambda row: saving(*row),
             digits=IN_TEXT,
             sort=lambda row: row[1].saves.value,
             right=True,
@@ -110,10 +112,10 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
     smaller_ns = max(0.0, (first.saves.value or 0.0) - sum(saved))
     times = countdown([*saved, smaller_ns], whole_ns)
 
-    def most(action: Action) -> Number:
-        return action.saves if action.most is None else action.most
+    def upper_bound(action: Action) -> Number:
+        return action.saves if action.upper_bound is None else action.upper_bound
 
-    def part(time: Number) -> Number:
+    def of_run(time: Number) -> Number:
         return Number((time.value or 0.0) / whole_ns, "fraction")
 
     columns: list[Column[tuple[int, Action]]] = [
@@ -122,11 +124,11 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
         Column(Text("Its kernels, of the run"), lambda row: Number(row[1].share, "fraction")),
         Column(Text("Saves"), lambda row: Verbatim(times[row[0]][0], saved[row[0]]), right=True),
         Column(Text("Of the run"), lambda row: row[1].gain),
-        Column(Text("At most"), lambda row: most(row[1])),
-        Column(Text("Of the run"), lambda row: part(most(row[1]))),
+        Column(Text("At most"), lambda row: upper_bound(row[1])),
+        Column(Text("Of the run"), lambda row: of_run(upper_bound(row[1]))),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
-    smaller = ("", "", "", Verbatim(times[-1][0]), part(Number(smaller_ns, "ns")))
+    smaller = ("", "", "", Verbatim(times[-1][0]), of_run(Number(smaller_ns, "ns")))
     footer = Footer(["", Text("Smaller steps, together"), *smaller, _links(first.smaller)], SMALLER)
     rows = list(enumerate(first.actions))
     return Table("steps", NO_TITLE, columns, rows, footer=footer, ids=lambda row: row[1].anchor)

@@ -217,12 +217,12 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
         Text("{ratio} the time, {factor} the tokens per second", ratio=ratio, factor=factor),
     ]
     if base.rate > 0 and large.rate > 0:
-        whole, saves = Number(large.rate / base.rate, "x"), 1 - base.rate / large.rate
+        throughput, saves = Number(large.rate / base.rate, "x"), 1 - base.rate / large.rate
         lengths: dict[str, Value] = {"prompt": large.prompt, "output": large.output}
         gains = Text(
             "{whole} the tokens per second, prompts included ({prompt} prompt and {output} output "
             "tokens); {factor} while it decodes",
-            whole=whole,
+            whole=throughput,
             factor=factor,
             **lengths,
         )
@@ -231,7 +231,7 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
             "{whole} the tokens per second of batch {small} with prompts of {prompt} and answers "
             "of {output} tokens. While it decodes it gives {factor}, for {ratio} the time per "
             "decode step.",
-            whole=whole,
+            whole=throughput,
             **values,
             **lengths,
         )
@@ -240,7 +240,7 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
                 "whole batches, prompts included: {before} and {after}, {whole}",
                 before=Number(base.rate, "tokens/s"),
                 after=Number(large.rate, "tokens/s"),
-                whole=whole,
+                whole=throughput,
             )
         )
     yield Finding(

@@ -525,9 +525,9 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
     if lead.end is None:
         return None
     refs = tuple(Ref("kernels", text(judged.row["kernel_id"]), "total_ns") for judged in group)
-    most = sum(judged.at_roof * number(judged.row["share"]) for judged in group)
+    at_roofs = sum(judged.at_roof * number(judged.row["share"]) for judged in group)
     bound: dict[str, Value] = {
-        "bound": Number(most, "fraction", refs),
+        "bound": Number(at_roofs, "fraction", refs),
         "most": Number(finding.most_ns, "ns", refs),
     }
     if lead.gain == 0:

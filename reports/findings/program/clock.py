@@ -196,8 +196,8 @@ def _steps(run: Run, rows: Sequence[Row]) -> list[Step]:
 def _of_kernel(row: Row, launches: pd.DataFrame) -> Iterator[Step]:
     """Yield the steps of a kernel, one for each of its shapes."""
     key = text(row["kernel_id"])
-    mine = launches[launches["kernel_id"].astype(str) == key]
-    durations, starts = (mine[c].to_numpy(np.float64) for c in ("duration_ns", "start_ns"))
+    of_kernel = launches[launches["kernel_id"].astype(str) == key]
+    durations, starts = (of_kernel[c].to_numpy(np.float64) for c in ("duration_ns", "start_ns"))
     refs = column("launches", "duration_ns", key)
     for shape in _shapes(durations) if is_mixed(row) else [durations > 0]:
         times, begun = durations[shape], starts[shape]
