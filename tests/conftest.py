@@ -274,7 +274,8 @@ def real_exports(shared: Path) -> Path:
     if not cache.is_dir():
         with tempfile.TemporaryDirectory(dir=cache.parent) as partial:
             with tarfile.open(archive) as tar:
-                tar.extractall(partial, filter="data")
+                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+                tar.extractall(partial)
             try:
                 os.rename(partial, cache)
             except OSError:

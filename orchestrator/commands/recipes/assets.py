@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -128,9 +129,17 @@ def _placed(asset: Asset, into: Path) -> Asset:
         if not suffix:
             target.symlink_to(source.resolve(), target_is_directory=source.is_dir())
         else:
-            target.mkdir()
             # Members that lead out of the folder are refused (PEP 706); zipfile removes "..".
-            shutil.unpack_archive(source, target, filter=None if suffix == ".zip" else "data")
+            if suffix != ".zip" and not hasattr(tarfile, "data_filter"):
+                raise UsageError(
+                    f"{source} is not unpacked: this Python has no safe way to",
+                    "use Python 3.11.4 or later, or unpack it yourself",
+                )
+            target.mkdir()
+            if suffix == ".zip":
+                shutil.unpack_archive(source, target)
+            else:
+                shutil.unpack_archive(source, target, filter="data")
             _lift(target)
     except FileExistsError as error:
         raise UsageError(
