@@ -72,7 +72,7 @@ from scripts.pages.accuracy_before import (  # noqa: E402
     server_rows,
     sums,
 )
-from scripts.pages.noise_floor import distances  # noqa: E402
+from scripts.pages.noise_floor import distances, server_distances  # noqa: E402
 
 RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
 POINT_KINDS = (
@@ -259,6 +259,8 @@ ENGINE = f"prediction/whole-{WHOLE_MODEL}"
 BATCHES = {"qwen2.5-7b": (OFFLINE, *BOARDS)} | {model: (f"{WHOLE}{model}",) for model in BEFORE}
 SERVERS = {"qwen2.5-7b": (SERVER,)} | {model: (f"{SERVED}{model}",) for model in SERVED_MODELS}
 """Recorded engines and servers of each model."""
+STARTS = tuple(f"{SERVED}qwen3-4b{start}" for start in ("", "-start-2", "-start-3"))
+"""One server, started three times."""
 OPERATORS_OF = {
     "from the slice of the same model on an H200 (T0)": (
         (*KERNELS_RUNS, f"{SLICES}llama-3.1-8b"), H100_SLICE,
@@ -1182,6 +1184,9 @@ def _floors() -> dict[str, float]:
         long = int(sizes["batch"]) * int(sizes["prompt"]) >= LONG_TOKENS
         found["ttft, 1,000 tokens and more" if long else "ttft, fewer tokens"].append(row["ttft_s"])
         found["tpot"].append(row["tpot_s"])
+    for _, row in server_distances([ROOT / "captures" / name for name in STARTS]).iterrows():
+        for name in ("ttft", "tpot"):
+            found[f"open, up to 80 % of the capacity: {name}"].append(row[f"{name}_s"])
     return {what: sum(values) / len(values) for what, values in found.items()}
 
 

@@ -371,7 +371,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics-json.md": lambda: MADE + render_metrics_json(),
     "rules.md": lambda: MADE + rules_page(),
     "noise-floor.md": lambda: (
-        f"{MADE}\n" + noise_floor(sorted((ROOT / "captures/noise-floor").iterdir()))
+        f"{MADE}\n"
+        + noise_floor(
+            sorted((ROOT / "captures/noise-floor").iterdir()),
+            sorted((ROOT / "captures/prediction").glob("serve-qwen3-4b*")),
+        )
     ),
     "networks.md": lambda: f"{MADE}\n{networks_page()}",
     "templates.md": lambda: f"{MADE}\n{templates_page()}",

@@ -22,10 +22,18 @@ requests of one start; the spread is the largest less the smallest of the three 
 median, for each board; the boards differ by the medians of their starts. A prediction that is
 nearer to one start than this is so by chance.
 """
+SERVER = """
+## Open loops of a server
+
+The same rates of requests to one server, three starts (`captures/prediction/serve-qwen3-4b` and
+`-start-2`, `-start-3`; {model}, 10 s each). The first start is of another day; beside the others
+another program ran on the host's second GPU. The host's processors run at one of two speeds, which
+no prediction can know.
+"""
 
 
-def noise_floor(boards: Sequence[Path]) -> str:
-    """Return the page of recorded runs (`prof run vllm-baseline --repeat 3`), one per board."""
+def noise_floor(boards: Sequence[Path], servers: Sequence[Path]) -> str:
+    """Return the page of recorded runs: engines (`--repeat 3`) by board, and starts of a server."""
     starts = pd.concat([_starts(path).assign(board=at) for at, path in enumerate(boards)])
     model = starts["model"].iloc[0]
     parts = [INTRO.format(model=model)]
@@ -36,10 +44,27 @@ def noise_floor(boards: Sequence[Path]) -> str:
         rows = [
             _row(str(case), of[["board", column]], column) for case, of in starts.groupby("case")
         ]
-        lines = [heads, ["---"] * len(heads), *rows]
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"\n## {name}\n\n{table}\n")
+        parts.append(f"\n## {name}\n\n{_table(heads, rows)}\n")
+    starts = _open_loops(servers)
+    parts.append(SERVER.format(model=starts["model"].iloc[0]))
+    for column, name in MEASURES.items():
+        heads = [f"{name}, median, ms", *(f"start {at + 1}" for at in range(len(servers)))]
+        heads += ["mean distance of a start from the median"]
+        rows = [
+            [
+                f"`{case}`",
+                *(f"{value * 1e3:,.2f}" for value in of[column]),
+                f"{_distance(of[column]):.2%}",
+            ]
+            for case, of in starts.groupby("case")
+        ]
+        parts.append(f"\n{_table(heads, rows)}\n")
     return "".join(parts)
+
+
+def _table(heads: list[str], rows: Sequence[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def distances(boards: Sequence[Path]) -> pd.DataFrame:
@@ -49,6 +74,17 @@ def distances(boards: Sequence[Path]) -> pd.DataFrame:
     """
     starts = pd.concat([_starts(path) for path in boards])
     return starts.groupby("case")[list(MEASURES)].agg(_distance)
+
+
+def server_distances(servers: Sequence[Path]) -> pd.DataFrame:
+    """Return what `distances` returns, of the open loops that all starts of a server had."""
+    return _open_loops(servers).groupby("case")[list(MEASURES)].agg(_distance)
+
+
+def _open_loops(servers: Sequence[Path]) -> pd.DataFrame:
+    starts = pd.concat([_starts(path) for path in servers])
+    starts = starts[starts["case"].str.startswith("open/")]
+    return starts[starts.groupby("case")["case"].transform("size").eq(len(servers))]
 
 
 def _distance(values: pd.Series[float]) -> float:
