@@ -33,6 +33,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/mea
          "docs/llm-perf-opt.md")  # fmt: skip
 OF_RECORDED_RUNS = ("networks.md", "noise-floor.md")
 BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
+STARTS = tuple(f"prediction/serve-qwen3-4b{start}" for start in ("", "-start-2", "-start-3"))
 FOLDERS = ("nsight_prof", "orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 
@@ -74,7 +75,7 @@ def test_the_pages_of_recorded_runs_are_up_to_date(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Their tables are those that other tests have made.
-    for name in (networks.SWEEP, networks.STAIRCASE, *networks.TRUTHS, *BOARDS):
+    for name in (networks.SWEEP, networks.STAIRCASE, *networks.TRUTHS, *BOARDS, *STARTS):
         link = tmp_path / "captures" / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(recorded_folder(name))

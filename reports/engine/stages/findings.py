@@ -201,6 +201,7 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
     }
     saves = 1 - base.tokens_per_s / large.tokens_per_s
     gains = Text("{factor} the tokens per second while it decodes", factor=factor)
+    costs = Text("{ratio} the time of a decode step, and more prompts to read first", ratio=ratio)
     action = Text(
         "Where enough requests come at once, answer more of them together: batch {large} takes "
         "{ratio} the time of batch {small} per decode step and gives {factor} the tokens per "
@@ -225,6 +226,12 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
             whole=throughput,
             factor=factor,
             **lengths,
+        )
+        costs = Text(
+            "{time} the time until a batch is answered, prompts included; {ratio} that of a decode "
+            "step",
+            time=Number(large.batch / size * base.rate / large.rate, "x"),
+            ratio=ratio,
         )
         action = Text(
             "Where enough requests come at once, answer more of them together: batch {large} gives "
@@ -256,7 +263,7 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
             Text("Batch {large} instead of {small}, where enough requests come at once",
                  large=large.batch, small=size),
             gains,
-            Text("{ratio} the time of a decode step, and more prompts to read first", ratio=ratio),
+            costs,
             saves,
         ),
     )  # fmt: skip

@@ -109,26 +109,39 @@ def _gpu(found: LoadTest, point: Point) -> Finding | None:
     if not point.value(UTILIZATION) >= BUSY:
         return None
     busy: dict[str, Value] = {"load": point.load_text, "busy": point.number(UTILIZATION)}
+    mfu = _mfu(found, point)
+    lay = Text("The GPU itself is the limit: at {load} it works {busy} of the time.", **busy)
+    if mfu:
+        lay = Text(
+            "The GPU itself is the limit: at {load} it works {busy} of the time, and computes at "
+            "{mfu} of what it can keep up.",
+            mfu=mfu["mfu"],
+            **busy,
+        )
     return Finding(
         "limit",
-        _gpu_verdict(found, point, busy),
+        _gpu_verdict(point, busy, mfu),
         _clock(point),
         action=_cheaper(found),
         disproof=COARSE,
-        lay_verdict=Text(
-            "The GPU itself is the limit: at {load} it works {busy} of the time.",
-            **busy,
-        ),
+        lay_verdict=lay,
     )
 
 
-def _gpu_verdict(found: LoadTest, point: Point, busy: dict[str, Value]) -> Text:
-    """Return the sentence with the MFU and the part of the KV cache that is in use, if known."""
-    cache: dict[str, Value] = {"used": point.number("kv_usage_max")}
-    cached = not math.isnan(point.value("kv_usage_max"))
+def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:
+    """Return the MFU at a load and the name of its roof; empty where it is not known."""
     rate = useful_flop_rate(found, point)
     peak = found.roofs.attained(rate)
     if peak is None or math.isnan(rate):
+        return {}
+    return {"mfu": point.derived(rate / peak.value, "fraction"), "roof": roof_name(peak.name)}
+
+
+def _gpu_verdict(point: Point, busy: dict[str, Value], mfu: dict[str, Value]) -> Text:
+    """Return the sentence with the MFU and the part of the KV cache that is in use, if known."""
+    cache: dict[str, Value] = {"used": point.number("kv_usage_max")}
+    cached = not math.isnan(point.value("kv_usage_max"))
+    if not mfu:
         if cached:
             return Text(
                 "The GPU limits throughput, not its memory: at {load} it is busy {busy} of the "
@@ -137,10 +150,6 @@ def _gpu_verdict(found: LoadTest, point: Point, busy: dict[str, Value]) -> Text:
                 **cache,
             )
         return Text("The GPU limits throughput: at {load} it is busy {busy} of the time.", **busy)
-    mfu: dict[str, Value] = {
-        "mfu": point.derived(rate / peak.value, "fraction"),
-        "roof": roof_name(peak.name),
-    }
     if cached:
         return Text(
             "The GPU limits throughput, not its memory: at {load} it is busy {busy} of the time, "
