@@ -179,6 +179,14 @@ def _lines(found: Mapping[str, int], ceilings: Mapping[str, Mapping[str, int]]) 
         yield f"  {name} {value}{ceiling}"
 
 
+def _names(modules: Sequence[Module], dialect: Iterable[str]) -> Iterator[str]:
+    """Yield the modules that assign names of the dialect, each with these names."""
+    words = set(dialect)
+    for module in modules:
+        if names := sorted({name for name in _assigned(module) if name.strip("_") in words}):
+            yield f"  {module.name}: {', '.join(names)}"
+
+
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Print, check or keep the measures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -190,12 +198,14 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     house: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     worse = []
     for packages, ceilings in house["packages"].items():
-        found = measure(read(root, packages), house["dialect"], house["outside_text"])
+        modules = read(root, packages)
+        found = measure(modules, house["dialect"], house["outside_text"])
         if not options.check and not options.keep:
             print("\n".join([packages, *_lines(found, ceilings)]))
         for name, ceiling in ceilings.items():
             if found[name] > ceiling["kept"]:
                 worse.append(f"{packages}: {name} is {found[name]}, kept is {ceiling['kept']}")
+                worse += _names(modules, house["dialect"]) if name == "dialect" else []
             ceiling["kept"] = found[name]
     if options.keep:
         head = "".join(
