@@ -108,10 +108,12 @@ def test_a_product_without_tensor_cores_does_not_wait_for_them(imported: Runs) -
     assert "of any roof): it multiplies matrices without the Tensor Cores" in verdict
 
 
-def test_the_terminal_names_the_unit_that_is_busy(imported: Runs) -> None:
+def test_the_terminal_names_why_the_busiest_unit_is_busy(imported: Runs) -> None:
     first = headline(imported(A6000))[0]
-    assert "busiest unit of L1, busy in 83 % of all cycles" in first
+    assert "data is loaded again for each use instead of being re-used in a tile" in first
     assert "bandwidth" not in first
+    verdict = english(about(imported(A6000), "sgemm_naive").verdict)
+    assert "it is limited by one unit, busiest unit of L1" in verdict
 
 
 def test_a_cache_beside_the_bound_is_not_called_its_bandwidth(imported: Runs) -> None:
