@@ -50,8 +50,13 @@ class Remembered:
         return self.known[operator]
 
 
-def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
-    """Return table `predicted_changes`: the first and the last load, with each other choice."""
+def changes_frame(
+    planned: Plan, now: Prediction, undrafted: Callable[[], Prediction]
+) -> pd.DataFrame:
+    """Return table `predicted_changes`: the first and the last load, with each other choice.
+
+    `undrafted` returns `without_drafts`.
+    """
     fitted = Remembered(planned.fitted)
     planned = replace(planned, notes=[])
     planned.fitted = fitted
@@ -60,7 +65,7 @@ def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
     for work in _bases(planned.settings.workloads):
         asked = point_row(now, work)
         rows.append(_with_reason(asked) | {"case": asked["case"], "change": AS_ASKED, "value": ""})
-        for change, value, predicted in _choices(planned, now, work):
+        for change, value, predicted in _choices(planned, now, work, undrafted):
             try:
                 row = _with_reason(predicted())
             except UsageError as error:
@@ -70,23 +75,28 @@ def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
     return tables.check(pd.DataFrame(rows, columns=names), "predicted_changes")
 
 
-def break_even(planned: Plan, now: Prediction, work: Workload) -> float:
-    """Return how many tokens a step must give each request for drafting to pay.
+def break_even(now: Prediction, undrafted: Callable[[], Prediction], work: Workload) -> float:
+    """Return from how many accepted tokens per step and request drafting pays.
 
-    NaN where steps without drafts cannot be predicted as surely as those with them.
+    `undrafted` returns `without_drafts`. NaN where steps without drafts cannot be predicted as
+    surely as those with them.
     """
     step = work.steps()[1]
     drafting = now.predictor.step(step)
     try:
-        alone = _undrafted(planned, now).predictor.step(step)
+        alone = undrafted().predictor.step(step)
     except UsageError:
         return math.nan
     tiers = [min(item.tier for item in found.breakdown) for found in (alone, drafting)]
     return drafting.seconds.value / alone.seconds.value if tiers[0] >= tiers[1] else math.nan
 
 
-def _undrafted(planned: Plan, now: Prediction) -> Prediction:
-    """Return the same without a head that drafts tokens."""
+def without_drafts(planned: Plan, now: Prediction) -> Prediction:
+    """Return the same without a head that drafts tokens.
+
+    Raises:
+        UsageError: it cannot be predicted from these runs.
+    """
     plan = replace(planned, shape=replace(planned.shape, drafted=0), notes=[])
     return _same_host(plan, now, engine=replace(now.predictor.engine, drafted=0, accept=1.0))
 
@@ -112,7 +122,9 @@ def _first(work: Workload) -> Workload:
     return work if work.batch else replace(work, count=min(len(work.requests()), MOST))
 
 
-def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]:
+def _choices(
+    planned: Plan, now: Prediction, work: Workload, undrafted: Callable[[], Prediction]
+) -> Iterator[Choice]:
     gpus, engine = planned.settings.tensor_parallel, now.predictor.engine
     for count in (gpus // 2, gpus * 2):
         if count:
@@ -122,7 +134,7 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
             yield GPU, gpu, partial(_elsewhere, planned, now, gpu, work)
     yield GRAPHS, "off", partial(_eager, planned, now, work)
     if planned.shape.drafted:
-        yield DRAFTS, "0", lambda: point_row(_undrafted(planned, now), work)
+        yield DRAFTS, "0", lambda: point_row(undrafted(), work)
     if twice := _twice(work):
         yield LOAD, twice.name, partial(point_row, now, twice)
     for tokens in (engine.batched_tokens // 4, engine.batched_tokens * 2):
@@ -131,10 +143,16 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
     if work.together > engine.max_requests:
         wider = _with(now, engine=replace(engine, max_requests=work.together))
         yield AT_ONCE, str(work.together), partial(point_row, wider, work)
-    narrow = {WEIGHTS: planned.shape.quantized is not None,
-              KV_CACHE: planned.shape.kv_bytes == BYTES[FP8]}  # fmt: skip
-    for change in (change for change, already in narrow.items() if not already):
+    for change in _wider_than_fp8(planned):
         yield change, FP8, partial(_typed, planned, now, change, work)
+
+
+def _wider_than_fp8(planned: Plan) -> Iterator[str]:
+    """Yield whose type could be fp8 and is not."""
+    if planned.shape.quantized is None:
+        yield WEIGHTS
+    if planned.shape.kv_bytes != BYTES[FP8]:
+        yield KV_CACHE
 
 
 def _with(now: Prediction, **changes: Any) -> Prediction:

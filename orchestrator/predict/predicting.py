@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from nsight_prof.orchestrator.predict.changes import break_even, changes_frame
+from nsight_prof.orchestrator.predict.changes import break_even, changes_frame, without_drafts
 from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
@@ -103,11 +104,12 @@ def predict(
     """
     prediction = planned.prediction()
     found = frames(prediction, planned.settings.workloads)
+    undrafted = cache(partial(without_drafts, planned, prediction))
     if planned.shape.drafted:
         found["predicted_points"]["break_even_accept"] = [
-            break_even(planned, prediction, work) for work in planned.settings.workloads
+            break_even(prediction, undrafted, work) for work in planned.settings.workloads
         ]
-    found["predicted_changes"] = changes_frame(planned, prediction)
+    found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
     found["predicted_needs"] = needs_frame(planned, prediction)
     planned.notes.insert(0, _asked(planned))
     run = write_run(planned, out, found, "predict")

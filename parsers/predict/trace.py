@@ -385,26 +385,19 @@ def replayed(rows: Iterable[Row], points: Sequence[Batch]) -> Iterator[tuple[int
         if row["decode_requests"] != len(generating):
             return
         context = float(np.mean([done for _, done, _ in generating])) if generating else 0.0
-        decode, budget = len(generating), int(row["prefill_tokens"])
+        decode = len(generating)
         for request in generating:
             request[1] += 1
             request[2] -= 1
         generating = [request for request in generating if request[2]]
-        chunks = []
-        while budget and waiting:
-            request = waiting[0]
-            new = min(request[0] - request[1], budget)
-            chunks.append((new, request[1]))
-            request[1] += new
-            budget -= new
-            if request[1] == request[0]:
-                waiting.popleft()
-                request[1:] = [request[0] + 1, request[2] - 1]
-                if request[2]:
-                    generating.append(request)
-        if len(chunks) != row["prefill_requests"] or budget:
+        found = _read(waiting, row)
+        if found is None:
             return
-        yield number, row, Step(tuple(chunks), decode, context)
+        chunks, read = found
+        for request in read:
+            request[1:] = [request[0] + 1, request[2] - 1]
+        generating += [request for request in read if request[2]]
+        yield number, row, Step(chunks, decode, context)
 
 
 def replayed_drafts(
@@ -419,24 +412,31 @@ def replayed_drafts(
     waiting: deque[list[int]] = deque()
     pending, number, steps, batch = deque(points), -1, 0, Batch(0, 0, 0)
     for row in rows:
-        budget = int(row["prefill_tokens"])
-        if budget and not waiting:
+        if row["prefill_tokens"] and not waiting:
             if not pending:
                 return
             batch, number, steps = pending.popleft(), number + 1, 0
             waiting = deque([batch.prompt, 0] for _ in range(batch.requests))
-        chunks = _read(waiting, budget)
-        if sum(new for new, _ in chunks) != budget or len(chunks) != row["prefill_requests"]:
+        found = _read(waiting, row)
+        if found is None:
             return
+        chunks, _ = found
         decode, length = row["decode_requests"], batch.prompt + 1 + accept * steps
         if chunks or decode == batch.requests:
-            yield number, row, Step(tuple(chunks), decode, length if decode else 0.0)
+            yield number, row, Step(chunks, decode, length if decode else 0.0)
             steps += bool(decode)
 
 
-def _read(waiting: deque[list[int]], budget: int) -> list[tuple[int, int]]:
-    """Take so many tokens of the prompts that wait; return what is read of each (`Step`)."""
-    chunks = []
+def _read(
+    waiting: deque[list[int]], row: Row
+) -> tuple[tuple[tuple[int, int], ...], list[list[int]]] | None:
+    """Take the tokens that a step reads of the prompts that wait.
+
+    Returns:
+        What is read of each (`Step`), and the requests whose prompts are read then. None where the
+        step has other requests than these.
+    """
+    chunks, read, budget = [], [], int(row["prefill_tokens"])
     while budget and waiting:
         request = waiting[0]
         new = min(request[0] - request[1], budget)
@@ -444,8 +444,10 @@ def _read(waiting: deque[list[int]], budget: int) -> list[tuple[int, int]]:
         request[1] += new
         budget -= new
         if request[1] == request[0]:
-            waiting.popleft()
-    return chunks
+            read.append(waiting.popleft())
+    if budget or len(chunks) != row["prefill_requests"]:
+        return None
+    return tuple(chunks), read
 
 
 class _Around(NamedTuple):
