@@ -72,7 +72,7 @@ from scripts.pages.accuracy_before import (  # noqa: E402
     server_rows,
     sums,
 )
-from scripts.pages.noise_floor import distances, server_distances  # noqa: E402
+from scripts.pages.noise_floor import BOARDS, STARTS, distances, server_distances  # noqa: E402
 
 RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
 POINT_KINDS = (
@@ -87,7 +87,6 @@ PAGE, IMPORTED_PAGE = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy-i
 KERNELS_RUNS = ("h200-llm-kernels", "h200-gemm-staircase")
 TRACE, OFFLINE, SPLIT = "h200-vllm-kernels", "h200-vllm-baseline", "h200-vllm-tensor-parallel"
 SERVER = "h200-vllm-serve"
-BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
 
 
 SLICES, WHOLE = "prediction/slice-", "prediction/baseline-"
@@ -259,8 +258,6 @@ ENGINE = f"prediction/whole-{WHOLE_MODEL}"
 BATCHES = {"qwen2.5-7b": (OFFLINE, *BOARDS)} | {model: (f"{WHOLE}{model}",) for model in BEFORE}
 SERVERS = {"qwen2.5-7b": (SERVER,)} | {model: (f"{SERVED}{model}",) for model in SERVED_MODELS}
 """Recorded engines and servers of each model."""
-STARTS = tuple(f"{SERVED}qwen3-4b{start}" for start in ("", "-start-2", "-start-3"))
-"""One server, started three times."""
 OPERATORS_OF = {
     "from the slice of the same model on an H200 (T0)": (
         (*KERNELS_RUNS, f"{SLICES}llama-3.1-8b"), H100_SLICE,
@@ -453,10 +450,10 @@ was committed before the recording of the engine was opened. Prompts beyond CUDA
 than predicted: for each of their layers the host took some 2.5 ms without nsys, by engines of 4 and
 12 layers as in the whole one, and 1.2 to 1.3 times that under nsys, which is left in.
 
-Llama-3.1-8B was predicted with an EAGLE head of one layer that drafts 3 tokens (2.4 tokens a step,
-to which vLLM's synthetic rejection sampling kept), and with 4 LoRA adapters of rank 16 in turn,
-from traces of 4 layers on an H200. Both predictions were committed before the engines ran on the
-same machine, 12 and 27 minutes later; of the one with adapters fewer points were recorded.
+Llama-3.1-8B was predicted with an EAGLE head of one layer that drafts 3 tokens (2.4 tokens per
+step, to which vLLM's synthetic rejection sampling kept), and with 4 LoRA adapters of rank 16 in
+turn, from traces of 4 layers on an H200. Both predictions were committed before the engines ran on
+the same machine, 12 and 27 minutes later; of the one with adapters fewer points were recorded.
 
 Steps of a few requests that check drafts wait for the host, which issues what the head does kernel
 by kernel: 5.0 ms at the faster of its speeds and up to 8.1 at the slower one, by the slice, of

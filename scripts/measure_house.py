@@ -23,7 +23,7 @@ import argparse
 import ast
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -150,11 +150,16 @@ def _called(node: ast.AST) -> str:
     return getattr(node.func, "id", getattr(node.func, "attr", ""))
 
 
+def _of_dialect(module: Module, dialect: Collection[str]) -> list[str]:
+    """Return the names of the dialect that a module assigns, as often as it does."""
+    return [name for name in _assigned(module) if name.strip("_") in dialect]
+
+
 def measure(
-    modules: Sequence[Module], dialect: Iterable[str], outside_text: Iterable[str]
+    modules: Sequence[Module], dialect: Collection[str], outside_text: Iterable[str]
 ) -> dict[str, int]:
     """Return the measures of a package by name."""
-    words, outside = set(dialect), set(outside_text)
+    outside = set(outside_text)
     names = {module.name for module in modules}
     arrows = {module.name: imports(module, names) for module in modules}
     per_folder = Counter(module.folder for module in modules if not module.is_package)
@@ -165,7 +170,7 @@ def measure(
         "modules_per_folder": max(per_folder.values(), default=0),
         "both_ways": _both_ways(modules, arrows),
         "called_once": sum(map(_called_once, modules)),
-        "dialect": sum(name.strip("_") in words for m in modules for name in _assigned(m)),
+        "dialect": sum(len(_of_dialect(module, dialect)) for module in modules),
         "own_text_read": sum(
             _searches_text(m) and m.name.removeprefix(f"{TOP}.") not in outside for m in modules
         ),
@@ -179,11 +184,10 @@ def _lines(found: Mapping[str, int], ceilings: Mapping[str, Mapping[str, int]]) 
         yield f"  {name} {value}{ceiling}"
 
 
-def _names(modules: Sequence[Module], dialect: Iterable[str]) -> Iterator[str]:
+def _names(modules: Sequence[Module], dialect: Collection[str]) -> Iterator[str]:
     """Yield the modules that assign names of the dialect, each with these names."""
-    words = set(dialect)
     for module in modules:
-        if names := sorted({name for name in _assigned(module) if name.strip("_") in words}):
+        if names := sorted(set(_of_dialect(module, dialect))):
             yield f"  {module.name}: {', '.join(names)}"
 
 

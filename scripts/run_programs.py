@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
-OWN, FRESH, THIRD, FOURTH = "programs.yaml", "fresh.yaml", "third.yaml", "fourth.yaml"
+SETS = OWN, FRESH, THIRD, FOURTH = "programs.yaml", "fresh.yaml", "third.yaml", "fourth.yaml"
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "report")
 CHOICES = ("graph", "tf32")
@@ -190,9 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument(
-        "--set", choices=(OWN, FRESH, THIRD, FOURTH), default=OWN, help="which programs"
-    )
+    parser.add_argument("--set", choices=SETS, default=OWN, help="which programs")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS[:3])
     parser.add_argument("--jobs", type=int, default=6, help="processes side by side")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each process")

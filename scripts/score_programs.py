@@ -25,7 +25,7 @@ from scripts.pages.programs import (  # noqa: E402
     sections,
     write_look,
 )
-from scripts.run_programs import FOURTH, FRESH, OWN, PROGRAMS, THIRD  # noqa: E402
+from scripts.run_programs import OWN, PROGRAMS, SETS  # noqa: E402
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR")
     parser.add_argument("--commit", default="HEAD", help="whose rules made the reports")
-    parser.add_argument(
-        "--set", choices=(OWN, FRESH, THIRD, FOURTH, PUBLIC), default=OWN, help="whose programs ran"
-    )
+    parser.add_argument("--set", choices=(*SETS, PUBLIC), default=OWN, help="whose programs ran")
     parser.add_argument("--keep", choices=LOOKS, help="record it in the folder of the programs")
     asked = parser.parse_args(arguments)
     try:

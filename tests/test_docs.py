@@ -26,14 +26,13 @@ from nsight_prof.orchestrator.recipe.read import load_recipe
 from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.parsers.tables import tables
 from scripts.pages import networks
+from scripts.pages.noise_floor import BOARDS, STARTS
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
          "docs/bench-records.md", "docs/vllm.md", "docs/inference.md", "docs/gallery.md",
          "docs/api.md", "docs/metrics-json.md", "docs/notebooks.md",
          "docs/llm-perf-opt.md")  # fmt: skip
 OF_RECORDED_RUNS = ("networks.md", "noise-floor.md")
-BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
-STARTS = tuple(f"prediction/serve-qwen3-4b{start}" for start in ("", "-start-2", "-start-3"))
 FOLDERS = ("nsight_prof", "orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 

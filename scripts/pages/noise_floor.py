@@ -12,6 +12,10 @@ import pandas as pd
 from nsight_prof import load_run
 from nsight_prof.orchestrator.report.run_tables import ensure_tables
 
+BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
+"""Runs of one engine on two boards, below captures."""
+STARTS = tuple(f"prediction/serve-qwen3-4b{start}" for start in ("", "-start-2", "-start-3"))
+"""One server, started three times."""
 MEASURES = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 INTRO = """\
 # How well serving times repeat

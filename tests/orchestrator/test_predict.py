@@ -764,7 +764,7 @@ def test_a_head_that_no_run_has_is_refused(
 def test_a_slice_with_a_head_says_what_drafting_takes_and_when_it_pays(
     predicted: Callable[..., Path], copied: Copied
 ) -> None:
-    """Recorded: its whole engine took 6.3 ms a step at one request where its host was fast."""
+    """Recorded: its whole engine took 6.3 ms per step at one request where its host was fast."""
     names = ("prediction/slice-llama-3.1-8b-eagle", "prediction/slice-llama-3.1-8b")
     slices = [word for name in names for word in ("--on", str(copied(name)))]
     drafts = ("--speculative-tokens", "3", "--accept", "2.4")

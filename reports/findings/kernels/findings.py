@@ -156,7 +156,7 @@ def bound_findings(run: Run) -> list[Finding]:
         "gain": Number(at_roof, "fraction", COLUMNS),
         "time": Number(at_roof * total, "ns", COLUMNS),
         "note": Text(
-            "{text}{sentence}", text=_seen_note(gain, at_roof, total), sentence=_mixed_note(judged)
+            "{text}{sentence}", text=_best_note(gain, at_roof, total), sentence=_mixed_note(judged)
         ),
     }
     verdict = Text(
@@ -200,7 +200,7 @@ def _share(value: float) -> Number:
     return Number(value, "fraction")
 
 
-def _seen_note(gain: float, at_roof: float, total_ns: float) -> Text | str:
+def _best_note(gain: float, at_roof: float, total_ns: float) -> Text | str:
     """Say what is gained up to where kernels were seen to come; empty where that is the roof."""
     if not at_roof > MORE * gain:
         return ""

@@ -166,7 +166,7 @@ def _point(row: Row, engine: Engine | None, roofs: Peaks) -> Point:
     shard = engine.shard if engine else None
     if shard is None or not batch or not prompt:
         return bare
-    # Attention and KV cache grow by a token a step: the step in the middle stands for all.
+    # Attention and KV cache grow by a token per step: the step in the middle stands for all.
     first, middle = prefill(batch, prompt), decode(batch, prompt + output / 2)
     return Point(
         row,
