@@ -10,9 +10,29 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.render.report import render_report
 
 Ask = Callable[..., Any]
-# Of what holds axe would look up selectors for thousands of elements, most of its time.
-FOUND = 'resultTypes: ["violations"]'
-COLOURS = 'runOnly: ["color-contrast", "link-in-text-block"], '
+# Hundreds of rows are made of the same elements with the same classes, which is all that rules see;
+# thousands of points of pictures have no text.
+# In dark, where the page begins, colours alone are other ones than in light, where it is switched.
+JUDGED = r"""
+document.querySelectorAll("details").forEach((one) => { one.open = true; });
+const seen = new Set();
+for (const row of document.querySelectorAll("tbody > tr")) {
+  const made = row.closest("table").className + row.outerHTML
+    .replace(/ (href|id|title|aria-label|data-[a-z]+)="[^"]+"/g, " $1")
+    .replace(/>[^<]*[^<\s][^<]*/g, ">x");
+  if (seen.has(made)) row.remove();
+  seen.add(made);
+}
+document.querySelectorAll("svg :is(circle, use)").forEach((one) => one.remove());
+const found = [];
+for (const rules of [{ runOnly: ["color-contrast", "link-in-text-block"] }, {}]) {
+  // Of what holds axe would look up selectors for thousands of elements, most of its time.
+  const { violations } = await axe.run(document, { ...rules, resultTypes: ["violations"] });
+  found.push(...violations);
+  document.getElementById("theme").click();
+}
+return found.map((one) => [one.id, one.impact, one.nodes.map((node) => node.html)]);
+"""
 
 
 @pytest.mark.parametrize("name", ["h200-gemm-staircase", "h200-vllm-kernels", "h200-vllm-serve"])
@@ -22,15 +42,10 @@ def test_axe_finds_nothing_serious(
     axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     pages = render_report(recorded_run_of(name))
     for page in (pages.page, pages.page.with_name("stakeholder_summary.html")):
-        for theme in ("0", "1"):  # dark, where colours alone are other ones; light
-            rules = COLOURS if theme == "0" else ""
-            violations = in_browser(
-                page.read_text(encoding="utf-8"),
-                axe.replace("</script", "<\\/script") + """
-      document.querySelectorAll("details").forEach((one) => { one.open = true; });
-      const { violations } = await axe.run(document, { """ + rules + FOUND + """ });
-      return violations.map((one) => [one.id, one.impact, one.nodes.map((node) => node.html)]);
-    """,
-                f"--blink-settings=preferredColorScheme={theme}", "--virtual-time-budget=60000",
-            )  # fmt: skip
-            assert [one for one in violations if one[1] in ("serious", "critical")] == []
+        violations = in_browser(
+            page.read_text(encoding="utf-8"),
+            axe.replace("</script", "<\\/script") + JUDGED,
+            "--blink-settings=preferredColorScheme=0",
+            "--virtual-time-budget=60000",
+        )
+        assert [one for one in violations if one[1] in ("serious", "critical")] == []
