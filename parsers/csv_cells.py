@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -18,16 +21,24 @@ def write_csv(frame: pd.DataFrame, target: Path | TextIO, *, header: bool = True
     Names of kernels and ranges come from the profiled program, and a spreadsheet would execute
     `=HYPERLINK(…)`. Numbers stay numbers; Parquet holds all text as it is.
     """
-    _as_cells(frame).to_csv(target, index=False, header=header)
+    # Two thirds of the time of frame.to_csv, which makes text of each number before it writes it.
+    columns = [_cells(frame[name]) for name in frame.columns]
+    with (
+        target.open("w", encoding="utf-8", newline="")
+        if isinstance(target, Path)
+        else nullcontext(target)
+    ) as stream:
+        writer = csv.writer(stream, lineterminator=os.linesep)
+        if header:
+            writer.writerow(frame.columns)
+        writer.writerows(zip(*columns, strict=True))
 
 
-def _as_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    changed = {}
-    for name in frame.columns:
-        if frame[name].dtype.kind in "iufbM":
-            continue
-        # Few values of a column differ: nearly all are names.
-        if any(_FORMULA.match(str(value)) for value in frame[name].unique()):
-            text = frame[name].astype("string")
-            changed[name] = text.mask(text.str.match(_FORMULA).fillna(False), "'" + text)
-    return frame.assign(**changed) if changed else frame
+def _cells(column: Any) -> list[Any]:
+    """Return the cells of a column as csv writes them: None where they are empty."""
+    values: list[Any] = column.to_numpy(dtype=object, na_value=None).tolist()
+    if column.dtype.kind in "iufb":
+        return values
+    # Few values of a column differ: nearly all are names.
+    formulas = {value: f"'{value}" for value in {*values} if _FORMULA.match(str(value))}
+    return [formulas.get(value, value) for value in values] if formulas else values

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -96,19 +97,19 @@ def check(frame: pd.DataFrame, table: str, only: Sequence[str] | None = None) ->
     extra = [n for n in frame.columns if n not in names]
     if missing or extra:
         raise ValueError(f"table {table}: missing columns {missing}, undeclared columns {extra}")
-    ordered = frame if list(frame.columns) == names else frame[names]
-    checked = ordered.reset_index(drop=True)
-    for column, given in zip(columns, checked.dtypes, strict=True):
-        dtype = _TYPES[column.dtype]
-        if given == dtype:
-            continue
-        try:
-            # What does not fit is an error below; numpy would print a warning before.
-            with np.errstate(invalid="ignore"):
-                checked[column.name] = checked[column.name].astype(dtype)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"table {table}, column {column.name}: {error}") from error
-    return checked
+    dtypes = [_TYPES[column.dtype] for column in columns]
+    if [*frame.columns] == names and [*frame.dtypes] == dtypes:
+        return frame.reset_index(drop=True)
+    arrays: dict[str, Any] = {}
+    # What does not fit is an error below; numpy would print a warning before.
+    with np.errstate(invalid="ignore"):
+        for name, dtype in zip(names, dtypes, strict=True):
+            values: Any = frame[name].array
+            try:  # of arrays: pandas takes twice the time for Series
+                arrays[name] = values.astype(dtype)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"table {table}, column {name}: {error}") from error
+    return pd.DataFrame(arrays, copy=False)
 
 
 def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) -> None:
@@ -122,7 +123,8 @@ def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) ->
             (folder / f"{table}.csv").write_text(as_csv, encoding="utf-8")
         return
     checked = check(frame, table)
-    checked.to_parquet(folder / f"{table}.parquet", index=False)
+    as_arrow = pa.Table.from_pandas(checked, preserve_index=False)
+    parquet.write_table(as_arrow, folder / f"{table}.parquet")
     if csv:
         write_csv(checked, folder / f"{table}.csv")
 
