@@ -45,6 +45,8 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 def number(value: Any) -> float:
     """Return a float; NaN where unknown."""
+    if type(value) is float:  # as nearly all are: pandas takes a microsecond to say so
+        return value
     return math.nan if value is None or pd.isna(value) else float(value)
 
 

@@ -7,7 +7,8 @@ import string
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import Protocol, TypeAlias
 from urllib.parse import quote
 
 from nsight_prof.reports.page import formats, units
@@ -118,6 +119,13 @@ class Plain:
         return ""
 
 
+@lru_cache(formats.TEXTS)
+def _part(text: str) -> str:
+    inner = formats.escape(text)
+    before = " " if text[:1].isspace() and inner else ""
+    return f"{before}{inner}{' ' if text[-1:].isspace() else ''}"
+
+
 class InMarkdown:
     """Markdown as GitHub reads it."""
 
@@ -125,9 +133,7 @@ class InMarkdown:
         """Escape a part of a sentence, the spaces at its ends kept; markdown stays as it is."""
         if isinstance(text, formats.Markdown):
             return text
-        inner = formats.escape(text)
-        before = " " if text[:1].isspace() and inner else ""
-        return f"{before}{inner}{' ' if text[-1:].isspace() else ''}"
+        return _part(text)
 
     number = escape
 
@@ -199,6 +205,7 @@ class InHtml:
 
 
 PLAIN = Plain()
+_Composed: TypeAlias = Word | Verbatim | Link | Document | Strong | Capital | Series
 
 
 class Writer:
@@ -269,25 +276,25 @@ class Writer:
         """Return any value; of a number in a column with a `unit`, the digits alone."""
         if value is None:
             return self.markup.escape(NONE)
-        if isinstance(value, Text):
-            return self.text(value, digits)
+        # The most frequent first: a report writes hundreds of thousands.
+        if isinstance(value, str):
+            is_quantity = isinstance(value, formats.Quantity)
+            return self.markup.number(value) if is_quantity else self.markup.escape(value)
         if isinstance(value, Name):
             return self._linked(self.markup.code(value.name), value)
         if isinstance(value, Number):
             return self._number(value, digits, unit)
+        if isinstance(value, Text):
+            return self.text(value, digits)
+        if isinstance(value, int):
+            return self.markup.escape(f"{value:,}")
+        if isinstance(value, _Composed):
+            return self._composed(value, digits)
         if isinstance(value, Interval):
             return self.markup.escape(self._interval(value, digits, unit))
-        if isinstance(value, Word | Verbatim | Link | Document | Strong | Capital | Series):
-            return self._composed(value, digits)
-        if isinstance(value, formats.Quantity):
-            return self.markup.number(value)
-        if isinstance(value, int | str):
-            return self.markup.escape(f"{value:,}" if isinstance(value, int) else value)
         return self._list([self.value(item, digits) for item in value])
 
-    def _composed(
-        self, value: Word | Verbatim | Link | Document | Strong | Capital | Series, digits: int
-    ) -> str:
+    def _composed(self, value: _Composed, digits: int) -> str:
         if isinstance(value, Document):
             # Pages lie in a folder of the run.
             return self.markup.link(self.markup.code(value.name), quote(f"../{value.path}"))
