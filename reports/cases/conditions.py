@@ -17,6 +17,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import roof_name
 from nsight_prof.reports.page import Fact, Name, Number, Text, Value
+from nsight_prof.reports.page.values import Confidence
 from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 
@@ -49,6 +50,8 @@ PROTOCOL = (
 FILES = (FileFact("every case with its statistics", "[bench.csv](../tables/bench.csv)"),)
 TERMS = "roof, kernel, SM, DRAM, L2, L1"
 """Words that a report of cases explains anyway."""
+ENOUGH = 3
+"""Fresh processes, or starts of an engine, from which on what differs between them is known."""
 MOST_NAMED = 3
 """More roofs than these that counters could not judge are only counted."""
 CONTRADICTED, UNCONFIRMED = "contradicted: ", "not confirmed: "
@@ -246,7 +249,17 @@ def caveats(run: Run) -> tuple[Caveat, ...]:
         *_noise(run, done),
         *_roofs(run),
         *_no_clock(done),
+        *_several_processes(done),
     )
+
+
+def sure(run: Run) -> Confidence:
+    """Return how sure the times of the cases are."""
+    done = run.bench[run.bench["status"] == "ok"]
+    if done.empty or any(head.get("device") == "cpu" for head in raw_records(run).conditions):
+        return "low"
+    repeated = done["processes"].median() >= ENOUGH
+    return "high" if repeated and done["process_spread"].median() <= NOISY else "medium"
 
 
 def step_caveats(run: Run) -> list[Caveat]:
@@ -275,6 +288,18 @@ def _single_process(done: pd.DataFrame) -> list[Caveat]:
     )
     summary = Text("{cases} of {all} ran in one process.", cases=of_cases(alone), all=len(done))
     return [Caveat(words, (), summary)]
+
+
+def _several_processes(done: pd.DataFrame) -> list[Caveat]:
+    spread = known(done["process_spread"].median())
+    if spread is None or (done["processes"] == 1).any():
+        return []
+    words = Text(
+        "Each case ran in {n} fresh processes, which differ by {spread} (median).",
+        n=int(done["processes"].max()),
+        spread=Number(spread, "fraction"),
+    )
+    return [Caveat(words, (), words)]
 
 
 def _noise(run: Run, done: pd.DataFrame) -> list[Caveat]:

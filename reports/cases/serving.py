@@ -10,8 +10,16 @@ import pandas as pd
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.engine import held_by
-from nsight_prof.reports.cases.conditions import NOISY, known_facts, machine, software, step_caveats
+from nsight_prof.reports.cases.conditions import (
+    ENOUGH,
+    NOISY,
+    known_facts,
+    machine,
+    software,
+    step_caveats,
+)
 from nsight_prof.reports.page import Fact, Name, Number, Text, Value, Verbatim
+from nsight_prof.reports.page.values import Confidence
 from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 from nsight_prof.reports.serving.engine import product
@@ -34,6 +42,8 @@ PROTOCOL = (
         "utilization leaves the first second of a phase out, since NVML averages."
     ),
 )
+MANY = 100
+"""Requests at one rate from which on its P95 rests on more than some."""
 TERMS = "kernel"
 """Words that a report of this kind explains anyway."""
 FILES = (
@@ -227,6 +237,17 @@ def caveats(run: Run) -> tuple[Caveat, ...]:
         *_noise(run),
         *_failed(run),
     )
+
+
+def sure(run: Run) -> Confidence:
+    """Return how sure the latencies are: of several starts, and of enough requests per rate."""
+    points = run.serving_points[run.serving_points["status"] == "ok"]
+    rates = points[points["experiment"] == "open"]
+    if points.empty or (len(rates) and rates["requests"].max() < MANY):
+        return "low"
+    done = run.bench[run.bench["status"] == "ok"]
+    repeated = done["processes"].median() >= ENOUGH
+    return "high" if repeated and done["relative_std"].median() <= NOISY else "medium"
 
 
 def _unprofiled(run: Run) -> list[Caveat]:

@@ -13,6 +13,8 @@ from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_me
 from nsight_prof.reports.cases import conditions as of_cases
 from nsight_prof.reports.cases import serving as of_serving
 from nsight_prof.reports.page import Section, Text, Value, Verbatim
+from nsight_prof.reports.page.frame import LEVELS
+from nsight_prof.reports.page.values import Confidence
 from nsight_prof.reports.profile.figure_views import all_roofs
 from nsight_prof.reports.profile.method_view import environment, glossary, method, section_words
 from nsight_prof.reports.profile.view_models import Caveat
@@ -166,7 +168,7 @@ def bench_report(run: Run) -> BenchReport:
         created=run.manifest.created,
         replayed_from=run.manifest.replayed_from,
         gpu=gpu,
-        subject=headed(workload(run), Text("{name}", name=Verbatim(gpu)) if gpu else UNKNOWN_GPU),
+        subject=_subject(run, gpu, kind.sure(run)),
         overview=kind.overview(run),
         caveats=(
             *(Caveat(item.text, (), item.lay_text or "") for s in studies for item in s.basis),
@@ -186,3 +188,10 @@ def bench_report(run: Run) -> BenchReport:
         data=kind.FILES,
         glossary=glossary(section_words(studies, kind.TERMS)),
     )
+
+
+def _subject(run: Run, gpu: str, sure: Confidence) -> Text:
+    """Return what was measured, on what, and how sure the answer is."""
+    name = Text("{name}", name=Verbatim(gpu)) if gpu else UNKNOWN_GPU
+    line = headed(workload(run), name)
+    return Text("{line} · how sure: {sure}", line=line, sure=LEVELS[sure]) if sure else line

@@ -54,23 +54,56 @@ def waiting(found: LoadTest) -> Finding | None:
         evidence.append(Evidence(Text("KV cache in use at most"), fullest.number("kv_usage_max")))
     if counted := [n for p in points if not math.isnan(n := p.value("preemptions"))]:
         evidence.append(Evidence(Text("preemptions:"), round(sum(counted))))
+    verdict, lay_verdict = _of_first_token(found, heavy)
     return Finding(
         "first_token",
-        Text(
-            "With {load} the mean TTFT is {ttft}: {phases}.",
-            load=heavy.load_text, ttft=heavy.number("ttft_mean_s"), phases=_phases(heavy),
-        ),
+        verdict,
         tuple(evidence),
         action=_first_token_action(found, max(phases, key=lambda name: phases[name])),
         disproof=Text(
             "Prefill lasts from the engine's first step for the request to its first token, and "
             "those steps compute other requests too."
         ),
-        technical=True,
+        lay_verdict=lay_verdict,
+    )  # fmt: skip
+
+
+def _of_first_token(found: LoadTest, heavy: Point) -> tuple[Text, Text]:
+    """Say what TTFT is made of at the heaviest load, and the queue's part at the one to run at."""
+    shares, rate = _phase_shares(heavy), found.recommended
+    values: dict[str, Value] = {"load": heavy.load_text, "ttft": heavy.number("ttft_mean_s")}
+    verdict = Text(
+        "With {load} the mean TTFT is {ttft}: {phases}.", phases=_phases(heavy), **values
+    )
+    lay_verdict = verdict
+    if "queue" in shares:
+        values["share"] = shares["queue"]
+        lay_verdict = Text(
+            "With {load} the first word takes {ttft} on average, {share} of it in a queue.",
+            **values,
+        )
+    at_rate = {} if rate is None or rate is heavy else _phase_shares(rate)
+    if rate is None or "queue" not in at_rate:
+        return verdict, lay_verdict
+    less: dict[str, Value] = {
+        "rate": rate.load_text,
+        "less": rate.number("ttft_mean_s"),
+        "part": at_rate["queue"],
+    }
+    return (
+        Text("{verdict} At {rate} it is {less}, {part} of it waiting in the queue.",
+             verdict=verdict, **less),
+        Text("{verdict} At {rate} it is {less}, {part} of it in a queue.",
+             verdict=lay_verdict, **less),
     )  # fmt: skip
 
 
 def _first_token_action(found: LoadTest, phase: str) -> Text | None:
+    if phase == "queue" and found.planned is not None:
+        return Text(
+            "Where many ask at once, let more prompt tokens into a step ({option}).",
+            option=found.option("step_tokens"),
+        )
     if phase == "queue":
         return Text(
             "Send less to each server, or let more prompt tokens into a step ({option}).",
@@ -85,13 +118,16 @@ def more_front_ends(found: LoadTest) -> Text:
 
 
 def _phases(point: Point) -> list[Value]:
+    shares = _phase_shares(point)
+    return [Text("{share} {phase}", share=shares[name], phase=PHASES[name]) for name in shares]
+
+
+def _phase_shares(point: Point) -> dict[str, Number]:
+    """Return the part that each phase is of the mean TTFT; they add up as they are shown."""
     phases = point.first_token_parts()
     shares = (point.derived(phase / sum(phases.values()), "fraction") for phase in phases.values())
     _, *rounded = adding_up(Number(1, "fraction"), *shares)
-    return [
-        Text("{share} {phase}", share=share, phase=PHASES[name])
-        for name, share in zip(phases, rounded, strict=True)
-    ]
+    return dict(zip(phases, rounded, strict=True))
 
 
 def stalls(found: LoadTest) -> Finding | None:

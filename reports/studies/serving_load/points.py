@@ -34,6 +34,9 @@ BEYOND = 1.5
 """Times the expected number of requests above which a growing number means falling behind."""
 MIN_MET = 0.95
 """Share of requests within the targets from which on a load is within them."""
+RESERVE = 0.2
+"""Part of the capacity that a server is planned without: near it latencies grow steeply, and
+requests come in bursts."""
 CHANCE, GROWN = 3.0, 0.1
 """Standard deviations, and part of the arrivals, by which a growing queue is longer than before."""
 
@@ -224,6 +227,26 @@ class Keeping:
 
 
 @dataclass(frozen=True)
+class Planned:
+    """The rate to plan a server with: `rate` in requests/s, `part` of the most that is known.
+
+    Its latencies lie between those of `low`, the next lower rate that was measured (None: none),
+    and of `high`, which the server kept up with. `base` is the load of which `part` is a part.
+    """
+
+    rate: float
+    part: float
+    low: Point | None
+    high: Point
+    base: Point
+
+    @property
+    def measured(self) -> bool:
+        """Whether that very rate was measured."""
+        return self.low is self.high
+
+
+@dataclass(frozen=True)
 class LoadTest:
     """All points of a run that have times, with their engine and the roofs of its type."""
 
@@ -268,6 +291,19 @@ class LoadTest:
         best = max(known, key=lambda p: p.value(ANSWERED), default=None)
         sent = 0.0 if self.recommended is None else self.recommended.load
         return best if best is not None and best.value(ANSWERED) >= sent else None
+
+    @cached_property
+    def planned(self) -> Planned | None:
+        """The rate to plan a server with; None where none is known at which it falls behind."""
+        states = ((p, keeping(p, self.law)) for p in self.opened)
+        behind = any(state is not None and state.verdict == "no" for _, state in states)
+        if (top := self.recommended) is None or not behind:
+            return None
+        base = top if self.capacity is None else self.capacity
+        most = top.load if self.capacity is None else base.value(ANSWERED)
+        rate = min(top.load, (1 - RESERVE) * most)
+        below = [p for p in self.opened if p.load <= rate]
+        return Planned(rate, rate / most, below[-1] if below else None, top, base)
 
     def option(self, key: str) -> Verbatim:
         """Return what the engine calls an option; as vLLM does where the engine is another."""

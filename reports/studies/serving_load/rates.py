@@ -11,8 +11,10 @@ from nsight_prof.reports.studies.serving_load.points import (
     ANSWERED,
     MIN_MET,
     RATE,
+    RESERVE,
     Keeping,
     LoadTest,
+    Planned,
     Point,
     keeping,
 )
@@ -52,7 +54,7 @@ def limits(found: LoadTest) -> list[Finding]:
         evidence.append(Evidence(label, long_run))
     findings = []
     if found.recommended is not None:
-        findings.append(_run_at(found, found.recommended, behind and behind[0]))
+        findings.append(_run_at(found, found.recommended))
     if behind is not None:
         findings.append(_falls_behind(*behind, sized=found.recommended is not None))
     if not findings:
@@ -70,7 +72,7 @@ def limits(found: LoadTest) -> list[Finding]:
     return [replace(first, evidence=(*first.evidence, *evidence), disproof=disproof), *others]
 
 
-def _run_at(found: LoadTest, point: Point, behind: Point | None) -> Finding:
+def _run_at(found: LoadTest, point: Point) -> Finding:
     which, users = "p95", Text("95 of 100 users wait")
     if math.isnan(point.percentile("ttft", which)):
         which, users = "p50", Text("half of the users wait")
@@ -86,29 +88,33 @@ def _run_at(found: LoadTest, point: Point, behind: Point | None) -> Finding:
         **values,
     )
     action = Text("Measure higher rates: the server keeps up with all that were sent.")
-    if behind is not None:
-        verdict = Text(
-            "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
-            "throughput {rate}.",
-            **values,
-        )
-        action = Text(
-            "Plan one server per {load}; measure rates between that and {over} to find its limit.",
-            load=point.load_text,
-            over=behind.load_text,
-        )
-        if (best := found.capacity) is not None:
-            action = Text(
-                "Plan one server per {load}: it answered at most {most}, whatever the load.",
-                load=point.load_text,
-                most=best.number(ANSWERED),
-            )
     met = point.derived(point.met, "fraction")
     lay_verdict = Text(
         "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
         "first word, and half of them at most {tpot} for each further word or part of one.",
         load=point.load_text, users=users, ttft=ttft, tpot=tpot,
     )  # fmt: skip
+    if (plan := found.planned) is not None:
+        rate = plan.base.derived(plan.rate, REQUEST_RATE)
+        verdict = _plan(found, plan, rate, which, values["percentile"])
+        action = Text(
+            "Plan one server per {rate}, and measure that rate for some minutes before you rely on "
+            "it.",
+            rate=rate,
+        )
+        if plan.part < 1 - RESERVE - ALIKE:
+            action = Text(
+                "Plan one server per {rate} until rates of up to {more} are measured.",
+                rate=rate,
+                more=plan.base.derived((1 - RESERVE) / plan.part * plan.rate, REQUEST_RATE),
+            )
+        lay_verdict = Text(
+            "One server for every {rate} keeps {reserve} of its capacity in reserve: {users} at "
+            "most {ttft} for the first word, and half of them at most {tpot} for each further word "
+            "or part of one.",
+            rate=rate, reserve=plan.base.derived(1 - plan.part, "fraction"), users=users,
+            ttft=ttft, tpot=tpot,
+        )  # fmt: skip
     if point.slo.limited and point.met < MIN_MET:
         verdict = Text(
             "The server keeps up with {load}, but only {met} of the requests meet the targets "
@@ -129,10 +135,43 @@ def _run_at(found: LoadTest, point: Point, behind: Point | None) -> Finding:
     return Finding(
         "run_at",
         verdict,
-        (Evidence(Text("requests within the targets there"), met),) if point.slo.limited else (),
+        (Evidence(Text("requests within the targets at {load}", load=point.load_text), met),)
+        if point.slo.limited
+        else (),
         action=action,
         lay_verdict=lay_verdict,
     )
+
+
+def _plan(found: LoadTest, plan: Planned, rate: Number, which: str, percentile: Value) -> Text:
+    """State the rate to plan with, what part of the capacity it is, and the latencies there."""
+    high, low = plan.high, plan.low
+    most: Value = Text("{load} that it kept up with at most", load=high.load_text)
+    if found.capacity is not None:
+        most = Text("{most} that it answered at most", most=plan.base.number(ANSWERED))
+    values: dict[str, Value] = {
+        "rate": rate, "part": plan.base.derived(plan.part, "fraction"), "most": most,
+        "percentile": percentile, "load": high.load_text,
+        "ttft": high.latency("ttft", which), "tpot": high.latency("tpot", "p50"),
+    }  # fmt: skip
+    if plan.measured:
+        return Text(
+            "Run each server at up to {load}, {part} of the {most}: TTFT is {ttft} ({percentile}) "
+            "and TPOT {tpot} (median).",
+            **{name: values[name] for name in values if name != "rate"},
+        )
+    if low is None:
+        return Text(
+            "Run each server at up to {rate}, {part} of the {most}: TTFT is at most {ttft} "
+            "({percentile}) and TPOT at most {tpot} (median), as at {load}.",
+            **values,
+        )
+    return Text(
+        "Run each server at up to {rate}, {part} of the {most}: TTFT is {low_ttft} to {ttft} "
+        "({percentile}) and TPOT {low_tpot} to {tpot} (median), as measured at {low} and {load}.",
+        low=low.load_text, low_ttft=low.latency("ttft", which),
+        low_tpot=low.latency("tpot", "p50"), **values,
+    )  # fmt: skip
 
 
 def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.cases.conditions import caveats, throttled
+from nsight_prof.reports.cases.conditions import caveats, sure, throttled
 from nsight_prof.reports.page import Bullets, Number, Table, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.studies.registry import bench_report
@@ -49,6 +49,17 @@ def test_a_noisy_roof_is_not_called_harmless(make_bench_run: MakeRun, bench_row:
     run.measured_roofs.loc[0, "case_id"] = "a|cold|normal"
     (noise,) = (c for c in caveats(run) if "deviation" in Writer().value(c.text))
     assert not noise.lay_text
+
+
+def test_times_are_as_sure_as_the_processes_that_repeat_them(
+    make_bench_run: MakeRun, bench_row: MakeRow
+) -> None:
+    of = {"median_s": 1e-3, "processes": 3, "process_spread": 0.01}
+    assert sure(make_bench_run([bench_row("a", **of)])) == "high"
+    assert sure(make_bench_run([bench_row("a", **{**of, "processes": 1})])) == "medium"
+    assert sure(make_bench_run([bench_row("a", **{**of, "process_spread": 0.06})])) == "medium"
+    run = make_bench_run([bench_row("a", **of)])
+    assert "Each case ran in 3 fresh processes, which differ by 1.0 % (median)." in sentences(run)
 
 
 def test_limited_clocks_are_counted_with_their_reason(run: Run) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.serving import sure
 from nsight_prof.reports.page import Evidence, Finding, Number, Section, Table, Text, Value
 from nsight_prof.reports.page.charts import LineFigure
 from nsight_prof.reports.page.frame import rests
@@ -25,6 +26,7 @@ from nsight_prof.reports.studies.serving_load.points import (
     keeping,
     load_test,
 )
+from nsight_prof.reports.studies.serving_load.rates import limits
 from nsight_prof.reports.studies.serving_load.section import section
 from nsight_prof.targets.serving.load_points import Point as Load
 from nsight_prof.targets.serving.load_points import arrivals
@@ -208,8 +210,56 @@ def test_the_capacity_is_what_was_answered_not_what_the_law_extrapolates(
     assert "80 requests/s" not in words
     assert "more than 64" in words  # clients, the most that the law was measured with
     assert shown(finding(told, "run_at").action) == (
-        "Plan one server per 20 requests/s: it answered at most 71 requests/s, whatever the load."
+        "Plan one server per 20 requests/s until rates of up to 57 requests/s are measured."
     )
+
+
+@pytest.mark.parametrize(
+    ("rates", "most", "planned", "says"),
+    [
+        ((20.0, 100.0), 71, 20, "20 requests/s, 28 % of the 71 requests/s that it answered at mos"),
+        ((10.0, 20.0, 100.0), 22, 17.6, "as measured at 10 requests/s and 20 requests/s."),
+        ((20.0, 100.0), 22, 17.6, "18 requests/s, 80 % of the 22 requests/s that it answered at"),
+        ((20.0, 100.0), 15, 16, "16 requests/s, 80 % of the 20 requests/s that it kept up with at"),
+    ],
+)
+def test_a_server_is_planned_with_a_reserve(
+    make_run: MakeRun, tmp_path: Path, rates: tuple[float, ...], most: float, planned: float,
+    says: str,
+) -> None:  # fmt: skip
+    run = make_run(tmp_path, write=write_load, name="vllm-serve", rates=rates)
+    found = load_test(run)
+    assert found.capacity is not None
+    part = most / found.capacity.value("requests_per_s")
+    closed = [
+        replace(p, row=p.row | {"requests_per_s": p.value("requests_per_s") * part})
+        for p in found.closed
+    ]
+    # What was answered in an open loop ends with its last request: it is no capacity.
+    opened = [replace(p, row=p.row | {"requests_per_s": min(p.load, most)}) for p in found.opened]
+    found = replace(found, points=(*closed, *opened))
+    assert found.planned is not None
+    assert found.planned.rate == pytest.approx(planned, rel=5e-3)
+    assert says in shown(limits(found)[0].verdict)
+
+
+@pytest.mark.parametrize(
+    ("processes", "requests", "level"), [(1, 100, "medium"), (3, 100, "high"), (3, 99, "low")]
+)
+def test_latencies_are_as_sure_as_starts_and_requests_are_many(
+    make_run: MakeRun, tmp_path: Path, processes: int, requests: int, level: str
+) -> None:
+    run = make_run(tmp_path, write=write_load, name="vllm-serve")
+    run.serving_points["requests"] = requests
+    run.bench["processes"], run.bench["relative_std"] = processes, 0.01
+    assert sure(run) == level
+
+
+def test_the_first_screen_says_where_requests_wait(told: Section) -> None:
+    first_token = finding(told, "first_token")
+    assert "waiting in the queue" in shown(first_token.verdict)
+    assert shown(first_token.verdict).endswith("of it waiting in the queue.")
+    assert shown(first_token.lay_verdict).endswith("of it in a queue.")
 
 
 def test_the_first_screen_says_how_sure_it_is(told: Section) -> None:
