@@ -87,6 +87,11 @@ class Finding(PageFinding):
         object.__setattr__(self, "gain", Number(self.gain_ns, "ns"))
 
     @property
+    def is_bound(self) -> bool:
+        """Whether nothing is known of what it saves but that it is no more than its gain."""
+        return math.isnan(self.most_ns)
+
+    @property
     def anchor(self) -> str:
         """The id of its place on the page."""
         return f"overview-{self.key}" if self.rank is None else f"finding-{self.rank}"

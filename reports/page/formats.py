@@ -221,17 +221,20 @@ def adding_up(values: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
     ]
 
 
-def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str]]:
-    """Return each part and what is left of the total after it, as `adding_up` shows them."""
-    known_total, remaining = known(total) or 0.0, known(total) or 0.0
+def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str, str]]:
+    """Return each part, what is left of the total after it, and all parts so far.
+
+    As `adding_up` shows them.
+    """
+    known_total = remaining = known(total) or 0.0
     step, _, decimals = units.places(known_total, unit)
-    grain, rows = step / 10**decimals, []
     rest = max(0.0, known_total - sum(values))
-    for value in units.parts_of(known_total, [*values, rest], grain)[:-1]:
+    rows = []
+    for value in units.parts_of(known_total, [*values, rest], step / 10**decimals)[:-1]:
         remaining -= value or 0.0
-        rows.append(
-            (adding_up([value], known_total, unit)[0], adding_up([remaining], known_total, unit)[0])
-        )
+        shown = (value, remaining, known_total - remaining)
+        part, after, so_far = (adding_up([number], known_total, unit)[0] for number in shown)
+        rows.append((part, after, so_far))
     return rows
 
 

@@ -180,13 +180,15 @@ class Choice:
     """What the owner of a program may choose, at a price: no repair. What it gains and costs.
 
     Where the gain is GPU time, it is a number in ns. `saves` is the part of the time for the same
-    work that it saves at most, 0 to 1, by which choices are ranked.
+    work that it saves at most, 0 to 1, by which choices are ranked. `findings` are the ranks and
+    anchors of those that offer it.
     """
 
     do: Text
     gains: Text | Number | Link
     costs: Text
     saves: float = 0.0
+    findings: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

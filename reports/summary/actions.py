@@ -17,7 +17,7 @@ from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.choices import MINIMUM
 from nsight_prof.reports.summary.models import Action, Savings, Step
 from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, PROBLEMS
-from nsight_prof.reports.summary.savings import is_near, kernels_of
+from nsight_prof.reports.summary.savings import OF_IDLE, is_near, kernels_of
 from nsight_prof.reports.summary.time_parts import job
 
 LONGEST, SUBJECTS, STAGES = 5, 3, 2
@@ -60,17 +60,28 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
 def _upper_bound(view: ReportView, step: Step) -> Number | None:
     """Return the most that a step could save where what it saves ends before that; else None."""
     bounds = [f.most_ns if f.most_ns == f.most_ns else f.gain_ns for f in step.findings]
-    if all(math.isnan(finding.most_ns) for finding in step.findings):
+    if all(finding.is_bound for finding in step.findings):
         return None
     return Number(view.run_time.of_kernels(sum(bounds)), "ns")
 
 
 def share_of(view: ReportView, step: Step) -> float | None:
-    """Return the part of the run that the kernels of a step take; None where it is about none."""
+    """Return the part of the run that a step acts on: its kernels, or idle time; None if unknown.
+
+    A finding may be about more than the kernels that the report lists.
+    """
+    time = view.run_time
+    if step.findings[0].key in OF_IDLE:
+        return time.idle_ns / time.whole_ns if time.idle_ns and time.whole_ns else None
     kernels = {k.number: k for finding in step.findings for k in kernels_of(view, finding)}
     if not kernels:
         return None
-    return view.run_time.of_whole(sum(kernel.share or 0.0 for kernel in kernels.values()))
+    unlisted = sum(
+        max(0.0, finding.share - sum(k.share or 0.0 for k in kernels_of(view, finding)))
+        for finding in step.findings
+        if not math.isnan(finding.share)
+    )
+    return time.of_whole(sum(kernel.share or 0.0 for kernel in kernels.values()) + unlisted)
 
 
 def near_limits(view: ReportView) -> tuple[Text, ...]:

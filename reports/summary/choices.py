@@ -53,7 +53,13 @@ def choices(view: ReportView, timed: tuple[TimedChoice, ...]) -> tuple[Choice, .
     """
     whole_ns = view.run_time.whole_ns or 0.0
     of_time = (
-        Choice(c.do, _gains(c, whole_ns), c.costs, c.saves_ns / whole_ns)
+        Choice(
+            c.do,
+            _gains(c, whole_ns),
+            c.costs,
+            c.saves_ns / whole_ns,
+            () if c.finding is None else ((c.finding.rank or 0, c.finding.anchor),),
+        )
         for c in timed
         if c.saves_ns >= MINIMUM * whole_ns
     )

@@ -54,8 +54,8 @@ class Action:
 
     `upper_bound` is the most that it could save, where `saves` ends at what kernels of its kind
     were seen to reach, and None where `saves` is the most. `anchor` leads to its row of what each
-    step saves, `share` is the part of the run that its kernels take,
-    None where it is not about kernels.
+    step saves, `share` is the part of the run that it acts on: its kernels, or idle time; None
+    where that is not known.
 
     `sure` and `effort` are low, medium or high; `after` is what is left of the run after this and
     all actions before it. `findings` are the ranks and anchors of the findings that it is made of.

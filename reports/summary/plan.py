@@ -78,8 +78,10 @@ def make_plan(view: ReportView) -> Plan:
         steps.append(_of_step(view, step, ordered, remaining))
         remaining = max(0.0, remaining - step.saves_ns)
     for choice in timed_choices(view, saved) if whole_ns else ():
-        if choice.saves_ns >= LEAST * whole_ns:
-            steps.append(_of_choice(choice, len(steps) + 1, remaining))
+        if choice.saves_ns >= LEAST * whole_ns and after_smaller:
+            # A choice is about what the choices before it leave.
+            of_rest = choice.saves_ns * remaining / after_smaller
+            steps.append(_of_choice(choice, len(steps) + 1, of_rest, remaining))
             remaining = max(0.0, remaining - choice.saves_ns)
     advice = (f.action for s in view.sections for f in s.findings if f.action and not f.technical)
     return Plan(
@@ -140,8 +142,8 @@ def _stages_text(stages: Sequence[str], names: Sequence[str]) -> Text:
     return Text("{stages}: {kernels}", stages=[Name(stage) for stage in stages], kernels=kernels)
 
 
-def _of_choice(choice: TimedChoice, number: int, remaining_ns: float) -> PlanStep:
-    saves = min(choice.saves_ns, remaining_ns)
+def _of_choice(choice: TimedChoice, number: int, saves_ns: float, remaining_ns: float) -> PlanStep:
+    saves = min(saves_ns, remaining_ns)
     rows, finding = [product.kernel for product in choice.products], choice.finding
     stages = sorted({stage for row in rows for stage in row.stages})
     return PlanStep(

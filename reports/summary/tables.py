@@ -50,18 +50,15 @@ NAMED, LINKED = 3, 5
 def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     """Return the first `count` of what to do, and what is left of the time after each.
 
-    The last row has all that smaller steps save together, so that the rows add up to `first.saves`.
+    The last row of these has all that smaller steps save together; below is what all rows save.
     """
-    listed = first.actions[:count]
-    whole_ns, all_ns = first.total.value or 0.0, first.saves.value or 0.0
-    smaller_ns = max(0.0, all_ns - sum(action.saves.value or 0.0 for action in listed))
-    times = countdown([*(action.saves.value for action in listed), smaller_ns], whole_ns)
+    rows, times = _with_smaller(first, count)
 
-    def saves(row: int, fraction: Number, anchor: str) -> Text:
-        return Text("{time} ({part})", time=Link(Verbatim(times[row][0]), anchor), part=fraction)
+    def saves(time: str, fraction: Number, anchor: str) -> Text:
+        return Text("{time} ({part})", time=Link(Verbatim(time), anchor), part=fraction)
 
     def saving(row: int, action: Action) -> Value:
-        saved = saves(row, action.gain, action.anchor)
+        saved = saves(times[row][0], action.gain, action.anchor)
         if action.upper_bound is None:
             return Text("at most {saves}", saves=saved)
         return Text(
@@ -72,7 +69,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     if first.basis != "wall":
         heading = Text("Saves (of GPU time)")
     columns: list[Column[tuple[int, Action]]] = [
-        Column(Text(""), lambda row: str(row[0] + 1), right=True),
+        Column(Text(""), _row_number, right=True),
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(
             heading,
@@ -91,55 +88,74 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
     footer = None
-    if smaller_ns >= LEAST * whole_ns:
-        more = [f for action in first.actions[count:] for f in action.findings]
-        fraction = Number(smaller_ns / whole_ns, "fraction")
-        footer = Footer(
-            [
-                *("", Text("Smaller steps and kernels without a finding, together")),
-                Text("at most {saves}", saves=saves(len(listed), fraction, SMALLER)),
-                *("", "", Verbatim(times[-1][1]), _links([*more, *first.smaller])),
-            ]
-        )
-    rows = list(enumerate(listed))
+    if len(rows) > 1:
+        fraction = Number((first.saves.value or 0.0) / (first.total.value or 1.0), "fraction")
+        total = Text("at most {saves}", saves=saves(times[-1][2], fraction, PARTS))
+        footer = Footer(["", Strong(Text("In all")), Strong(total), *[""] * 4])
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
 
+def _with_smaller(
+    first: FirstScreen, count: int
+) -> tuple[list[tuple[int, Action]], list[tuple[str, str, str]]]:
+    """Return the first `count` actions and what smaller steps save together, if that is anything.
+
+    And how each of them, and all smaller steps, are written, with what is left after them and all
+    saved so far: these add up. A row of smaller steps is neither sure nor not, and has no effort.
+    """
+    listed = list(first.actions[:count])
+    whole_ns, all_ns = first.total.value or 0.0, first.saves.value or 0.0
+    smaller_ns = max(0.0, all_ns - sum(action.saves.value or 0.0 for action in listed))
+    times = countdown([*(action.saves.value for action in listed), smaller_ns], whole_ns)
+    if smaller_ns >= LEAST * whole_ns:
+        more = [f for action in first.actions[count:] for f in action.findings]
+        smaller = Action(
+            Text("smaller steps and kernels without a finding, together"),
+            Number(smaller_ns, "ns"),
+            Number(smaller_ns / whole_ns, "fraction"),
+            sure="",
+            effort="",
+            after=Number(whole_ns - all_ns, "ns"),
+            findings=(*more, *first.smaller),
+            anchor=SMALLER,
+        )
+        listed.append(smaller)
+    return list(enumerate(listed)), times
+
+
+def _row_number(row: tuple[int, Action]) -> str:
+    return str(row[0] + 1) if row[1].sure else ""
+
+
 def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
-    """Return what each of the actions saves, all smaller steps, and what their kernels take."""
+    """Return what each of the actions saves, all smaller steps, and what they act on."""
     whole_ns = first.total.value or 0.0
-    saved = [action.saves.value or 0.0 for action in first.actions]
-    smaller_ns = max(0.0, (first.saves.value or 0.0) - sum(saved))
-    times = countdown([*saved, smaller_ns], whole_ns)
+    rows, times = _with_smaller(first, len(first.actions))
 
-    def upper_bound(action: Action) -> Number:
-        return action.saves if action.upper_bound is None else action.upper_bound
+    def saves(row: tuple[int, Action]) -> Verbatim:
+        return Verbatim(times[row[0]][0], row[1].saves.value)
 
-    def of_run(time: Number) -> Number:
-        return Number((time.value or 0.0) / whole_ns, "fraction")
+    def upper_bound(row: tuple[int, Action]) -> Value:
+        return saves(row) if row[1].upper_bound is None else row[1].upper_bound
+
+    def acts_on(action: Action) -> Value:
+        return Number(action.share, "fraction") if action.sure else ""
+
+    def upper_part(action: Action) -> Number:
+        most = action.saves if action.upper_bound is None else action.upper_bound
+        return Number((most.value or 0.0) / whole_ns, "fraction")
 
     columns: list[Column[tuple[int, Action]]] = [
-        Column(Text("#"), lambda row: str(row[0] + 1), right=True),
+        Column(Text("#"), _row_number, right=True),
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
-        Column(Text("Its kernels, of the run"), lambda row: Number(row[1].share, "fraction")),
-        Column(Text("Saves"), lambda row: Verbatim(times[row[0]][0], saved[row[0]]), right=True),
+        Column(Text("Acts on, of the run"), lambda row: acts_on(row[1]), right=True),
+        Column(Text("Saves"), saves, right=True),
         Column(Text("Of the run"), lambda row: row[1].gain),
-        Column(Text("At most"), lambda row: upper_bound(row[1])),
-        Column(Text("Of the run"), lambda row: of_run(upper_bound(row[1]))),
+        Column(Text("At most"), upper_bound, right=True),
+        Column(Text("Of the run"), lambda row: upper_part(row[1])),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
-    smaller = ("", "", "", Verbatim(times[-1][0]), of_run(Number(smaller_ns, "ns")))
-    footer = Footer(
-        [
-            "",
-            Text("Smaller steps and kernels without a finding, together"),
-            *smaller,
-            _links(first.smaller),
-        ],
-        SMALLER,
-    )
-    rows = list(enumerate(first.actions))
-    return Table("steps", NO_TITLE, columns, rows, footer=footer, ids=lambda row: row[1].anchor)
+    return Table("steps", NO_TITLE, columns, rows, ids=lambda row: row[1].anchor)
 
 
 def _links(findings: Sequence[tuple[int, str]]) -> Series:
@@ -154,6 +170,8 @@ def choices(first: FirstScreen) -> Table[Choice]:
         Column(Text("Gains"), lambda row: row.gains, digits=IN_TEXT),
         Column(Text("Costs"), lambda row: row.costs, digits=IN_TEXT),
     ]
+    if any(choice.findings for choice in first.choices):
+        columns.append(Column(Text("Findings"), lambda row: _links(row.findings)))
     return Table("choices", NO_TITLE, columns, first.choices, cards=True)
 
 

@@ -164,6 +164,19 @@ def test_what_the_plan_saves_is_the_total_of_the_first_screen(view: ReportView) 
     )
 
 
+def test_a_choice_is_about_what_the_choices_before_it_leave(view: ReportView) -> None:
+    offer = Choice(Text("let it run faster"), Number(8e6, "ns"), Text("more heat"))
+    choices = [
+        replace(kernel(view.kernels[0], rule, 8e6), kernel_ids=(), offers=offer)
+        for rule in ("throttling", "tf32")
+    ]
+    plan = make_plan(with_findings(view, *choices))
+    first, second = plan.steps
+    repaired = plan.after_smaller.value or 0.0
+    assert first.saves.value == 8e6
+    assert second.saves.value == pytest.approx(8e6 * (repaired - 8e6) / repaired)
+
+
 def test_a_higher_clock_is_a_choice_with_the_gain_of_its_finding(view: ReportView) -> None:
     clock = replace(
         kernel(view.kernels[0], "throttling", 8e6),

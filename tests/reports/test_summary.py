@@ -22,7 +22,7 @@ from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.plain_words import WAITS
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.summary import summarise
-from nsight_prof.reports.summary.tables import actions
+from nsight_prof.reports.summary.tables import actions, steps
 from nsight_prof.reports.summary.time_parts import limit_of
 
 
@@ -115,15 +115,41 @@ def test_the_rows_of_what_to_do_add_up_to_what_is_said_in_all(view: ReportView) 
     for count in (1, 3, 5):
         table = actions(first, count)
         assert table.footer is not None
-        rows = [cells[2] for cells in table.cells()] + [table.footer.cells[2]]
+        rows = [cells[2] for cells in table.cells()]
+        assert f"({100 * first.saves.value / first.total.value:.2g} %)" in words(
+            table.footer.cells[2]
+        )
         shares = [float(re.findall(r"\(([\d.]+) %\)", words(value))[0]) for value in rows]
         whole, saves = first.total.value or 0.0, first.saves.value or 0.0
         assert sum(shares) == pytest.approx(100 * saves / whole, abs=0.6)
-        assert words(table.footer.cells[5]) == words(Number(whole - saves, "ns", digits=3))
-        links = words(table.footer.cells[6]).rstrip(", …").split(", ")
+        *_, after, links = table.cells()[-1]
+        assert words(after) == words(Number(whole - saves, "ns", digits=3))
+        links = words(links).rstrip(", …").split(", ")
         listed = {str(rank) for action in first.actions[:count] for rank, _ in action.findings}
         assert links
         assert not listed & set(links)
+
+
+def test_a_bound_is_written_once_with_the_same_digits(view: ReportView) -> None:
+    first = summarise(view).first
+    bounds = [a for a in first.actions if a.upper_bound is None]
+    assert bounds
+    for (_, action), (_, _, _, saves, _, most, *_) in zip(
+        steps(first).rows, steps(first).cells(), strict=True
+    ):
+        assert words(saves) == words(most) or action not in bounds
+
+
+@pytest.mark.parametrize("name", ["h200-data-parallel", "h200-top-kernels"])
+def test_a_step_saves_no_more_than_what_it_acts_on(
+    name: str, recorded_run_of: Callable[[str], Run]
+) -> None:
+    first = summarise(report_view(recorded_run_of(name))).first
+    assert first.actions
+    for action in first.actions:
+        most = (action.share or 0.0) * (first.total.value or 0.0)
+        # CUDA's copies inside a GPU are part of the finding's time, and not of the kernels' time.
+        assert 0 < (action.saves.value or 0.0) <= 1.002 * most
 
 
 def test_where_no_step_saves_much_the_verdict_names_what_the_largest_is_about(

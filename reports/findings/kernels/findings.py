@@ -53,8 +53,6 @@ OF_LIBRARY = (
 """Action, advice and disproof where a user of a library does not write the code at fault."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
 NOTHING = Text("nothing")
-MORE = 1.02
-"""Gain at the full roof over that which was seen to be reached, from which on both are told."""
 
 
 @dataclass(frozen=True)
@@ -153,23 +151,21 @@ def bound_findings(run: Run) -> list[Finding]:
         "rest": Text("; {share} was not measured", share=_share(1 - known))
         if known < 0.995
         else "",
-        "gain": Number(at_roof, "fraction", COLUMNS),
-        "time": Number(at_roof * total, "ns", COLUMNS),
-        "note": Text(
-            "{text}{sentence}", text=_best_note(gain, at_roof, total), sentence=_mixed_note(judged)
-        ),
+        "gain": _share(gain),
+        "time": Number(gain * total, "ns"),
+        "note": _mixed_note(judged),
     }
     verdict = Text(
-        "Of the GPU time, {split}{rest}. Kernels that do the same work at their limits would save "
-        "at most {gain} of the GPU time ({time}) in all; leaving work or data out, as fusion does, "
-        "is not in that.{note}",
+        "Of the GPU time, {split}{rest}. With the same work and data these kernels could save "
+        "{gain} of the GPU time ({time}); leaving work or data out, as fusion does, is not in "
+        "that.{note}",
         **values,
     )
     if 1 - known >= threshold("unmeasured"):
         verdict = Text(
-            "Of the GPU time, {split}{rest}. Measured kernels that do the same work at their "
-            "limits would save at most {gain} of the GPU time ({time}) in all; leaving work or "
-            "data out, as fusion does, is not in that.{note}",
+            "Of the GPU time, {split}{rest}. With the same work and data the measured kernels "
+            "could save {gain} of the GPU time ({time}); leaving work or data out, as fusion does, "
+            "is not in that.{note}",
             **values,
         )
     return [
@@ -182,11 +178,14 @@ def bound_findings(run: Run) -> list[Finding]:
                 "all",
                 share=_share(shares[ranked[0]]),
                 limited=ROOFS[ranked[0]].limited,
-                gain=_share(at_roof),
+                gain=_share(gain),
             ),
             verdict=verdict,
             share=known,
-            evidence=_split({key: shares[key] for key in ranked}, judged),
+            evidence=(
+                *_split({key: shares[key] for key in ranked}, judged),
+                *_at_roofs(at_roof, total),
+            ),
             gain_kernel=gain / known,
             gain_program=gain,
             gain_ns=gain * total,
@@ -200,14 +199,18 @@ def _share(value: float) -> Number:
     return Number(value, "fraction")
 
 
-def _best_note(gain: float, at_roof: float, total_ns: float) -> Text | str:
-    """Say what is gained up to where kernels were seen to come; empty where that is the roof."""
-    if not at_roof > MORE * gain:
-        return ""
-    return Text(
-        " As near to their roofs as the best kernels of their kind here it is {gain} ({time}).",
-        gain=_share(gain),
-        time=Number(gain * total_ns, "ns"),
+def _at_roofs(at_roof: float, total_ns: float) -> tuple[Evidence, ...]:
+    """Return what all kernels would gain at their full roofs, where no kernel of them came."""
+    source = Text("sum over all kernels: share x (1 - time at the full roof / time)")
+    return (
+        Evidence(
+            Text("to gain at the full roofs"), Number(at_roof, "fraction", COLUMNS), source=source
+        ),
+        Evidence(
+            Text("to gain at the full roofs"),
+            Number(at_roof * total_ns, "ns", COLUMNS),
+            source=source,
+        ),
     )
 
 

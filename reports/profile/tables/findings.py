@@ -49,7 +49,8 @@ def findings(
             saved = of_gpus(view, Text("{time}", time=saved))
         fraction = share(finding.gain_program)
         of_time = Text("{part} of {whole}", part=fraction, whole=Word(finding.gain_of))
-        return Text("{time} ({part})", time=saved, part=of_time)
+        words = Text("{time} ({part})", time=saved, part=of_time)
+        return Text("at most {saves}", saves=words) if finding.is_bound else words
 
     columns: list[Column[Finding]] = [
         Column(Text(""), lambda f: str(f.rank), sort=lambda f: f.rank, right=True),
