@@ -244,17 +244,19 @@ def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
         if text(row["kind"]) != IMPOSSIBLE and not _is_not_collected(row):
             grouped[text(row["reason"]).rstrip(".")].append(row)
     ranked = sorted(grouped.items(), key=lambda item: -len(item[1]))
-    return [
-        Caveat(
-            Text(
-                "Not available: {values}, because: {reason}.",
-                values=_concerned(rows, kernels),
-                reason=Word(shorten(reason, LONGEST)),
-            ),
-            (),
-        )
-        for reason, rows in ranked
-    ]
+    return [Caveat(_gap(reason, rows, kernels), ()) for reason, rows in ranked]
+
+
+def _gap(reason: str, rows: list[Row], kernels: tuple[KernelRow, ...]) -> Text:
+    why = Word(shorten(reason, LONGEST))
+    of_launches = all(text(r["table"]) == "launches" and not text(r["column"]) for r in rows)
+    if of_launches and kernels:  # the table is there: it is told how its rows got their stages
+        return Text("How launches count to stages: {reason}.", reason=why)
+    return Text(
+        "Not available: {values}, because: {reason}.",
+        values=_concerned(rows, kernels),
+        reason=why,
+    )
 
 
 def _is_not_collected(row: Row) -> bool:

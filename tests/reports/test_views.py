@@ -174,6 +174,16 @@ def test_the_method_keeps_the_commands_as_they_ran(view: ReportView) -> None:
     assert (view.method.profiled_kernels, view.method.total_kernels) == (11, 12)
 
 
+def test_how_launches_count_to_stages_is_no_missing_table(run: Run) -> None:
+    gaps = pd.DataFrame(
+        {"table": ["launches"], "kernel_id": [""], "column": [""], "kind": [""],
+         "reason": ["40 calls count to the stage of that step"]}
+    )  # fmt: skip
+    texts = caveat_texts(report_view(write(run, "gaps", gaps)))
+    assert "How launches count to stages: 40 calls count to the stage of that step." in texts
+    assert not any("table launches" in text for text in texts)
+
+
 def test_a_slow_clock_is_a_caveat(view: ReportView) -> None:
     assert any("1.75 GHz under ncu (mean weighted" in text for text in caveat_texts(view))
 

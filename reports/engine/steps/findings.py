@@ -27,6 +27,8 @@ LARGE_IDLE = 0.05
 """Part of a step from which the idle time of prefill has a finding of its own."""
 NEGLIGIBLE = 0.001
 """Part of a step below which idle time is none."""
+RECOUNTED = 5
+"""Digits of two times whose difference, of two digits, a reader can work out again."""
 CLOSE = 0.02
 """Difference between two timings of the same steps up to which they agree."""
 ENOUGH = 8
@@ -218,9 +220,18 @@ def _agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> Iterator
     if not found:
         return
     labels = {"batch": Text("the batch"), "decode step": Text("decode step")}
+    clocks: dict[str, dict[str, Value]] = {
+        name: {
+            "name": labels[name],
+            "trace": trace.at_digits(RECOUNTED),
+            "host": timed.at_digits(RECOUNTED),
+            "difference": Number(found[name], "fraction"),
+        }
+        for name, (trace, timed) in _clocks(run, kinds, host).items()
+        if name in found
+    }
     differences = [
-        Text("{name} {difference}", name=labels[name], difference=Number(value, "fraction"))
-        for name, value in found.items()
+        Text("{name} {trace} against {host} ({difference})", **values) for values in clocks.values()
     ]
     verdict = Text("The trace and the host's clock differ: {differences}.", differences=differences)
     if all(abs(value) <= CLOSE for value in found.values()):
@@ -233,13 +244,9 @@ def _agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> Iterator
         Text(
             "{name}: {trace} of busy and idle time in the trace, {host} by the host's clock "
             "({difference})",
-            name=labels[name],
-            trace=trace.at_digits(3),
-            host=timed.at_digits(3),
-            difference=Number(found[name], "fraction"),
+            **values,
         )
-        for name, (trace, timed) in _clocks(run, kinds, host).items()
-        if name in found
+        for values in clocks.values()
     ]
     yield Finding("agreement_with_host", verdict, tuple(evidence), technical=True)
 
