@@ -221,21 +221,27 @@ def adding_up(values: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
     ]
 
 
-def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str, str]]:
-    """Return each part, what is left of the total after it, and all parts so far.
+def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str]]:
+    """Return each part and what is left of the total after it, as `adding_up` shows them."""
+    remaining, rows = known(total) or 0.0, []
+    for value in _parts(values, total, unit):
+        remaining -= value
+        rows.append((adding_up([value], total, unit)[0], adding_up([remaining], total, unit)[0]))
+    return rows
 
-    As `adding_up` shows them.
-    """
-    known_total = remaining = known(total) or 0.0
+
+def together(values: Sequence[Any], total: Any, unit: str = "ns") -> str:
+    """Return parts of a total together: the sum of what `countdown` shows of each."""
+    return adding_up([sum(_parts(values, total, unit))], total, unit)[0]
+
+
+def _parts(values: Sequence[Any], total: Any, unit: str) -> list[float]:
+    """Return parts of a total, rounded so that they and the rest add up to it."""
+    known_total = known(total) or 0.0
     step, _, decimals = units.places(known_total, unit)
     rest = max(0.0, known_total - sum(values))
-    rows = []
-    for value in units.parts_of(known_total, [*values, rest], step / 10**decimals)[:-1]:
-        remaining -= value or 0.0
-        shown = (value, remaining, known_total - remaining)
-        part, after, so_far = (adding_up([number], known_total, unit)[0] for number in shown)
-        rows.append((part, after, so_far))
-    return rows
+    rounded = units.parts_of(known_total, [*values, rest], step / 10**decimals)
+    return [value or 0.0 for value in rounded[:-1]]
 
 
 def exact(value: Any, unit: str = "") -> str:

@@ -19,7 +19,7 @@ from nsight_prof.reports.page import (
     Verbatim,
     Word,
 )
-from nsight_prof.reports.page.formats import adding_up, brief, countdown
+from nsight_prof.reports.page.formats import adding_up, brief, countdown, together
 from nsight_prof.reports.page.section import Footer
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.page.writer import IN_TEXT
@@ -89,19 +89,20 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     ]
     footer = None
     if len(rows) > 1:
+        in_all = together([row[1].saves.value for row in rows], first.total.value)
         fraction = Number((first.saves.value or 0.0) / (first.total.value or 1.0), "fraction")
-        total = Text("at most {saves}", saves=saves(times[-1][2], fraction, PARTS))
+        total = Text("at most {saves}", saves=saves(in_all, fraction, PARTS))
         footer = Footer(["", Strong(Text("In all")), Strong(total), *[""] * 4])
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
 
 def _with_smaller(
     first: FirstScreen, count: int
-) -> tuple[list[tuple[int, Action]], list[tuple[str, str, str]]]:
+) -> tuple[list[tuple[int, Action]], list[tuple[str, str]]]:
     """Return the first `count` actions and what smaller steps save together, if that is anything.
 
-    And how each of them, and all smaller steps, are written, with what is left after them and all
-    saved so far: these add up. A row of smaller steps is neither sure nor not, and has no effort.
+    And how each is written, with what is left after it: these add up. A row of smaller steps is
+    neither sure nor not, and has no effort.
     """
     listed = list(first.actions[:count])
     whole_ns, all_ns = first.total.value or 0.0, first.saves.value or 0.0

@@ -186,4 +186,7 @@ def test_parts_add_up_as_they_are_shown() -> None:
 
 def test_what_is_left_is_the_whole_less_what_was_saved_as_shown() -> None:
     left = formats.countdown([19.5e6, 6.81e6], 124.46e6)
-    assert left == [("19.5 ms", "105.0 ms", "19.5 ms"), ("6.8 ms", "98.2 ms", "26.3 ms")]
+    assert left == [("19.5 ms", "105.0 ms"), ("6.8 ms", "98.2 ms")]
+    parts = [8.13e6, 6.04e6, 18.52e6]
+    assert formats.countdown(parts, 325.88e6)[1][0] == "6.1 ms"
+    assert formats.together(parts, 325.88e6) == "32.7 ms"
