@@ -2,6 +2,7 @@
 
     python layer_slice.py --model llama-3.1-8b --layers 4
     python layer_slice.py --model Qwen/Qwen3-32B --layers 4 --ranks 8
+    python layer_slice.py --model llama-3.1-8b --narrow --untraced-only
 
 The engine serves a configuration that was cut to `--layers` layers and to the heads, feed-forward
 and vocabulary of one of `--ranks` GPUs of tensor parallelism; weights are made up. Batches of all
@@ -56,6 +57,13 @@ LATENT = "kv_lora_rank"
 """Key of models with latent attention, whose heads have several sizes (DeepSeek-V2)."""
 FIXED_HEADS = ("qwen2", "qwen2_moe")
 """Model types of which vLLM 0.20 does not read head_dim."""
+NARROWED = (
+    "hidden_size", "intermediate_size", "moe_intermediate_size", "num_attention_heads",
+    "num_key_value_heads",
+)  # fmt: skip
+"""Keys that a narrow engine changes: how often the host launches does not depend on them."""
+NARROW = 128
+"""Width of its feed-forward, the least of quantized weights, which come in groups of 128."""
 
 
 def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
@@ -138,6 +146,24 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
     return found
 
 
+def narrowed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with all its layers, each as narrow as its kernels allow.
+
+    Key `prof_slice` keeps the widths. Heads of latent attention stay: kernels need their number.
+    """
+    widths = {key: config[key] for key in NARROWED if isinstance(config.get(key), int)}
+    heads, kv_heads = widths["num_attention_heads"], widths.get("num_key_value_heads") or 1
+    found = dict(config) | {key: NARROW for key in widths if key.endswith("intermediate_size")}
+    if LATENT in config:
+        found["hidden_size"] = 4 * NARROW
+    else:
+        group = max(1, heads // kv_heads)  # query heads of a key head: their kernels differ
+        found |= {"num_attention_heads": group, "hidden_size": group * config["head_dim"]}
+        found |= {"num_key_value_heads": 1} if "num_key_value_heads" in widths else {}
+    found[SLICE] = dict(config[SLICE]) | {"narrowed": widths}
+    return found
+
+
 def points(args: Namespace) -> Iterator[Point]:
     """Give the batches: single prompts of all lengths, and all batches of all contexts.
 
@@ -164,6 +190,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
 
     add = parser.add_argument
     add("--layers", type=positive, default=4, metavar="N", help="layers that are left (4)")
+    add("--narrow", action="store_true", help="all layers, of one key head: what the host needs")
     add("--ranks", type=positive, default=1, metavar="N", help="GPUs that share the model (1)")
     sizes("--batches", (1, 2, 4, 8, 16, 32, 64, 128), "requests that generate at once")
     sizes("--contexts", (128, 1024, 4000), "tokens of their prompts")
@@ -190,7 +217,11 @@ def run(args: Namespace, records: Records) -> int:
     """Start the engine of the slice, time all batches, end the engine; 0 where one was timed."""
     records.conditions(conditions(args.argv, args.seed, visible_gpus()))
     model = find_model(args.model, "dummy")
-    config = cut(configuration(model), args.layers, args.ranks)
+    config = configuration(model)
+    if args.narrow:
+        config = narrowed(cut(config, config.get("num_hidden_layers", 0), args.ranks))
+    else:
+        config = cut(config, args.layers, args.ranks)
     every = list(dict.fromkeys(points(args)))
     longest = max(-(-(point.tokens + args.speculative_tokens) // 256) * 256 for point in every)
     longest = args.max_model_len or min(longest, config.get("max_position_embeddings") or longest)

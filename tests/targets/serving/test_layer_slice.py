@@ -10,7 +10,7 @@ import pytest
 
 from nsight_prof.parsers.serving.model_shape import model_shape
 from nsight_prof.targets.serving.failures import EngineFailure
-from nsight_prof.targets.serving.layer_slice import cut
+from nsight_prof.targets.serving.layer_slice import cut, narrowed
 from nsight_prof.targets.serving.models import find_model
 
 
@@ -66,6 +66,19 @@ def test_first_layers_without_experts_and_latent_heads_stay_as_they_are() -> Non
     found = cut(config, 4, 1)
     changed = {key for key in found if found[key] != config.get(key)}
     assert changed == {"num_hidden_layers", "prof_slice"}
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-7b", "gemma-3-12b", "qwen3-30b-a3b", "deepseek-v2-lite"])
+def test_a_narrow_engine_has_all_layers_and_keeps_their_widths(name: str) -> None:
+    config = find_model(name).config
+    assert config is not None
+    found = narrowed(cut(config, config["num_hidden_layers"], 1))
+    shape, whole = model_shape(found), model_shape(config)
+    assert (shape.layers, shape.head_dim) == (whole.layers, whole.head_dim)
+    assert sum(line.outputs * line.inputs for line in shape.linears()) < 0.2 * sum(
+        line.outputs * line.inputs for line in whole.linears()
+    )
+    assert model_shape(found | found["prof_slice"]["narrowed"]) == whole
 
 
 def test_all_batches_are_timed_and_then_traced_together(root: Path, tmp_path: Path) -> None:
