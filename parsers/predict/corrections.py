@@ -32,6 +32,9 @@ TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
 LONG_TOKENS = 1000
 """Tokens of prompts from which on the GPU decides their time, and not the host."""
 THROUGHPUT = "throughput"
+GPU_PROMPTS = "batch ttft gpu"
+"""Points whose first token waits for the GPU: what predictions of them miss is the power limit and
+the gaps of long steps, whichever type of weights and however many GPUs there are."""
 FEWEST = 3
 """Models that must have residuals: of one that is left out two others must tell the spread."""
 HOLDS = 0.9
@@ -72,9 +75,10 @@ class Correction:
             return self.decode
         return self.long if step.tokens >= LONG_TOKENS else self.short
 
-    def unbounded(self) -> Correction:
-        """Return the same without intervals of points, and those of steps but a part."""
-        return replace(self, bounded=False, points={})
+    def unbounded(self, *kinds: str) -> Correction:
+        """Return the same without intervals of points but of `kinds`, and those of steps a part."""
+        kept = {kind: found for kind, found in self.points.items() if kind in kinds}
+        return replace(self, bounded=False, points=kept)
 
     def of_decode(self) -> Correction:
         """Return the same that moves steps without prompts alone.
@@ -83,7 +87,7 @@ class Correction:
         takes from prompts is not.
         """
         wide = Factors(1.0, self.long.low / self.long.value, self.long.high / self.long.value)
-        return replace(self.unbounded(), long=wide, short=wide, host=1.0)
+        return replace(self.unbounded(GPU_PROMPTS), long=wide, short=wide, host=1.0)
 
 
 def correction(
