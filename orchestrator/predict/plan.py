@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.corrections import (
+    GPU_PROMPTS,
     HOSTS,
     KERNELS,
     SLICE,
@@ -55,6 +57,7 @@ from nsight_prof.parsers.predict.serving import (
     captured_sizes,
     fitted_host,
     host_of,
+    narrow_host,
 )
 from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace, power_of
 from nsight_prof.parsers.serving.model_shape import ADAPTED, Adapters, ModelShape
@@ -275,13 +278,19 @@ class Plan:
         engine = self.engine
         predictor = self._with_layers(self.shard.layers, engine)
         predictor.host = host_of(predictor.host, self._hosts(engine), self.shard.layers)
+        narrow = list(self._narrow_steps())
+        if narrow:
+            predictor.host = narrow_host(predictor.host, narrow, engine)
         tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
         known = [seconds for seconds in tokens if seconds > 0]
         predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
         if math.isnan(predictor.host.frontend_s):
             predictor.host = self._with_server(predictor.host)
         if self.corrected:
-            predictor = replace(predictor, correction=self._correction(predictor.host))
+            found = self._correction(predictor.host)
+            if found and narrow:  # measured without a profiler: other models tell nothing of it
+                found = replace(found, host=1.0)
+            predictor = replace(predictor, correction=found)
             predictor.host = self._with_ranks(predictor.host)
             if self.trace is not None and self.trace.is_slice and self.trace.serves(self.shard):
                 predictor.hosts = points_of(HOSTS, self.name if self.left_out else "")
@@ -306,6 +315,12 @@ class Plan:
             steps = [point.decode_s for point in points if point.decode_s > 0]
             shortest = min([*steps, shortest or math.inf])
         return hosts
+
+    def _narrow_steps(self) -> Iterator[SingleStep]:
+        """Yield what engines of all layers took that are so narrow that the GPU waits."""
+        for source in self.sources:
+            for work, row in source.host_steps(self.shard):
+                yield SingleStep(work, number(row["ttft_p50_s"]), number(row["decode_step_s"]))
 
     def _with_ranks(self, host: Host) -> Host:
         """Return the host of several GPUs whose layers a slice on one tells: ranks wait."""
@@ -370,9 +385,12 @@ class Plan:
         if self.shard.quantized:
             self.notes.append(note("moved-type", dtype=self.shard.quantized.dtype))
             return found.of_decode()
-        if self.shard.extended or self.shard.tensor_parallel > 1:
-            self.notes.append(note("moved-extended" if self.shard.extended else "moved-ranks"))
+        if self.shard.extended:
+            self.notes.append(note("moved-extended"))
             return found.unbounded()
+        if self.shard.tensor_parallel > 1:
+            self.notes.append(note("moved-ranks"))
+            return found.unbounded(GPU_PROMPTS)
         self.notes.append(note("moved", models=found.models))
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -32,8 +32,9 @@ MODELS = resources.files("nsight_prof.targets.serving") / "configs"
 UNPROFILED, TRACE = ("untraced", "bench"), "trace"
 EAGLE = "eagle"
 """Way of drafting that predictions know: a head of one layer (targets/serving/additions.py)."""
-SLICE = "prof_slice"
-"""Key of an engine's configuration: what targets/serving/layer_slice.py cut it from."""
+SLICE, NARROWED = "prof_slice", "narrowed"
+"""Key of an engine's configuration, what targets/serving/layer_slice.py cut it from, and within it
+the widths of a model whose layers are narrow there."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,21 @@ class Source:
         return str(self.gpu["name"])
 
     @cached_property
-    def engines(self) -> list[Row]:
-        """Engines of the run that were not under a profiler of operators or counters."""
+    def _every_engine(self) -> list[Row]:
         engines = self.table("engines")
         return records(engines[engines["source"].isin((*UNPROFILED, TRACE))])
+
+    @cached_property
+    def engines(self) -> list[Row]:
+        """Engines of the run that were not under a profiler of operators or counters.
+
+        Narrow ones tell nothing but what the host needs (`host_steps`).
+        """
+        return [row for row in self._every_engine if NARROWED not in _cut_from(row)]
+
+    @cached_property
+    def _narrow(self) -> list[Row]:
+        return [row for row in self._every_engine if NARROWED in _cut_from(row)]
 
     def check_engines(self) -> None:
         """Refuse a run whose steps are not those that predictions know.
@@ -106,16 +118,7 @@ class Source:
     @cached_property
     def full_shape(self) -> ModelShape | None:
         """The model that the run served; None where it served none that is known."""
-        for row in self.engines:
-            try:
-                # What the engine was told: a checkpoint in 16 bits that it quantized itself.
-                asked = _arguments(row)
-                dtype = FP8 if asked.get("quantization") == FP8 else ""
-                found = quantized_shape(json.loads(row["model_config"]), dtype)
-                return replace(found, drafted=_drafted(asked), adapters=_adapters(asked))
-            except (UsageError, ValueError, TypeError, ArtifactUnreadable):
-                continue
-        return None
+        return next((shape for row in self.engines if (shape := _shape(row))), None)
 
     @cached_property
     def model(self) -> str:
@@ -134,8 +137,7 @@ class Source:
     @cached_property
     def slice(self) -> Mapping[str, int] | None:
         """Layers and tensor_parallel of the model that a slice was cut from; None: no slice."""
-        configs = (json.loads(row["model_config"] or "{}") for row in self.engines)
-        return next((found for config in configs if (found := config.get(SLICE))), None)
+        return next((found for row in self.engines if (found := _cut_from(row))), None)
 
     @cached_property
     def accept(self) -> float:
@@ -172,8 +174,17 @@ class Source:
 
         Of an open loop they have the requests as they came. Those of a slice are of few layers.
         """
-        rows = self.table("serving_points")
         steps = UNPROFILED if self.slice is None else (*UNPROFILED, TRACE)
+        narrow = [row["source"] for row in self._narrow]
+        return self._points([step for step in steps if step not in narrow])
+
+    def host_steps(self, shape: ModelShape) -> Iterator[tuple[Workload, Row]]:
+        """Yield points of an engine with all layers of `shape`, so narrow that the GPU waits."""
+        steps = [row["source"] for row in self._narrow if _shape(row) == shape]
+        return self._points(steps)
+
+    def _points(self, steps: Sequence[str]) -> Iterator[tuple[Workload, Row]]:
+        rows = self.table("serving_points")
         rows = rows[
             rows["source"].isin(steps)
             & ~rows["traced"].fillna(False).astype(bool)
@@ -270,6 +281,25 @@ class Source:
 def _arguments(engine: Row) -> dict[str, Any]:
     """Return what vLLM was told of an engine (table `engines`)."""
     return dict(json.loads(engine["args"] or "{}"))
+
+
+def _cut_from(engine: Row) -> Mapping[str, Any]:
+    """Return what an engine's layers were cut from; empty where it is no slice."""
+    found: Mapping[str, Any] = json.loads(engine["model_config"] or "{}").get(SLICE) or {}
+    return found
+
+
+def _shape(engine: Row) -> ModelShape | None:
+    """Return the model that an engine served, a narrow one's as wide as it is; None: not known."""
+    try:
+        # What the engine was told: a checkpoint in 16 bits that it quantized itself.
+        asked = _arguments(engine)
+        dtype = FP8 if asked.get("quantization") == FP8 else ""
+        config = json.loads(engine["model_config"]) | _cut_from(engine).get(NARROWED, {})
+        found = quantized_shape(config, dtype)
+        return replace(found, drafted=_drafted(asked), adapters=_adapters(asked))
+    except (UsageError, ValueError, TypeError, ArtifactUnreadable):
+        return None
 
 
 def _drafted(asked: Mapping[str, Any]) -> int:

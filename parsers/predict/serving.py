@@ -852,6 +852,36 @@ def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s
     return replace(known, untraced=untraced)
 
 
+def narrow_host(known: Host, points: Sequence[SingleStep], engine: Engine) -> Host:
+    """Return the host's part as an engine tells whose GPU waits for the host in every step.
+
+    It has all layers of the model, and no profiler was beside it. Its times are means over points:
+    the host has one of two speeds, which of them a step meets is not known.
+    """
+    steps = [point.decode_s for point in points if point.decode_s > 0]
+    decode = float(np.mean(steps)) if steps else math.nan
+
+    def issued(*, in_graphs: bool) -> float:
+        """Return the time of single prompts, beside the next step, which is issued before them."""
+        found = [
+            point.ttft_s - _known(known.overhead_s) - _known(decode)
+            for point in points
+            if point.workload.batch == 1 and point.ttft_s > 0
+            and bool(engine.rows(point.workload.steps()[0])) == in_graphs
+        ]  # fmt: skip
+        return max(0.0, float(np.mean(found))) if found else math.nan
+
+    return replace(
+        known,
+        decode_s=decode,
+        decode_slow=max(steps, default=1.0) / decode if engine.drafted else 1.0,
+        eager_s=issued(in_graphs=False),
+        graph_s=issued(in_graphs=True),
+        issue_s=math.nan,
+        issue_graph_s=math.nan,
+    )
+
+
 def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
     """Return the host's part of an engine of `layers` layers.
 
