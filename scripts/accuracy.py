@@ -589,7 +589,10 @@ those of the other models, and over two GPUs by what ranks of the other model wa
 in seconds, in which models differ less than in parts of their steps. What each operator may miss is
 taken to be independent of the others, and what these models miss as a whole comes on top. Before
 that all operators were at the end of their intervals at once, which bounded steps over two GPUs by
-27 %. Their two models and the one in fp8 were at hand when this was chosen.
+27 %. Their two models and the one in fp8 were at hand when this was chosen. First tokens that wait
+for the GPU have the interval of those of other models there too: what operators may miss beside it
+held all of 29 such points, and with them 97 % of all prompts of 1,000 tokens and more. That as well
+was chosen with the truths at hand.
 
 Prompts that wait for the host are bounded by all engines of other models, on whichever GPU: how
 fast a host runs is of the machine, of its neighbours and of the start, and no slice tells it.
