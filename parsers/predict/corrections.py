@@ -77,8 +77,8 @@ class Correction:
 
     def unbounded(self, *kinds: str) -> Correction:
         """Return the same without intervals of points but of `kinds`, and those of steps a part."""
-        kept = {kind: found for kind, found in self.points.items() if kind in kinds}
-        return replace(self, bounded=False, points=kept)
+        points = {kind: found for kind, found in self.points.items() if kind in kinds}
+        return replace(self, bounded=False, points=points)
 
     def of_decode(self) -> Correction:
         """Return the same that moves steps without prompts alone.
