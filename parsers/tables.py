@@ -81,6 +81,7 @@ ADDED: dict[str, dict[str, str | None]] = {
     "idle_gaps": {"host_range": ""},
     "gpu_idle_gaps": {"host_range": ""},
     "memory_operations": {"startup_ns": None},
+    "rank_steps": {"overlapped_ns": None},
 }
 """Columns that tables of older runs lack, and what stands in them then."""
 

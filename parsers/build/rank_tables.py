@@ -73,7 +73,7 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
             read = {name: records(tables.read(run.tables, name)) for name in READ_ONCE}
             rows += _rank_rows(record, read)
             sums.add(record.rank, read["kernels"])
-            times.add(record, run, read)
+            times.add(record, run.tables, read)
             stages.append(_stages(record.rank, run, read["kernels"]))
             counted += _counted(record.rank, run, read["kernels"])
         except ProfError as error:

@@ -28,6 +28,7 @@ from nsight_prof.parsers.build.gaps import Gaps, joined, summed
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
+from nsight_prof.parsers.build.rank_tables import READ_ONCE
 from nsight_prof.parsers.build.serving_tables import (
     prediction_frames,
     serving_frames,
@@ -35,6 +36,7 @@ from nsight_prof.parsers.build.serving_tables import (
 )
 from nsight_prof.parsers.build.source_tables import source_frames
 from nsight_prof.parsers.build.telemetry_tables import telemetry_frame
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join.counters import build_counters
@@ -47,10 +49,11 @@ from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, with_sources
 from nsight_prof.parsers.nsys.stages.native_stacks import LINES
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
+from nsight_prof.parsers.ranks.times import RankTimes
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, write_comm_roofs
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, keep_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
-from nsight_prof.parsers.run.directory import RunDir, counters_stem, read_manifest
+from nsight_prof.parsers.run.directory import RankRecord, RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_folder import put_in_place
@@ -135,6 +138,8 @@ def _write(run: RunDir, folder: Path, refuse: bool) -> tuple[RoofsFile | None, C
             tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
     if not (folder / "launches.parquet").is_file():
         tables.write(tables.empty("launches"), "launches", folder)
+    if frames.get("devices", tables.empty("devices"))["gpu"].nunique() > 1:
+        tables.write(_steps_of_gpus(frames, folder), "rank_steps", folder)
     comm = None if benched is None else comm_roofs_file(run, benched, frames["comm_roofs"])
     if benched is None or measured is None:
         return None, comm
@@ -167,6 +172,13 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
             raise
         gaps.add("kernels", f"{path.name} gave nothing: {error.message}")
         return {}
+
+
+def _steps_of_gpus(frames: Frames, folder: Path) -> pd.DataFrame:
+    """Return table `rank_steps` of GPUs that one trace has, from the tables in `folder`."""
+    times = RankTimes()
+    times.add(RankRecord(0), folder, {name: records(frames[name]) for name in READ_ONCE})
+    return times.step_frame() if any(times.calls.values()) else tables.empty("rank_steps")
 
 
 def _launch_lines(run: RunDir, gaps: Gaps) -> pd.DataFrame:

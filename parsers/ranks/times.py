@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.ranks.clocks import Array, Clock
 from nsight_prof.parsers.ranks.waits import Calls, Kind, RankGpu, Waits, compare
 from nsight_prof.parsers.roofs.comm import roof_at
-from nsight_prof.parsers.run.directory import RankRecord, RunDir
+from nsight_prof.parsers.run.directory import RankRecord
 
 ROWS = 1 << 18
 COLLECTIVE = "collective"
@@ -53,13 +54,21 @@ class _Message:
 class _Steps:
     """The instances of a stage on one GPU: from `bounds[n]` to `bounds[n + 1]` (ns, own clock).
 
-    `compute` and `kernels` are the times in kernels other than collectives, and in any kernel.
+    `compute`, `kernels` and `collective` are the times in kernels other than collectives, in any
+    kernel, and in collectives.
     """
 
     bounds: Array
     compute: Array
     kernels: Array
-    kernel_ns: int
+    collective: Array
+    kernel_ns: int = 0
+
+    @property
+    def overlapped(self) -> Array:
+        """Time in collectives beside other kernels."""
+        beside: Array = self.collective + self.compute - self.kernels
+        return beside
 
 
 @dataclass
@@ -85,20 +94,20 @@ class RankTimes:
     zero_ns: dict[RankGpu, int | None] = field(default_factory=dict)
     """When the clock of a trace was 0, by the clock of its host (UTC); None where not known."""
 
-    def add(self, record: RankRecord, run: RunDir, read: Mapping[str, list[Row]]) -> None:
-        """Read the tables of a rank but those that are `read`; raises as `tables.read`.
+    def add(self, record: RankRecord, folder: Path, read: Mapping[str, list[Row]]) -> None:
+        """Read the tables of a rank in `folder` but those `read`; raises as `tables.read`.
 
         These are kernels, gpu_stages and devices.
         """
         rank = record.rank
         devices = {count(row["gpu"]): row for row in read["devices"]}
-        gaps = tables.read(run.tables, "gpu_idle_gaps")
-        instances = tables.read(run.tables, "stage_instances")
+        gaps = tables.read(folder, "gpu_idle_gaps")
+        instances = tables.read(folder, "stage_instances")
         by_id = {row["kernel_id"]: row for row in read["kernels"]}
         category = np.array([text(row["category"]) for row in by_id.values()])
-        launches = _launches(run, list(by_id))
+        launches = _launches(folder, list(by_id))
         self.names |= {str(key): text(row["short_name"]) for key, row in by_id.items()}
-        messages = _messages(run)
+        messages = _messages(folder)
         zero = None
         if record.started_ns is not None and len(launches[1]):
             zero = record.started_ns - int(launches[1].min())
@@ -120,8 +129,9 @@ class RankTimes:
             if len(end):
                 times = np.linspace(start.min(), end.max(), self.bins + 1).astype(np.int64)
                 self.busy[gpu] = np.stack([times, *(time.before(times) for time in covered)])
-            self.steps[gpu] = _steps(instances[instances["gpu"] == stage["gpu"]], covered)
             begun, done = start[is_collective], end[is_collective]
+            of_gpu = instances[instances["gpu"] == stage["gpu"]]
+            self.steps[gpu] = _steps(of_gpu, (*covered, _Covered(begun, done)))
             alone = done - begun - (covered[0].before(done) - covered[0].before(begun))
             columns = (kernel[is_collective], begun, done - begun, alone)
             found = zip(*(column.tolist() for column in columns), strict=True)
@@ -166,13 +176,7 @@ class RankTimes:
 
     def frames(self, roofs: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Return the tables of times of a job by their names; `roofs` is `comm_roofs`."""
-        waits, kinds = compare(
-            {
-                gpu: {key: calls for key, calls in of_gpu.items() if not self._is_rooted(key)}
-                for gpu, of_gpu in self.calls.items()
-            },
-            self._given_clocks(),
-        )
+        waits, kinds = self._compared()
         gpus = sorted(self.rows)
         launched = Counter(key for kernels in self.kernels.values() for key in kernels)
         rows = [self._row(gpu, gpus[0], waits[gpu], launched) for gpu in gpus]
@@ -186,10 +190,20 @@ class RankTimes:
         return {
             "rank_times": tables.check(times, "rank_times"),
             "rank_collectives": tables.check(order, "rank_collectives"),
-            "rank_steps": self._step_frame(waits),
+            "rank_steps": self.step_frame(waits),
             "rank_bins": self._bin_frame(waits),
             **self._call_frames(kinds, roofs),
         }
+
+    def _compared(self) -> tuple[dict[RankGpu, Waits], list[Kind]]:
+        """Compare the collectives that end together on all that have them."""
+        return compare(
+            {
+                gpu: {key: calls for key, calls in of_gpu.items() if not self._is_rooted(key)}
+                for gpu, of_gpu in self.calls.items()
+            },
+            self._given_clocks(),
+        )
 
     def _bin_frame(self, waits: Mapping[RankGpu, Waits]) -> pd.DataFrame:
         """Return table `rank_bins`: the same times of all GPUs, by the first one's clock.
@@ -207,7 +221,7 @@ class RankTimes:
             times = np.linspace(first, last, self.bins + 1)
             here = times if clock is None else clock.from_reference(times)
             compute, kernels = (np.diff(np.interp(here, busy[0], row)) for row in busy[1:])
-            intervals = _Steps(here, compute, kernels, 0)
+            intervals = _Steps(here, compute, kernels, kernels - compute)
             waited = self._waited_in_bins(gpu, _rounded(here), waits[gpu])
             frames.append(
                 self._parts_of(gpu, intervals, waits[gpu], waited).assign(
@@ -234,14 +248,19 @@ class RankTimes:
         """Tell whether one rank sends to all, or all to one: such a collective ends at any time."""
         return self.names.get(key.partition(" ")[0], "").partition(",")[0] in ROOTED
 
-    def _step_frame(self, waits: Mapping[RankGpu, Waits]) -> pd.DataFrame:
+    def step_frame(self, waits: Mapping[RankGpu, Waits] | None = None) -> pd.DataFrame:
         """Return table `rank_steps`; empty where no stage is alike on all GPUs."""
         gpus, chosen = sorted(self.steps), self._common_stage()
         if chosen is None:
             return tables.empty("rank_steps")
+        waits = self._compared()[0] if waits is None else waits
         frames = [
             self._parts_of(gpu, steps, waits[gpu], self._waited_in_steps(gpu, steps, waits[gpu]))
-            .assign(stage=chosen, step=lambda frame: np.arange(len(frame)))
+            .assign(
+                stage=chosen,
+                step=np.arange(len(steps.compute)),
+                overlapped_ns=steps.overlapped,
+            )
             for gpu in gpus
             for steps in (self.steps[gpu][chosen],)
         ]  # fmt: skip
@@ -503,25 +522,41 @@ def _clock_word(clock: Clock | None, shifted: Clock | None, align: str) -> str:
 def _steps(instances: pd.DataFrame, covered: Sequence[_Covered]) -> dict[str, _Steps]:
     """Return the stages of one GPU that may be the steps of its program.
 
-    `covered` is the time in kernels other than collectives, and in any.
+    A step also has the stages that come once with each: forward, backward and optimizer are one.
+    `covered` is the time in kernels other than collectives, in any, and in collectives.
     """
-    found = {}
+    found: dict[str, _Steps] = {}
     # Most programs have many ranges that ran once: a group of rows is made of the others alone.
     often = instances["stage"].value_counts().between(FEWEST_STEPS, MOST_STEPS)
     chosen = instances[instances["stage"].isin(often.index[often])]
-    for stage, rows in chosen.groupby("stage", observed=True):
-        bounds = np.append(rows["gpu_start_ns"].to_numpy(np.int64), rows["gpu_end_ns"].max())
-        bounds = np.maximum.accumulate(bounds)
-        compute, kernels = (np.diff(time.before(bounds)) for time in covered)
-        found[str(stage)] = _Steps(bounds, compute, kernels, int(rows["kernel_ns"].sum()))
+    by_stage = {
+        str(stage): (rows["gpu_start_ns"].to_numpy(np.int64), rows["gpu_end_ns"].max(), rows)
+        for stage, rows in chosen.groupby("stage", observed=True)
+    }
+    for stage, (starts, _, rows) in by_stage.items():
+        once = [o for name, o in by_stage.items() if name == stage or _alternate(starts, o[0])]
+        begins = np.min([begin for begin, _, _ in once], axis=0)
+        bounds = np.maximum.accumulate(np.append(begins, max(end for _, end, _ in once)))
+        compute, kernels, collective = (np.diff(time.before(bounds)) for time in covered)
+        kernel_ns = int(rows["kernel_ns"].sum())
+        found[stage] = _Steps(bounds, compute, kernels, collective, kernel_ns)
     return found
 
 
-def _launches(run: RunDir, kernels: list[Any]) -> list[Array]:
+def _alternate(first: Array, second: Array) -> bool:
+    """Tell whether of two series of times each has one between any two of the other."""
+    if len(first) != len(second):
+        return False
+    before, after = ((a <= b).all() and (a[1:] > b[:-1]).all() for a, b in
+                     ((first, second), (second, first)))  # fmt: skip
+    return bool(before or after)
+
+
+def _launches(folder: Path, kernels: list[Any]) -> list[Array]:
     """Return the columns of table `launches`, kernels as their place in `kernels`."""
     number_of = {kernel: number for number, kernel in enumerate(kernels)}
     found: list[list[Array]] = [[np.zeros(0, np.int64)] for _ in COLUMNS]
-    for batch in tables.batches(run.tables / "launches.parquet", ROWS, COLUMNS):
+    for batch in tables.batches(folder / "launches.parquet", ROWS, COLUMNS):
         ids = batch["kernel_id"].astype("category").cat
         numbers = np.array([*(number_of.get(kernel, -1) for kernel in ids.categories), -1])
         kernel = numbers[ids.codes.to_numpy()]
@@ -532,7 +567,7 @@ def _launches(run: RunDir, kernels: list[Any]) -> list[Array]:
     return [np.concatenate(column) for column in found]
 
 
-def _messages(run: RunDir) -> dict[int, _Message]:
+def _messages(folder: Path) -> dict[int, _Message]:
     """Return what NCCL said of calls, by the start of their kernel.
 
     Calls of a group are one where they are of one operation and communicator, as the all-gathers of
@@ -543,7 +578,7 @@ def _messages(run: RunDir) -> dict[int, _Message]:
         int(row["start_ns"]): _Message(
             text(row["operation"]), size, text(row["communicator"]), count(row["ranks"]) or 0
         )
-        for row in records(tables.read(run.tables, "collectives"))
+        for row in records(tables.read(folder, "collectives"))
         if (row["calls"] == 1 or row["operation"] in together)
         and row["communicator"]
         and (size := count(row["message_bytes"]))
