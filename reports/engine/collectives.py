@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.roofs.comm import roof_at
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Column, Number, Ref, Section, Table, Text, Verbatim
+from nsight_prof.reports.analysis.stages import wall_time
+from nsight_prof.reports.engine.step_costs import (
+    StepCost,
+    communication,
+    communication_facts,
+    cost_table,
+    step_costs,
+)
+from nsight_prof.reports.page import (
+    Block,
+    Column,
+    Finding,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+    Verbatim,
+)
 
 KEY, TITLE = "collectives", Text("Collectives")
 SHOWN = 24
 """Rows of the table; table `collectives` has all."""
+OUTSIDE = 0.05
+"""Part of the run from which on what is in no step is said."""
 BY = ["operation", "reduction", "dtype", "message_bytes", "ranks", "communicator"]
 INTRO = Text(
     "What NCCL has in the payloads of its NVTX ranges, with the time of the kernels that it "
@@ -38,15 +61,54 @@ PARTIAL = Text(
 
 
 def section(run: Run) -> Section | None:
-    """Return the section; None where no collective of NCCL ran."""
+    """Return the section; None where no collective ran."""
+    costs, (calls, groups) = step_costs(run.rank_steps), _calls(run)
+    if not costs and not calls:
+        return None
+    numbers = {
+        **({"steps": [asdict(cost) for cost in costs]} if costs else {}),
+        **({"calls": groups} if groups else {}),
+    }
+    blocks, facts = (*_steps(run, costs), *calls), communication_facts(costs)
+    return Section(KEY, TITLE, blocks, numbers=numbers, facts=facts)
+
+
+def _steps(run: Run, costs: Sequence[StepCost]) -> tuple[Finding | Table[StepCost], ...]:
+    """Return what communication costs a step on several GPUs, where the program has steps."""
+    if not costs:
+        return ()
+    instances = run.stage_instances
+    often = instances.value_counts(["gpu", "stage"]) == max(cost.steps for cost in costs)
+    stages = often[often].index.get_level_values("stage")
+    order = instances[instances["stage"].isin(stages)].sort_values("gpu_start_ns")["stage"]
+    found = communication(costs, [*map(str, order.unique())], _outside(run, costs))
+    # What to do about much of it is a finding about the whole program.
+    return (*(replace(finding, action=None) for finding in found), cost_table(costs, SHOWN))
+
+
+def _outside(run: Run, costs: Sequence[StepCost]) -> Text | str:
+    """Say what of the run is in no step, as a test of the links, where that is much."""
+    wall = wall_time(run)[0]
+    inside = sum(cost.steps * cost.wall_ns for cost in costs) / len(costs)
+    if not wall - inside >= OUTSIDE * wall:
+        return ""
+    refs = (Ref("rank_steps", "", "wall_ns"), Ref("stages", ALL, "wall_ns"))
+    return Text(
+        " Outside of the steps lie {time} of the run ({share}): shares of the run include them.",
+        time=Number(wall - inside, "ns", refs, digits=3),
+        share=Number(1 - inside / wall, "fraction", refs, digits=2),
+    )
+
+
+def _calls(run: Run) -> tuple[tuple[Block, ...], list[dict[str, Any]]]:
+    """Return what is said of calls of NCCL by size, and their numbers; or why it is not known."""
     frame = run.collectives
     if frame.empty:
         reasons = run.gaps.loc[run.gaps["table"] == KEY, "reason"].dropna().astype(str)
-        if reasons.empty:
-            return None
-        reason = Verbatim(reasons.iloc[0])
-        unknown = Text("Bytes, ranks and bandwidth are not available: {why}.", why=reason)
-        return Section(KEY, TITLE, (unknown,))
+        return tuple(
+            Text("Bytes, ranks and bandwidth are not available: {why}.", why=Verbatim(why))
+            for why in reasons[:1]
+        ), []
     groups = sorted(
         (_group(rows, run.comm_roofs) for _, rows in frame.groupby(BY, dropna=False)),
         key=lambda row: -number(row["gpu_time_ns"]),
@@ -55,7 +117,7 @@ def section(run: Run) -> Section | None:
     notes += [PARTIAL] if frame["transfer_ns"].isna().any() else []
     if (rest := len(groups) - SHOWN) > 0:
         notes.append(Text("More sizes and operations that took less time: {n}.", n=rest))
-    return Section(KEY, TITLE, (INTRO, _table(groups[:SHOWN]), *notes), numbers={"calls": groups})
+    return (INTRO, _table(groups[:SHOWN]), *notes), groups
 
 
 def _group(rows: pd.DataFrame, roofs: pd.DataFrame) -> dict[str, Any]:

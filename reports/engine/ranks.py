@@ -52,6 +52,7 @@ from nsight_prof.reports.engine.rank_times import (
     times_table,
     waiting_findings,
 )
+from nsight_prof.reports.engine.step_costs import StepCost, communication, cost_table, step_costs
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -172,6 +173,7 @@ class JobView:
     calls: tuple[CallRow, ...]
     counters: tuple[RankCounterRow, ...]
     steps: StepsView | None
+    step_costs: tuple[StepCost, ...]
     over_time: HeatFigure | None
     stages: tuple[StageBalance, ...]
     roofs: tuple[LinkRoof, ...]
@@ -190,7 +192,8 @@ def job_view(path: Path) -> JobView:
     kernels = tuple(map(_kernel, records(tables.read(folder, RANK_KERNELS))))
     times = tuple(map(times_row, records(tables.read(folder, RANK_TIMES))))
     total = sum(row.kernel_ns or 0.0 for row in ranks)
-    steps = steps_view(tables.read(folder, RANK_STEPS))
+    of_steps = tables.read(folder, RANK_STEPS)
+    steps = steps_view(of_steps)
     return JobView(
         title=str(manifest.recipe.get("name", "")) or manifest.run_id,
         question=str(manifest.recipe.get("question", "")),
@@ -209,6 +212,7 @@ def job_view(path: Path) -> JobView:
         calls=call_rows(tables.read(folder, CALLS)),
         counters=tuple(map(rank_counter_row, records(tables.read(folder, RANK_COUNTERS)))),
         steps=steps,
+        step_costs=step_costs(of_steps, skewed=has_skewed_starts(times)),
         # Where ranks have no steps in common; of these, steps tell more than time.
         over_time=time_chart(tables.read(folder, RANK_BINS)) if steps is None else None,
         stages=stage_balances(tables.read(folder, RANK_STAGES)),
@@ -310,6 +314,7 @@ def job_section(view: JobView) -> Section:
         Text("Ranks and GPUs"),
         (
             *(tuple(_findings(view)) or (Text("No rank has numbers; the caveats say why."),)),
+            *((cost_table(view.step_costs, MOST_RANKS),) if view.step_costs else ()),
             *((times_table(_page_rows(view.times)),) if view.times else ()),
             *(map(Figure, view.steps.charts) if view.steps is not None else ()),
             *((Figure(view.over_time),) if view.over_time is not None else ()),
@@ -336,6 +341,12 @@ def _page_rows(rows: Sequence[TimesRow]) -> Sequence[TimesRow]:
     return [*rows[:MOST_RANKS], *(row for row in rows[MOST_RANKS:] if row is slow)]
 
 
+def communication_findings(view: JobView) -> Iterator[Finding]:
+    """Yield what communication costs a step, where ranks have steps in common."""
+    if view.steps is not None:
+        yield from communication(view.step_costs, [view.steps.stage])
+
+
 def known_ranks(view: JobView) -> Text:
     """Say how many ranks have numbers, where some have none."""
     return Text(
@@ -350,6 +361,7 @@ def _findings(view: JobView) -> Iterator[Finding]:
     if view.rank_count < view.rank_total:
         yield Finding("missing_ranks", known_ranks(view))
     yield from waiting_findings(view.times, view.steps)
+    yield from communication_findings(view)
     yield from roof_findings(view.collectives)
     timed = [row for row in view.ranks if row.kernel_ns is not None]
     if not timed:

@@ -83,7 +83,7 @@ TIERS = ("trace and counters", "trace only", "counters only", "nothing")
 """What a report rests on."""
 ALL_OF_IT = 0.9995
 """A share that is shown as 100.0 %."""
-BACKGROUND = (model.KEY, collectives.KEY)
+BACKGROUND = (model.KEY,)
 """Sections that do not answer what the run was asked."""
 
 

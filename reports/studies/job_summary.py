@@ -15,7 +15,7 @@ from nsight_prof.reports.engine.rank_times import (
     straggler,
     waiting_findings,
 )
-from nsight_prof.reports.engine.ranks import JobView, known_ranks
+from nsight_prof.reports.engine.ranks import JobView, communication_findings, known_ranks
 from nsight_prof.reports.page import Fact, Name, Number, Text
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.studies.models import RESERVATIONS, BenchSummary
@@ -49,7 +49,7 @@ def _answer(view: JobView) -> tuple[Text, ...]:
         return (
             Text("Which rank holds the others up is not known: no collective is common to them."),
         )
-    return (first.verdict,)
+    return (first.verdict, *(found.verdict for found in communication_findings(view)))
 
 
 def _compared(view: JobView) -> list[TimesRow]:

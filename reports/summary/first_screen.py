@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from nsight_prof.reports import page
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import WALL
+from nsight_prof.reports.engine.step_costs import KEY as EXCHANGE
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.page import Link, Number, Text, Value, adding_up
 from nsight_prof.reports.page.frame import LEVELS
@@ -56,9 +58,11 @@ def first_screen(
     line = Text("{gpu} · {time}", **facts) if time.whole_ns else machine
     if time.whole_ns and time.gpus > 1:
         line = Text("{gpu} · {time}, all times per GPU", **facts)
+    verdict, exchange = _verdict(view, time_parts, saved, found) or answer, _exchange(view)
     if found and time.whole_ns:
-        line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(found)])
-    verdict = _verdict(view, time_parts, saved, found) or answer
+        told = exchange is not None and verdict == exchange.lay_verdict
+        sure = "high" if told else _sure(found)  # what is told was measured
+        line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[sure])
     listed = {anchor for action in found for _, anchor in action.findings}
     timed = timed_choices(view, saved)
     offered = choices(view, timed)
@@ -139,13 +143,7 @@ def _verdict(
             why=idle_cause(view),
         )
     if total < LARGE and unmeasured:
-        longest, share = largest_job(view)
-        return Text(
-            "{thing} takes {part} of the {whole}; what limits it was not measured.",
-            thing=longest,
-            part=Number(share, "fraction"),
-            whole=whole_time,
-        )
+        return _of_unmeasured(view)
     if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:
         return _while_it_works(view, idle, total)
     if total < LARGE:
@@ -179,6 +177,26 @@ def _verdict(
             gain=gain,
         )
     return _of_kernels(view, step, largest, gain)
+
+
+def _of_unmeasured(view: ReportView) -> Text:
+    """Return the verdict of a run that does not tell what limits its kernels."""
+    exchange = _exchange(view)
+    if exchange is not None and exchange.lay_verdict is not None:
+        return exchange.lay_verdict
+    longest, share = largest_job(view)
+    return Text(
+        "{thing} takes {part} of the {whole}; what limits it was not measured.",
+        thing=longest,
+        part=Number(share, "fraction"),
+        whole=whole_of(view.run_time),
+    )
+
+
+def _exchange(view: ReportView) -> page.Finding | None:
+    """Return what communication between GPUs costs a step, where the run has steps."""
+    found = (f for section in view.sections for f in section.findings if f.rule == EXCHANGE)
+    return next(found, None)
 
 
 def _of_kernels(view: ReportView, step: Step, action: Action, gain: Link) -> Text:

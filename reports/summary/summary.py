@@ -53,7 +53,7 @@ def summarise(view: ReportView) -> SummaryView:
         total=time_parts_.total,
         gpus=_gpus(view),
         facts=facts,
-        learned=learned[:LEARNED],
+        learned=tuple(text for text in learned if text != first.verdict)[:LEARNED],
         hints=(*advice, *near),
         reservations=_reservations(view, time_parts_),
         terms=(),

@@ -51,7 +51,7 @@ def test_communication_of_each_step_is_that_of_the_raw_kernels(
                 computing = covered(within([row[:2] for row in rows if not row[2]], begin, end))
                 sent = covered(within([row[:2] for row in rows if row[2]], begin, end))
                 alone = covered(every) - computing
-                row = found.loc[(gpu, step)]
+                row = found.loc[(gpu, step), :].astype(int)
                 assert row["wall_ns"] == end - begin
                 assert row["compute_ns"] == computing
                 assert row["wait_ns"] + row["transfer_ns"] == alone

@@ -38,3 +38,22 @@ def test_a_trace_without_payloads_says_how_to_have_them(replay: Callable[[str], 
     page = whole_report(replay("vllm-tensor-parallel") / "report")
     assert "Bytes, ranks and bandwidth are not available:" in page
     assert "nsys export --type=sqlite --include-blobs=true" in page
+
+
+def test_the_first_screen_says_what_communication_costs_a_step(
+    replay: Callable[[str], Path],
+) -> None:
+    run = replay("data-parallel")
+    steps = pd.read_parquet(run / "tables/rank_steps.parquet")
+    exposed = (steps["wait_ns"] + steps["transfer_ns"]).mean()
+    first = (run / "report/report.md").read_text().partition("\n## ")[0]
+    assert exposed / steps["wall_ns"].mean() == pytest.approx(0.0113, abs=0.0001)
+    assert "**Communication between GPUs holds a step of 21.2 ms up for 1.1 % of it." in first
+    assert f"Of a step of 21.2 ms, {exposed / 1e3:.0f} us (1.1 %) is communication" in first
+    assert f"{steps['overlapped_ns'].mean() / 1e6:.2f} ms more runs beside" in first
+    # The test of the links that follows the steps is in none of them.
+    assert "Outside of the steps lie 18.6 ms of the run (15 %)" in first
+    page = whole_report(run / "report")
+    assert "Means of 5 steps (`forward`, `backward` and `optimizer`)" in page
+    # Copies by CUDA save time as well: a step saves no more than its work takes.
+    assert "| 5.6 % | 7.0 ms | 5.6 % |" in page

@@ -1,0 +1,203 @@
+"""What communication costs a step of a program on several GPUs, and what would be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import known
+from nsight_prof.reports.engine.rank_times import has_several, rank_name
+from nsight_prof.reports.page import Column, Fact, Finding, Name, Number, Ref, Table, Text
+
+KEY = "step_communication"
+WORTH = 0.02
+"""Part of a step from which on communication that nothing hides is worth work: below it, times of
+balanced ranks differ by as much."""
+OVERLAPPED = "overlapped_ns"
+TIMES = ("wall_ns", "compute_ns", OVERLAPPED, "wait_ns", "transfer_ns", "other_ns")
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step of one GPU takes, the mean of `steps` (ns).
+
+    Compute, wait, transfer and other add up to the wall time. `overlapped_ns` is communication
+    beside other kernels, a part of `compute_ns`; None: not known.
+    """
+
+    rank: int
+    device: int
+    steps: int
+    wall_ns: float
+    compute_ns: float
+    overlapped_ns: float | None
+    wait_ns: float
+    transfer_ns: float
+    other_ns: float
+
+    @property
+    def exposed_ns(self) -> float:
+        """Communication beside which no other kernel runs."""
+        return self.wait_ns + self.transfer_ns
+
+    @property
+    def exposed_share(self) -> float:
+        """The part of a step that this is."""
+        return self.exposed_ns / self.wall_ns
+
+
+def step_costs(steps: pd.DataFrame, *, skewed: bool = False) -> tuple[StepCost, ...]:
+    """Return what table `rank_steps` says of GPUs that have communication, the mean of their steps.
+
+    Empty where it is one GPU. `skewed`: captures began apart, so that the first step holds a wait
+    that is none of the program.
+    """
+    rows = steps[steps["wait_ns"].notna() & (steps["step"] >= int(skewed))]
+    found = []
+    for (rank, device), of_gpu in rows.groupby(["rank", "device"]):
+        times = [known(of_gpu[name].astype(float).mean()) for name in TIMES]
+        found.append(StepCost(rank, device, len(of_gpu), *times))  # type: ignore[arg-type]
+    sends = any(cost.exposed_ns or cost.overlapped_ns for cost in found)
+    return tuple(found) if len(found) > 1 and sends else ()
+
+
+def communication(
+    costs: Sequence[StepCost], stages: Sequence[str], outside: Text | str = ""
+) -> Iterator[Finding]:
+    """Yield what communication costs a step.
+
+    `stages` are those that come once with each step; `outside` says what of the run is in none.
+    """
+    if not costs:
+        return
+    wall, exposed, wait, transfer = (
+        _mean(costs, name) for name in ("wall_ns", "exposed_ns", "wait_ns", "transfer_ns")
+    )
+    share, balanced = (part.share_of(wall).at_digits(2) for part in (exposed, wait))
+    low, high = (pick(costs, key=lambda cost: cost.exposed_share) for pick in (min, max))
+    remedy = _remedy(share.value or 0.0, balanced.value or 0.0)
+    yield Finding(
+        KEY,
+        Text(
+            "Of a step of {wall}, {exposed} ({share}) is communication between GPUs that nothing "
+            "hides: {wait} waiting for another GPU, {transfer} transfer.{beside} Hidden in full it "
+            "would save {share} of a step at most, GPUs that arrive together {balanced}.{outside}",
+            wall=wall,
+            exposed=exposed,
+            share=share,
+            wait=wait,
+            transfer=transfer,
+            beside=_beside(costs),
+            balanced=balanced,
+            outside=outside,
+        ),
+        lay_verdict=Text(
+            "Communication between GPUs holds a step of {wall} up for {share} of it. {remedy}",
+            wall=wall,
+            share=share,
+            remedy=remedy or Text("What takes the time is elsewhere."),
+        ),
+        evidence=(
+            Text(
+                "Means of {steps} steps ({stages}) and of {n} GPUs: {low} on {first} to {high} on "
+                "{last}",
+                steps=max(cost.steps for cost in costs),
+                stages=[*map(Name, stages)],
+                n=len(costs),
+                low=Number(low.exposed_share, "fraction", digits=2),
+                first=_name(low, costs),
+                high=Number(high.exposed_share, "fraction", digits=2),
+                last=_name(high, costs),
+            ),
+        ),
+        action=remedy,
+        disproof=Text(
+            "Kernels beside communication are slower than alone, since it takes SMs and memory "
+            "bandwidth from them: what hidden communication costs so was not measured, and is in "
+            "no number here."
+        ),
+    )
+
+
+def _beside(costs: Sequence[StepCost]) -> Text | str:
+    if any(cost.overlapped_ns is None for cost in costs):
+        return ""
+    time = _mean(costs, OVERLAPPED)
+    if not time.value:
+        return Text(" None runs beside other kernels.")
+    return Text(" {time} more runs beside other kernels.", time=time)
+
+
+def communication_facts(costs: Sequence[StepCost]) -> tuple[Fact, ...]:
+    """Return the same for readers who decide."""
+    if not costs:
+        return ()
+    names = {"wall": "wall_ns", "wait": "wait_ns", "transfer": "transfer_ns"}
+    return (
+        Fact(
+            Text("Communication that nothing hides, of a step"),
+            Text(
+                "{wait} waiting for another GPU and {transfer} transfer, of {wall}",
+                **{word: _mean(costs, column) for word, column in names.items()},
+            ),
+        ),
+    )
+
+
+def _remedy(share: float, balanced: float) -> Text | None:
+    """Return what shortens the steps; None where hardly any of them is communication."""
+    if share < WORTH:
+        return None
+    if balanced > share / 2:
+        return Text("Divide the work evenly: most of that time waits for a GPU that comes late.")
+    return Text("Let transfers run beside other kernels, or send less.")
+
+
+def cost_table(costs: Sequence[StepCost], most: int) -> Table[StepCost]:
+    """Return what a step takes on each of the first `most` GPUs."""
+
+    def time(heading: Text, column: str) -> Column[StepCost]:
+        return Column(heading, lambda row: Number(getattr(row, column), "ns", _refs(row), digits=3))
+
+    return Table(
+        "step-costs",
+        Text("What a step takes on each GPU"),
+        [
+            Column(Text("GPU"), lambda row: _name(row, costs)),
+            Column(Text("Steps"), lambda row: row.steps),
+            time(Text("Step"), "wall_ns"),
+            time(Text("Compute"), "compute_ns"),
+            time(Text("Communication beside it"), OVERLAPPED),
+            time(Text("Waiting, exposed"), "wait_ns"),
+            time(Text("Transfer, exposed"), "transfer_ns"),
+            time(Text("Copies and idle"), "other_ns"),
+            Column(
+                Text("Exposed"),
+                lambda row: Number(row.exposed_share, "fraction", _refs(row), digits=2),
+            ),
+        ],
+        costs[:most],
+        note=Text(
+            "Means of the steps. Exposed: no other kernel runs beside it; compute, waiting, "
+            "transfer, and copies and idle add up to the step. Table rank_steps has each step."
+        ),
+        refs=_refs,
+    )
+
+
+def _refs(row: StepCost) -> tuple[Ref, ...]:
+    return (Ref("rank_steps", f"{row.rank} {row.device}", "wall_ns"),)
+
+
+def _mean(costs: Sequence[StepCost], column: str) -> Number:
+    refs = (Ref("rank_steps", "", column),) if column in TIMES else ()
+    return Number(fmean(getattr(cost, column) or 0.0 for cost in costs), "ns", refs).at_digits(3)
+
+
+def _name(cost: StepCost, costs: Sequence[StepCost]) -> Text:
+    if len({each.rank for each in costs}) == 1:  # one trace: which rank a GPU is, nobody says
+        return Text("GPU {number}", number=cost.device)
+    return rank_name(cost.rank, cost.device, several=has_several(costs))
