@@ -67,8 +67,8 @@ class _Steps:
     @property
     def overlapped(self) -> Array:
         """Time in collectives beside other kernels."""
-        beside: Array = self.collective + self.compute - self.kernels
-        return beside
+        time: Array = self.collective + self.compute - self.kernels
+        return time
 
 
 @dataclass

@@ -106,8 +106,8 @@ def _calls(run: Run) -> tuple[tuple[Block, ...], list[dict[str, Any]]]:
     if frame.empty:
         reasons = run.gaps.loc[run.gaps["table"] == KEY, "reason"].dropna().astype(str)
         return tuple(
-            Text("Bytes, ranks and bandwidth are not available: {why}.", why=Verbatim(why))
-            for why in reasons[:1]
+            Text("Bytes, ranks and bandwidth are not available: {why}.", why=Verbatim(reason))
+            for reason in reasons[:1]
         ), []
     groups = sorted(
         (_group(rows, run.comm_roofs) for _, rows in frame.groupby(BY, dropna=False)),

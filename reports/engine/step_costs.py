@@ -73,10 +73,10 @@ def communication(
     """
     if not costs:
         return
-    wall, exposed, wait, transfer = (
+    wall, exposed, waiting, transfer = (
         _mean(costs, name) for name in ("wall_ns", "exposed_ns", "wait_ns", "transfer_ns")
     )
-    share, balanced = (part.share_of(wall).at_digits(2) for part in (exposed, wait))
+    share, balanced = (time.share_of(wall).at_digits(2) for time in (exposed, waiting))
     low, high = (pick(costs, key=lambda cost: cost.exposed_share) for pick in (min, max))
     remedy = _remedy(share.value or 0.0, balanced.value or 0.0)
     yield Finding(
@@ -88,9 +88,9 @@ def communication(
             wall=wall,
             exposed=exposed,
             share=share,
-            wait=wait,
+            wait=waiting,
             transfer=transfer,
-            beside=_beside(costs),
+            beside=_overlap_text(costs),
             balanced=balanced,
             outside=outside,
         ),
@@ -98,7 +98,7 @@ def communication(
             "Communication between GPUs holds a step of {wall} up for {share} of it. {remedy}",
             wall=wall,
             share=share,
-            remedy=remedy or Text("What takes the time is elsewhere."),
+            remedy=remedy or _elsewhere(costs),
         ),
         evidence=(
             Text(
@@ -122,7 +122,7 @@ def communication(
     )
 
 
-def _beside(costs: Sequence[StepCost]) -> Text | str:
+def _overlap_text(costs: Sequence[StepCost]) -> Text | str:
     if any(cost.overlapped_ns is None for cost in costs):
         return ""
     time = _mean(costs, OVERLAPPED)
@@ -156,8 +156,22 @@ def _remedy(share: float, balanced: float) -> Text | None:
     return Text("Let transfers run beside other kernels, or send less.")
 
 
-def cost_table(costs: Sequence[StepCost], most: int) -> Table[StepCost]:
-    """Return what a step takes on each of the first `most` GPUs."""
+def _elsewhere(costs: Sequence[StepCost]) -> Text:
+    """Say what takes most of a step where that is not communication."""
+    wall, compute, idle = (_mean(costs, name) for name in ("wall_ns", "compute_ns", "other_ns"))
+    if (compute.value or 0.0) >= (idle.value or 0.0):
+        return Text(
+            "Other kernels take {share} of it: make these faster first.",
+            share=compute.share_of(wall).at_digits(2),
+        )
+    return Text(
+        "Copies and an idle GPU take {share} of it: see first why.",
+        share=idle.share_of(wall).at_digits(2),
+    )
+
+
+def cost_table(costs: Sequence[StepCost], limit: int) -> Table[StepCost]:
+    """Return what a step takes on each of the first `limit` GPUs."""
 
     def time(heading: Text, column: str) -> Column[StepCost]:
         return Column(heading, lambda row: Number(getattr(row, column), "ns", _refs(row), digits=3))
@@ -179,7 +193,7 @@ def cost_table(costs: Sequence[StepCost], most: int) -> Table[StepCost]:
                 lambda row: Number(row.exposed_share, "fraction", _refs(row), digits=2),
             ),
         ],
-        costs[:most],
+        costs[:limit],
         note=Text(
             "Means of the steps. Exposed: no other kernel runs beside it; compute, waiting, "
             "transfer, and copies and idle add up to the step. Table rank_steps has each step."

@@ -60,8 +60,8 @@ def first_screen(
         line = Text("{gpu} · {time}, all times per GPU", **facts)
     verdict, exchange = _verdict(view, time_parts, saved, found) or answer, _exchange(view)
     if found and time.whole_ns:
-        told = exchange is not None and verdict == exchange.lay_verdict
-        sure = "high" if told else _sure(found)  # what is told was measured
+        is_measured = exchange is not None and verdict == exchange.lay_verdict
+        sure = "high" if is_measured else _sure(found)
         line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[sure])
     listed = {anchor for action in found for _, anchor in action.findings}
     timed = timed_choices(view, saved)
