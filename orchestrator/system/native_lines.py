@@ -15,8 +15,10 @@ PAGE = 1 << 12
 ELF, ENTRY = b"\x7fELF\x02\x01", struct.Struct("<24xQ")  # 64 bits, little endian
 OF_TOOLKIT = re.compile(r"^\?|^/usr/(?:include|lib)/|/cuda[^/]*/include/|/targets/[^/]+/include/")
 """Files that the compiler brings along, and unknown ones."""
-STUB = "/tmpxft_"
-"""Files that nvcc (13.0) writes itself, and inlines where a kernel is launched."""
+STUB = "__device_stub_"
+"""Part of the name of functions that nvcc (13.0) writes to launch a kernel, whose own name follows.
+The kernel's function on the host, which calls it, has the kernel's first line."""
+ADDRESS = re.compile(r"^0x[0-9a-f]+$", re.MULTILINE)
 LIMIT_S = 20.0
 
 
@@ -43,16 +45,22 @@ def _lines(tool: str, module: Path, entry: int, addresses: Sequence[int]) -> dic
     # A program is loaded at a page, and calls main within the first bytes of its entry.
     base = (entry - linked) // PAGE * PAGE
     asked = [f"{address - base - 1:#x}" for address in addresses]  # the call, not what follows it
-    answer = ask((tool, "-a", "-i", "-e", str(module), *asked), timeout_s=LIMIT_S)
-    # After each address come its lines, the innermost of inlined ones first.
-    answers = [text.split("\n")[1:] for text in answer.stdout.split("0x")[1:]]
+    answer = ask((tool, "-a", "-f", "-i", "-e", str(module), *asked), timeout_s=LIMIT_S)
+    # After each address come its functions and their lines, the innermost of inlined ones first.
+    answers = [text.split("\n")[1:] for text in ADDRESS.split(answer.stdout)[1:]]
     if len(answers) != len(addresses):
         return {}
+    chains = [list(zip(lines[::2], lines[1::2], strict=False)) for lines in answers]
+    stubs = {name for chain in chains for name, _ in chain if STUB in name}
     places = {}
-    for address, chain in zip(addresses, answers, strict=True):
-        if chain and STUB in chain[0]:
-            chain = chain[2:]  # nvcc's function that launches a kernel, and the kernel's first line
-        of_program = [line.split(" ")[0] for line in chain if line and not OF_TOOLKIT.search(line)]
+    for address, chain in zip(addresses, chains, strict=True):
+        of_program = [
+            line.split(" ")[0]
+            for name, line in chain
+            if not OF_TOOLKIT.search(line)
+            and STUB not in name
+            and not any(f"{STUB}{name}" in stub for stub in stubs)
+        ]
         if of_program and of_program[0].rpartition(":")[2].isdigit():
             places[str(address)] = of_program[0]
     return places

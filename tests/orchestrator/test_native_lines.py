@@ -21,8 +21,15 @@ __attribute__((noinline)) static int noted(void) {
 static inline __attribute__((always_inline)) int inlined(void) {
     return noted() + 1;
 }
+__attribute__((noinline)) static int __device_stub_kernel(void) {
+    return noted() + 1;
+}
+static inline __attribute__((always_inline)) int kernel(void) {
+    return __device_stub_kernel() + 1;
+}
 int main(void) {
     int depth = inlined();
+    depth += kernel();
     return depth < 3;
 }
 """
@@ -43,6 +50,9 @@ def test_a_return_address_leads_to_the_line_of_the_call(tmp_path: Path, options:
     lines = json.loads(kept.read_text())[str(program)]
     # The innermost of the lines that the compiler inlined: the call in `inlined`.
     assert f"{source}:10" in lines.values()
+    # Where nvcc's function for a kernel is called, and the kernel's own on the host, is its launch.
+    assert f"{source}:20" in lines.values()
+    assert not {f"{source}:{n}" for n in (13, 16)} & set(lines.values())
 
 
 def test_a_program_that_is_not_there_has_no_lines(tmp_path: Path) -> None:
