@@ -125,6 +125,7 @@ def _instructions(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, obje
             "sectors": i.sectors,
             "excessive_sectors": i.excessive_sectors,
             "divergent_branches": i.divergent_branches,
+            "bank_conflicts": i.bank_conflicts,
         }
         for i in kernel.instructions
     ]

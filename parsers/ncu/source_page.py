@@ -25,6 +25,7 @@ NUMBERS = {
     "sectors": "L2 Theoretical Sectors Global",
     "excessive_sectors": "L2 Theoretical Sectors Global Excessive",
     "divergent_branches": "Divergent Branches",
+    "bank_conflicts": "L1 Wavefronts Shared Excessive",
 }
 STALL, NOT_ISSUED = "stall_", "(Not Issued)"
 Line = tuple[str, int]
@@ -47,6 +48,7 @@ class Instruction:
     sectors: int | None
     excessive_sectors: int | None
     divergent_branches: int | None
+    bank_conflicts: int | None
     stalls: Mapping[str, int]
 
 

@@ -31,7 +31,8 @@ Place = tuple[str, str, int | None]
 class HostLine:
     """A line of the program with its share of the samples that were asked for.
 
-    `share` has its 95 % interval. `doing` and `inner` are what most of its samples were in: the
+    `share` has its 95 % interval, `source` is its text, where that was kept. `doing` and `inner`
+    are what most of its samples were in: the
     activity with its CUDA call, and the innermost frame of Python where that is another.
     """
 
@@ -47,6 +48,7 @@ class HostLine:
     nvtx_range: str
     inner: str
     callers: str = ""
+    source: str = ""
 
     @property
     def location(self) -> str:
@@ -260,7 +262,7 @@ def callers(run: Run, *kernel_ids: str) -> list[HostLine]:
     if frame.empty:
         frame = run.host_lines
         return host_lines(frame[frame["kernel_id"].isin(kernel_ids)])
-    return host_lines(frame.assign(idle_samples=0, activity="launching", nvtx_range=""))
+    return host_lines(frame.assign(idle_samples=0, activity="launching", nvtx_range="", source=""))
 
 
 def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:
@@ -294,7 +296,10 @@ def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:
     frame = run.launch_lines
     frame = frame[frame["call"] != ""]
     frame = frame.assign(
-        idle_samples=0, nvtx_range="", activity=[activity(str(call)) for call in frame["call"]]
+        idle_samples=0,
+        nvtx_range="",
+        source="",
+        activity=[activity(str(call)) for call in frame["call"]],
     )
     return host_lines(frame[frame["activity"].isin(tuple(doing))])
 
@@ -329,7 +334,9 @@ def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:
 def _moved(rows: pd.DataFrame, frame_of: Callable[[list[Place]], Place]) -> pd.DataFrame:
     places = [frame_of(_frames(row)) for row in records(rows)]
     columns = zip(("file", "function", "line"), zip(*places, strict=True), strict=True)
-    return rows.assign(**{name: list(values) for name, values in columns}) if places else rows
+    if not places:
+        return rows
+    return rows.assign(**{name: list(values) for name, values in columns}, source="")
 
 
 def _frames(row: Row) -> list[Place]:

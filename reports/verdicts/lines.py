@@ -13,6 +13,7 @@ from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import (
+    WAITING,
     HostLine,
     KernelLine,
     asking_lines,
@@ -28,8 +29,10 @@ from nsight_prof.reports.analysis.lines import (
 )
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program import copies, host_work, idle_rules
+from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launches
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
+from nsight_prof.reports.verdicts.instruction_mix import BOUNDS, instruction_mix
+from nsight_prof.reports.verdicts.operations import calls_at, with_operation
 
 NAMED, FUSED = 2, 4
 """Lines that a sentence names, and those of a kernel that is fused of them."""
@@ -37,7 +40,7 @@ LEAST = 0.1
 """Share of the samples below which a line is not named."""
 MOST = 0.5
 """Share of the samples from which on a line says where the time goes."""
-OF_LAUNCH = ("small_grid", "few_blocks", "block_limited", "warps_limited")
+OF_LAUNCH = ("small_grid", "few_blocks", "tail", "block_limited", "warps_limited")
 """Rules about how a kernel is launched: the line at fault is that of the launch."""
 DOING = {
     idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
@@ -92,6 +95,12 @@ AT = {
         Text("the accesses to local memory"),
         partial(Text, "{verdict} It spills at {places}."),
     ),
+    memory.BANK_CONFLICTS.key: At(
+        "bank_conflicts",
+        r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b",
+        Text("the bank conflicts"),
+        partial(Text, "{verdict} Its accesses meet in the same banks at {places}."),
+    ),
     memory.ATOMICS.key: At(
         "instructions",
         r"\b(?:RED|ATOM)",
@@ -109,6 +118,7 @@ AT = {
             (memory.UNCOALESCED, "excessive_sectors", ""),
             (memory.SCATTERED, "excessive_sectors", ""),
             (memory.HOST_MEMORY, "sectors", r"\bLDG?\b"),
+            (memory.NARROW_ACCESSES, "sectors", r"\b(?:LDG?|STG?)\b"),
         )
     },
 }
@@ -118,6 +128,7 @@ IDLE = tuple(
     for rule in (
         idle_rules.HOST_BOUND,
         idle_rules.RESULTS_ON_HOST,
+        idle_rules.REMADE_CODE,
         idle_rules.LAUNCH_BOUND,
         idle_rules.IDLE,
     )
@@ -166,7 +177,7 @@ def _with_thread_lines(run: Run, finding: Finding) -> Finding:
     rows = host_work.busy_threads(run)
     # Lines of instructions that the interpreter adds are not known.
     known = rows[rows["line"].notna()].assign(
-        idle_samples=0, activity="program", call="", nvtx_range=""
+        idle_samples=0, activity="program", call="", nvtx_range="", source=""
     )
     lines = host_lines(known)
     hot_lines = _hot(lines)
@@ -217,29 +228,37 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     hot_lines = _hot(lines)
     if not hot_lines:
         return finding
+    finding = with_operation(finding, hot_lines, _waiting(run, finding, hot_lines[0].file))
     values: dict[str, Value] = {
         "verdict": finding.verdict,
         "places": [_host_place(line) for line in hot_lines],
         "n": sum(line.samples for line in lines),
+        "calls": calls_at(hot_lines[0].source),
     }
     around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
             "{verdict} The host is then in {call}, within it in {places} ({n} sample of its "
-            "stacks).",
+            "stacks).{calls}",
             "{verdict} The host is then in {call}, within it in {places} ({n} samples of its "
-            "stacks).",
+            "stacks).{calls}",
             call=_host_place(around),
             **values,
         )
         hot_lines = [around, *hot_lines]
     else:
         verdict = Text(
-            "{verdict} The host is then in {places} ({n} sample of its stacks).",
-            "{verdict} The host is then in {places} ({n} samples of its stacks).",
+            "{verdict} The host is then in {places} ({n} sample of its stacks).{calls}",
+            "{verdict} The host is then in {places} ({n} samples of its stacks).{calls}",
             **values,
         )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _waiting(run: Run, finding: Finding, file: str) -> list[HostLine]:
+    """Return the lines of a file at which the host waits for the results that it works on."""
+    rows = host_rows(run, finding.stage, WAITING)
+    return host_lines(rows[rows["file"] == file])
 
 
 def _is_wait(finding: Finding) -> bool:
@@ -253,7 +272,7 @@ def _around(
 ) -> HostLine | None:
     """Return the line around the hottest ones that says more than they do; None where none does.
 
-    That is who waits for a data loader or asked for checkpoints, and, of time that no line has most
+    That is who waits for a data loader or asked for checkpoints, and, of work that no line has most
     of, the line of the loop.
     """
     if finding.rule == host_work.DATA_LOADING.key:
@@ -261,7 +280,8 @@ def _around(
     elif finding.rule == host_work.RECOMPUTATION.key:
         every = host_rows(run, finding.stage)
         found = host_lines(asking_lines(every[every["work"] == "checkpointing"]))
-    elif number(hot_lines[0].share.value) < MOST:
+    elif number(hot_lines[0].share.value) < MOST and finding.rule not in DOING:
+        # Each call that copies, waits or allocates is a line by itself.
         found = host_lines(
             loop_lines(_in_program(rows), _in_program(host_rows(run, finding.stage))), counted
         )
@@ -275,7 +295,21 @@ def _around(
 
 
 def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
-    return [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
+    """Return the lines with most samples; those of one function that differ by less than samples
+    tell apart in the order of the program, where the first begins what the others go on with.
+    """
+    if not lines:
+        return []
+    function = (lines[0].file, lines[0].function)
+    minimum = max(LEAST, lines[0].share.low or 0.0)
+    alike = [
+        line
+        for line in lines
+        if number(line.share.value) >= minimum and (line.file, line.function) == function
+    ]
+    ordered = sorted(alike, key=lambda line: line.line or 0)
+    rest = [line for line in lines if line not in alike]
+    return [line for line in [*ordered, *rest] if number(line.share.value) >= LEAST][:NAMED]
 
 
 def _host_place(line: HostLine) -> Text:
@@ -291,16 +325,31 @@ def _host_place(line: HostLine) -> Text:
 def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     lines = callers(run, *finding.kernel_ids)
     hot_lines = _hot(lines)
+    if finding.rule == launches.GROWING_STEPS.key:  # the loop is at fault, not what it runs
+        rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
+        rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
+        hot_lines = _hot(host_lines(loop_lines(rows, run.launch_lines))) or hot_lines
+    if finding.rule == fusion.ELEMENTWISE_CHAIN.key:  # a chain is where it begins
+        large = (line for line in lines if number(line.share.value) >= LEAST)
+        hot_lines = sorted(large, key=lambda line: (line.file, line.line or 0))[:NAMED]
     if not hot_lines:
         return finding
     verdict = Text(
-        "{verdict} The program launches that in {places} ({n} sample of its stacks).",
-        "{verdict} The program launches that in {places} ({n} samples of its stacks).",
+        "{verdict} The program launches that in {places} ({n} sample of its stacks).{calls}",
+        "{verdict} The program launches that in {places} ({n} samples of its stacks).{calls}",
+        calls=calls_at(_text_of(run, hot_lines[0])),
         verdict=finding.verdict,
         places=[_host_place(line) for line in hot_lines],
         n=sum(line.samples for line in lines),
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _text_of(run: Run, line: HostLine) -> str:
+    """Return the text of a line that launches kernels, which samples of the host may hold."""
+    frame = run.host_lines
+    rows = frame[(frame["file"] == line.file) & (frame["line"] == line.line)]
+    return str(rows["source"].iloc[0]) if len(rows) else ""
 
 
 def _with_fused_lines(run: Run, finding: Finding) -> Finding:
@@ -329,9 +378,14 @@ def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
     if not hot_lines:
         return finding
     inlined = any(line.inlined for line in hot_lines)
+    mix: Text | str = ""
+    if finding.bound in BOUNDS:
+        mix = instruction_mix(run, finding.kernel_ids[0])
     verdict = Text(
-        "{verdict} Its warps stand at {places} ({n} sample){inlined}.",
-        "{verdict} Its warps stand at {places} ({n} samples){inlined}.",
+        "{verdict} Its warps stand at {places} ({n} sample){inlined}.{calls}{mix}",
+        "{verdict} Its warps stand at {places} ({n} samples){inlined}.{calls}{mix}",
+        calls=calls_at(hot_lines[0].source),
+        mix=mix,
         verdict=finding.verdict,
         places=[_kernel_place(line) for line in hot_lines],
         n=sum(line.samples for line in lines),

@@ -28,6 +28,9 @@ REPAIR = 0.05
 MOST_OF = {"casts_and_copies": 0.9}
 """Rules that are a cause only where they save that part of what the other finding does: a cast that
 is all but all of a chain is what to leave out, not what to fuse."""
+OUTWEIGHS = 0.5
+"""Part of what a choice about launches saves, from which on a repair of kernels stands before it:
+under nsys launches take longer than without."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
@@ -76,7 +79,13 @@ def _order(
         and not replaced & set(f.kernel_ids)
         for f in found
     )  # fmt: skip
-    return _position(finding), not gain, late, -gain, 0 if symptoms else 1
+    after_repair = 0
+    if finding.choice and finding.gain_of == "wall time":
+        repairs = [_gain(f) for f in found if not f.choice and f.gain_of == "GPU time"]
+        largest = max(repairs, default=0.0)
+        if max(minimum, OUTWEIGHS * gain) <= largest < gain:
+            gain, after_repair = largest, 2
+    return _position(finding), not gain, late, -gain, after_repair or (0 if symptoms else 1)
 
 
 def _meet(first: Finding, second: Finding) -> bool:

@@ -27,6 +27,8 @@ TRANSFORM = re.compile(
     r"fft2d_|pointwise_mult_and_sum_complex|flip_filter|winograd\w*(?:Data|Filter|Output|Delta)"
 )
 """Kernels of a convolution by Fourier or Winograd transforms: parts of a product, no products."""
+DEPTHWISE = re.compile(r"depthwise", re.IGNORECASE)
+"""Convolutions of single channels: no sum over channels, which would be a product of matrices."""
 MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
 """Stall reasons of warps that wait for loads, for stores, or for the queues to either."""
 LOCAL_STALLS = ("long_scoreboard", "lg_throttle")
@@ -402,7 +404,7 @@ def _is_product(row: Row, use: dict[str, float]) -> bool:
 
 def _matrix(row: Row, context: Context, use: dict[str, float]) -> dict[str, float]:
     dtype, size = text(row["dtype"]), context.need(row).size
-    is_partial = NO_PRODUCT.search(_name(row)) or TRANSFORM.search(_name(row))
+    is_partial = any(p.search(_name(row)) for p in (NO_PRODUCT, TRANSFORM, DEPTHWISE))
     product = (row["category"] in MATRIX and not is_partial) or _is_product(row, use)
     roof = context.roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
     rate = number(row["flop_throughput"])

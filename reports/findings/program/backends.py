@@ -371,7 +371,54 @@ BLUESTEIN = Backend(
     disproof=Text("With the next length of small factors it takes as long."),
     source=Text("NVIDIA, cuFFT documentation: best for lengths 2^a x 3^b x 5^c x 7^d"),
 )
+DEPTHWISE = Backend(
+    pattern=r"conv_depthwise[23]d|depthwise_?conv|DepthwiseConv",
+    categories=("conv",),
+    unknown_gpu=True,
+    label=Text("depthwise convolutions by a direct kernel (one thread for each result)"),
+    reason=Text(
+        "Each result reads all taps of its filter, on the pipes for single numbers: PyTorch takes "
+        "this kernel for images that are channels-first (NCHW), and for sequences."
+    ),
+    action=Text(
+        "Images channels-last (memory_format=torch.channels_last) in bf16 or fp16 go to kernels of "
+        "cuDNN; filters of hundreds of taps take a small part of the operations as a product of "
+        "Fourier transforms (FFT: torch.fft.rfft of signal and filter)."
+    ),
+    advice=Text("keep images channels-last, and apply long filters by Fourier transforms"),
+    disproof=Text("Channels-last, or by Fourier transforms, it takes as long."),
+    source=Text("PyTorch, aten/src/ATen/native/cuda/DepthwiseConv2d.cu"),
+)
+SORTED_INDICES = Backend(
+    pattern=r"indexing_backward_kernel",
+    categories=("copy", "reduction", "embedding", "other"),
+    unknown_gpu=True,
+    saves=(0.0, 0.7),
+    label=Text("sums by index that sort their indices (index_put_ with accumulate=True)"),
+    reason=Text(
+        "The gradient of x[index], and index_put_ with accumulate=True, sort all indices and add "
+        "equal ones one after another, so that sums come out the same each time (deterministic)."
+    ),
+    action=Text(
+        "Use operations that add with atomics: index_select, gather or F.embedding in place of "
+        "x[index] where gradients are needed, index_add_ or scatter_add_ in place of index_put_."
+    ),
+    advice=Text("use operations by index that need no sorting"),
+    disproof=Text("With index_select or index_add_ it takes as long, or sums must not vary."),
+    source=Text("PyTorch, aten/src/ATen/native/cuda/Indexing.cu"),
+)
+OF_NAMES = (
+    SORTED_INDICES,
+    DEPTHWISE,
+    DOUBLE_TENSORS,
+    SINGLE_ATTENTION,
+    SORTED_WHOLE,
+    BLUESTEIN,
+)
+"""Back ends that their names alone tell, whatever counters say of their kernels."""
 BACKENDS = {
+    "sorted_indices": SORTED_INDICES,
+    "depthwise": DEPTHWISE,
     "sorted_whole": SORTED_WHOLE,
     "bluestein": BLUESTEIN,
     "double_tensors": DOUBLE_TENSORS,
@@ -411,8 +458,7 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         rows = [
             row
             for row in records(kernels[mask])
-            if backend in (DOUBLE_TENSORS, SINGLE_ATTENTION, SORTED_WHOLE, BLUESTEIN)
-            or not _explained(with_counters.get(text(row["kernel_id"])))
+            if backend in OF_NAMES or not _explained(with_counters.get(text(row["kernel_id"])))
         ]
         if rows and backend is SIMT_GEMM:  # counters of some tell what is wrong with all of them
             rows = records(kernels[mask])

@@ -75,6 +75,19 @@ PIN = (
     Text("keep data on the GPU, or copy it from pinned memory while the GPU computes"),
 )
 """What to do about copies of pageable memory, and the same for readers who do not know GPUs."""
+ALONE = 0.9
+"""Part of the copy time in which no kernel runs, from which on copies overlap none."""
+WORTH = 0.2
+"""Part of the copy time that kernels could hide, or copies in the other direction, at least."""
+OVERLAP = (
+    Text(
+        "Let copies and kernels overlap: pinned memory and non_blocking=True (cudaMemcpyAsync), on "
+        "several streams with a buffer each (double buffering), so that the next data comes while "
+        "this is worked on and the last goes back; keep on the GPU what does not change."
+    ),
+    Text("copy the next data, and the last results, while the GPU computes"),
+)
+"""The same about copies that no kernel runs beside."""
 GATHER = (
     Text(
         "Gather the pieces on the host (one pinned buffer, torch.stack before .to()) and send them "
@@ -124,6 +137,23 @@ CASTS_AND_COPIES = Rule(
         "Without the copy the next kernel is slower by as much (it then reads scattered or wider "
         "data)."
     ),
+)
+
+
+FILLS = Rule(
+    key="fills",
+    question="Does the GPU fill tensors with zeros or a constant?",
+    requires="a trace",
+    thresholds={"share": Threshold(0.05, Text("prof: part of the GPU time worth a finding"))},
+    gain="the time of these kernels and memsets, of which some may be needed.",
+    action=Text(
+        "Leave out what is written over before it is read: torch.empty in place of torch.zeros, no "
+        "zero_() or cudaMemset of results that a kernel writes whole, "
+        "zero_grad(set_to_none=True); masks and one-hot vectors as indices; sparse gradients for "
+        "large embeddings."
+    ),
+    advice=Text("do not clear memory that is written over anyway"),
+    disproof=Text("Without the fill results change: what it writes is read."),
 )
 
 
@@ -253,6 +283,13 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         "ns",
         (*column("stages", "gpu_busy_ns"), *column("launches", "duration_ns")),
     )
+    alone = _alone(frame, crossing, time, working, kernels_ns)
+    if alone and not slow and not each_bytes < SMALL_BYTES:
+        title = Text(
+            "Copies between host and GPU overlap no kernel, and take {share} of the busy time",
+            share=share,
+        )
+        action, advice = OVERLAP
     saved_ns = number((time - once).value)
     if wall.value:
         # Inputs may stay on the GPU; results that go to pinned memory can only hide.
@@ -271,12 +308,13 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             advice=advice,
             verdict=Text(
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
-                "most of it {kind} ({calls}).{pageable}{once} {saves}",
+                "most of it {kind} ({calls}).{alone}{pageable}{once} {saves}",
                 share=share,
                 time=time,
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
                 kind=Verbatim(text(crossing[0]["kind"]).lower()),
                 calls=Text("{n} time", "{n} times", n=round(number(crossing[0]["calls"]))),
+                alone=alone,
                 pageable=_small(each_bytes, late) or _pageable(slow, *speed),
                 once=_once(once),
                 saves=_saves(saved, gain, 0.0 if late.value else kernels_ns),
@@ -305,6 +343,29 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             **of_wall_time(saved, wall),
         )
     ]
+
+
+def _alone(
+    frame: pd.DataFrame | None,
+    crossing: list[Row],
+    time: Number,
+    working: Number,
+    kernels_ns: float,
+) -> Text | str:
+    """Say that copies and kernels take turns, where some of them could run side by side."""
+    ways = pd.DataFrame(crossing).groupby("kind")["total_ns"].sum().astype(float)
+    both = float(ways.min()) if len(ways) > 1 else 0.0
+    hidden = max(min(kernels_ns, number(time.value)), both)
+    if frame is None or hidden < WORTH * number(time.value):
+        return ""
+    if not number(working.value) >= ALONE * number(time.value):
+        return ""
+    if frame["queue"].nunique() > 1:
+        return Text(" No kernel runs beside them, and copies in both directions take turns.")
+    return Text(
+        " No kernel runs beside them, nor a copy in the other direction beside one: all is on one "
+        "stream."
+    )
 
 
 def managed_memory(run: Run) -> list[Finding]:
@@ -488,6 +549,46 @@ def _kernel_union(frame: pd.DataFrame) -> float:
         union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
         for _, rows in frame.groupby("gpu")
     )
+
+
+def fills(run: Run) -> list[Finding]:
+    """Return a finding where kernels and memsets that fill memory with one value take long."""
+    rows = run.kernels[run.kernels["category"] == "fill"]
+    memsets = run.memory_operations[run.memory_operations["kind"] == "memset"]
+    kernels_ns, memsets_ns = (number(of["total_ns"].sum()) for of in (rows, memsets))
+    refs = (*column("kernels", "total_ns"), *column("memory_operations", "total_ns"))
+    time = Number(kernels_ns + memsets_ns, "ns", refs)
+    gpu_time = Number(kernel_time(run) + memsets_ns, "ns", refs)
+    share, limit = time.share_of(gpu_time), FILLS.thresholds["share"]
+    if not number(share.value) >= limit.value:
+        return []
+    calls = number(rows["calls"].sum()) + number(memsets["calls"].sum())
+    return [
+        FILLS.finding(
+            title=Text(
+                "Filling memory with zeros or a constant takes {share} of the GPU time", share=share
+            ),
+            verdict=Text(
+                "Kernels and memsets that fill tensors with zeros or another constant "
+                "(initialisation) take {share} of the GPU time ({time} in {calls}). What is "
+                "overwritten before it is read need not be filled: that saves at most all of it.",
+                share=share,
+                time=time,
+                calls=Text("{n} launch", "{n} launches", n=round(calls)),
+            ),
+            kernel_ids=tuple(text(key) for key in rows.head(LISTED)["kernel_id"]),
+            evidence=(
+                Evidence(
+                    Text("time of fills"),
+                    time,
+                    Text("{limit} of the GPU time", limit=limit.number),
+                    limit.source,
+                ),
+            ),
+            confidence="low",
+            **of_gpu_time(time, time, gpu_time),
+        )
+    ]
 
 
 def casts_and_copies(run: Run) -> list[Finding]:

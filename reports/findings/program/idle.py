@@ -35,6 +35,7 @@ from nsight_prof.reports.findings.program.idle_rules import (
     IDLE,
     IDLE_OUTSIDE,
     LAUNCH_BOUND,
+    REMADE_CODE,
     RESULTS_ON_HOST,
     SYNC_STALLS,
 )
@@ -60,6 +61,9 @@ LOADING = re.compile(
     r"cu(?:da)?(?:Module(?:Load|Get)|Library(?:Load|Get)|Link|Graph\w*Instantiate|KernelGetFunction)"
 )
 """CUDA calls that load kernels, or make a graph that can be launched."""
+UNLOADED = r"cu(?:da)?(?:Module|Library)Unload"
+"""Calls that give up kernels which were loaded: plans of transforms have some of their own."""
+MODULES = re.compile(r"cu(?:da)?(?:Module|Library)(?:Load|Get|Unload)")
 LOADED = r"cu(?:da)?(?:ModuleLoad|LibraryLoad)\w*"
 ONCE_FOR_ALL = Text(
     "That comes once: it costs a long run nothing, and only a run as short as this one much."
@@ -128,9 +132,11 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
         return None
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
         return None
-    if rule is not SYNC_STALLS and _loading_ns(gaps, rule) >= FIRST_USE.limit("loading") * lost:
+    remade = rule is HOST_BOUND and _remakes(run, gaps)
+    loads = rule is not SYNC_STALLS and not remade
+    if loads and _loading_ns(gaps, rule) >= FIRST_USE.limit("loading") * lost:
         return _first_use(stage, gaps, _loading_ns(gaps, rule), ONCE_FOR_ALL)
-    if rule is HOST_BOUND and _builds(run, often):
+    if loads and rule is HOST_BOUND and _builds(run, often):
         return _first_use(stage, gaps, lost, ONCE_FOR_SIZES)
     cost = launch_cost(run)
     remaining = 0.0
@@ -417,11 +423,15 @@ def _diagnosis(run: Run, gaps: Gaps, cause: Cause) -> Cause:
         return cause
     if _allocates(gaps):
         return ALLOCATIONS
+    if _remakes(run, gaps):
+        return REMADE
     operations = run.memory_operations
     copied = operations.loc[operations["kind"] == TO_HOST, "calls"].sum()
     after_waits, waits = sum(v for _, v in gaps.by("waited")), gaps.by("waited", "gaps")
     enough = after_waits >= RESULTS_ON_HOST.limit("after_waits") * number(gaps.idle.value)
-    often = sum(n for _, n in waits) >= LAUNCH_BOUND.limit("waits")
+    number_of_waits = sum(n for _, n in waits)
+    often = number_of_waits >= min(LAUNCH_BOUND.limit("waits"), number(gaps.count.value) / 2)
+    often &= number_of_waits >= LAUNCH_BOUND.limit("gaps")
     return RESULTS if enough and often and 2 * copied >= sum(n for _, n in waits) else cause
 
 
@@ -429,6 +439,19 @@ def _allocates(gaps: Gaps) -> bool:
     """Return whether the host spends most of the gaps in calls that allocate or free memory."""
     allocating = ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
     return _time_in(gaps, ALLOCATING) >= allocating
+
+
+def _unloads(run: Run) -> Number:
+    """Return how many modules of code the program unloads."""
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(UNLOADED)]
+    return Number(calls["calls"].sum(), "count", column("api_calls", "calls"))
+
+
+def _remakes(run: Run, gaps: Gaps) -> bool:
+    """Return whether most of long gaps goes to code that is loaded, and unloaded again."""
+    loading = FIRST_USE.limit("loading") * number(gaps.idle.value)
+    often = number(_unloads(run).value) >= REMADE_CODE.limit("reloads")
+    return often and _time_in(gaps, MODULES) >= loading
 
 
 def _time_in(gaps: Gaps, calls: re.Pattern[str]) -> float:
@@ -521,6 +544,16 @@ def _results_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
     )
 
 
+def _remade_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
+    return Text(
+        "{problem} Modules of code are loaded and unloaded again and again ({n} times): a library "
+        "makes anew in the loop what it could keep, as plans of Fourier transforms (cuFFT) or "
+        "compiled kernels.",
+        problem=_host_problem(run, stage, gaps),
+        n=_unloads(run),
+    )
+
+
 def _sync_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
     return Text(
         "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
@@ -578,6 +611,12 @@ ALLOCATIONS = Cause(
     _host_problem,
 )
 """What explains that of the host where it spends most of it in calls that allocate."""
+REMADE = Cause(
+    REMADE_CODE,
+    partial(Text, "The GPU waits while plans or code are made anew for {part} of the time {where}"),
+    _remade_problem,
+)
+"""What explains it where it loads and unloads code."""
 RESULTS = Cause(
     RESULTS_ON_HOST,
     partial(Text, "The GPU waits for the host to work on results for {part} of the time {where}"),
@@ -679,7 +718,8 @@ def _activity(gaps: Gaps) -> Text:
     if code >= 0.1 * total:
         doing.append(
             Text(
-                "the program's own code ({part})", part=Number(code / total, "fraction", IDLE_CELLS)
+                "the program's own code on the host (CPU) ({part})",
+                part=Number(code / total, "fraction", IDLE_CELLS),
             )
         )
     doing += [

@@ -152,6 +152,25 @@ FIRST_USE = Rule(
     ),
     disproof=Text("The second time the same steps run they have the same gaps."),
 )
+REMADE_CODE = replace(
+    HOST_BOUND,
+    key="remade_code",
+    question="Does the GPU wait while code is loaded and unloaded again and again?",
+    thresholds={
+        **HOST_BOUND.thresholds,
+        "reloads": Threshold(
+            20, Text("prof: unloaded modules from which on they are those of a loop"), "count"
+        ),
+    },
+    action=Text(
+        "Make it once and keep it: a larger cache of plans "
+        "(torch.backends.cuda.cufft_plan_cache[0].max_size) or few lengths of transforms, "
+        "cufftPlan, handles of libraries and compiled kernels (NVRTC, cuModuleLoad) before the "
+        "loop."
+    ),
+    advice=Text("let it keep what a library prepares (plans, code) instead of making it anew"),
+    disproof=Text("With plans and modules that are kept from step to step it takes as long."),
+)
 SYNC_STALLS = Rule(
     key="sync_stalls",
     question="Does the GPU run dry because the host waits for it?",
@@ -201,6 +220,7 @@ RULES = (
     ALLOCATION_STALLS,
     RESULTS_ON_HOST,
     FIRST_USE,
+    REMADE_CODE,
     SYNC_STALLS,
     IDLE,
     IDLE_OUTSIDE,

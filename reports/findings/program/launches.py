@@ -19,6 +19,7 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     measured,
     names_of,
+    of_gpu_time,
     of_wall_time,
     wall_evidence,
 )
@@ -121,6 +122,30 @@ BLOCKING_LAUNCHES = Rule(
     advice=Text("turn off the setting for debugging that makes the CPU wait for each step"),
     disproof=Text("With CUDA_LAUNCH_BLOCKING unset the steps take as long."),
 )
+GROWING_STEPS = Rule(
+    key="growing_steps",
+    question="Does each step work on all of a sequence that grows?",
+    requires="a trace with single launches",
+    thresholds={
+        "sizes": Threshold(6, Text("prof: sizes, each larger than the one before"), "count"),
+        "growth": Threshold(
+            0.2, Text("prof: part by which one step is larger than the one before, at most")
+        ),
+    },
+    gain="GPU time x (1 - 1 / steps): as though only the first step worked on the whole sequence, "
+    "and what the others need for their new element were nothing.",
+    action=Text(
+        "Keep what earlier steps worked out and compute only what is new: a cache of keys and "
+        "values (KV cache, past_key_values, use_cache=True) in a transformer, the state of a "
+        "recurrence or running sums elsewhere."
+    ),
+    advice=Text("let each step reuse the results of the steps before instead of redoing them"),
+    disproof=Text("The inputs of each step are new ones, sorted by their length."),
+)
+OF_ROWS = ("norm",)
+"""Categories of kernels that work once on each element of a sequence, and on nothing else."""
+ACTIVATIONS = "gelu|silu|swiglu|relu"
+"""The same by their names."""
 SINGLE_STEPS = ("elementwise", "copy", "fill", "reduction", "random")
 """Categories of kernels that a loop over items launches; products make up steps of a model."""
 BLOCKED = 0.9
@@ -224,6 +249,69 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
             ),
             confidence="medium",
             **of_wall_time(saved, wall),
+        )
+    ]
+
+
+def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
+    """Return a finding where norms or activations work on a few rows more in each step.
+
+    Each element of a sequence has a row there: that all of them come again in every step shows that
+    results of earlier steps are computed anew.
+    """
+    rule, wall = GROWING_STEPS, program_time(run)[0]
+    grids = run.kernels.set_index("kernel_id")["grid"]
+    of_rows = frame["category"].isin(OF_ROWS) | frame["short_name"].str.contains(ACTIVATIONS)
+    rows = frame[of_rows]
+    rows = rows.assign(blocks=[blocks(text(grids.get(key))) for key in rows["kernel_id"]])
+    best: list[float] = []
+    ids: list[str] = []
+    for _, launches in rows.groupby("short_name", sort=False):
+        sizes = launches["blocks"].to_numpy(dtype=float)
+        new = np.flatnonzero(np.diff(sizes, prepend=-1.0))
+        runs_of = sizes[new]
+        # A loop over prompts starts over: its longest rise counts.
+        start = 0
+        for at in range(1, len(runs_of) + 1):
+            rises = at < len(runs_of) and runs_of[at] / runs_of[at - 1] > 1
+            if rises and runs_of[at] / runs_of[at - 1] <= 1 + rule.limit("growth"):
+                continue
+            if at - start > len(best):
+                best = [float(size) for size in runs_of[start:at]]
+                ids = list(dict.fromkeys(map(str, launches["kernel_id"])))
+            start = at
+    if not wall.value or len(best) < rule.limit("sizes"):
+        return []
+    total = Number(kernel_time(run), "ns", column("kernels", "total_ns"))
+    saved = Number(number(total.value) * (1 - 1 / len(best)), "ns", total.refs)
+    steps = Number(len(best), "count", column("launches", "grid"))
+    return [
+        rule.finding(
+            title=Text("Each of {n} steps computes the whole of a growing sequence again", n=steps),
+            verdict=Text(
+                "In {n} steps one after another norms or activations work on ever more blocks ({a} "
+                "in the first, {b} in the last): each step works on all elements of a sequence "
+                "again, and a few new ones (the same tokens, without a KV cache). If earlier "
+                "results were kept, at most {gain} of the GPU time would be saved ({saved}).",
+                n=steps,
+                a=Number(best[0], "count", column("launches", "grid")),
+                b=Number(best[-1], "count", column("launches", "grid")),
+                gain=saved.share_of(total),
+                saved=saved,
+            ),
+            kernel_ids=tuple(ids[:LISTED]),
+            evidence=(
+                Evidence(
+                    Text("steps, each of more blocks than the one before"),
+                    steps,
+                    Text("{limit} or more", limit=rule.thresholds["sizes"].number),
+                    rule.thresholds["sizes"].source,
+                ),
+                measured(Text("GPU time of all kernels"), total),
+                measured(Text("could save"), saved),
+            ),
+            confidence="low",
+            **of_gpu_time(saved, total, total),
         )
     ]
 

@@ -28,9 +28,11 @@ RULES = (
     launches.SMALL_KERNELS,
     launches.ONE_BY_ONE,
     launches.BLOCKING_LAUNCHES,
+    launches.GROWING_STEPS,
     streams.SERIAL_STREAMS,
     fusion.ELEMENTWISE_CHAIN,
     copies.CASTS_AND_COPIES,
+    copies.FILLS,
     copies.COPIES,
     copies.MANAGED_MEMORY,
     backends.SLOW_BACKEND,
@@ -48,6 +50,7 @@ def program_findings(run: Run) -> list[Finding]:
     found = [overview.where_time_goes(run), *waits, *copies.copies(run, frame)]
     if managed := copies.managed_memory(run):  # it tells what the GPU waits for
         found = [f for f in found if f.rule != idle_rules.IDLE.key] + managed
+    found += copies.fills(run)
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
     found += clock.clock_findings(run)
     found += launches.blocking_launches(run)
@@ -56,6 +59,7 @@ def program_findings(run: Run) -> list[Finding]:
     launch_bound = {f.stage for f in waits if f.rule == idle_rules.LAUNCH_BOUND.key}
     found += launches.small_kernels(run, frame, launch_bound)
     found += launches.one_by_one(run, frame)
+    found += launches.growing_steps(run, frame)
     found += streams.serial_streams(run, frame)
     found += fusion.elementwise_chains(run, frame)
     return [*found, *collectives.collectives(run, frame)]

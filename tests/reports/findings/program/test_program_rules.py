@@ -196,6 +196,32 @@ def test_kernels_that_load_the_same_data_could_load_it_once(run: Run) -> None:
     assert found.gain_ns == pytest.approx(100 * 100 * US / 2, rel=1e-3)
 
 
+@pytest.mark.parametrize(("growth", "found"), [(1, True), (0, False)])
+def test_a_norm_of_a_few_rows_more_in_each_step_computes_all_of_them_again(
+    run: Run, growth: int, found: bool
+) -> None:
+    names = list(run.kernels["short_name"])
+    grids = {name: f"{100 + growth * at}x1x1" for at, name in enumerate(names)}
+    run = kernels(run, {n: {"category": "norm", "grid": grids[n], "name": n} for n in names})
+    frame = run.kernels.assign(short_name="norm of rows")
+    tables.write(frame, "kernels", run.directory.tables)
+    run, ids = load_run(run.path), list(run.kernels["kernel_id"])
+    rows = [{"kernel_id": key, "index": at, "start_ns": at * US, "duration_ns": US, "device": 0,
+             "pid": 1, "context": 1, "stream": 7, "stage": "decode"}
+            for at, key in enumerate(ids)]  # fmt: skip
+    run = write(run, "launches", rows)
+    assert ("growing_steps" in causes(run)) == (found and len(ids) >= 6)
+
+
+def test_fills_of_memory_gain_their_time_of_kernels_and_memsets(run: Run) -> None:
+    first = run.kernels.iloc[0]
+    run = kernels(run, {first["short_name"]: {"category": "fill"}})
+    memset = {"kind": "memset", "calls": 9, "bytes": 1 << 30, "total_ns": 5e6}
+    found = of_cause(write(run, "memory_operations", [memset]), "fills")
+    assert found.gain_ns == pytest.approx(float(first["total_ns"]) + 5e6)
+    assert "torch.empty" in english(found.action)
+
+
 @pytest.mark.parametrize(("median_us", "told"), [(30, True), (8, False)])
 def test_launches_that_wait_for_their_kernel_are_told(run: Run, median_us: int, told: bool) -> None:
     launches = 2 * int(run.kernels["calls"].sum())
