@@ -58,7 +58,8 @@ def _order(
 ) -> tuple[int, bool, bool, float, int]:
     """Return a key by which the largest gain is first, and a cause right before its symptom.
 
-    What gains nothing, or nobody knows how much, stands behind all else.
+    What gains nothing, or nobody knows how much, stands behind all else, what could gain most
+    first.
 
     Choices that make kernels faster stand behind all else where a repair saves `minimum` ns, unless
     it mends kernels that the choice replaces.
@@ -79,13 +80,15 @@ def _order(
         and not replaced & set(f.kernel_ids)
         for f in found
     )  # fmt: skip
+    bound = 0.0 if math.isnan(finding.most_ns) else finding.most_ns
     after_repair = 0
     if finding.choice and finding.gain_of == "wall time":
         repairs = [_gain(f) for f in found if not f.choice and f.gain_of == "GPU time"]
         largest = max(repairs, default=0.0)
         if max(minimum, OUTWEIGHS * gain) <= largest < gain:
             gain, after_repair = largest, 2
-    return _position(finding), not gain, late, -gain, after_repair or (0 if symptoms else 1)
+    symptom = after_repair or (0 if symptoms else 1)
+    return _position(finding), not gain, late, -(gain or bound), symptom
 
 
 def _meet(first: Finding, second: Finding) -> bool:

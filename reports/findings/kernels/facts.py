@@ -270,8 +270,11 @@ DOUBLE_PART = _percent(
     "flops_fp16",
 )
 DOUBLE_PIPE = _percent("double_pipe", Text("FP64 pipe busy"), "flops_fp64", also=("roofs.value",))
+DOUBLE_TIME = _percent(
+    "double_time", Text("time for double precision"), "flops_fp64", also=("roofs.value",)
+)
 DOUBLE_LEFT = Fact(
-    "double_left", Text("rate of FP64 over that of FP32"), unit="%", also=("roofs.value",)
+    "double_left", Text("left of it in single precision"), unit="%", also=("roofs.value",)
 )
 IS_MATRIX = Fact("is_matrix")
 TENSOR_ACTIVE = _percent("tensor_active", Text("Tensor pipe active"), "tensor_pct")

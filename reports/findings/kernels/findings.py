@@ -81,18 +81,22 @@ def kernel_findings(run: Run, program: Sequence[Finding] = ()) -> list[Finding]:
     found = [
         _finding(group, total, _remaining_share(group, program, total)) for group in groups.values()
     ]
-    listed = [finding for finding in found if _is_large(finding)]
+    bounds = [_bound(finding, total) for finding in found]
+    large = [
+        not f.share < threshold("small_share") or bound >= threshold("small_gain")
+        for f, bound in zip(found, bounds, strict=True)
+    ]
     # What gains more than a finding that is listed anyway is listed, too.
-    smallest = min((f.gain_program for f in listed if f.gain_program > 0), default=math.inf)
-    smallest = max(smallest, threshold("listed_gain"))
-    return [f for f in found if f in listed or f.gain_program >= smallest]
+    of_listed = (bound for bound, listed in zip(bounds, large, strict=True) if listed and bound > 0)
+    smallest = max(min(of_listed, default=math.inf), threshold("listed_gain"))
+    rows = zip(found, bounds, large, strict=True)
+    return [f for f, bound, listed in rows if listed or bound >= smallest]
 
 
-def _is_large(finding: Finding) -> bool:
-    if math.isnan(finding.share):
-        return True
-    large = finding.share >= threshold("small_share")
-    return large or finding.gain_program >= threshold("small_gain")
+def _bound(finding: Finding, total_ns: float) -> float:
+    """Return the part of the GPU time that a finding saves at most."""
+    bounded = not math.isnan(finding.most_ns)
+    return finding.most_ns / total_ns if bounded else finding.gain_program
 
 
 def abstentions(run: Run) -> tuple[Abstention, ...]:
@@ -267,7 +271,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
     taken = sum(shares)
     gained = sum(s * min(j.gain, remaining) for s, j in zip(shares, group, strict=True))
     action, advice = _advice(lead)
-    ends = any(judged.end is not None for judged in group)
+    ends = any(judged.at_roof > judged.gain for judged in group)
     finding = Finding(
         key="kernel",
         rule=cause_key(lead),
@@ -279,7 +283,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
         gain_kernel=min(lead.gain, remaining) if math.isnan(taken) else gained / taken,
         gain_program=gained,
         gain_ns=gained * total_ns,
-        most_ns=sum(j.at_roof * number(j.row["total_ns"]) for j in group) if ends else math.nan,
+        most_ns=sum(j.at_roof * weight(j.row) for j in group) if ends else math.nan,
         counted_ns=sum(j.gain * weight(j.row) for j in group),
         bound=lead.bound,
         action=action,
@@ -288,7 +292,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
         disproof=_disproof(lead),
     )
     verdict = _verdict(finding, group, in_rows=remaining < lead.gain)
-    return replace(finding, headline=_headline(finding, lead), verdict=verdict)
+    return replace(finding, headline=_headline(finding, group), verdict=verdict)
 
 
 def _name(row: Row) -> Name:
@@ -330,8 +334,9 @@ def _clause(lead: Judged) -> Text:
     return Text("it reaches {reached} of any roof at most", reached=_reached(lead.row))
 
 
-def _headline(finding: Finding, lead: Judged) -> Text:
+def _headline(finding: Finding, group: Sequence[Judged]) -> Text:
     """Return one short sentence for the terminal."""
+    lead = group[0]
     name, limited = _name(lead.row), ROOFS[finding.bound].limited
     waits = lead.cause is not None or finding.bound == "latency"
     if math.isnan(finding.share) and waits:
@@ -341,7 +346,11 @@ def _headline(finding: Finding, lead: Judged) -> Text:
         return _title(lead)
     if math.isnan(finding.share):
         return Text("{kernel}: {limited}, at {reached} of the roof", **values)
-    share, gain = _share(finding.share), _share(finding.gain_program)
+    counted = finding.gain_program > 0
+    share, gain = (
+        _share(finding.share),
+        _share(finding.gain_program) if counted else _bound_of(group),
+    )
     if waits:
         values = {"kernel": name, "share": share, "clause": _marked(_clause(lead), lead),
                   "gain": gain}  # fmt: skip
@@ -352,9 +361,7 @@ def _headline(finding: Finding, lead: Judged) -> Text:
         return Text(
             "{kernel} takes {share} of the GPU time; {clause}: at most {gain} to gain", **values
         )
-    to_gain = Text("{gain} to gain", gain=gain)
-    if _near(lead):
-        to_gain = Text("only less work helps")
+    to_gain = _to_gain(lead, gain, counted)
     at = Text("{limited} at {reached} of the roof", limited=limited, reached=values["reached"])
     if finding.bound == "issue":
         at = Text("{limited} at {reached} of the slots", limited=limited, reached=values["reached"])
@@ -367,6 +374,14 @@ def _headline(finding: Finding, lead: Judged) -> Text:
         limit=_marked(at, lead),
         gain=to_gain,
     )
+
+
+def _to_gain(lead: Judged, gain: Number, counted: bool) -> Text:
+    if _near(lead):
+        return Text("only less work helps")
+    if counted:
+        return Text("{gain} to gain", gain=gain)
+    return Text("at most {gain} to gain", gain=gain)
 
 
 def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -> Text:
@@ -407,7 +422,7 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
     calls = round(sum(number(j.row["calls"]) for j in group))
     cells = tuple(Ref("kernels", text(j.row["kernel_id"]), "total_ns") for j in group)
     total = Number(sum(number(j.row["total_ns"]) for j in group), "ns", cells)
-    gain = _mixed(finding, group) or _ended(finding, group) or _gain(finding, lead)
+    gain = _mixed(group) or _ended(finding, group) or _gain(finding, lead)
     if in_rows:
         gain = _in_rows(finding)
     elif lead.fixed is not None:
@@ -472,80 +487,53 @@ def _near(lead: Judged) -> bool:
 
 
 def _gain(finding: Finding, lead: Judged) -> Text:
+    """Return what the end of the cause of a kernel gains."""
+    assert lead.cause is not None
     values: dict[str, Value] = {
+        "remedy": lead.cause.rule.remedy,
         "gain": _share(finding.gain_program),
         "time": Number(finding.gain_ns, "ns"),
+        "floor": _floor(lead),
     }
-    if lead.cause is not None:
-        values |= {"remedy": lead.cause.rule.remedy, "floor": _floor(lead)}
-        # What fewer sectors or instructions cost is an estimate; a wait that ends is a limit.
-        if lead.cause.rule.estimated:
-            return Text(
-                "{remedy} it could save about {gain} of the GPU time ({time}){floor}.", **values
-            )
+    # What fewer sectors or instructions cost is an estimate; a wait that ends is a limit.
+    if lead.cause.rule.estimated:
         return Text(
-            "{remedy} it could save at most {gain} of the GPU time ({time}){floor}.", **values
+            "{remedy} it could save about {gain} of the GPU time ({time}){floor}.", **values
         )
-    if _near(lead):
-        return Text(
-            "That is near the roof: the rest is worth at most {gain} of the GPU time ({time}).",
-            **values,
-        )
-    if finding.bound == "issue":
-        return Text(
-            "With the same instructions it could save at most {gain} of the GPU time ({time}); "
-            "fewer save more.",
-            **values,
-        )
-    if finding.bound != "latency" and unit_of(lead.row) is not None:
-        return Text(
-            "With that unit always busy it would save at most {gain} of the GPU time ({time}); "
-            "less work for it saves more.",
-            **values,
-        )
-    if finding.bound == "dram":
-        return Text(
-            "At the full roof it would save at most {gain} of the GPU time ({time}) with the same "
-            "bytes; fewer bytes save more.",
-            **values,
-        )
-    if finding.bound != "latency":
-        return Text(
-            "At the full roof it would save at most {gain} of the GPU time ({time}).", **values
-        )
-    less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
-    return Text(
-        "Without that wait it could save at most {gain} of the GPU time ({time}){floor}{less}.",
-        floor=_floor(lead),
-        less=less,
-        **values,
-    )
+    return Text("{remedy} it could save at most {gain} of the GPU time ({time}){floor}.", **values)
+
+
+def _bound_of(group: Sequence[Judged]) -> Number:
+    """Return the part of the GPU time that kernels could save at most."""
+    refs = tuple(Ref("kernels", text(judged.row["kernel_id"]), "total_ns") for judged in group)
+    return Number(sum(j.at_roof * number(j.row["share"]) for j in group), "fraction", refs)
 
 
 def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
     """Return a gain that ends before the roof, and that at the roof; None where it does not."""
     lead = group[0]
-    if lead.end is None:
+    if lead.cause is not None and not lead.at_roof > lead.gain:
         return None
-    refs = tuple(Ref("kernels", text(judged.row["kernel_id"]), "total_ns") for judged in group)
-    at_roofs = sum(judged.at_roof * number(judged.row["share"]) for judged in group)
-    bound: dict[str, Value] = {
-        "bound": Number(at_roofs, "fraction", refs),
-        "most": Number(finding.most_ns, "ns", refs),
-    }
+    bound = _bound_of(group)
+    bound_ns = Number(sum(j.at_roof * weight(j.row) for j in group), "ns", bound.refs)
+    values: dict[str, Value] = {"bound": bound, "most": bound_ns}
+    less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
+    if lead.gain == 0 and (lead.cause is not None or lead.bound == "latency"):
+        return Text(
+            "Without that wait it could save at most {bound} of the GPU time ({most}){less}; how "
+            "much of it can end is not known.",
+            less=less,
+            **values,
+        )
     if lead.gain == 0:
         return Text(
-            "That is near the roof, and no kernel of its kind came nearer here: the rest is worth "
-            "at most {bound} of the GPU time ({most}).",
-            **bound,
+            "No kernel of its kind came nearer to that here, so that nothing is counted: with the "
+            "same work the rest is worth at most {bound} of the GPU time ({most}); less work saves "
+            "more.",
+            **values,
         )
-    values: dict[str, Value] = {
-        "gain": _share(finding.gain_program),
-        "time": Number(finding.gain_ns, "ns"),
-        **bound,
-    }
+    values |= {"gain": _share(finding.gain_program), "time": Number(finding.gain_ns, "ns")}
     if lead.cause is not None or lead.bound == "latency":
-        less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
         return Text(
             "Where its exponentials run beside no product it could save {gain} of the GPU time "
             "({time}), and at most {bound} ({most}) where all do{less}.",
@@ -627,7 +615,7 @@ def _issue_known(lead: Judged) -> bool:
     return not math.isnan(number(lead.row["issue_active_pct"]))
 
 
-def _mixed(finding: Finding, group: Sequence[Judged]) -> Text | None:
+def _mixed(group: Sequence[Judged]) -> Text | None:
     """Return that launches of one kernel do different work, of which one only was profiled."""
     rows = [judged.row for judged in group if is_mixed(judged.row)]
     if not rows:
@@ -645,7 +633,7 @@ def _mixed(finding: Finding, group: Sequence[Judged]) -> Text | None:
         high=high,
         profiled=Number(number(row["duration_ns"]), "ns",
                         (Ref("counters", kernel_id, "duration_ns"),)),
-        gain=_share(finding.gain_program),
+        gain=_bound_of(group),
     )  # fmt: skip
 
 

@@ -53,10 +53,11 @@ DOUBLE_PRECISION = Rule(
     ),
     advice=Text("let it compute with shorter numbers (single precision)"),
     estimate="Of the time in which the FP64 pipe works, the part is left that FP32 needs at its "
-    "rate; the issue slots go down with it.",
+    "rate; the issue slots go down with it. Where instructions fill these, a third of those of "
+    "double precision is left.",
     disproof=Text("The results need more than the 24 bits of FP32, or the kernel takes as long."),
     source=Text("prof: a tenth of the FLOPs, and a fifth of the time of the FP64 pipe"),
-    time=facts.DOUBLE_PIPE,
+    time=facts.DOUBLE_TIME,
     remaining=facts.DOUBLE_LEFT,
     unloads={"fp64": NONE, "issue": facts.DOUBLE_LEFT, "alu": facts.DOUBLE_LEFT},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nsight_prof.parsers.build.bound import LATENCY_BELOW
+from nsight_prof.parsers.build.bound import BOUND_FROM, LATENCY_BELOW
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings, written
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.names.kernel_names import classify
@@ -21,8 +21,9 @@ from nsight_prof.reports.findings.kernels.causes import (
 )
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.measure import resource_use
-from nsight_prof.reports.findings.kernels.roofs import PRODUCTS, ROOFS
+from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT
+from nsight_prof.reports.findings.kernels.waits import LATENCY
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
@@ -48,18 +49,20 @@ def judge(run: Run) -> list[Judged]:
     """Return the profiled kernels whose bound is known, most GPU time first."""
     context, floor = context_of(run), shortest_launch(run)
     rows = [row for row in profiled(run) if text(row["bound_by"])]
-    of_kind = {text(row["category"]): row for row in sorted(rows, key=traced_share) if _leads(row)}
-    return [_judged(row, context, floor, of_kind.get(text(row["category"]))) for row in rows]
+    of_kind = {_kind(row): row for row in sorted(rows, key=traced_share) if _leads(row)}
+    return [_judged(row, context, floor, of_kind.get(_kind(row), row)) for row in rows]
 
 
-def _judged(row: Row, context: Context, floor: Floor, peer: Row | None) -> Judged:
+def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
     found, abstained = explain(row, context)
     cause = explanation(row, found)
     gain = at_roof = _gain(row, cause)
     minimum, end = _softmax(row, context)
-    if end is None and cause is None and peer is not None and of_other_kind(row):
+    if end is None and cause is None:
         minimum, end = _nearest_of_kind(row, peer)
-    gain = min(gain, 1 - minimum)
+    elif end is None and cause is not None and cause.rule is LATENCY:
+        minimum = 1.0  # a wait is a symptom: nothing tells what ends it, or how much of it
+    gain = max(0.0, min(gain, 1 - minimum))
     fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
     if fixed is not None:
@@ -175,21 +178,20 @@ def traced_share(row: Row) -> float:
     return min(1.0, share * number(row["duration_ns"]) / mean)
 
 
-def of_other_kind(row: Row) -> bool:
-    """Tell whether the roof of a kernel was measured with kernels that do other work than it.
-
-    Plain reads and copies set that of DRAM: no kernel that multiplies matrices need come as near.
-    """
-    return text(row["bound_by"]) == "dram" and text(row["category"]) in PRODUCTS
+def _kind(row: Row) -> tuple[str, str]:
+    """Return what kernels have in common of which one shows how near others come to a roof."""
+    return text(row["category"]), text(row["bound_by"])
 
 
 def _leads(row: Row) -> bool:
-    """Tell whether a kernel shows how near others of its kind could come to their roof."""
-    return (
-        of_other_kind(row)
-        and not is_mixed(row)
-        and traced_share(row) >= threshold("near_dram_roof")
-    )
+    """Tell whether a kernel shows how near others of its kind could come to their roof.
+
+    Roofs are measured with kernels that do nothing else. How busy instructions and units are tells
+    of no other kernel, and what is of no known kind has none.
+    """
+    known = text(row["bound_by"]) in ("dram", "tensor") and text(row["category"]) != "other"
+    unit = text(row["bound_unit"])
+    return known and not unit and not is_mixed(row) and traced_share(row) >= BOUND_FROM
 
 
 def _nearest_of_kind(row: Row, peer: Row) -> tuple[float, Evidence]:
@@ -197,7 +199,7 @@ def _nearest_of_kind(row: Row, peer: Row) -> tuple[float, Evidence]:
 
     And the same as evidence.
     """
-    minimum = traced_share(row) / traced_share(peer)
+    minimum = min(1.0, traced_share(row) / traced_share(peer))
     cells = tuple(
         Ref(table, text(kernel["kernel_id"]), name)
         for kernel in (row, peer)

@@ -106,7 +106,10 @@ TAIL = Rule(
     question="Does the last wave of blocks fill the GPU?",
     when=(facts.WAVES > 1)
     & (facts.TAIL_LOSS >= 10)
-    & ((facts.BLOCKS_A_SM > 2) | ((facts.BLOCKS_A_SM > 1) & (facts.SM_BALANCE <= 90))),
+    & (
+        ((facts.BLOCKS_A_SM > 2) & (facts.SM_BALANCE <= 90).or_unknown())
+        | ((facts.BLOCKS_A_SM > 1) & (facts.SM_BALANCE <= 90))
+    ),
     clause=lambda k: Text(
         "its last wave of blocks is only partly filled, which costs up to {loss} of its "
         "time ({waves} waves)",
@@ -238,7 +241,9 @@ SHARED_LIMITED = Rule(
     key="shared_limited",
     in_code=True,
     question="Does shared memory leave room for warps?",
+    # What keeps the Tensor Cores busy holds few warps by design, each with much in flight.
     when=(facts.IS_MATRIX < 1)
+    & (facts.TENSOR_ACTIVE < 20).or_unknown()
     & (facts.THEORETICAL_OCCUPANCY < 80)
     & (facts.WAVES >= 0.8).or_unknown()
     & (facts.ISSUE_ACTIVE < 80).or_unknown(),

@@ -44,10 +44,10 @@ THROTTLING = Rule(
         ),
     },
     gain="where kernels limited by arithmetic, and others at the same moment, take longer from "
-    "some launch on: what these launches take beyond the median before. Else, sum over the kernels "
-    "that DRAM does not limit of their time x (1 - their clock / highest clock), where NVML names "
-    "a reason. The clock is that under ncu; of kernels limited by arithmetic x duration under ncu "
-    "/ mean launch in the trace.",
+    "some launch on: what these launches take beyond the median before. At most, sum over the "
+    "kernels that DRAM does not limit of their time x (1 - their clock / highest clock), where "
+    "NVML names a reason. The clock is that under ncu; of kernels limited by arithmetic x duration "
+    "under ncu / mean launch in the trace.",
     action=Text(
         "Look at what limits the clock (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE): the power "
         "limit, cooling, other programs on the GPU. Data with many zeros or smaller types need "
@@ -230,9 +230,9 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
     steps, reasons = _steps(run, rows), throttle_reasons(run.telemetry)
     refs = tuple(dict.fromkeys(ref for step in steps for ref in step.lost.refs))
     lost = Number(sum(number(step.lost.value) for step in steps), "ns", refs)
-    gain_ns = gain * kernel_time(run) if reasons else math.nan
-    if steps:  # measured, and not at a clock that nobody saw
-        gain_ns = number(lost.value)
+    # What was measured, and not at a clock that nobody saw: at its limit of power the GPU may have
+    # none to give.
+    gain_ns = number(lost.value) if steps else math.nan
     clocks = (*column("counters", "sm_clock_hz"), *column("kernels", "share"))
     mean, top = Number(mean_hz, "Hz", clocks), Number(top_hz, "Hz", column("gpus", "clock_hz"))
     arithmetic = [r for r in rows if text(r["bound_by"]) in ARITHMETIC and not is_mixed(r)]
@@ -303,12 +303,10 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
         offers=Choice(
             HIGHER_CLOCK, lost if steps else Number(gain * kernel_time(run), "ns"), COSTS
         ),
-        # A GPU under full load lowers its clock by itself: something to gain needs a reason, or
-        # launches that were faster before.
         gain_program=gain_ns / kernel_time(run),
         gain_ns=gain_ns,
         # Launches that were faster before need not have had the highest clock.
-        most_ns=gain * kernel_time(run) if steps else math.nan,
+        most_ns=gain * kernel_time(run) if steps or reasons else math.nan,
         confidence="medium" if reasons or steps else "low",
     )
 

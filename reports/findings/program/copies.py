@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
@@ -18,6 +20,7 @@ from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import union
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.idle_rules import RESULTS_ON_HOST
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     NAMED,
@@ -32,6 +35,7 @@ from nsight_prof.reports.findings.program.rule import (
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
+TO_GPU, TO_HOST = "host to device", "device to host"
 PINNED = 0.8
 """Part of the rate of pinned memory below which a copy is of other memory, or in small pieces."""
 STARTUP = 0.5
@@ -46,6 +50,9 @@ COPIES = Rule(
     requires="a trace with copies",
     thresholds={
         "share": Threshold(0.05, Text("prof: share of the GPU's busy time")),
+        "passes": Threshold(
+            0.5, Text("prof: time of one direction over the other where data passes through")
+        ),
         "pageable": Threshold(0.5, Text("prof: part of the copy time; below it is not the cause")),
         "starts": Threshold(
             0.5,
@@ -53,8 +60,10 @@ COPIES = Rule(
         ),
     },
     gain="the copy time, at most the time in which the GPU works and no kernel runs; of results "
-    "that go to pinned memory at most the time of kernels, which hide them. Of many small copies "
-    "also the part of the idle time in which the GPU waits for the host to start them.",
+    "that go to pinned memory at most the time of kernels, which hide them. Of data that passes "
+    "through the GPU: what is beyond the longest of kernels and copies in each direction. Of many "
+    "small copies also the part of the idle time in which the GPU waits for the host to start "
+    "them.",
     action=Text(
         "Keep the data on the GPU, or copy from pinned memory on a stream of its own while kernels "
         "run."
@@ -119,12 +128,15 @@ CASTS_AND_COPIES = Rule(
     requires="a trace",
     thresholds={
         "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "most": Threshold(
+            0.25, Text("prof: share from which on a kind of copies is more than a program needs")
+        ),
         "named": Threshold(
             0.001, Text("prof: kinds of copies with less of the GPU time are not named")
         ),
     },
-    gain="the time of these kernels, of which some may be needed: with low confidence unless most "
-    "of it are casts.",
+    gain="the time of those that no program needs (casts, conversions of layouts, clones), and of "
+    "kinds that take `most` of the GPU time; at most that of all.",
     action=Text(
         "Keep data in the type and layout in which it is used: cast weights once when they are "
         "loaded, avoid .contiguous() and .to() in the loop, write into slices of one buffer "
@@ -295,6 +307,10 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         # Inputs may stay on the GPU; results that go to pinned memory can only hide.
         leaves = text(crossing[0]["kind"]).lower() == "device to host" and not slow
         hides = kernels_ns if leaves and kernels_ns and each_bytes >= SMALL_BYTES else math.inf
+        ways = _by_direction(crossing, gpus)
+        passes = min(ways) >= COPIES.limit("passes") * max(ways) and each_bytes >= SMALL_BYTES
+        if kernels_ns and passes and not slow:  # its work: it can run at once, not be left out
+            hides = number((wall - idle).value) - max(kernels_ns, *ways)
         saved_ns = max(0.0, min(saved_ns, number(working.value), hides))
     saved_ns += number(late.value)
     saved = Number(saved_ns, "ns")
@@ -368,6 +384,30 @@ def _alone(
     )
 
 
+def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
+    """Return findings of which that about copies of results and that about the host's work on them,
+    which follows, save both: they end together. The larger one is the cause.
+    """
+    both = {f.rule: f for f in found if f.rule in (COPIES.key, RESULTS_ON_HOST.key)}
+    rows = [row for row in records(run.memory_operations) if "host" in text(row["kind"]).lower()]
+    to_gpu, to_host = _by_direction(rows, 1)
+    if len(both) < 2 or to_host < to_gpu:
+        return list(found)
+    smaller, larger = sorted(both.values(), key=lambda finding: finding.gain_ns)
+    joined = replace(
+        larger,
+        gain_ns=larger.gain_ns + smaller.gain_ns,
+        gain_program=larger.gain_program + smaller.gain_program,
+        verdict=Text(
+            "{verdict} Copies of results and the host's work on them end together, where they stay "
+            "on the GPU: {both} in all.",
+            verdict=larger.verdict,
+            both=Number(larger.gain_ns + smaller.gain_ns, "ns"),
+        ),
+    )
+    return [joined if finding is larger else finding for finding in found]
+
+
 def managed_memory(run: Run) -> list[Finding]:
     """Return a finding where pages of managed memory move again and again.
 
@@ -423,6 +463,16 @@ def managed_memory(run: Run) -> list[Finding]:
             **of_wall_time(saved, wall),
         )
     ]
+
+
+def _by_direction(crossing: list[Row], gpus: int) -> list[float]:
+    """Return the ns of copies to the host and to the GPU, which may run at the same time."""
+    found = dict.fromkeys((TO_GPU, TO_HOST), 0.0)
+    for row in crossing:
+        found[TO_GPU if text(row["kind"]).lower().startswith("host") else TO_HOST] += (
+            number(row["total_ns"]) / gpus
+        )
+    return list(found.values())
 
 
 def _startup(crossing: list[Row], time: Number, gpus: int) -> Number:
@@ -618,14 +668,15 @@ def casts_and_copies(run: Run) -> list[Finding]:
     kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = largest.remedy or (rule.action, rule.advice)
-    avoidable = sum(number(value.value) for kind, value in kinds.items() if kind.required is None)
+    avoidable = _avoidable(kinds, gpu_time)
     return [
         rule.finding(
             title=Text("Copies and casts inside the GPU take {share} of the GPU time", share=share),
             verdict=Text(
                 "Kernels that only copy, cast or rearrange data take {share} of the GPU time "
                 "({time} in {calls}): {kernels}.{required} What the program does not need of this "
-                "saves its whole time: at most {share} of the GPU time.",
+                "saves its whole time: {gain} of the GPU time, at most {share}.",
+                gain=avoidable.share_of(gpu_time),
                 share=share,
                 time=time,
                 calls=Text("{n} launch", "{n} launches", n=round(calls)),
@@ -662,10 +713,24 @@ def casts_and_copies(run: Run) -> list[Finding]:
             ),
             action=action,
             advice=advice,
-            confidence="medium" if 2 * avoidable > number(time.value) else "low",
-            **of_gpu_time(time, time, gpu_time),
+            confidence="medium" if 2 * number(avoidable.value) > number(time.value) else "low",
+            **of_gpu_time(avoidable, time, gpu_time, time),
         )
     ]
+
+
+def _avoidable(kinds: dict[Kind, Number], gpu_time: Number) -> Number:
+    """Return the time of copies that no program needs, and of others that are most of its work."""
+    minimum = CASTS_AND_COPIES.limit("most") * number(gpu_time.value)
+    return Number(
+        sum(
+            number(value.value)
+            for kind, value in kinds.items()
+            if kind.required is None or number(value.value) >= minimum
+        ),
+        "ns",
+        column("kernels", "total_ns"),
+    )
 
 
 def is_within(run: Run) -> bool:

@@ -140,8 +140,8 @@ class Chain:
 
     `passed` of its `moved` bytes go through memory from one kernel to the next; None where bytes
     are not known. `again`: what they load is loaded again by the next, rather than written for it.
-    `by_bytes`: bytes set the time of all its kernels. `at_roof` is the time of the
-    other bytes at the roof of DRAM.
+    `by_bytes`: bytes set the time of all its kernels, `by_dram`: those of DRAM. `at_roof` is the
+    time of the other bytes at the roof of DRAM.
     """
 
     kernels: tuple[str, ...]
@@ -151,6 +151,7 @@ class Chain:
     moved: Number | None = None
     passed: Number | None = None
     by_bytes: bool = False
+    by_dram: bool = False
     again: bool = False
     at_roof: Number = Number(None, "ns")
 
@@ -190,6 +191,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     """
     rule = ELEMENTWISE_CHAIN
     streaming, moved = _streaming(run), _moved_bytes(run)
+    uncounted = _like_counted(run, streaming, moved)
+    streaming, moved = streaming | set(uncounted), {**moved, **uncounted}
     merged = _merged(frame, moved)
     pieces = frame["kernel_id"].value_counts() / merged["kernel_id"].value_counts()
     frame, moved = merged, {key: moved[key].times(number(pieces.get(key, 1.0))) for key in moved}
@@ -219,10 +222,12 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     found = []
     for row in records(table.head(CHAINS)):
         chain = _chain(run, row, moved)
-        # Kernels that are not known may do more than pass elements on.
-        sure = chain.by_bytes and not streaming & set(chain.kernels)
-        found.append(_finding(run, chain, "medium" if sure else "low"))
-    return [f for f in found if f.gain_program >= rule.limit("gain")]
+        # Kernels that are not known may do more than pass elements on, unless DRAM sets their time.
+        unknown = bool(streaming & set(chain.kernels))
+        confidence = "medium" if chain.by_bytes and not unknown else "low"
+        found.append(_finding(run, chain, confidence, not unknown or chain.by_dram))
+    limit = rule.limit("gain") * kernel_time(run)
+    return [f for f in found if f.gain_ns >= limit or f.most_ns >= limit]
 
 
 def _merged(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:
@@ -280,6 +285,30 @@ def _streaming(run: Run) -> set[str]:
     return found
 
 
+def _like_counted(run: Run, streaming: set[str], moved: dict[str, Moved]) -> dict[str, Moved]:
+    """Return what kernels move that were not counted, by those that are like them.
+
+    They are the program's own, of the grid and the number of launches of one that streams at the
+    bandwidth of DRAM; the nearest in time tells how much they move in theirs.
+    """
+    unknown = run.kernels[run.kernels["category"].eq("other")]
+    counted = set(run.counters["kernel_id"])
+    by_dram = set(run.counters.loc[run.counters["bound_by"] == "dram", "kernel_id"]) & streaming
+    alike: dict[tuple[str, float], list[Row]] = {}
+    for row in records(unknown[unknown["kernel_id"].isin(by_dram)]):
+        alike.setdefault((text(row["grid"]), number(row["calls"])), []).append(row)
+    found = {}
+    for row in records(unknown[~unknown["kernel_id"].isin(counted)]):
+        mean = number(row["mean_ns"])
+        others = alike.get((text(row["grid"]), number(row["calls"])), [])
+        if others:
+            near = min(others, key=lambda like: abs(number(like["mean_ns"]) - mean))
+            found[text(row["kernel_id"])] = moved[text(near["kernel_id"])].times(
+                mean / number(near["mean_ns"])
+            )
+    return found
+
+
 def _moved_bytes(run: Run) -> dict[str, Moved]:
     """Return what each kernel loads and stores, as far as counters tell.
 
@@ -322,12 +351,13 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
         Number(both, "B", refs),
         Number(passed, "B", refs),
         set(bounds) <= BY_BYTES,
+        set(bounds) == {"dram"},
         all(again),
         Number(times * (both - passed) / roof.value * 1e9 if roof else None, "ns", roof_refs),
     )
 
 
-def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
+def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
     gpu_time = Number(kernel_time(run), "ns")
     names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
     ids = tuple(dict.fromkeys(chain.kernels))
@@ -346,7 +376,13 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
             names=names_of((key, str(names.get(key, key))) for key in ids),
             share=share,
             total=chain.total,
-            saving=_saving(chain, gpu_time),
+            saving=_saving(chain, gpu_time)
+            if known
+            else Text(
+                "{saving} What they compute is not known, and more than bytes sets their time: "
+                "nothing is counted.",
+                saving=_saving(chain, gpu_time),
+            ),
         ),
         kernel_ids=ids,
         evidence=(
@@ -365,7 +401,12 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
         ),
         confidence=confidence,
         **({"action": BAGS} if looked_up else {}),
-        **of_gpu_time(chain.saved_at_roof, chain.total, gpu_time),
+        **of_gpu_time(
+            chain.saved_at_roof if known else Number(0.0, "ns"),
+            chain.total,
+            gpu_time,
+            chain.saved_at_roof,
+        ),
     )
 
 

@@ -896,8 +896,12 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
     program_wall, program_idle = program_time(run)
     if not _matters(stage.wall, stage.idle, program_wall):
         return []
-    # A range also counts what lies before the first kernel of the capture and after the last.
-    saved = min(number(stage.idle.value), number(program_idle.value))
+    # A range also counts what lies before the first kernel of the capture and after the last. What
+    # a queue or a graph leaves between two kernels stays.
+    late = stage.of_cause(LAUNCHES).count
+    stays = number(stage.of_cause(QUEUED).idle.value or 0.0)
+    stays += number(late.value or 0.0) * LAUNCH_BOUND.limit("graph_gap")
+    saved = max(0.0, min(number(stage.idle.value) - stays, number(program_idle.value)))
     launches = Number(number(stage.launches.value) / stage.gpus, "count", stage.launches.refs)
     per_launch = stage.idle.per(launches, "ns")
     causes = _causes_of(stage) or _host_calls(run, number(stage.idle.value) * stage.gpus)

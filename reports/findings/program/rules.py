@@ -47,7 +47,8 @@ def program_findings(run: Run) -> list[Finding]:
     if math.isnan(kernel_time(run)):
         return []
     waits, frame = host_work.with_host_work(run, idle.idle_findings(run)), timeline(run)
-    found = [overview.where_time_goes(run), *waits, *copies.copies(run, frame)]
+    found = [overview.where_time_goes(run)]
+    found += copies.with_work_on_results(run, [*waits, *copies.copies(run, frame)])
     if managed := copies.managed_memory(run):  # it tells what the GPU waits for
         found = [f for f in found if f.rule != idle_rules.IDLE.key] + managed
     found += copies.fills(run)
