@@ -178,7 +178,7 @@ WORKS = (
         ),
     ),
     Operation(
-        r"\bre\.\w|\btokeni[sz]|\.(?:split|encode|decode|lower|strip|replace)\(",
+        r"\bre\.\w|\btokeni[sz]|\.(?:encode|decode|lower|strip|replace)\(|\.split\((?:[\"'].*)?\)",
         Text("works on text on the host (tokenises, splits, decodes)"),
         Text(
             "Tokenise once before the loop, or ahead of it in other processes; a tokenizer written "
@@ -191,7 +191,7 @@ WORKS = (
         Text("Draw on the GPU (torch.rand, randint, randperm with device=), many at once."),
     ),
     Operation(
-        r"\bsorted\(|\.sort\(|\bheapq\.|\bmin\(|\bmax\(|\bsum\(",
+        r"\bsorted\(|\bheapq\.|(?<![.\w])(?:min|max|sum)\(",
         Text("computes in Python on the host (CPU), item by item"),
         Text("Sort, sum and choose on the GPU (torch.sort, topk, scatter_add), for all items."),
     ),

@@ -43,7 +43,8 @@ def test_a_wait_is_told_by_what_the_line_asks_for(
     ("source", "title"),
     [
         ("row = json.loads(text)", "parses or writes data"),
-        ("words = pattern.split(text)", "works on text"),
+        ("words = text.lower().split()", "works on text"),
+        ("halves = state.split(64)", "runs code on the host (CPU)"),
         ("raw = zlib.decompress(packed)", "compresses, unpacks"),
         ("order = sorted(scores)", "item by item"),
         ("state = advance(state)", "runs code on the host (CPU)"),
