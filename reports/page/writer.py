@@ -120,7 +120,7 @@ class Plain:
 
 
 @lru_cache(formats.TEXTS)
-def _part(text: str) -> str:
+def _escaped(text: str) -> str:
     inner = formats.escape(text)
     before = " " if text[:1].isspace() and inner else ""
     return f"{before}{inner}{' ' if text[-1:].isspace() else ''}"
@@ -133,7 +133,7 @@ class InMarkdown:
         """Escape a part of a sentence, the spaces at its ends kept; markdown stays as it is."""
         if isinstance(text, formats.Markdown):
             return text
-        return _part(text)
+        return _escaped(text)
 
     number = escape
 
