@@ -13,21 +13,26 @@ from nsight_prof.parsers.nsys.sqlite.database import Array
 
 K = TypeVar("K", bound=Hashable)
 _SORTED = 1 << 21  # rows to be sorted at once
+_WIDEST = 1 << 62
 STEP = 1 << 18  # rows of a part: 2 MB a column, so that temporaries stay small
 
 
 def factor(columns: Sequence[Array]) -> tuple[Array, list[tuple[int, ...]]]:
     """Code each distinct row of `columns`, in order of appearance; give codes and distinct rows."""
-    codes = np.zeros(len(columns[0]), np.int64)
-    coded = 1
-    for column in columns:
-        if (column == column[:1]).all():  # as of most: one process, one device
+    key = np.zeros(len(columns[0]), np.int64)
+    size = 1
+    for column in columns if len(key) else ():
+        low, high = int(column.min()), int(column.max())
+        if low == high:  # as of most: one process, one device
             continue
-        more, distinct = pd.factorize(column)
-        if coded > 1:
-            more, distinct = pd.factorize(codes * len(distinct) + more)
-        codes, coded = more, len(distinct)
-    first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+        if (high - low + 1) * size > _WIDEST:  # too wide for one number
+            (key, keys), (column, distinct) = pd.factorize(key), pd.factorize(column)
+            low, high, size = 0, len(distinct) - 1, len(keys)
+        key = key * (high - low + 1) + (column - low)
+        size *= high - low + 1
+    codes, distinct = pd.factorize(key)
+    first = np.empty(len(distinct), np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last that is written stays
     rows = zip(*(column[first].tolist() for column in columns), strict=True)
     return codes.astype(np.int32), list(rows)
 

@@ -64,9 +64,10 @@ class _Gaps:
 @dataclass(frozen=True)
 class _GapCauses:
     """Of each gap: cause (index into _CAUSES), ids of calls, bounds of the call that ended it, its
-    thread, and the name of the range in which a busy host was before it.
+    thread, and the range in which a busy host was before it.
 
     Calls are codes of names, -1 for none: the one that waited, and the one that took the time.
+    Ranges are codes of names, too, 0 for none.
     """
 
     cause: Array
@@ -111,9 +112,9 @@ def idle_gaps(
     keys = np.sort(pd.unique(np.concatenate([gaps.key for gaps, _ in views])))
     issuing, long = _issuing_and_long(calls, keys, waiting)
     causes = [_causes(gaps, issuing, long, waiting) for gaps, _ in views]
-    causes = _in_ranges(db, threads, stages, [gaps for gaps, _ in views], causes)
+    hosts = _in_ranges(db, threads, stages, [gaps for gaps, _ in views], causes)
     frames = [
-        _frame(calls.names, work, _pieces(gaps, pieces, cause))
+        _frame(calls.names, hosts, work, _pieces(gaps, pieces, cause))
         for (gaps, pieces), cause in zip(views, causes, strict=True)
     ]
     capture, *each = frames
@@ -124,7 +125,7 @@ def idle_gaps(
     return tables.check(capture, "idle_gaps"), tables.check(both, "gpu_idle_gaps")
 
 
-def _frame(calls: list[str], work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
+def _frame(calls: list[str], hosts: list[str], work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
     """Add up pieces of gaps by stage, cause, call and range."""
     by = ["stage", "cause", "waited", "call", "nvtx_range", "host_range"]
     codes, keys = factor([pieces[name].to_numpy() for name in by])
@@ -140,7 +141,7 @@ def _frame(calls: list[str], work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
             "waited": [names[code] for code in sums["waited"]],
             "call": [names[code] for code in sums["call"]],
             "nvtx_range": [labels[code] for code in sums["nvtx_range"]],
-            "host_range": sums["host_range"],
+            "host_range": [hosts[code] for code in sums["host_range"]],
             "gaps": sums["count"],
             "idle_ns": sums["sum"],
             "longest_ns": sums["max"],
@@ -204,7 +205,7 @@ def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapC
     size = len(gaps.start)
     cause = np.full(size, _CAUSES.index(UNKNOWN), np.int8)
     waited, inside = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
-    nowhere = np.full(size, "", object)
+    nowhere = np.zeros(size, np.int32)
     if not len(issuing.key):
         return _GapCauses(cause, waited, inside, gaps.start, gaps.start, np.full(size, -1), nowhere)
     at = np.minimum(np.searchsorted(issuing.key, gaps.key), len(issuing.key) - 1)
@@ -235,15 +236,15 @@ def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapC
 
 def _in_ranges(
     db: Database, threads: Threads, stages: Stages, gaps: list[_Gaps], causes: list[_GapCauses]
-) -> list[_GapCauses]:
-    """Return `causes` with the range in which a host is that does something else.
+) -> list[str]:
+    """Write into `causes` the range in which a host is that does something else; return the names.
 
     That is the innermost one open on its thread in the middle of the time before it launches.
     """
     lengths = gaps[0].end - gaps[0].start
     lost = lengths[causes[0].cause == _CAUSES.index(HOST)].sum()
     if not lost or lost < HOST_SHARE * (gaps[0].end[-1] - gaps[0].start[0]):
-        return causes
+        return [""]
     at = [np.flatnonzero(cause.cause == _CAUSES.index(HOST)) for cause in causes]
     middle, thread = [], []
     for of_view, cause, host in zip(gaps, causes, at, strict=True):
@@ -253,11 +254,11 @@ def _in_ranges(
     calls = Calls(np.concatenate(middle), np.concatenate(thread), threads.ids)
     nvtx = read_nvtx(db, threads)
     found = attribute_calls(nvtx, calls, threads.ids, stages)
-    names, done = np.array(_range_names(found), object)[found.path], 0
+    done = 0
     for cause, host in zip(causes, at, strict=True):
-        cause.host_range[host] = names[done : done + len(host)]
+        cause.host_range[host] = found.path[done : done + len(host)]
         done += len(host)
-    return causes
+    return _range_names(found)
 
 
 def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
