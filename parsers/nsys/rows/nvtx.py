@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 
 from nsight_prof.parsers.names.ranges import label
-from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, Threads, factor
-from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, Threads, factor, narrow
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database, as_python
 from nsight_prof.parsers.nsys.sqlite.schema import NVTX, OPEN_END, read_strings
 
 PUSH_POP, START_END, MARK = "push/pop", "start/end", "mark"
@@ -20,8 +20,11 @@ _KINDS = {34: MARK, 59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 DOMAIN_CREATE = 75
 _ELSEWHERE = 128  # added to the type of a range that ends on another thread
 TEXT = "coalesce(CAST(text AS TEXT), '')"
+# In one number: 32 bits of the id in StringIds, 23 of the domain (counted from 0), 8 of the type.
 _NO_ID = 0xFFFFFFFF
-_DOMAIN = 0x7FFFFFFF
+_DOMAIN_AT, _DOMAIN = 32, 0x7FFFFF
+_KIND_AT = 55
+_PLAIN = _NO_ID | 59 << _KIND_AT  # push/pop, without an id
 
 
 @dataclass
@@ -49,7 +52,6 @@ class NvtxEvents:
 
 
 _NONE = np.empty(0, np.int64)
-NAME_TYPE = pa.string()
 NO_NVTX = NvtxEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE.astype(bool), [])
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
@@ -76,95 +78,114 @@ def _begins_with_text(db: Database) -> bool:
 
 def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
     has_text = "text" in db.columns(NVTX)
-    kinds = np.zeros(max(_KINDS) + 1, np.int8)
-    kinds[list(_KINDS)] = [NvtxEvents.kinds.index(kind) for kind in _KINDS.values()]
 
-    def read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, pa.DictionaryArray]:
-        start, end, thread, number, kind, *texts = columns
+    def read_chunk(columns: list[Array]) -> tuple[Array, Array, _Coded, pa.Array | None]:
+        start, end, thread, *others = columns
+        texts = others[len(numbered) :]
+        number = others[0] if numbered else np.broadcast_to(_PLAIN, len(start))
         if has_text and not texts and (number & _NO_ID == _NO_ID).any():
             raise _NeedText
-        numbers = [start, end, kinds[kind & (_ELSEWHERE - 1)], kind >= _ELSEWHERE]
         # A part without a row of these kinds has no text, whose type would then be another.
-        words = (
-            pa.array(texts[0]) if texts and len(start) else pa.array([""] * len(start), NAME_TYPE)
-        )
-        codes = factor([thread]), factor([number, thread >> 24])
-        return numbers, *codes, words.dictionary_encode()
+        words = pa.array(texts[0]).dictionary_encode() if texts and len(start) else None
+        return start, end, factor([thread, number]), words
 
-    ids: Codebook[tuple[int, ...]] = Codebook()
-    words = [pa.array([""], NAME_TYPE).dictionary_encode()]
-    table = f"{db.table(NVTX)}"
-    columns = Columns(
-        db.most_rows(table),
-        *(np.int64, np.int64, np.int32, np.int32, np.int8, np.int8),
-    )
-    for (start, end, kind, elsewhere), threaded, numbered, spelled in db.scan(
-        _select(db.columns(NVTX), text and has_text), table, read_chunk, _WANTED, [TEXT]
+    table, where = f"{db.table(NVTX)}", _WANTED
+    numbered = [_number(db.columns(NVTX))]
+    if _all_plain(db, text):
+        where, numbered = "1", [] if text else [f"{_id(db.columns(NVTX))} | {_PLAIN & ~_NO_ID}"]
+    select = ["start", f"coalesce(end, {OPEN_END})", "globalTid", *numbered]
+    book: Codebook[tuple[int, ...]] = Codebook()
+    words: list[pa.Array] = []
+    columns = Columns(db.most_rows(table), np.int64, np.int64, np.int16)
+    for start, end, coded, spelled in db.scan(
+        [*select, TEXT] if text and has_text else select, table, read_chunk, where, [TEXT]
     ):
-        codes = threads.translate(*threaded), ids.translate(*numbered)
-        columns.append(start, end, *codes, kind, elsewhere)
-        words.append(spelled)
-    start, end, thread, number, kind, elsewhere = columns.finish()
-    name, keys = _distinct(number, ids.keys, pa.chunked_array(words[1:], words[0].type))
-    names, code_of = _names(db, keys)
-    return NvtxEvents(start, end, thread, code_of[name], kind, elsewhere.view(np.bool_), names)
+        code = book.translate(*coded)
+        columns.append(start, end, narrow(code, len(book.keys)))
+        words += [spelled] if spelled is not None else []
+    start, end, code = columns.finish()
+    name, names = _named(db, code, book.keys, words)
+    thread = np.array([threads.code((thread,)) for thread, _ in book.keys], np.int32)
+    kinds = np.array([number >> _KIND_AT for _, number in book.keys], np.int64)
+    named = [_KINDS[kind & (_ELSEWHERE - 1)] for kind in kinds.tolist()]
+    kind = np.array([NvtxEvents.kinds.index(name) for name in named], np.int8)
+    elsewhere = kinds >= _ELSEWHERE
+    return NvtxEvents(start, end, thread[code], name, kind[code], elsewhere[code], names)
 
 
-def _distinct(
-    number: Array, ids: Sequence[tuple[int, ...]], words: pa.ChunkedArray
-) -> tuple[Array, list[tuple[int, int, str]]]:
-    """Code the names of all ranges: id in StringIds and domain, process (`ids[number]`), text."""
-    words = words.unify_dictionaries()
-    key = np.concatenate([np.empty(0, np.int32), *(chunk.indices for chunk in words.chunks)])
-    texts = words.chunk(0).dictionary.cast(pa.binary()).to_pylist() if words.num_chunks else []
-    if len(texts) * len(ids) > np.iinfo(key.dtype).max:
-        key = key.astype(np.int64)
-    key *= len(ids)
-    key += number
-    codes, distinct = pd.factorize(key)
-    pairs = (divmod(pair, len(ids)) for pair in distinct.tolist())
-    return codes, [(*ids[pair], texts[word].decode("utf-8", "replace")) for word, pair in pairs]
+def _named(
+    db: Database, code: Array, keys: Sequence[tuple[int, ...]], words: list[pa.Array]
+) -> tuple[Array, list[tuple[str, str]]]:
+    """Code of the name of each event, and the names as (domain, text).
+
+    Args:
+        code: of each event, what stands in `keys`: thread, and id, domain and type in one number.
+        words: texts of all events, part by part; none where all are named by ids.
+    """
+    ids: Codebook[tuple[int, int, int]] = Codebook()  # process, domain and id in StringIds
+    id_of = []
+    for thread, number in keys:
+        domain = number >> _DOMAIN_AT & _DOMAIN
+        id_of.append(ids.code((thread >> 24 if domain else 0, domain, number & _NO_ID)))
+    name: Array = np.array(id_of, np.int64)[code]
+    texts = [""]
+    if words:
+        unified = pa.chunked_array(words).unify_dictionaries()
+        texts = as_python(unified.chunk(0).dictionary)
+        word = np.concatenate([chunk.indices for chunk in unified.chunks])
+        name = word if len(ids.keys) == 1 else name + word * np.int64(len(ids.keys))
+    pairs = np.arange(len(texts) * len(ids.keys))
+    if len(texts) > 1 and len(ids.keys) > 1:  # nowhere near all pairs are names
+        name, pairs = pd.factorize(name)
+    strings = read_strings(db, {number for _, _, number in ids.keys} - {_NO_ID})
+    domains = _domains(db) if any(domain for _, domain, _ in ids.keys) else {}
+    names: Codebook[tuple[str, str]] = Codebook()
+    codes = []
+    for pair in pairs.tolist():
+        process, domain, number = ids.keys[pair % len(ids.keys)]
+        text = strings.get(number, texts[pair // len(ids.keys)])
+        codes.append(names.code((domains.get((process, domain), ""), text)))
+    return np.array(codes, np.int32)[name], names.keys
 
 
+_OF_DOMAIN = f"(coalesce(domainId, 0) & {_DOMAIN})"
 _WANTED = "(eventType = 59 OR eventType IN (34, 60, 70, 71)) AND globalTid IS NOT NULL"
 """Events of _KINDS; nearly all are of type 59, for which SQLite tests this fastest."""
 
 
-def _select(columns: frozenset[str], text: bool) -> list[str]:
+def _all_plain(db: Database, text: bool) -> bool:
+    """Whether all events are push/pop ranges without a domain, and `text` holds all their names.
+
+    As of most programs: all that tells them apart are then thread and name.
+    """
+    columns = db.columns(NVTX)
+    plain = ["eventType = 59", "globalTid IS NOT NULL"]
+    plain += ["endGlobalTid IS NULL"] if "endGlobalTid" in columns else []
+    plain += [f"{_OF_DOMAIN} = 0"] if "domainId" in columns else []
+    plain += ["textId IS NULL"] if "textId" in columns and text else []
+    other = f'SELECT 1 FROM "{db.table(NVTX)}" WHERE ({" AND ".join(plain)}) IS NOT TRUE LIMIT 1'
+    return not db.rows(other)
+
+
+def _number(columns: frozenset[str]) -> str:
+    """Id, domain and type of an event in one number."""
     kind = "eventType"
     if "endGlobalTid" in columns:
         kind = f"iif(endGlobalTid IS NULL, eventType, eventType + {_ELSEWHERE})"
-    number = f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
-    if "domainId" in columns:
-        number = f"{number} | ((coalesce(domainId, 0) & {_DOMAIN}) << 32)"
-    select = ["start", f"coalesce(end, {OPEN_END})", "globalTid", number, kind]
-    return [*select, TEXT] if text else select
+    number = f"{_id(columns)} | ({kind} << {_KIND_AT})"
+    return f"{number} | ({_OF_DOMAIN} << {_DOMAIN_AT})" if "domainId" in columns else number
 
 
-def _names(
-    db: Database, keys: Sequence[tuple[int, int, str]]
-) -> tuple[list[tuple[str, str]], Array]:
-    """(domain, text) of all names, and the code of each of the keys.
-
-    A key is id in StringIds and domain, process, text.
-    """
-    strings = read_strings(db, {number & _NO_ID for number, _, _ in keys} - {_NO_ID})
-    domains = _domains(db) if any(number >> 32 for number, _, _ in keys) else {}
-    names: Codebook[tuple[str, str]] = Codebook()
-    codes = [
-        names.code((domains.get((process, number >> 32), ""), strings.get(number & _NO_ID, text)))
-        for number, process, text in keys
-    ]
-    return names.keys, np.array(codes, np.int32)
+def _id(columns: frozenset[str]) -> str:
+    return f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
 
 
 def _domains(db: Database) -> dict[tuple[int, int], str]:
     """Names of the domains by process (globalTid without thread) and domain id."""
     columns = db.columns(NVTX)
     text = TEXT if "text" in columns else "''"
-    number = f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
     rows = db.rows(
-        f"SELECT globalTid >> 24, coalesce(domainId, 0) & {_DOMAIN}, {number}, {text}"
+        f"SELECT globalTid >> 24, {_OF_DOMAIN}, {_id(columns)}, {text}"
         f' FROM "{db.table(NVTX)}"'
         f" WHERE eventType = {DOMAIN_CREATE} ORDER BY start DESC"
     )

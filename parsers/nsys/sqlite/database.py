@@ -133,7 +133,7 @@ class Database:
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return a small result as Python tuples; text that is no UTF-8 gets replacement marks."""
         result = self._query(query)
-        columns = [_python(column) for column in result.columns]
+        columns = [as_python(column) for column in result.columns]
         return list(zip(*columns, strict=True)) if columns else []
 
     def scan(
@@ -262,7 +262,8 @@ def _reason(error: BaseException) -> str:
     return str(error).splitlines()[0]
 
 
-def _python(column: pa.ChunkedArray) -> list[Any]:
+def as_python(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """Values of a column; text that is no UTF-8 gets replacement marks."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
     values = column.to_pylist()
