@@ -64,30 +64,25 @@ def reduced(start: Array, duration: Array, item: Array, max_segments: int) -> Se
     origin, items = int(start.min()), int(item.max()) + 1
     span = int((start + duration).max()) - origin + 1
     width = _power_of_two(span * items / (max_segments * _CELLS))
+    count = np.zeros(((span - 1) // width + 1, items), np.int64)
+    busy: Array = np.zeros(count.shape)
     while True:
-        found = _binned(start, duration, item, width, origin)
-        if len(found) <= max_segments or width >= span:
-            return found
-        width *= _power_of_two(len(found) / max_segments)
-
-
-def _power_of_two(value: float) -> int:
-    """Return the smallest power of two that is not below `value`, and at least 2."""
-    return 1 << max(int(np.ceil(np.log2(max(value, 1.0)))), 1)
-
-
-def _binned(start: Array, duration: Array, item: Array, width: int, origin: int) -> Segments:
-    items = int(item.max()) + 1
-    bins = int((start + duration).max() - origin) // width + 1
-    count, busy = _counted(start - origin, duration, item, width, (bins, items))
-    at = np.flatnonzero((count > 0) | (busy > 0))
-    single_ones = np.flatnonzero(duration >= width)
+        _count(start - origin, duration, item, width, count, busy)
+        left = np.flatnonzero(duration >= width)
+        start, duration, item = start[left], duration[left], item[left]
+        at = np.flatnonzero((count > 0) | (busy > 0))
+        segments = len(at) + len(left)
+        if segments <= max_segments or width >= span:
+            break
+        wider = _power_of_two(segments / max_segments)
+        count, busy = (_coarser(cells, wider) for cells in (count, busy))
+        width *= wider
     columns: Sequence[tuple[Array, Array]] = (
-        (at // items * width + origin, start[single_ones]),
-        (np.full(len(at), width), duration[single_ones]),
-        (at % items, item[single_ones]),
-        (busy[at], duration[single_ones]),
-        (count[at], np.ones(len(single_ones))),
+        (at // items * width + origin, start),
+        (np.full(len(at), width), duration),
+        (at % items, item),
+        (busy.ravel()[at], duration),
+        (count.ravel()[at], np.ones(len(left))),
     )
     joined = [np.concatenate(pair).astype(np.int64) for pair in columns]
     order = np.argsort(joined[0], kind="stable")
@@ -95,15 +90,30 @@ def _binned(start: Array, duration: Array, item: Array, width: int, origin: int)
     return Segments(first, lasts, code, busy, count, width, origin)
 
 
-def _counted(
-    begin: Array, duration: Array, item: Array, width: int, shape: tuple[int, int]
-) -> tuple[Array, Array]:
-    """Count the events shorter than `width` in bins x items, and their time in each, in ns."""
-    items, cells = shape[1], shape[0] * shape[1]
-    count, busy = np.zeros(cells, np.int64), np.zeros(cells)
+def _coarser(cells: Array, factor: int) -> Array:
+    """Add up `factor` bins each, in cells of bins x items."""
+    bins, items = -(-len(cells) // factor), cells.shape[1]
+    padded = np.zeros((bins * factor, items), cells.dtype)
+    padded[: len(cells)] = cells
+    summed: Array = padded.reshape(bins, factor, items).sum(axis=1)
+    return summed
+
+
+def _power_of_two(value: float) -> int:
+    """Return the smallest power of two that is not below `value`, and at least 2."""
+    return 1 << max(int(np.ceil(np.log2(max(value, 1.0)))), 1)
+
+
+def _count(
+    begin: Array, duration: Array, item: Array, width: int, count: Array, busy: Array
+) -> None:
+    """Add the events shorter than `width` to cells of bins x items: how many, and their ns."""
+    items, cells = count.shape[1], count.size
+    count, busy = count.reshape(-1), busy.reshape(-1)
     for at in range(0, len(begin), _AT_ONCE):
         chunk = slice(at, at + _AT_ONCE)
-        short = np.flatnonzero(duration[chunk] < width)
+        is_short = duration[chunk] < width
+        short = slice(None) if is_short.all() else np.flatnonzero(is_short)
         start, lasts = begin[chunk][short], duration[chunk][short]
         bin_ = start >> (width.bit_length() - 1)
         rest = np.maximum(start + lasts - (bin_ + 1) * width, 0)
@@ -112,7 +122,6 @@ def _counted(
         busy += np.bincount(cell, weights=lasts - rest, minlength=cells)
         over = np.flatnonzero(rest)
         busy += np.bincount(cell[over] + items, weights=rest[over], minlength=cells)
-    return count, busy
 
 
 def coverage(segments: Segments, item_kind: Array, edges: Array) -> Array:

@@ -13,12 +13,12 @@ from nsight_prof.parsers.nsys.bins import Segments, reduced
 from nsight_prof.parsers.nsys.rows.calls import ApiCalls
 from nsight_prof.parsers.nsys.rows.nvtx import PUSH_POP, NvtxEvents
 from nsight_prof.parsers.nsys.rows.threads import Thread
-from nsight_prof.parsers.nsys.sqlite.codes import STEP
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 
 MOST_THREADS, DEEPEST, MOST_SEGMENTS = 8, 6, 60_000
 """Threads that are kept, levels of nesting, and segments of each level of a thread."""
+_NEAR = 1 << 14  # ranges at a time, whose ends are near each other: the processor keeps them
 
 
 def busiest(calls: ApiCalls, ranges: Array) -> list[int]:
@@ -51,16 +51,22 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
 
 def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
     """Yield the ranges of a thread by depth, outermost first; deeper ones are of the last level."""
-    later = (start[1:] < start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] > end[:-1]))
-    if later.any():  # seldom: nsys writes by start
+    if (start[1:] < start[:-1]).any():  # seldom: nsys writes by start
+        order = np.argsort(start, kind="stable")  # fast where few are out of place
+        start, end, name = start[order], end[order], name[order]
+    if ((start[1:] == start[:-1]) & (end[1:] > end[:-1])).any():
         order = np.lexsort((-end, start))
         start, end, name = start[order], end[order], name[order]
     # Of nested ranges by start, those that began before and have not ended are around it.
     ends, depth = np.sort(end), np.empty(len(start), np.int8)
-    for first in range(0, len(start), STEP):
-        chunk = start[first : first + STEP]
-        around = np.arange(first, first + len(chunk)) - np.searchsorted(ends, chunk, "right")
-        depth[first : first + STEP] = np.clip(around, 0, DEEPEST - 1)
+    done = 0
+    for first in range(0, len(start), _NEAR):
+        chunk = start[first : first + _NEAR]
+        upto = int(np.searchsorted(ends, chunk[-1], "right"))
+        around = np.arange(first - done, first - done + len(chunk))
+        around -= np.searchsorted(ends[done:upto], chunk, "right")
+        depth[first : first + _NEAR] = np.clip(around, 0, DEEPEST - 1)
+        done = upto
     del ends
     for level in range(int(depth.max()) + 1):
         rows = np.flatnonzero(depth == level)
