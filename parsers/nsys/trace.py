@@ -321,12 +321,12 @@ class NsysTrace:
         memory = read_operations(self._db, schema.MEMCPY, schema.MEMSET)
         graphs = read_operations(self._db, schema.GRAPH_TRACE)
         operations = (kernels, memory, graphs)
-        calls = place_calls(self._calls, self._threads, operations)
+        calls, issuers = place_calls(self._calls, self._threads, operations)
         nvtx, _ = self._nvtx, self._range_names
         del self._nvtx  # as long as the trace, and done with
         attributed = attribute_calls(nvtx, calls, self._threads.ids, self._stages)
         self.warnings += attributed.warnings
-        return Work(kernels, memory, graphs, attributed)
+        return Work(kernels, memory, graphs, attributed, issuers)
 
 
 _RENAMED = {"count": "calls"}

@@ -133,15 +133,19 @@ def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
     return [start, short(duration), key], factor([thread]), factor([name])
 
 
-def place_calls(calls: ApiCalls, threads: Threads, operations: Sequence[Issued]) -> Calls:
-    """Find the API calls of all operations; in these, replace the keys by the calls' numbers."""
+def place_calls(
+    calls: ApiCalls, threads: Threads, operations: Sequence[Issued]
+) -> tuple[Calls, Array]:
+    """Find the API calls of all operations; in these, replace the keys by the calls' numbers.
+
+    Also returns where in `calls` each number stands; -1 where the trace does not hold it.
+    """
     for o in operations:
         o.call &= CALL_MASK
     key = _distinct([o.call for o in operations])
     for o in operations:
         o.call = _index_of(key, o.call)
-    start = np.full(len(key), _NEVER)
-    thread = np.full(len(key), -1, np.int32)
+    start, row = np.full(len(key), _NEVER), np.full(len(key), -1, np.int32)
     for at in range(0, len(calls.call) if len(key) else 0, STEP):
         chunk = slice(at, at + STEP)
         found = np.searchsorted(key, calls.call[chunk])
@@ -149,10 +153,12 @@ def place_calls(calls: ApiCalls, threads: Threads, operations: Sequence[Issued])
         hit = np.flatnonzero(key[found] == calls.call[chunk])
         found, begin = found[hit], calls.start[chunk][hit]
         # Of several calls of one correlation id the first to start is the program's own.
+        before = start[found]
         np.minimum.at(start, found, begin)
-        is_first = begin == start[found]
-        thread[found[is_first]] = calls.thread[chunk][hit][is_first]
-    return Calls(start, thread, threads.ids)
+        first = np.flatnonzero((begin < before) & (begin == start[found]))[::-1]
+        row[found[first]] = at + hit[first]  # what is written last stays: the first of equal ones
+    thread = np.append(calls.thread, np.int32(-1))[row]
+    return Calls(start, thread, threads.ids), row
 
 
 def _index_of(keys: Array, key: Array) -> Array:

@@ -27,7 +27,7 @@ def by_gpu(work: Work, devices: Devices) -> Iterator[tuple[int, Work]]:
         picked = kernels.pick(np.flatnonzero(kernel_gpu == gpu))
         memory, graphs = (on_gpu(o, devices, gpu) for o in (work.memory, work.graphs))
         calls = [picked.call, memory.call, graphs.call]
-        yield gpu, Work(picked, memory, graphs, _of_calls(work.attributed, calls))
+        yield gpu, Work(picked, memory, graphs, _of_calls(work.attributed, calls), work.issuers)
 
 
 def on_gpu(operations: Operations, devices: Devices, gpu: int) -> Operations:

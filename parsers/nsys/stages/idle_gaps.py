@@ -17,21 +17,17 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.ranges import Stages, fold_repeats, shorten
-from nsight_prof.parsers.nsys.rows.calls import CALL_MASK, ApiCalls, Calls
+from nsight_prof.parsers.nsys.rows.calls import ApiCalls, Calls
 from nsight_prof.parsers.nsys.rows.devices import Devices
 from nsight_prof.parsers.nsys.rows.nvtx import read_nvtx
-from nsight_prof.parsers.nsys.rows.timeline import Operations, read_operations
 from nsight_prof.parsers.nsys.sqlite.codes import STEP, Threads, factor
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
-    GRAPH_TRACE,
-    MEMCPY,
-    MEMSET,
     OPEN_END,
     RUNTIME,
     check_times,
 )
-from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu, on_gpu
+from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Attributed, Work
 
@@ -52,13 +48,13 @@ _WAITING = re.compile(r".*ynchronize.*|cu.*Memcpy.*", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True)
 class _Gaps:
-    """Gaps in order; `op` and `before` index all operations, `key` is the call of `op`."""
+    """Gaps in order; `op` and `before` index all operations, `issuer` is the call of `op`."""
 
     start: Array
     end: Array
     op: Array
     before: Array
-    key: Array
+    issuer: Array
 
 
 @dataclass(frozen=True)
@@ -83,14 +79,13 @@ class _GapCauses:
 class _Calls:
     """CUDA calls as columns; `name` and `thread` are codes."""
 
-    key: Array
     thread: Array
     start: Array
     end: Array
     name: Array
 
     def pick(self, at: Array) -> _Calls:
-        return _Calls(*(c[at] for c in (self.key, self.thread, self.start, self.end, self.name)))
+        return _Calls(*(c[at] for c in (self.thread, self.start, self.end, self.name)))
 
 
 def idle_gaps(
@@ -100,18 +95,13 @@ def idle_gaps(
     if not len(calls.start):
         return tables.empty("idle_gaps"), tables.empty("gpu_idle_gaps")
     check_times(db, RUNTIME, calls.start, calls.duration)
-    # Those of `work` have numbers of calls in place of their keys.
-    keyed = [read_operations(db, MEMCPY, MEMSET), read_operations(db, GRAPH_TRACE)]
-    views = [_view(work, keyed)]
+    views = [_view(work)]
     gpus = devices.gpus
     if len(gpus) > 1:
-        for gpu, work_of_gpu in by_gpu(work, devices):
-            views.append(_view(work_of_gpu, [on_gpu(o, devices, gpu) for o in keyed]))
+        views += [_view(work_of_gpu) for _, work_of_gpu in by_gpu(work, devices)]
     waiting = np.array([_WAITING.fullmatch(name) is not None for name in calls.names])
-    # Nearly all differ: NumPy 2.3's np.unique hashes them and takes a hundred times as long.
-    keys = np.sort(pd.unique(np.concatenate([gaps.key for gaps, _ in views])))
-    issuing, long = _issuing_and_long(calls, keys, waiting)
-    causes = [_causes(gaps, issuing, long, waiting) for gaps, _ in views]
+    long = _long(calls, waiting)
+    causes = [_causes(gaps, calls, long, waiting) for gaps, _ in views]
     hosts = _in_ranges(db, threads, stages, [gaps for gaps, _ in views], causes)
     frames = [
         _frame(calls.names, hosts, work, _pieces(gaps, pieces, cause))
@@ -154,63 +144,49 @@ def _frame(calls: list[str], hosts: list[str], work: Work, pieces: pd.DataFrame)
     return frame.sort_values(["idle_ns", *by], ascending=False)
 
 
-def _view(work: Work, keyed: list[Operations]) -> tuple[_Gaps, pd.DataFrame]:
-    """Gaps of some work, and their pieces by stage; `keyed` are its copies with keys of calls."""
-    gaps = _find_gaps(work, keyed)
-    return gaps, _by_stage(gaps, work)
+def _view(work: Work) -> tuple[_Gaps, pd.DataFrame]:
+    """Gaps of some work, and their pieces by stage."""
+    call = np.concatenate([o.call for o in work.operations])
+    gaps = _find_gaps(work, call)
+    return gaps, _by_stage(gaps, work, call)
 
 
-def _find_gaps(work: Work, others: list[Operations]) -> _Gaps:
-    kernels = work.kernels
-    pid = kernels.queues[:, 3][kernels.queue]
-    keys = [kernels.correlation.astype(np.int64) | (pid << 32)]
-    keys += [o.call & CALL_MASK for o in others]
-    start = np.concatenate([kernels.start, *(o.start for o in others)])
-    lengths = np.concatenate([kernels.duration, *(o.duration for o in others)])
-    end = start + lengths.astype(np.int64)
+def _find_gaps(work: Work, call: Array) -> _Gaps:
+    """Find the gaps; `call` is that of all operations, one kind after the other."""
+    start = np.concatenate([o.start for o in work.operations])
+    end = start + np.concatenate([o.duration for o in work.operations])
     order = np.argsort(start, kind="stable")
     reached = np.maximum.accumulate(end[order])
     at = np.flatnonzero(start[order][1:] > reached[:-1])
     op = order[at + 1]
-    return _Gaps(reached[at], start[op], op, order[at], np.concatenate(keys)[op])
+    return _Gaps(reached[at], start[op], op, order[at], work.issuers[call[op]])
 
 
-def _issuing_and_long(calls: ApiCalls, keys: Array, waiting: Array) -> tuple[_Calls, _Calls]:
-    """Return the calls of `keys` by key, and by thread and start those that wait or take long.
+def _long(calls: ApiCalls, waiting: Array) -> _Calls:
+    """Return by thread and start the calls that wait or take long.
 
-    `keys` are sorted, `waiting` says of each name of calls whether it waits.
+    `waiting` says of each name of calls whether it waits.
     """
-    issuing, long = [], []
+    found = []
     for first in range(0, len(calls.start), STEP):
         chunk = slice(first, first + STEP)
-        key = calls.call[chunk]
-        at = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
-        is_known = keys[at] == key if len(keys) else np.zeros(len(key), bool)
-        issuing.append(first + np.flatnonzero(is_known))
         is_long = (calls.duration[chunk] >= LONG_CALL_NS) | waiting[calls.name[chunk]]
-        long.append(first + np.flatnonzero(is_long))
-    known, slow = (_picked(calls, np.concatenate(found)) for found in (issuing, long))
-    order = np.lexsort((known.start, known.key))
-    first_calls = order[np.diff(known.key[order], prepend=-1) != 0]
-    return known.pick(first_calls), slow.pick(np.lexsort((slow.start, slow.thread)))
+        found.append(first + np.flatnonzero(is_long))
+    slow = _picked(calls, np.concatenate(found))
+    return slow.pick(np.lexsort((slow.start, slow.thread)))
 
 
 def _picked(calls: ApiCalls, at: Array) -> _Calls:
     start = calls.start[at]
     end = start + calls.duration[at].astype(np.int64)
-    return _Calls(calls.call[at], calls.thread[at], start, end, calls.name[at])
+    return _Calls(calls.thread[at], start, end, calls.name[at])
 
 
-def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapCauses:
+def _causes(gaps: _Gaps, calls: ApiCalls, long: _Calls, waiting: Array) -> _GapCauses:
     size = len(gaps.start)
     cause = np.full(size, _CAUSES.index(UNKNOWN), np.int8)
     waited, inside = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
-    nowhere = np.zeros(size, np.int32)
-    if not len(issuing.key):
-        return _GapCauses(cause, waited, inside, gaps.start, gaps.start, np.full(size, -1), nowhere)
-    at = np.minimum(np.searchsorted(issuing.key, gaps.key), len(issuing.key) - 1)
-    known = issuing.key[at] == gaps.key
-    call = issuing.pick(at)
+    known, call = gaps.issuer >= 0, _picked(calls, gaps.issuer)
     late = known & (call.end > gaps.start)
     cause[known & ~late] = _CAUSES.index(QUEUED)
     cause[late] = _CAUSES.index(LAUNCHES)
@@ -231,7 +207,9 @@ def _causes(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _GapC
     filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
     late_launch = late & (middle >= 0) & (2 * filled > ready - gaps.start)
     inside[late_launch] = np.append(long.name, -1)[middle][late_launch]
-    return _GapCauses(cause, waited, inside, call.start, call.end, call.thread, nowhere)
+    return _GapCauses(
+        cause, waited, inside, call.start, call.end, call.thread, np.zeros(size, np.int32)
+    )
 
 
 def _in_ranges(
@@ -294,14 +272,13 @@ def _pieces(gaps: _Gaps, pieces: pd.DataFrame, causes: _GapCauses) -> pd.DataFra
     return pieces
 
 
-def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
+def _by_stage(gaps: _Gaps, work: Work, call: Array) -> pd.DataFrame:
     """Split each gap at the ranges of stages: gap, stage, path, start and length of each piece.
 
     Stage and path are codes, stage -1 for none and path 0 for none. The time before a range is of
     no stage, that from the last operation of a range to its end is.
     """
     found = work.attributed
-    call = np.concatenate([o.call for o in (work.kernels, work.memory, work.graphs)])
     instance = found.instance[call]
     after, before = instance[gaps.op], instance[gaps.before]
     begin = np.append(found.begin, 0)[after]

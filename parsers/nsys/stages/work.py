@@ -51,15 +51,20 @@ class Attributed:
 
 @dataclass
 class Work:
-    """All GPU operations of a trace and what NVTX says of their calls."""
+    """All GPU operations of a trace and what NVTX says of their calls.
+
+    `issuers` is where each call stands in the API calls, -1 where the trace does not hold it.
+    """
 
     kernels: KernelRows
     memory: Operations
     graphs: Operations
     attributed: Attributed
+    issuers: Array
 
     @property
-    def _operations(self) -> list[KernelRows | Operations]:
+    def operations(self) -> list[KernelRows | Operations]:
+        """All kinds, each ordered by start."""
         return [self.kernels, self.memory, self.graphs]
 
     @cached_property
@@ -68,10 +73,10 @@ class Work:
         found = self.attributed
         size = len(found.stages)
         idle_ns = totals(found.stage, self._idle(), size)
-        groups = [found.stage_of(operations.call) for operations in self._operations]
+        groups = [found.stage_of(operations.call) for operations in self.operations]
         timed = [
             (group, operations.start, operations.duration)
-            for group, operations in zip(groups, self._operations, strict=True)
+            for group, operations in zip(groups, self.operations, strict=True)
         ]
         rows = pd.DataFrame(
             {
@@ -90,7 +95,7 @@ class Work:
         return tables.check(frame, "stages")
 
     def _all(self) -> pd.DataFrame:
-        present = [o for o in self._operations if len(o.start)]
+        present = [o for o in self.operations if len(o.start)]
         begin = min(int(o.start[0]) for o in present)
         end = max(last_end(o.start, o.duration) for o in present)
         everything = [
@@ -125,7 +130,7 @@ class Work:
         del order, starts, ends, reached
         everything = [
             (np.broadcast_to(np.int8(0), len(o.start)), o.start, o.duration)
-            for o in self._operations
+            for o in self.operations
         ]
         idle: Array = end - begin
         idle += busy_until(everything, begin)
@@ -137,7 +142,7 @@ class Work:
         """End of each stage instance: of its range or of its last GPU operation."""
         found = self.attributed
         ends = np.where(found.end == OPEN_END, found.begin, found.end)
-        for operations in self._operations:
+        for operations in self.operations:
             for start in range(0, len(operations.start), STEP):
                 chunk = slice(start, start + STEP)
                 instance = found.instance[operations.call[chunk]]
