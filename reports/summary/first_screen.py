@@ -146,10 +146,12 @@ def _verdict(
         return _of_unmeasured(view)
     if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:
         return _while_it_works(view, idle, total)
+    if total < SAID:
+        return Text("Nothing in this run shows how the same work could be done faster.")
     if total < LARGE:
         return Text(
-            "This program is near the limits of the hardware: at most {gain} can be saved with the "
-            "same work.",
+            "This program is near the limits of the hardware: {gain} can be saved with the same "
+            "work, as far as the run shows.",
             gain=gain,
         )
     if largest and _gain_of(largest) >= total / 2:

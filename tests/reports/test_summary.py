@@ -136,7 +136,7 @@ def test_a_bound_is_written_once_with_the_same_digits(view: ReportView) -> None:
         assert words(saves) == words(most) or action not in bounds
 
 
-@pytest.mark.parametrize("name", ["h200-data-parallel", "h200-top-kernels"])
+@pytest.mark.parametrize("name", ["h200-vllm-pages", "h200-top-kernels"])
 def test_a_step_saves_no_more_than_what_it_acts_on(
     name: str, recorded_run_of: Callable[[str], Run]
 ) -> None:

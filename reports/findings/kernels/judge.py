@@ -58,10 +58,11 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
     cause = explanation(row, found)
     gain = at_roof = _gain(row, cause)
     minimum, end = _softmax(row, context)
-    if end is None and cause is None:
+    if end is None and cause is None and peer is not row:
         minimum, end = _nearest_of_kind(row, peer)
-    elif end is None and cause is not None and cause.rule is LATENCY:
-        minimum = 1.0  # a wait is a symptom: nothing tells what ends it, or how much of it
+    elif end is None and (cause is None or cause.rule is LATENCY):
+        # None came nearer; and a wait is a symptom: nothing tells what ends it, or how much of it.
+        minimum = 1.0
     gain = max(0.0, min(gain, 1 - minimum))
     fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
