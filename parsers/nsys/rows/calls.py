@@ -68,21 +68,26 @@ class Calls:
         self.by_id = np.argsort(ids)
         self.ids = ids[self.by_id]
 
-    def locate(self, thread_id: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
+    def bases(self, thread_ids: Array) -> Array:
+        """Where the axis of each thread begins; past the end for one without calls."""
+        at = np.searchsorted(self.ids, thread_ids)
+        at[at == len(self.ids)] = 0
+        is_known = self.ids[at] == thread_ids
+        bases: Array = np.where(is_known, self.by_id[at], len(self.ids)) * np.int64(self.span)
+        return bases
+
+    def locate(self, base: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
         """Place ranges on the axis: indices of those that enclose calls, first and last position.
 
         A range encloses the calls of its thread that start in [start, end); last is exclusive.
+        `base` is where the axis of its thread begins.
         """
-        at = np.searchsorted(self.ids, thread_id)
-        at[at == len(self.ids)] = 0
-        index = np.flatnonzero(self.ids[at] == thread_id)
-        base = self.by_id[at[index]] * np.int64(self.span)
-        first = np.searchsorted(self.axis, base + self._offset(start[index]))
-        end_at = base + self._offset(end[index])
+        first = np.searchsorted(self.axis, base + self._offset(start))
+        end_at = base + self._offset(end)
         # Most ranges enclose no call: the next call comes after their end.
         hit = np.flatnonzero(self.axis[first] < end_at)
         last = np.searchsorted(self.axis, end_at[hit])
-        return index[hit], first[hit].astype(np.int32), last.astype(np.int32)
+        return hit, first[hit].astype(np.int32), last.astype(np.int32)
 
     def _offset(self, time: Array) -> Array:
         offset: Array = np.clip(time, self.low, self.low + self.span - 1) - self.low

@@ -40,10 +40,11 @@ def find_ranges(nvtx: NvtxEvents, calls: Calls, tids: Array) -> Ranges:
     """Find the ranges around the calls; `tids` is the globalTid of each thread of `nvtx`."""
     columns = Columns(len(nvtx.start), np.int32, np.int32, np.int64, np.int64, np.int32)
     ends_elsewhere = nvtx.ends_elsewhere | (nvtx.kind == nvtx.kinds.index(MARK))
+    bases = calls.bases(tids) if len(calls.order) else tids
     for at in range(0, len(nvtx.start) if len(calls.order) else 0, STEP):
         chunk = slice(at, at + STEP)
         start, end = nvtx.start[chunk], np.where(ends_elsewhere[chunk], -1, nvtx.end[chunk])
-        keep, first, last = calls.locate(tids[nvtx.thread[chunk]], start, end)
+        keep, first, last = calls.locate(bases[nvtx.thread[chunk]], start, end)
         columns.append(first, last, start[keep], end[keep], nvtx.name[chunk][keep])
     first, last, start, end, name = columns.finish()
     used = np.bincount(name, minlength=len(nvtx.names)) > 0
