@@ -149,7 +149,7 @@ class Database:
         Those of `texts` are text, all others must be integers: operators of SQL, which make a
         number of a text without a word, are for the caller to leave out where that matters.
 
-        Parts are read and handed to `read_chunk` on several threads; few are in memory at a time.
+        Several parts are read and handed to `read_chunk` on threads; few are in memory at a time.
         """
         query = f'SELECT {", ".join(select)} FROM "{table}" WHERE {where} AND rowid BETWEEN '
 
@@ -162,9 +162,13 @@ class Database:
                 ]
             )
 
+        ranges = [*self._rowid_ranges(table)]
+        if len(ranges) == 1:  # a thread of its own would open the file once more
+            yield task(*ranges[0])
+            return
         waiting: deque[Future[T]] = deque()
         try:
-            for first, last in self._rowid_ranges(table):
+            for first, last in ranges:
                 waiting.append(self._pool.submit(task, first, last))
                 if len(waiting) > READERS:
                     yield waiting.popleft().result()
