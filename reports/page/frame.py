@@ -199,7 +199,12 @@ class Places:
                 names: list[Value] = [*list(rows.values())[:OPERANDS]]
                 if len(rows) > OPERANDS:
                     names.append(Text("{n} more", n=len(rows) - OPERANDS))
-                yield Text("{number} from {rows}", number=number, rows=names)
+                worked_out = Text("{number} from {rows}", number=number, rows=names)
+                if number.formula is not None:
+                    worked_out = Text(
+                        "{worked_out}: {formula}", worked_out=worked_out, formula=number.formula
+                    )
+                yield worked_out
 
     def _row_name(self, ref: Ref) -> Name | Link:
         called = self._called.get(ref.anchor)

@@ -10,13 +10,15 @@ import copy
 import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.page import units
 
 NOT_MEASURED = "not measured"
+INPUT_DIGITS = 4
+"""Digits of the inputs of a formula, whose result has two."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Number:
         missing: why there is no value.
         low, high: its 95 % confidence interval.
         digits: significant digits to show; 0: as many as the place shows.
+        formula: how it is worked out, with its inputs; None where it is read as it is.
     """
 
     value: float | None
@@ -68,6 +71,7 @@ class Number:
     low: float | None = None
     high: float | None = None
     digits: int = 0
+    formula: Text | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Make what is no finite number unknown, with a reason."""
@@ -85,27 +89,45 @@ class Number:
         """Return the same number, shown with so many significant digits wherever it stands."""
         return replace(self, digits=digits)
 
+    def by(self, formula: Text) -> Number:
+        """Return the same number with how it is worked out."""
+        return replace(self, formula=formula)
+
     def __add__(self, number: Number) -> Number:
         """Return the sum of two numbers of one unit; raises ValueError for two units."""
-        return self._with(number, self._same_unit(number), lambda a, b: a + b)
+        sums = self.formula if self.formula and self.formula.message == "{a} + {b}" else None
+        return self._with(number, self._same_unit(number), lambda a, b: a + b).by(
+            Text("{a} + {b}", a=sums or self._input, b=number._input)
+        )
 
     def __sub__(self, number: Number) -> Number:
         """Return the difference of two numbers of one unit; raises ValueError for two units."""
-        return self._with(number, self._same_unit(number), lambda a, b: a - b)
+        return self._with(number, self._same_unit(number), lambda a, b: a - b).by(
+            Text("{a} - {b}", a=self._input, b=number._input)
+        )
 
     def share_of(self, total: Number) -> Number:
         """Return what part of `total` this is, unit "fraction"; raises ValueError for two units."""
         self._same_unit(total)
-        return self._with(total, "fraction", lambda a, b: a / b if b else None)
+        return self._ratio(total, "fraction")
 
     def times(self, base: Number) -> Number:
         """Return this over `base`, unit "x"; raises ValueError for two units."""
         self._same_unit(base)
-        return self._with(base, "x", lambda a, b: a / b if b else None)
+        return self._ratio(base, "x")
 
     def per(self, number: Number, unit: str) -> Number:
         """Return this over a number of another unit, in `unit`."""
-        return self._with(number, unit, lambda a, b: a / b if b else None)
+        return self._ratio(number, unit)
+
+    def _ratio(self, base: Number, unit: str) -> Number:
+        return self._with(base, unit, lambda a, b: a / b if b else None).by(
+            Text("{a} / {b}", a=self._input, b=base._input)
+        )
+
+    @property
+    def _input(self) -> Number:
+        return self if self.digits else self.at_digits(INPUT_DIGITS)
 
     def _same_unit(self, number: Number) -> str:
         if self.unit != number.unit:

@@ -20,7 +20,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Section, Text, Value
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import Markdown, code
-from nsight_prof.reports.page.frame import Places, derived, inside, sentence_values
+from nsight_prof.reports.page.frame import Places, derived, inside, numbers, sentence_values
 from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.rows import Rows
 from nsight_prof.reports.page.writer import IN_TABLE, InTemplate, Writer
@@ -185,7 +185,9 @@ class Links:
             anchor, about = finding.anchor, (finding.kernel_ids, {finding.stage})
             find = partial(_find, rows, ({anchor}, *about))
             missing = derived(finding, find)
-            extra[anchor] = tuple(Evidence(DERIVED, number) for number in missing)
+            extra[anchor] = tuple(
+                Evidence(DERIVED, number, source=number.formula) for number in missing
+            )
             for value in sentence_values(finding):
                 if isinstance(value, Number):
                     leads[anchor, value] = find(value)
@@ -195,6 +197,7 @@ class Links:
             leads |= {(anchor, number): f"{anchor}-{n}" for n, number in enumerate(missing, first)}
             for evidence in (*finding.evidence, *extra[anchor]):
                 found |= {self.cell(evidence), *(where.anchor for where in self.places(evidence))}
+                found |= set(map(self.rows.find, numbers(evidence.source)))
         for section in sections:
             places = Places(section)
             for of_section in section.findings:

@@ -354,6 +354,26 @@ def test_every_number_that_leads_somewhere_leads_to_a_row_that_shows_it(
     assert wrong == []
 
 
+@pytest.mark.parametrize("recorded", PROGRAMS)
+def test_what_is_worked_out_for_a_sentence_has_its_formula(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    text = whole_report(replay(recorded.removeprefix("h200-")) / "report")
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    made = re.findall(r"worked out for the sentence \| (.+?) \| .*? \| .*? \| (.*?) \|\n", text)
+    assert made
+    assert [told for told, formula in made if formula == "–"] == []
+    for told, formula in made:
+        parts = re.fullmatch(r"(1 - )?(\S+ \S+) / (\S+ \S+)( - 1)?", formula)
+        if parts is None or not told.endswith("%"):
+            continue
+        ((above, _, _),), ((below, _, _),) = (quantities(parts[n]) for n in (2, 3))
+        ratio = above / below
+        ratio = 1 - ratio if parts[1] else ratio - bool(parts[4])
+        ((stated, _, half),) = quantities(told)
+        assert 100 * ratio == pytest.approx(stated, abs=1.1 * half), formula
+
+
 def test_a_floor_leads_to_the_table_of_floors_and_a_run_to_its_files(
     replay: Callable[[str], Path],
 ) -> None:

@@ -245,7 +245,9 @@ def _mixed_note(judged: Sequence[Judged]) -> Text | str:
     return Text(
         " Launches of kernels that take {share} of the GPU time differ in their work; they count "
         "as if all were like the profiled one.",
-        share=Number(share, "fraction", COLUMNS[1:]),
+        share=Number(share, "fraction", COLUMNS[1:]).by(
+            Text("sum of the shares of kernels whose launches differ in their work")
+        ),
     )
 
 
@@ -420,8 +422,11 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
             **values,
         )
     calls = round(sum(number(j.row["calls"]) for j in group))
-    cells = tuple(Ref("kernels", text(j.row["kernel_id"]), "total_ns") for j in group)
-    total = Number(sum(number(j.row["total_ns"]) for j in group), "ns", cells)
+    total, *more = (
+        Number(j.row["total_ns"], "ns", (Ref("kernels", text(j.row["kernel_id"]), "total_ns"),))
+        for j in group
+    )
+    total = sum(more, total)
     gain = _mixed(group) or _ended(finding, group) or _gain(finding, lead)
     if in_rows:
         gain = _in_rows(finding)
@@ -506,7 +511,10 @@ def _gain(finding: Finding, lead: Judged) -> Text:
 def _bound_of(group: Sequence[Judged]) -> Number:
     """Return the part of the GPU time that kernels could save at most."""
     refs = tuple(Ref("kernels", text(judged.row["kernel_id"]), "total_ns") for judged in group)
-    return Number(sum(j.at_roof * number(j.row["share"]) for j in group), "fraction", refs)
+    at_roofs = sum(j.at_roof * number(j.row["share"]) for j in group)
+    return Number(at_roofs, "fraction", refs).by(
+        Text("sum of share x (1 - time at the full roof / time), time in the trace")
+    )
 
 
 def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
@@ -515,7 +523,9 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
     if lead.cause is not None and not lead.at_roof > lead.gain:
         return None
     bound = _bound_of(group)
-    bound_ns = Number(sum(j.at_roof * weight(j.row) for j in group), "ns", bound.refs)
+    bound_ns = Number(sum(j.at_roof * weight(j.row) for j in group), "ns", bound.refs).by(
+        Text("sum of time - time at the full roof, time in the trace")
+    )
     values: dict[str, Value] = {"bound": bound, "most": bound_ns}
     less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
     if lead.gain == 0 and (lead.cause is not None or lead.bound == "latency"):
@@ -583,7 +593,9 @@ def _others(lead: Judged) -> Value:
             Text(
                 " Besides, {clause}; that alone costs up to {gain} of its time.",
                 clause=cause.clause,
-                gain=Number(cause.gain, "fraction", _cells(cause.evidence)),
+                gain=Number(cause.gain, "fraction", _cells(cause.evidence)).by(
+                    Text("estimate of rule {rule}", rule=Name(cause.rule.key))
+                ),
             )
             for cause in lead.secondary
         ]

@@ -115,10 +115,19 @@ def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
     clause = Text("{reached} of a roof is close to {limit}, where a roof begins to limit", **values)
     at_mean = reached * number(row["duration_ns"]) / number(row["mean_ns"])
     if at_mean >= limit:
+        profiled = Number(row["duration_ns"], "ns", (Ref("counters", key, "duration_ns"),))
+        mean = Number(row["mean_ns"], "ns", (Ref("kernels", key, "mean_ns"),))
         clause = Text(
             "{reached} of a roof is close to {limit}, where a roof begins to limit, and at the "
             "mean time of its launches it is {mean}",
-            mean=Number(at_mean, "%", (*share.refs, Ref("kernels", key, "mean_ns"))).at_digits(3),
+            mean=Number(at_mean, "%", (*share.refs, mean.refs[0]), digits=3).by(
+                Text(
+                    "{share} x {profiled} / {mean}",
+                    share=share.at_digits(4),
+                    profiled=profiled.at_digits(4),
+                    mean=mean.at_digits(4),
+                )
+            ),
             **values,
         )
     return ((evidence, clause),)

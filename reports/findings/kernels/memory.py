@@ -14,7 +14,9 @@ SECTOR_BYTES = 32
 
 def _bytes(kernel: Kernel, efficiency: Fact) -> Number:
     """Return how many bytes of a sector are used."""
-    return kernel.number(efficiency, SECTOR_BYTES / 100, "")
+    return kernel.number(efficiency, SECTOR_BYTES / 100, "").by(
+        Text("{n} x {part}", n=SECTOR_BYTES, part=kernel.number(efficiency).at_digits(4))
+    )
 
 
 UNCOALESCED_LOADS = Rule(

@@ -36,7 +36,8 @@ class Kernel:
         """Return a fact as a number, as it is or scaled to another unit."""
         number = fact.number(self.facts[fact.name], self.row)
         value = None if number.value is None else scale * number.value
-        return Number(value, number.unit if unit is None else unit, number.refs)
+        scaled = Number(value, number.unit if unit is None else unit, number.refs)
+        return scaled if scaled == number else scaled.by(Text("{value}", value=number.at_digits(2)))
 
 
 @dataclass(frozen=True)

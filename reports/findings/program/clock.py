@@ -134,7 +134,10 @@ class Step:
     def longer(self) -> Number:
         """Part by which the later launches take longer."""
         refs = tuple(dict.fromkeys((*self.before.refs, *self.after.refs)))
-        return Number(number(self.after.value) / number(self.before.value) - 1, "fraction", refs)
+        longer = number(self.after.value) / number(self.before.value) - 1
+        return Number(longer, "fraction", refs).by(
+            Text("{a} / {b} - 1", a=self.after.at_digits(4), b=self.before.at_digits(4))
+        )
 
     @property
     def kernel(self) -> str:
@@ -246,7 +249,9 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
         traced_hz = _mean(arithmetic, [traced_clock(r, top_hz) for r in arithmetic])
         in_trace = Number(traced_hz, "Hz", refs)
         counted_hz = _mean(arithmetic, [number(r["sm_clock_hz"]) for r in arithmetic])
-        under_ncu = Number(counted_hz, "Hz", clocks)
+        under_ncu = Number(counted_hz, "Hz", clocks).by(
+            Text("mean of clock under ncu weighted by time, kernels limited by arithmetic")
+        )
     differs = abs(number(in_trace.times(under_ncu).value) - 1) >= DIFFERENT
     share, limit = mean.share_of(top), THROTTLING.thresholds["clock"]
     return THROTTLING.finding(
@@ -267,7 +272,9 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             if reasons
             else "",
             gain=Number(gain, "fraction"),
-            saved=Number(gain * kernel_time(run), "ns", clocks),
+            saved=Number(gain * kernel_time(run), "ns", clocks).by(
+                Text("sum of time x (1 - clock / highest), kernels not bound by DRAM")
+            ),
         ),
         evidence=(
             Evidence(

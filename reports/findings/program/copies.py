@@ -550,7 +550,9 @@ def _pageable(pageable: bool, rate: Number, roof: Number) -> Text | str:
         "alone would save {part} of their time.",
         rate=rate,
         roof=roof,
-        part=Number(1 - number(rate.value) / roof.value, "fraction", (*rate.refs, *roof.refs)),
+        part=Number(1 - number(rate.value) / roof.value, "fraction", (*rate.refs, *roof.refs)).by(
+            Text("1 - {a} / {b}", a=rate.at_digits(4), b=roof.at_digits(4))
+        ),
     )
 
 
@@ -688,7 +690,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
                             kernel=Name(str(name), Ref("kernels", str(keys[name]))),
                             share=Number(
                                 value, "fraction", column("kernels", "share", str(keys[name]))
-                            ),
+                            ).by(Text("sum of the shares of kernels of this name")),
                         )
                         for name, value in shares.head(NAMED).items()
                     ),

@@ -713,20 +713,20 @@ def _activity(gaps: Gaps) -> Text:
     launching = number(gaps.in_call.value or 0.0)
     code = total - sum(value for _, value in calls) - launching
     if launching >= 0.1 * total:
-        share = Number(launching / total, "fraction", column("idle_gaps", "in_call_ns"))
+        share = gaps.in_call.share_of(gaps.idle)
         doing.append(Text("the launch that ends the gap ({part})", part=share))
     if code >= 0.1 * total:
         doing.append(
             Text(
                 "the program's own code on the host (CPU) ({part})",
-                part=Number(code / total, "fraction", IDLE_CELLS),
+                part=Number(code, "ns", IDLE_CELLS).share_of(gaps.idle),
             )
         )
     doing += [
         Text(
             "{call} ({part})",
             call=Verbatim(name),
-            part=Number(value / total, "fraction", IDLE_CELLS),
+            part=Number(value, "ns", IDLE_CELLS).share_of(gaps.idle),
         )
         for name, value in [c for c in calls if c[1] >= 0.1 * total][:NAMED]
     ]
@@ -734,7 +734,7 @@ def _activity(gaps: Gaps) -> Text:
         Text(
             "{range} ({part})",
             range=Verbatim(name),
-            part=Number(value / total, "fraction", IDLE_CELLS),
+            part=Number(value, "ns", IDLE_CELLS).share_of(gaps.idle),
         )
         for name, value in gaps.by("host_range")
         if value >= 0.1 * total

@@ -404,7 +404,9 @@ def _finding(row: Short, floor: Floor, wall: Number, total_ns: float) -> Finding
             mean=Number(row.total_ns / row.launches, "ns"),
             where=where,
             length=round(row.launches / row.runs),
-            total=Number(row.total_ns, "ns", column("launches", "duration_ns")),
+            total=Number(row.total_ns, "ns", column("launches", "duration_ns")).by(
+                Text("sum of the launches in these rows")
+            ),
             part=Number(row.total_ns / total_ns, "fraction"),
             cause=_cause(row, floor),
             gain=gain,

@@ -109,7 +109,9 @@ def _split_ranges(run: Run) -> Text | str:
         stage, rest_ns = text(row["stage"]), number(row["rest_ns"])
         rest = rest_ns / stage_ns[stage]
         if rest >= SPLIT_SHARE:
-            share = Number(rest, "fraction", column("launches", "duration_ns"))
+            share = Number(rest, "fraction", column("launches", "duration_ns")).by(
+                Text("sum of all its kernels but the largest / sum of the stage's kernels")
+            )
             words = _split_range(text(row["range"]), stage, number(row["count"]), share)
             found.append((rest_ns, words))
     ranked = [words for _, words in sorted(found, key=lambda pair: -pair[0])[:MOST_PARTS]]
@@ -122,7 +124,9 @@ def _split_range(name: str, stage: str, count: float, share: Number) -> Text:
         "time)",
         range=Verbatim(name),
         stage=Name(stage, Ref("stages", stage)),
-        n=Number(count, "count", column("launches", "nvtx_path"), digits=2),
+        n=Number(count, "count", column("launches", "nvtx_path"), digits=2).by(
+            Text("launches in the range / times that it was opened")
+        ),
         share=share,
     )
 
@@ -132,7 +136,9 @@ def _busy(run: Run, total: Number) -> Text:
     if gpus == 1:
         return Text("keep the GPU busy for {time}", time=total)
     # Kernels of several streams run at the same time: their sum can exceed the wall time.
-    each = Number(number(total.value) / gpus, "ns", total.refs)
+    each = Number(number(total.value) / gpus, "ns", total.refs).by(
+        Text("{a} / {b}", a=total.at_digits(4), b=gpus)
+    )
     return Text("take {time} on {n} GPUs in all, {each} on each", time=total, n=gpus, each=each)
 
 
@@ -170,7 +176,9 @@ def _largest(kernels: pd.DataFrame) -> Text | str:
         "; the {few} largest of {n} kernels hold {share}",
         few=FEW,
         n=len(kernels),
-        share=Number(kernels["share"].head(FEW).sum(), "fraction", column("kernels", "share")),
+        share=Number(kernels["share"].head(FEW).sum(), "fraction", column("kernels", "share")).by(
+            Text("sum of the {n} largest shares", n=FEW)
+        ),
     )
 
 

@@ -95,8 +95,7 @@ def _origin(source: Text | None, links: Links) -> Text | None:
         return None
 
     def led(value: Value) -> Value:
-        refs = value.refs if isinstance(value, Number) else ()
-        anchor = next(filter(None, map(links.target, refs)), "")
+        anchor = links.rows.find(value) if isinstance(value, Number) else ""
         return Link(value, anchor) if anchor else value
 
     return source.with_values(led)

@@ -125,7 +125,13 @@ def _phases(point: Point) -> list[Value]:
 def _phase_shares(point: Point) -> dict[str, Number]:
     """Return the part that each phase is of the mean TTFT; they add up as they are shown."""
     phases = point.first_token_parts()
-    shares = (point.derived(phase / sum(phases.values()), "fraction") for phase in phases.values())
+    total = sum(phases.values())
+    shares = (
+        point.derived(phase / total, "fraction").by(
+            Text("{a} / {b}", a=Number(phase, "s", digits=4), b=Number(total, "s", digits=4))
+        )
+        for phase in phases.values()
+    )
     _, *rounded = adding_up(Number(1, "fraction"), *shares)
     return dict(zip(phases, rounded, strict=True))
 

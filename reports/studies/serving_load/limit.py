@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from nsight_prof.parsers.cells import count
-from nsight_prof.reports.page import Evidence, Finding, Text, Value
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 from nsight_prof.reports.serving.formulas import Work, flops
 from nsight_prof.reports.serving.roofs import roof_name
 from nsight_prof.reports.studies.serving_load.causes import CLIENT_BUSY, lags, more_front_ends
@@ -134,7 +134,14 @@ def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:
     peak = found.roofs.attained(rate)
     if peak is None or math.isnan(rate):
         return {}
-    return {"mfu": point.derived(rate / peak.value, "fraction"), "roof": roof_name(peak.name)}
+    mfu = point.derived(rate / peak.value, "fraction").by(
+        Text(
+            "FLOPs that the model needs for all answers / time = {rate}, / {roof}",
+            rate=Number(rate, "FLOP/s", digits=4),
+            roof=Number(peak.value, "FLOP/s", digits=4),
+        )
+    )
+    return {"mfu": mfu, "roof": roof_name(peak.name)}
 
 
 def _gpu_verdict(point: Point, busy: dict[str, Value], mfu: dict[str, Value]) -> Text:

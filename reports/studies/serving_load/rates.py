@@ -96,6 +96,10 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
     )  # fmt: skip
     if (plan := found.planned) is not None:
         rate = plan.base.derived(plan.rate, REQUEST_RATE)
+        if not plan.measured:
+            rate = rate.by(
+                Text("{part} x {most}", part=Number(plan.part, "fraction"), most=_most(plan))
+            )
         verdict = _plan(found, plan, rate, which, values["percentile"])
         action = Text(
             "Plan one server per {rate}, and measure that rate for some minutes before you rely on "
@@ -143,6 +147,11 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
     )
 
 
+def _most(plan: Planned) -> Number:
+    """Return the rate that the planned one is a part of."""
+    return plan.base.derived(plan.rate / plan.part, REQUEST_RATE).at_digits(4)
+
+
 def _plan(found: LoadTest, plan: Planned, rate: Number, which: str, percentile: Value) -> Text:
     """State the rate to plan with, what part of the capacity it is, and the latencies there."""
     high, low = plan.high, plan.low
@@ -150,7 +159,10 @@ def _plan(found: LoadTest, plan: Planned, rate: Number, which: str, percentile: 
     if found.capacity is not None:
         most = Text("{most} that it answered at most", most=plan.base.number(ANSWERED))
     values: dict[str, Value] = {
-        "rate": rate, "part": plan.base.derived(plan.part, "fraction"), "most": most,
+        "rate": rate, "most": most,
+        "part": plan.base.derived(plan.part, "fraction").by(
+            Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=_most(plan))
+        ),
         "percentile": percentile, "load": high.load_text,
         "ttft": high.latency("ttft", which), "tpot": high.latency("tpot", "p50"),
     }  # fmt: skip
@@ -183,7 +195,9 @@ def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
             "and counted until the last answer it gives {answered}.",
             load=point.load_text,
             answered=point.number(ANSWERED),
-            last=point.derived(state.last, ""),
+            last=point.derived(state.last, "").by(
+                Text("requests sent less those that were answered when the last one was sent")
+            ),
         ),
         action=None
         if sized
