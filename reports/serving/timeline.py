@@ -27,8 +27,8 @@ EXPERIMENTS = {
     "batch": "batch size",
     "lengths": "prompt and output length",
     "graphs": "other mode of the engine",
-    "closed": "closed loop",
-    "open": "open loop",
+    "closed": "closed loop, clients",
+    "open": "open loop, requests/s",
 }
 MEASURED = "measure"
 LEAST_SAMPLES = 10

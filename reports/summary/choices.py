@@ -72,11 +72,12 @@ def _untimed(section: Section) -> Iterator[Choice]:
     places = Places(section)
     for finding in section.findings:
         if finding.offers is not None and isinstance(finding.offers.gains, Text):
-            gains = finding.offers.gains.with_values(partial(_link, places, finding))
+            gains = finding.offers.gains.with_values(partial(linked, places, finding))
             yield replace(finding.offers, gains=gains)
 
 
-def _link(places: Places, finding: PageFinding, value: Value) -> Value:
+def linked(places: Places, finding: PageFinding, value: Value) -> Value:
+    """Return a value of a finding as a link to where its section shows it, if it does."""
     anchor = places.of(value, finding)
     return Link(value, anchor) if anchor else value
 

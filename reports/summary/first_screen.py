@@ -11,11 +11,11 @@ from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.engine.step_costs import KEY as EXCHANGE
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.page import Link, Number, Text, Value, adding_up
-from nsight_prof.reports.page.frame import LEVELS
+from nsight_prof.reports.page.frame import LEVELS, Places
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.summary.actions import actions, problem, share_of, subjects
-from nsight_prof.reports.summary.choices import choices, timed_choices
+from nsight_prof.reports.summary.choices import choices, linked, timed_choices
 from nsight_prof.reports.summary.models import Action, FirstScreen, Savings, Step, SummaryRow
 from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
 from nsight_prof.reports.summary.savings import OF_IDLE, gain_ns, is_repair, kernels_of
@@ -40,9 +40,13 @@ its limits."""
 MOSTLY = 0.5
 """Part of the run that the GPU is idle, or of its work that was not measured, from which on that is
 the verdict where nothing large is to be saved."""
+COUNTED = 0.9
+"""Part of the GPU time with counters from which on nothing large can have been missed."""
 MORE = 1.02
 """Time of all kernels of a kind over that of the ones a step is about, from which on both are said:
 they then differ in the digits that are shown."""
+STEPS = ("memory_bound_step", "compute_bound_step")
+"""Findings that hold steps of an engine to their floors."""
 SAID = 0.01
 """Part of the run from which on what the profiler adds to it is said."""
 
@@ -59,9 +63,9 @@ def first_screen(
     if time.whole_ns and time.gpus > 1:
         line = Text("{gpu} · {time}, all times per GPU", **facts)
     verdict, exchange = _verdict(view, time_parts, saved, found) or answer, _exchange(view)
-    if found and time.whole_ns:
+    if time.whole_ns:
         is_measured = exchange is not None and verdict == exchange.lay_verdict
-        sure = "high" if is_measured else _sure(found)
+        sure = "high" if is_measured else _sure(view, found)
         line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[sure])
     listed = {anchor for action in found for _, anchor in action.findings}
     timed = timed_choices(view, saved)
@@ -81,11 +85,36 @@ def first_screen(
         choices=offered,
         choices_lead=bool(offered) and offered[0].saves > max(map(_gain_of, found), default=0.0),
         narrowed=tuple(choice for choice in timed if choice.products),
+        over_floors=_over_floors(view),
     )
 
 
-def _sure(found: tuple[Action, ...]) -> str:
-    """Return how sure the verdict is: of one step as that step, of several as the least sure."""
+def _over_floors(view: ReportView) -> Text | None:
+    """Return how far steps of an engine are from their floors; None where it has none."""
+    ratios = []
+    for section in view.sections:
+        places = Places(section)
+        for finding in section.findings:
+            if finding.rule in STEPS:
+                kind, ratio = (finding.verdict.values[name] for name in ("kind", "ratio"))
+                ratios.append(
+                    Text("{ratio} ({kind})", ratio=linked(places, finding, ratio), kind=kind)
+                )
+    if not ratios:
+        return None
+    return Text(
+        "A step takes {ratios} the least time that its bytes or its arithmetic allow.",
+        ratios=ratios,
+    )
+
+
+def _sure(view: ReportView, found: tuple[Action, ...]) -> str:
+    """Return how sure the verdict is: of one step as that step, of several as the least sure.
+
+    That nothing is to be done is as sure as most of the time was counted.
+    """
+    if not found:
+        return "high" if (view.profiled_share or 0.0) >= COUNTED else "low"
     largest = max(found, key=_gain_of)
     if (largest.gain.value or 0.0) >= LARGE:
         return largest.sure
@@ -188,7 +217,8 @@ def _of_unmeasured(view: ReportView) -> Text:
         return exchange.lay_verdict
     longest, share = largest_job(view)
     return Text(
-        "{thing} takes {part} of the {whole}; what limits it was not measured.",
+        "{thing} takes {part} of the {whole}; what limits it was not measured: profile it with "
+        "counters (ncu).",
         thing=longest,
         part=Number(share, "fraction"),
         whole=whole_of(view.run_time),

@@ -169,7 +169,8 @@ class FirstScreen:
     the actions, and by smaller steps, of which `smaller` are the findings, as those of an action.
     `choices` are what the owner may choose beside the actions, at a price: they are not added up
     with them, and stand before them where one gains more (`choices_lead`); `narrowed` are the
-    matrix products of choices of a smaller type. `picture` is the
+    matrix products of choices of a smaller type. `over_floors` says how far steps of an engine are
+    from the least time that they need. `picture` is the
     name of the picture of the run, empty where there is none.
     """
 
@@ -183,7 +184,14 @@ class FirstScreen:
     choices: tuple[Choice, ...] = ()
     choices_lead: bool = False
     narrowed: tuple[TimedChoice, ...] = ()
+    over_floors: Text | None = None
     picture: str = ""
+
+    @property
+    def largest_first(self) -> bool:
+        """Whether no action saves more than one before it, which must then come first."""
+        saved = [action.saves.value or 0.0 for action in self.actions]
+        return saved == sorted(saved, reverse=True)
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,28 @@ def test_the_rows_of_what_to_do_add_up_to_what_is_said_in_all(view: ReportView) 
         assert not listed & set(links)
 
 
+def test_steps_of_an_engine_are_held_to_their_floors(view: ReportView) -> None:
+    findings = tuple(
+        Finding(rule, Text("{kind} {ratio}", kind=Text(kind), ratio=Number(ratio, "x")))
+        for rule, kind, ratio in (
+            ("memory_bound_step", "decode", 1.6), ("compute_bound_step", "prefill", 1.1),
+        )
+    )  # fmt: skip
+    section = Section("stages", Text("Prefill and decode"), findings)
+    first = summarise(replace(view, sections=(section,))).first
+    assert words(first.over_floors).startswith("A step takes 1.6x (decode) and 1.1x (prefill) the")
+    assert summarise(replace(view, sections=())).first.over_floors is None
+
+
+@pytest.mark.parametrize(("counted", "sure"), [(0.95, "high"), (0.5, "low"), (None, "low")])
+def test_that_nothing_is_to_be_done_is_as_sure_as_time_was_counted(
+    view: ReportView, counted: float | None, sure: str
+) -> None:
+    first = summarise(replace(view, findings=(), profiled_share=counted)).first
+    assert not first.actions
+    assert words(first.line).endswith(f"how sure: {sure}")
+
+
 def test_a_bound_is_written_once_with_the_same_digits(view: ReportView) -> None:
     first = summarise(view).first
     bounds = [a for a in first.actions if a.upper_bound is None]

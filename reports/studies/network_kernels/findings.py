@@ -130,7 +130,8 @@ def cache(found: Sequence[Point]) -> Finding | None:
         "cache_gain",
         Text(
             "Norms and elementwise operations take up to {factor} as long where their data come "
-            "from DRAM; up to {size} a call the L2 cache can hold what the operation before left.",
+            "from DRAM; up to {size} per call the L2 cache can hold what the operation before "
+            "left.",
             factor=cold.time.times(hot.time),
             size=Number(largest.bytes, "B", (largest.ref,)),
         ),
@@ -158,8 +159,8 @@ def recurrence(found: Sequence[Point]) -> Finding | None:
     return Finding(
         "lstm_steps",
         Text(
-            "Steps of an LSTM wait for each other: {shape} takes {small} with a batch of {one} and "
-            "{large} with {many}, {step} for each step and layer.",
+            "Steps of an LSTM wait for each other: a batch of {many} takes {large} and one of "
+            "{one} takes {small}, {step} per step and layer ({shape}).",
             shape=line.shape,
             small=single.time,
             one=single.batch,

@@ -57,8 +57,8 @@ def _roofline(roofs: Sequence[MeasuredRoof]) -> RooflineFigure | None:
             "measured", title, tuple(memory), tuple(compute), ridges(memory, compute), ()
         ),
         subtitle="A slope is the bandwidth of a memory level, a level line the peak of a pipe, "
-        "each as measured. Dots are ridge points: left of it the level limits, right of it the "
-        "pipe.",
+        "each as measured. Diamonds are ridge points: left of one the level limits, right of it "
+        "the pipe.",
     )
 
 
