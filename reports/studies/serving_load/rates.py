@@ -95,11 +95,7 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
         load=point.load_text, users=users, ttft=ttft, tpot=tpot,
     )  # fmt: skip
     if (plan := found.planned) is not None:
-        rate = plan.base.derived(plan.rate, REQUEST_RATE)
-        if not plan.measured:
-            rate = rate.by(
-                Text("{part} x {most}", part=Number(plan.part, "fraction"), most=_most(plan))
-            )
+        rate = _rate(plan)
         verdict = _plan(found, plan, rate, which, values["percentile"])
         action = Text(
             "Plan one server per {rate}, and measure that rate for some minutes before you rely on "
@@ -152,7 +148,15 @@ def _most(plan: Planned) -> Number:
     return plan.base.derived(plan.rate / plan.part, REQUEST_RATE).at_digits(4)
 
 
-def _plan(found: LoadTest, plan: Planned, rate: Number, which: str, percentile: Value) -> Text:
+def _rate(plan: Planned) -> Text:
+    """Return the planned rate for readers, as that of a load."""
+    if plan.measured:
+        return plan.high.load_text
+    formula = Text("{part} x {most}", part=Number(plan.part, "fraction"), most=_most(plan))
+    return Text("{rate} requests/s", rate=plan.base.derived(plan.rate, "").by(formula))
+
+
+def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Value) -> Text:
     """State the rate to plan with, what part of the capacity it is, and the latencies there."""
     high, low = plan.high, plan.low
     most: Value = Text("{load} that it kept up with at most", load=high.load_text)
