@@ -161,28 +161,8 @@ def _verdict(
         return _of_step(view, time_parts, saved, largest)
     total = saved.total_ns / time.whole_ns
     gain = Link(Number(total, "fraction"), PARTS)
-    idle = _idle_row(time_parts)
-    kernels = [row for row in time_parts.rows if row.kind not in (IDLE, OTHER)]
-    unknown = sum(row.share or 0.0 for row in kernels if row.gain is None)
-    unmeasured = unknown >= MOSTLY * sum(row.share or 0.0 for row in kernels)
-    if total < LARGE and unmeasured and idle is not None and (idle.share or 0.0) >= MOSTLY:
-        return Text(
-            "The GPU is idle for {part} of the run: {why}.",
-            part=_share(idle),
-            why=idle_cause(view),
-        )
-    if total < LARGE and unmeasured:
-        return _of_unmeasured(view)
-    if total < LARGE and idle is not None and LARGE <= (idle.share or 0.0) < 1:
-        return _while_it_works(view, idle, total)
-    if total < SAID:
-        return Text("Nothing in this run shows how the same work could be done faster.")
     if total < LARGE:
-        return Text(
-            "This program is near the limits of the hardware: {gain} can be saved with the same "
-            "work, as far as the run shows.",
-            gain=gain,
-        )
+        return _of_little(view, time_parts, saved, largest)
     if largest and _gain_of(largest) >= total / 2:
         return Text(
             "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
@@ -208,6 +188,42 @@ def _verdict(
             gain=gain,
         )
     return _of_kernels(view, step, largest, gain)
+
+
+def _of_little(
+    view: ReportView, time_parts: TimeParts, saved: Savings, largest: Action | None
+) -> Text:
+    """Return the verdict of a run of which little can be saved."""
+    total = saved.total_ns / (view.run_time.whole_ns or math.inf)
+    gain, idle = Link(Number(total, "fraction"), PARTS), _idle_row(time_parts)
+    kernels = [row for row in time_parts.rows if row.kind not in (IDLE, OTHER)]
+    unknown = sum(row.share or 0.0 for row in kernels if row.gain is None)
+    unmeasured = unknown >= MOSTLY * sum(row.share or 0.0 for row in kernels)
+    if unmeasured and idle is not None and (idle.share or 0.0) >= MOSTLY:
+        return Text(
+            "The GPU is idle for {part} of the run: {why}.",
+            part=_share(idle),
+            why=idle_cause(view),
+        )
+    if unmeasured:
+        return _of_unmeasured(view)
+    if idle is not None and LARGE <= (idle.share or 0.0) < 1:
+        return _while_it_works(view, idle, total)
+    if total < SAID:
+        return Text("Nothing in this run shows how the same work could be done faster.")
+    step = None if largest is None else _step_of(saved, largest)
+    if largest is not None and step is not None and step.findings[0].key == "kernel":
+        return Text(
+            "{where}. With the same work little is left to save: {gain} in all, as far as the run "
+            "shows.",
+            where=_where(view, step, largest.anchor),
+            gain=gain,
+        )
+    return Text(
+        "This program is near the limits of the hardware: {gain} can be saved with the same work, "
+        "as far as the run shows.",
+        gain=gain,
+    )
 
 
 def _of_unmeasured(view: ReportView) -> Text:

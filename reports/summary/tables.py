@@ -91,7 +91,9 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     if len(rows) > 1:
         in_all = together([row[1].saves.value for row in rows], first.total.value)
         fraction = Number((first.saves.value or 0.0) / (first.total.value or 1.0), "fraction")
-        total = Text("at most {saves}", saves=saves(in_all, fraction, PARTS))
+        total = saves(in_all, fraction, PARTS)
+        if all(row[1].upper_bound is None for row in rows):
+            total = Text("at most {saves}", saves=total)
         footer = Footer(["", Strong(Text("In all")), Strong(total), *[""] * 4])
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
