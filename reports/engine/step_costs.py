@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.engine.rank_times import has_several, rank_name
-from nsight_prof.reports.page import Column, Fact, Finding, Name, Number, Ref, Table, Text
+from nsight_prof.reports.page import Column, Fact, Finding, Name, Number, Ref, Table, Text, Value
 
 KEY = "step_communication"
 WORTH = 0.02
@@ -78,13 +78,16 @@ def communication(
     )
     share, balanced = (time.share_of(wall).at_digits(2) for time in (exposed, waiting))
     low, high = (pick(costs, key=lambda cost: cost.exposed_share) for pick in (min, max))
+    names: list[Value] = [*map(Name, stages)]
     remedy = _remedy(share.value or 0.0, balanced.value or 0.0)
     yield Finding(
         KEY,
         Text(
-            "Of a step of {wall}, {exposed} ({share}) is communication between GPUs that nothing "
-            "hides: {wait} waiting for another GPU, {transfer} transfer.{beside} Hidden in full it "
-            "would save {share} of a step at most, GPUs that arrive together {balanced}.{outside}",
+            "Of a step ({stages}) of {wall}, {exposed} ({share}) is communication between GPUs "
+            "that nothing hides: {wait} waiting for another GPU, {transfer} transfer.{beside} "
+            "Hidden in full it would save {share} of a step at most, GPUs that arrive together "
+            "{balanced}.{outside}",
+            stages=names,
             wall=wall,
             exposed=exposed,
             share=share,
@@ -102,10 +105,8 @@ def communication(
         ),
         evidence=(
             Text(
-                "Means of {steps} steps ({stages}) and of {n} GPUs: {low} on {first} to {high} on "
-                "{last}",
+                "Means of {steps} steps and of {n} GPUs: {low} on {first} to {high} on {last}",
                 steps=max(cost.steps for cost in costs),
-                stages=[*map(Name, stages)],
                 n=len(costs),
                 low=Number(low.exposed_share, "fraction", digits=2),
                 first=_name(low, costs),

@@ -70,6 +70,7 @@ def _to_do(view: JobView) -> Iterator[Text]:
         )
     elif compared:
         yield _remedy(longest_part(compared), compared[0].rank)
+        yield from (found.action for found in communication_findings(view) if found.action)
 
 
 def _remedy(column: str, rank: int) -> Text:
@@ -138,7 +139,13 @@ def _rows(view: JobView) -> Iterator[Fact]:
 def _reservations(view: JobView) -> Iterator[Text]:
     if view.rank_count < view.rank_total:
         yield known_ranks(view)
-    if straggler(view.times) is None and any(row.late_low_ns is not None for row in view.times):
+    if (slow := straggler(view.times)) is not None:
+        yield Text(
+            "At least {low} of the lateness of rank {rank} is no chance (95 %).",
+            low=slow.number("late_low_ns"),
+            rank=slow.rank,
+        )
+    elif any(row.late_low_ns is not None for row in view.times):
         yield Text(
             "A rank that is late by less than {limit} of the time, or too unevenly to tell it from "
             "chance, is not named.",
