@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measures how often `prof history check` errs: alarms in runs of one commit, and planted changes.
 
-    bench_history.py [--series 100] [--write docs/comparing.md]
+    bench_history.py [--series 100] [--only one commit] [--write docs/comparing.md]
 
 Each series has 200 runs of one commit, and is asked after each fourth run, as a gate in CI would
 be. Then 1 % is planted at run 100. The noise is made up (0.3 % of a run, with and without memory),
-or that of real runs: processes of a recorded benchmark, in the order in which they ran. Rates have
-their 95 % interval (Clopper and Pearson).
+or that of real runs: processes of a recorded benchmark, and 128 runs of one commit on an H200
+(tests/fixtures/history), in pieces of the order in which they ran. Rates have their 95 % interval
+(Clopper and Pearson).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import beta  # type: ignore[import-untyped]
 
@@ -33,6 +35,8 @@ RECORDED = ROOT / "captures/h200-roofline/steps/1-bench"
 RUNS, PLANTED_AT, PLANTED, EVERY = 200, 100, 1.01, 4
 NOISE, A_DAY = 0.003, 8
 NEAR = 8
+OF_ONE_COMMIT = ROOT / "tests/fixtures/history/h200.parquet"
+CASES = ("copy", "product", "chain", "eager")
 HEAD = ("noise of runs", "false alarms in 200 runs", "1 % found 40 runs later", "100 runs later")
 Logs = NDArray[np.float64]
 Make = Callable[[np.random.Generator], Logs]
@@ -42,15 +46,20 @@ def main() -> None:
     """Simulate all kinds of noise, and print one table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--series", type=int, default=100, help="of each kind of noise")
+    parser.add_argument("--only", default="", help="kinds with this text; others stay on the page")
     parser.add_argument("--write", type=Path, help="page to write the table to")
     options = parser.parse_args()
-    lines = [_line(HEAD), _line(["---"] * len(HEAD))]
+    lines = {}
+    page = options.write.read_text().splitlines() if options.write is not None else []
     for name, make in kinds().items():
-        rates = measure(make, options.series)
-        lines.append(_line([name, *(rate(count, options.series) for count in rates)]))
-        print(lines[-1], flush=True)
+        lines[name] = next((line for line in page if line.startswith(f"| {name} |")), "")
+        if options.only in name:
+            rates = measure(make, options.series)
+            lines[name] = _line([name, *(rate(count, options.series) for count in rates)])
+            print(lines[name], flush=True)
     if options.write is not None:
-        write_marked(options.write, Path(__file__).name, "\n".join(lines))
+        table = [_line(HEAD), _line(["---"] * len(HEAD)), *filter(None, lines.values())]
+        write_marked(options.write, Path(__file__).name, "\n".join(table))
 
 
 def kinds() -> dict[str, Make]:
@@ -62,8 +71,17 @@ def kinds() -> dict[str, Make]:
         "half carries over to the next run": lambda r: carried(r, 0.5),
         "0.8 carries over": lambda r: carried(r, 0.8),
         f"days of {A_DAY} runs differ by as much as runs": by_days,
-        "of processes of a benchmark on an H200": lambda r: resampled(r, real),
+        "of processes of a benchmark on an H200": lambda r: resampled(r, real, 3),
+        **{f"runs of one commit on an H200: {case}": one_commit(case) for case in CASES},
     }
+
+
+def one_commit(case: str) -> Make:
+    """Return runs like those of a case of one commit: pieces of eight in a row."""
+    runs = pd.read_parquet(OF_ONE_COMMIT).sort_values(["created", "run"])
+    chosen = runs["series"].str.startswith(f"case:{case}|") & (runs["commit"] != "planted")
+    logs = np.log(runs.loc[chosen, "seconds"].to_numpy(float))
+    return lambda random: resampled(random, [logs], 8)
 
 
 def carried(random: np.random.Generator, part: float) -> Logs:
@@ -96,11 +114,11 @@ def recorded() -> list[Logs]:
     return [logs - np.median(logs) for logs in whole]
 
 
-def resampled(random: np.random.Generator, real: list[Logs]) -> Logs:
-    """Return runs of one case: pieces of three processes in a row, until there are enough."""
+def resampled(random: np.random.Generator, real: list[Logs], piece: int) -> Logs:
+    """Return runs of one case: pieces of `piece` runs in a row, until there are enough."""
     logs = real[random.integers(len(real))]
-    starts = random.integers(0, len(logs) - 2, RUNS // 3 + 1)
-    pieces: Logs = np.concatenate([logs[start : start + 3] for start in starts])[:RUNS]
+    starts = random.integers(0, len(logs) - piece + 1, RUNS // piece + 1)
+    pieces: Logs = np.concatenate([logs[start : start + piece] for start in starts])[:RUNS]
     return pieces
 
 

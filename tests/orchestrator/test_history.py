@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.parsers.history.changes import changes
 from nsight_prof.parsers.history.store import COLUMNS, add
 
 
@@ -73,3 +74,49 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "bad/x.parquet").write_bytes(b"no parquet")
     assert main(["history", "show", "--store", str(tmp_path / "bad")]) != 0
     assert "x.parquet cannot be read as results of prof history" in capsys.readouterr().err
+
+
+RECORDED = "tests/fixtures/history/h200.parquet"
+"""144 runs on an H200, each a process: 64 of one commit, 16 with 1 % more work, 64 of it again."""
+
+
+def recorded(root: Path, folder: Path, runs: int) -> Path:
+    """The first `runs` of them as a store."""
+    frame = pd.read_parquet(root / RECORDED)
+    last = f"run-{runs:03}"
+    add(folder, frame[frame["run"] <= last])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("runs", "slower"),
+    [(64, ()), (72, ("chain", "copy", "product")), (80, ("chain", "copy", "product")), (144, ())],
+)
+def test_a_planted_1_per_cent_of_real_runs_fails_the_gate(
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    runs: int,
+    slower: tuple[str, ...],
+) -> None:
+    store = recorded(root, tmp_path / "store", runs)
+    assert main(["history", "check", "--store", str(store)]) == bool(slower)
+    printed = capsys.readouterr().err
+    # The host-bound case differs by 7 % from run to run.
+    assert [
+        case for case in ("chain", "copy", "eager", "product") if f"case:{case}" in printed
+    ] == [*slower]
+    if slower:
+        assert "case:chain|hot|normal:time (steps): 1.0% slower from commit planted on" in printed
+        assert "case:product|hot|normal:time (steps): 1.1% slower from commit planted" in printed
+
+
+def test_real_runs_of_one_commit_raise_no_alarm(root: Path) -> None:
+    frame = pd.read_parquet(root / RECORDED)
+    same = frame[frame["commit"] != "planted"].sort_values(["created", "run"])
+    for name, rows in same.groupby("series"):
+        times = rows["seconds"].tolist()
+        assert len(times) == 128
+        for count in range(8, len(times) + 1, 12):
+            slower = [change for change in changes(times[:count]) if change.relative > 0]
+            assert slower == [], (name, count)
