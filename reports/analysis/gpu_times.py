@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import Row, from_row, known, number, records, text
-from nsight_prof.parsers.nsys.sqlite.codes import factor
+from nsight_prof.parsers.nsys.sqlite.codes import code_rows
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.models import GpuTime
 
@@ -128,8 +128,7 @@ def distinct(frame: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[Any], N
 
     Returns the code of each row, and where each code comes first. Unknown is a value, too.
     """
-    codes, _ = factor([frame[name].fillna(-1).to_numpy(np.int64) for name in names])
-    return codes, np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    return code_rows([frame[name].fillna(-1).to_numpy(np.int64) for name in names])
 
 
 def idle_range(times: tuple[GpuTime, ...]) -> tuple[float, float] | None:

@@ -19,6 +19,13 @@ STEP = 1 << 18  # rows of a part: 2 MB a column, so that temporaries stay small
 
 def factor(columns: Sequence[Array]) -> tuple[Array, list[tuple[int, ...]]]:
     """Code each distinct row of `columns`, in order of appearance; give codes and distinct rows."""
+    codes, first = code_rows(columns)
+    rows = zip(*(column[first].tolist() for column in columns), strict=True)
+    return codes, list(rows)
+
+
+def code_rows(columns: Sequence[Array]) -> tuple[Array, Array]:
+    """Code each distinct row of `columns`, in order of appearance; give where each comes first."""
     key = np.zeros(len(columns[0]), np.int64)
     size = 1
     for column in columns if len(key) else ():
@@ -33,8 +40,7 @@ def factor(columns: Sequence[Array]) -> tuple[Array, list[tuple[int, ...]]]:
     codes, distinct = pd.factorize(key)
     first = np.empty(len(distinct), np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last that is written stays
-    rows = zip(*(column[first].tolist() for column in columns), strict=True)
-    return codes.astype(np.int32), list(rows)
+    return codes.astype(np.int32), first
 
 
 @dataclass

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
+from nsight_prof.reports.analysis.gpu_times import distinct, per_gpu_gaps
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import QUEUE
@@ -124,7 +124,7 @@ def serial_streams(run: Run, frame: pd.DataFrame) -> list[Finding]:
 
 def _turns(run: Run, frame: pd.DataFrame) -> Turns | None:
     """Return the kernels that take turns on all GPUs; None for too few."""
-    stream = run.launch_times[QUEUE].drop_duplicates()["stream"].to_numpy()
+    stream = run.launch_times["stream"].to_numpy()[distinct(run.launch_times, QUEUE)[1]]
     if len(stream) < 2:
         return None
     # Communication runs beside all else, and waits for other GPUs.
