@@ -260,31 +260,26 @@ def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
     results of earlier steps are computed anew.
     """
     rule, wall = GROWING_STEPS, program_time(run)[0]
-    grids = run.kernels.set_index("kernel_id")["grid"]
-    of_rows = frame["category"].isin(OF_ROWS) | frame["short_name"].str.contains(ACTIVATIONS)
-    rows = frame[of_rows]
-    rows = rows.assign(blocks=[blocks(text(grids.get(key))) for key in rows["kernel_id"]])
-    best: list[float] = []
-    ids: list[str] = []
+    kernels = run.kernels
+    of_rows = kernels["category"].isin(OF_ROWS) | kernels["short_name"].str.contains(ACTIVATIONS)
+    grids = {text(row["kernel_id"]): text(row["grid"]) for row in records(kernels[of_rows])}
+    known = {key: float(n) for key, grid in grids.items() if (n := blocks(grid)) > 0}
+    rows = frame.loc[frame["kernel_id"].isin(known), ["kernel_id", "short_name"]]
+    sizes, ids = np.empty(0), list[str]()
     for _, launches in rows.groupby("short_name", sort=False):
-        sizes = launches["blocks"].to_numpy(dtype=float)
-        new = np.flatnonzero(np.diff(sizes, prepend=-1.0))
-        runs_of = sizes[new]
+        of_kernel = launches["kernel_id"].map(known).to_numpy(dtype=float)
+        of_steps = of_kernel[np.diff(of_kernel, prepend=0.0) != 0]
+        ratio = of_steps[1:] / of_steps[:-1]
         # A loop over prompts starts over: its longest rise counts.
-        start = 0
-        for at in range(1, len(runs_of) + 1):
-            rises = at < len(runs_of) and runs_of[at] / runs_of[at - 1] > 1
-            if rises and runs_of[at] / runs_of[at - 1] <= 1 + rule.limit("growth"):
-                continue
-            if at - start > len(best):
-                best = [float(size) for size in runs_of[start:at]]
-                ids = list(dict.fromkeys(map(str, launches["kernel_id"])))
-            start = at
-    if not wall.value or len(best) < rule.limit("sizes"):
+        starts_over = np.flatnonzero((ratio <= 1) | (ratio > 1 + rule.limit("growth"))) + 1
+        rise = max(np.split(of_steps, starts_over), key=len)
+        if len(rise) > len(sizes):
+            sizes, ids = rise, list(map(str, launches["kernel_id"].unique()))
+    if not wall.value or len(sizes) < rule.limit("sizes"):
         return []
     total = Number(kernel_time(run), "ns", column("kernels", "total_ns"))
-    saved = Number(number(total.value) * (1 - 1 / len(best)), "ns", total.refs)
-    steps = Number(len(best), "count", column("launches", "grid"))
+    saved = Number(number(total.value) * (1 - 1 / len(sizes)), "ns", total.refs)
+    steps = Number(len(sizes), "count", column("launches", "grid"))
     return [
         rule.finding(
             title=Text("Each of {n} steps computes the whole of a growing sequence again", n=steps),
@@ -294,8 +289,8 @@ def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 "again, and a few new ones (the same tokens, without a KV cache). If earlier "
                 "results were kept, at most {gain} of the GPU time would be saved ({saved}).",
                 n=steps,
-                a=Number(best[0], "count", column("launches", "grid")),
-                b=Number(best[-1], "count", column("launches", "grid")),
+                a=Number(float(sizes[0]), "count", column("launches", "grid")),
+                b=Number(float(sizes[-1]), "count", column("launches", "grid")),
                 gain=saved.share_of(total),
                 saved=saved,
             ),
