@@ -68,10 +68,10 @@ def reduced(start: Array, duration: Array, item: Array, max_segments: int) -> Se
     busy: Array = np.zeros(count.shape)
     while True:
         _count(start - origin, duration, item, width, count, busy)
-        left = np.flatnonzero(duration >= width)
-        start, duration, item = start[left], duration[left], item[left]
+        longer = np.flatnonzero(duration >= width)
+        start, duration, item = start[longer], duration[longer], item[longer]
         at = np.flatnonzero((count > 0) | (busy > 0))
-        segments = len(at) + len(left)
+        segments = len(at) + len(longer)
         if segments <= max_segments or width >= span:
             break
         wider = _power_of_two(segments / max_segments)
@@ -82,7 +82,7 @@ def reduced(start: Array, duration: Array, item: Array, max_segments: int) -> Se
         (np.full(len(at), width), duration),
         (at % items, item),
         (busy.ravel()[at], duration),
-        (count.ravel()[at], np.ones(len(left))),
+        (count.ravel()[at], np.ones(len(longer))),
     )
     joined = [np.concatenate(pair).astype(np.int64) for pair in columns]
     order = np.argsort(joined[0], kind="stable")

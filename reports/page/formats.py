@@ -224,7 +224,7 @@ def adding_up(values: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
 def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str]]:
     """Return each part and what is left of the total after it, as `adding_up` shows them."""
     remaining, rows = known(total) or 0.0, []
-    for value in _parts(values, total, unit):
+    for value in _shown_values(values, total, unit):
         remaining -= value
         rows.append((adding_up([value], total, unit)[0], adding_up([remaining], total, unit)[0]))
     return rows
@@ -232,10 +232,10 @@ def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple
 
 def together(values: Sequence[Any], total: Any, unit: str = "ns") -> str:
     """Return parts of a total together: the sum of what `countdown` shows of each."""
-    return adding_up([sum(_parts(values, total, unit))], total, unit)[0]
+    return adding_up([sum(_shown_values(values, total, unit))], total, unit)[0]
 
 
-def _parts(values: Sequence[Any], total: Any, unit: str) -> list[float]:
+def _shown_values(values: Sequence[Any], total: Any, unit: str) -> list[float]:
     """Return parts of a total, rounded so that they and the rest add up to it."""
     known_total = known(total) or 0.0
     step, _, decimals = units.places(known_total, unit)

@@ -248,14 +248,14 @@ def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
 
 
 def _gap(reason: str, rows: list[Row], kernels: tuple[KernelRow, ...]) -> Text:
-    why = Word(shorten(reason, LONGEST))
+    cause = Word(shorten(reason, LONGEST))
     of_launches = all(text(r["table"]) == "launches" and not text(r["column"]) for r in rows)
     if of_launches and kernels:  # the table is there: it is told how its rows got their stages
-        return Text("How launches count to stages: {reason}.", reason=why)
+        return Text("How launches count to stages: {reason}.", reason=cause)
     return Text(
         "Not available: {values}, because: {reason}.",
         values=_concerned(rows, kernels),
-        reason=why,
+        reason=cause,
     )
 
 

@@ -145,8 +145,8 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
         return Number(action.share, "fraction") if action.sure else ""
 
     def upper_part(action: Action) -> Number:
-        most = action.saves if action.upper_bound is None else action.upper_bound
-        return Number((most.value or 0.0) / whole_ns, "fraction")
+        bound = action.saves if action.upper_bound is None else action.upper_bound
+        return Number((bound.value or 0.0) / whole_ns, "fraction")
 
     columns: list[Column[tuple[int, Action]]] = [
         Column(Text("#"), _row_number, right=True),

@@ -104,16 +104,16 @@ def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
         columns.append(start, end, narrow(code, len(book.keys)))
         words += [spelled] if spelled is not None else []
     start, end, code = columns.finish()
-    name, names = _named(db, code, book.keys, words)
+    name, names = _name_codes(db, code, book.keys, words)
     thread = np.array([threads.code((thread,)) for thread, _ in book.keys], np.int32)
     kinds = np.array([number >> _KIND_AT for _, number in book.keys], np.int64)
-    named = [_KINDS[kind & (_ELSEWHERE - 1)] for kind in kinds.tolist()]
-    kind = np.array([NvtxEvents.kinds.index(name) for name in named], np.int8)
+    kind_names = [_KINDS[kind & (_ELSEWHERE - 1)] for kind in kinds.tolist()]
+    kind = np.array([NvtxEvents.kinds.index(name) for name in kind_names], np.int8)
     elsewhere = kinds >= _ELSEWHERE
     return NvtxEvents(start, end, thread[code], name, kind[code], elsewhere[code], names)
 
 
-def _named(
+def _name_codes(
     db: Database, code: Array, keys: Sequence[tuple[int, ...]], words: list[pa.Array]
 ) -> tuple[Array, list[tuple[str, str]]]:
     """Code of the name of each event, and the names as (domain, text).
@@ -159,12 +159,14 @@ def _all_plain(db: Database, text: bool) -> bool:
     As of most programs: all that tells them apart are then thread and name.
     """
     columns = db.columns(NVTX)
-    plain = ["eventType = 59", "globalTid IS NOT NULL"]
-    plain += ["endGlobalTid IS NULL"] if "endGlobalTid" in columns else []
-    plain += [f"{_OF_DOMAIN} = 0"] if "domainId" in columns else []
-    plain += ["textId IS NULL"] if "textId" in columns and text else []
-    other = f'SELECT 1 FROM "{db.table(NVTX)}" WHERE ({" AND ".join(plain)}) IS NOT TRUE LIMIT 1'
-    return not db.rows(other)
+    tests = ["eventType = 59", "globalTid IS NOT NULL"]
+    tests += ["endGlobalTid IS NULL"] if "endGlobalTid" in columns else []
+    tests += [f"{_OF_DOMAIN} = 0"] if "domainId" in columns else []
+    tests += ["textId IS NULL"] if "textId" in columns and text else []
+    different = (
+        f'SELECT 1 FROM "{db.table(NVTX)}" WHERE ({" AND ".join(tests)}) IS NOT TRUE LIMIT 1'
+    )
+    return not db.rows(different)
 
 
 def _number(columns: frozenset[str]) -> str:

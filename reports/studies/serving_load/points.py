@@ -228,14 +228,14 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Planned:
-    """The rate to plan a server with: `rate` in requests/s, `part` of the most that is known.
+    """The rate to plan a server with: `rate` in requests/s, `share` of the most that is known.
 
     Its latencies lie between those of `low`, the next lower rate that was measured (None: none),
-    and of `high`, which the server kept up with. `base` is the load of which `part` is a part.
+    and of `high`, which the server kept up with. `base` is the load of which `share` is a part.
     """
 
     rate: float
-    part: float
+    share: float
     low: Point | None
     high: Point
     base: Point
@@ -300,10 +300,10 @@ class LoadTest:
         if (top := self.recommended) is None or not behind:
             return None
         base = top if self.capacity is None else self.capacity
-        most = top.load if self.capacity is None else base.value(ANSWERED)
-        rate = min(top.load, (1 - RESERVE) * most)
+        highest = top.load if self.capacity is None else base.value(ANSWERED)
+        rate = min(top.load, (1 - RESERVE) * highest)
         below = [p for p in self.opened if p.load <= rate]
-        return Planned(rate, rate / most, below[-1] if below else None, top, base)
+        return Planned(rate, rate / highest, below[-1] if below else None, top, base)
 
     def option(self, key: str) -> Verbatim:
         """Return what the engine calls an option; as vLLM does where the engine is another."""

@@ -102,17 +102,17 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
             "it.",
             rate=rate,
         )
-        if plan.part < 1 - RESERVE - ALIKE:
+        if plan.share < 1 - RESERVE - ALIKE:
             action = Text(
                 "Plan one server per {rate} until rates of up to {more} are measured.",
                 rate=rate,
-                more=plan.base.derived((1 - RESERVE) / plan.part * plan.rate, REQUEST_RATE),
+                more=plan.base.derived((1 - RESERVE) / plan.share * plan.rate, REQUEST_RATE),
             )
         lay_verdict = Text(
             "One server for every {rate} keeps {reserve} of its capacity in reserve: {users} at "
             "most {ttft} for the first word, and half of them at most {tpot} for each further word "
             "or part of one.",
-            rate=rate, reserve=plan.base.derived(1 - plan.part, "fraction"), users=users,
+            rate=rate, reserve=plan.base.derived(1 - plan.share, "fraction"), users=users,
             ttft=ttft, tpot=tpot,
         )  # fmt: skip
     if point.slo.limited and point.met < MIN_MET:
@@ -143,29 +143,29 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
     )
 
 
-def _most(plan: Planned) -> Number:
+def _highest_rate(plan: Planned) -> Number:
     """Return the rate that the planned one is a part of."""
-    return plan.base.derived(plan.rate / plan.part, REQUEST_RATE).at_digits(4)
+    return plan.base.derived(plan.rate / plan.share, REQUEST_RATE).at_digits(4)
 
 
 def _rate(plan: Planned) -> Text:
     """Return the planned rate for readers, as that of a load."""
     if plan.measured:
         return plan.high.load_text
-    formula = Text("{part} x {most}", part=Number(plan.part, "fraction"), most=_most(plan))
+    formula = Text("{part} x {most}", part=Number(plan.share, "fraction"), most=_highest_rate(plan))
     return Text("{rate} requests/s", rate=plan.base.derived(plan.rate, "").by(formula))
 
 
 def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Value) -> Text:
     """State the rate to plan with, what part of the capacity it is, and the latencies there."""
     high, low = plan.high, plan.low
-    most: Value = Text("{load} that it kept up with at most", load=high.load_text)
+    kept_up: Value = Text("{load} that it kept up with at most", load=high.load_text)
     if found.capacity is not None:
-        most = Text("{most} that it answered at most", most=plan.base.number(ANSWERED))
+        kept_up = Text("{most} that it answered at most", most=plan.base.number(ANSWERED))
     values: dict[str, Value] = {
-        "rate": rate, "most": most,
-        "part": plan.base.derived(plan.part, "fraction").by(
-            Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=_most(plan))
+        "rate": rate, "most": kept_up,
+        "part": plan.base.derived(plan.share, "fraction").by(
+            Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=_highest_rate(plan))
         ),
         "percentile": percentile, "load": high.load_text,
         "ttft": high.latency("ttft", which), "tpot": high.latency("tpot", "p50"),
