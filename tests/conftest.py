@@ -22,6 +22,7 @@ import pytest
 from hypothesis import settings
 from jsonschema import Draft202012Validator
 
+import tests.as_prof  # noqa: F401  # before all that reads tables
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.system import process
 from nsight_prof.parsers import tables
@@ -45,9 +46,6 @@ pytest_plugins = ["tests.ran"]
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
-
-gc.set_threshold(100_000)  # as prof does when it starts, and so it keeps text:
-pd.set_option("mode.string_storage", "python")
 
 # No test is about time: on a busy machine the first example of any may be slow.
 settings.register_profile("patient", deadline=None)

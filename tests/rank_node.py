@@ -22,7 +22,7 @@ WARM = multiprocessing.get_context("forkserver")
 
 def _ready() -> None:
     """Start the process that is forked, if it does not run, where it finds tests/warm.py."""
-    WARM.set_forkserver_preload(["tests.warm"])
+    WARM.set_forkserver_preload(["tests.as_prof", "tests.warm"])
     with chdir(FAKES.parent.parent):
         forkserver.ensure_running()
 

@@ -1,0 +1,8 @@
+"""Sets this process up as prof does when it starts, before what looks at it is imported."""
+
+import gc
+
+from nsight_prof import parsers
+
+gc.set_threshold(100_000)
+parsers.PROCESS_IS_PROF = True  # text of tables is kept as prof keeps it, not given to Arrow
