@@ -48,6 +48,7 @@ from nsight_prof.parsers.predict.serving import (
     MAX_NUM_SEQS,
     MAX_NUM_SEQS_SMALL,
     UNTRACED,
+    UNTRACED_ADAPTED,
     Engine,
     Goal,
     Host,
@@ -280,7 +281,7 @@ class Plan:
         predictor.host = host_of(predictor.host, self._hosts(engine), self.shard.layers)
         narrow = list(self._narrow_steps())
         if narrow:
-            predictor.host = narrow_host(predictor.host, narrow, engine)
+            predictor.host = narrow_host(predictor.host, narrow)
         tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
         known = [seconds for seconds in tokens if seconds > 0]
         predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
@@ -316,11 +317,12 @@ class Plan:
             shortest = min([*steps, shortest or math.inf])
         return hosts
 
-    def _narrow_steps(self) -> Iterator[SingleStep]:
+    def _narrow_steps(self) -> Iterator[tuple[Engine, SingleStep]]:
         """Yield what engines of all layers took that are so narrow that the GPU waits."""
         for source in self.sources:
-            for work, row in source.host_steps(self.shard):
-                yield SingleStep(work, number(row["ttft_p50_s"]), number(row["decode_step_s"]))
+            for engine, work, row in source.host_steps(self.shard):
+                times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
+                yield engine, SingleStep(work, *times)
 
     def _with_ranks(self, host: Host) -> Host:
         """Return the host of several GPUs whose layers a slice on one tells: ranks wait."""
@@ -444,7 +446,7 @@ class Plan:
                 issue_s=issued[0],
                 issue_graph_s=issued[1],
                 lead_s=trace.lead_s,
-                untraced=UNTRACED,
+                untraced=UNTRACED_ADAPTED if shard.adapters else UNTRACED,
             )
         if isinstance(self.fitted, Exact) and self.fitted.has_products:
             return Host(gap_decode_s=0.0, gap_prefill_s=0.0)  # in the times of the operators

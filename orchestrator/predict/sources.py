@@ -142,22 +142,12 @@ class Source:
     @cached_property
     def accept(self) -> float:
         """Tokens that a step of its engine gave each request, as it was told; 1: without drafts."""
-        for row in self.engines:
-            drafts = _arguments(row).get("speculative_config") or {}
-            if (length := drafts.get("synthetic_acceptance_length")) is not None:
-                return float(length)
-        return 1.0
+        return max((_accept(_arguments(row)) for row in self.engines), default=1.0)
 
     @cached_property
     def engine(self) -> Engine | None:
         """The settings of its engine with graphs; None where they were not all recorded."""
-        for row in self.engines:
-            limits = known(row["max_num_batched_tokens"]), known(row["max_num_seqs"])
-            if row["capture_sizes"] and None not in limits:
-                tokens, requests = (int(limit) for limit in limits if limit)
-                sizes = tuple(json.loads(row["capture_sizes"]))
-                return Engine(tokens, sizes, requests, _drafted(_arguments(row)), self.accept)
-        return None
+        return next((found for row in self.engines if (found := _settings(row))), None)
 
     @cached_property
     def is_server(self) -> bool:
@@ -178,10 +168,12 @@ class Source:
         narrow = [row["source"] for row in self._narrow]
         return self._points([step for step in steps if step not in narrow])
 
-    def host_steps(self, shape: ModelShape) -> Iterator[tuple[Workload, Row]]:
-        """Yield points of an engine with all layers of `shape`, so narrow that the GPU waits."""
-        steps = [row["source"] for row in self._narrow if _shape(row) == shape]
-        return self._points(steps)
+    def host_steps(self, shape: ModelShape) -> Iterator[tuple[Engine, Workload, Row]]:
+        """Yield points of engines with all layers of `shape`, so narrow that the GPU waits."""
+        for engine in self._narrow:
+            if _shape(engine) == shape and (settings := _settings(engine)):
+                for work, row in self._points([engine["source"]]):
+                    yield settings, work, row
 
     def _points(self, steps: Sequence[str]) -> Iterator[tuple[Workload, Row]]:
         rows = self.table("serving_points")
@@ -300,6 +292,22 @@ def _shape(engine: Row) -> ModelShape | None:
         return replace(found, drafted=_drafted(asked), adapters=_adapters(asked))
     except (UsageError, ValueError, TypeError, ArtifactUnreadable):
         return None
+
+
+def _settings(engine: Row) -> Engine | None:
+    """Return the settings of an engine; None where they were not all recorded."""
+    limits = known(engine["max_num_batched_tokens"]), known(engine["max_num_seqs"])
+    if not engine["capture_sizes"] or None in limits:
+        return None
+    tokens, requests = (int(limit) for limit in limits if limit)
+    sizes, asked = tuple(json.loads(engine["capture_sizes"])), _arguments(engine)
+    return Engine(tokens, sizes, requests, _drafted(asked), _accept(asked))
+
+
+def _accept(asked: Mapping[str, Any]) -> float:
+    """Return the tokens that a step of an engine gave each request; 1: without drafts."""
+    length = (asked.get("speculative_config") or {}).get("synthetic_acceptance_length")
+    return 1.0 if length is None else float(length)
 
 
 def _drafted(asked: Mapping[str, Any]) -> int:
