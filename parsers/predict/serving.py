@@ -852,9 +852,8 @@ def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s
             known = replace(known, decode_slow=max(waiting) / min(waiting))
     # Steps of a whole engine are too long for the host to be seen in them.
     level = UNDISTURBED if host_s else 50
-    untraced = float(np.percentile(busy, level)) if busy else math.nan
-    if not predictor.shape.adapters:
-        untraced = min(1.0, untraced)
+    longest = math.inf if predictor.shape.adapters else 1.0
+    untraced = min(longest, float(np.percentile(busy, level))) if busy else math.nan
     return replace(known, untraced=untraced)
 
 
