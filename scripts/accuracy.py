@@ -11,6 +11,7 @@ it is kept here, so that only who has it can write or check this page.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import shutil
@@ -50,7 +51,8 @@ from nsight_prof.parsers.predict.imported import Imported
 from nsight_prof.parsers.predict.measured import LATER_RANK, exact_costs, measured_products
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Step, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
-from nsight_prof.parsers.predict.serving import HOST
+from nsight_prof.parsers.predict.serving import HOST, UNTRACED_ADAPTED
+from nsight_prof.parsers.predict.trace import MEMSET_TRACED_S
 from nsight_prof.parsers.predict.validation import (
     HELD_OUT,
     IN_SAMPLE,
@@ -129,6 +131,12 @@ EXTENDED = ("llama-3.1-8b-eagle", "llama-3.1-8b-lora")
 EXTENDED_PAIRS: tuple[Pair, ...] = tuple(
     ((f"{SLICES}{name}", f"{SLICES}llama-3.1-8b"), (f"{WHOLE}{name}",)) for name in EXTENDED
 )
+NARROW = ("qwen3-8b-eagle", "qwen3-8b-lora")
+"""The same of another model, with a narrow engine that told what the host needs."""
+MEMSETS = ROOT / "captures" / "prediction" / "memsets-h200"
+"""What scripts/probe_memsets.py measured."""
+DEEP = "prediction/deep-llama-3.1-8b-lora"
+"""All layers of a model with adapters, without nsys and under it, in one process."""
 OPERATOR_RUNS = ("prediction/ops-llama-3.1-8b-h100", "prediction/ops-llama-3.1-8b-small-h100")
 H100_CLASSES: dict[str, tuple[Pair, ...]] = {
     "one H100": (
@@ -282,6 +290,7 @@ SPLIT_BEFORE = {
 """Models over two GPUs: what was predicted of them, and their engines."""
 LATENT_TITLE = "DeepSeek-V2-Lite on an H200, from a slice on one (T3)"
 EXTENDED_TITLE = "With an EAGLE head and with LoRA adapters on an H200, from slices (T3)"
+NARROW_TITLE = "Qwen3-8B with an EAGLE head and with LoRA adapters, from narrow engines too (T3)"
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (
         {
@@ -308,6 +317,7 @@ ELSEWHERE = {
     ),
     LATENT_TITLE: ({LATENT: Committed(LATENT, LATENT)}, REQUIRED),
     EXTENDED_TITLE: ({name: Committed(name, name) for name in EXTENDED}, REQUIRED),
+    NARROW_TITLE: ({name: Committed(name, name) for name in NARROW}, REQUIRED),
 }  # fmt: skip
 """Predictions for another GPU or several: title -> files by model, and the required errors."""
 PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {
@@ -461,9 +471,14 @@ which the prediction took the mean that other models needed. The engine took 7.6
 batches of 1 to 32 and 6.3 ms for single requests after them, which is what its kernels take.
 Batches of 128 check 512 tokens in each step, which heats the GPU as prompts do, and the trace's
 long prompts were not read, so that no power limit was predicted. Steps with adapters took 0.1 to
-0.3 ms longer than the kernels and gaps of the trace, at every batch, and nothing that was recorded
-tells of what; prompts beyond graphs, for which the host launches a dozen more kernels for each
-layer, came after 43 to 45 ms where 66 were predicted: it is slower under nsys.
+0.3 ms longer than the kernels and gaps of the trace, at every batch: nsys makes them
+[shorter](#steps-with-adapters-under-nsys-and-without), which was not known then. Prompts beyond
+graphs, for which the host launches a dozen more kernels for each layer, came after 43 to 45 ms
+where 66 were predicted: it is slower under nsys.
+
+Since then a narrow engine tells what the host needs: all layers of the model, each of one key head,
+without a profiler, so that the GPU waits for it in every step (`prof run layer-slice` records it
+beside the trace). NARROW_TEXT
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
@@ -546,6 +561,22 @@ over two H200, which are linked as fast; it had been recorded before, and nothin
 In the engine a collective waits for the later rank: from this table on, predictions take an
 all-reduce to be {LATER_RANK - 1:.0%} longer than by itself. The all-gather is launched by the host
 in both, and by itself it waits for that.
+"""
+MEMSET = f"""
+## Memsets within graphs, under nsys and without
+
+A graph of 144 short kernels, and one with a memset before each, on an H200
+(`scripts/probe_memsets.py`). Gaps of steps are shorter by {1e6 * MEMSET_TRACED_S:.1f} us for each
+memset within them than a trace shows.
+"""
+ADAPTED = f"""
+## Steps with adapters, under nsys and without
+
+All 32 layers of Llama-3.1-8B with 4 adapters of rank 16, in one process on an H200. Its kernels
+take what those of the slice of 4 layers do; without nsys a step takes longer than their sum, where
+those without adapters take 2 % less. Kernels of adapters are launched before the last ones end
+(programmatic launches), which nsys seems to hold apart. Predictions take steps with adapters to be
+{UNTRACED_ADAPTED:.2f} times their traced time.
 """
 HOST_ADDS = """
 ## What the host adds
@@ -667,13 +698,13 @@ long by that, and since they were not moved by what other models took. The part 
 known: no whole engine in fp8 was traced.
 
 Weights of 4 bits are multiplied by kernels (Machete) that have a buffer cleared before each. Under
-nsys the GPU is idle for some 4 us around that, 0.8 of which the clearing takes; the steps of the
-whole engine are shorter than predicted by half of that and less. How long it takes without nsys no
-slice tells: steps of so few layers wait for the host. For each layer of a prompt beyond CUDA graphs
-the host took 0.9 ms in the trace of this slice, 0.6 in its engines without nsys, and 0.4 or less in
-the whole engine, half an hour later on the same machine; 1.0 ms with nsys and without in the slice
-of Gemma 3, and 0.6 or less in its engine: the slower and the faster of the two speeds. Such prompts
-came at up to half the predicted time and less.
+nsys the GPU is idle for some 4 us around that, and the steps of the whole engine were shorter than
+predicted by 4.5 %. Half of that is [of nsys](#memsets-within-graphs-under-nsys-and-without), which
+was measured afterwards by itself; since then it is taken off. For each layer of a prompt beyond
+CUDA graphs the host took 0.9 ms in the trace of this slice, 0.6 in its engines without nsys, and
+0.4 or less in the whole engine, half an hour later on the same machine; 1.0 ms with nsys and
+without in the slice of Gemma 3, and 0.6 or less in its engine: the slower and the faster of the two
+speeds. Such prompts came at up to half the predicted time and less.
 
 Over two H100 the median gap between tokens is some 0.1 ms longer than the kernels of one rank and
 what it exchanges, in both models. Single steps take several times as long, which is in TPOT and not
@@ -883,7 +914,7 @@ def render(work: Path) -> str:
     parts += [*answers, _known_server(work)]
     parts += [EXACT, _operators_of(work, EXACT_OPERATORS)]
     parts += [ELSEWHERE_OPERATORS, _operators_of(work, OPERATORS_OF)]
-    parts += [COLLECTIVES, _collectives(work)]
+    parts += [COLLECTIVES, _collectives(work), MEMSET, _memsets(), ADAPTED, _adapted(work)]
     kernels = pd.concat([_errors(work, truth, KERNELS_RUNS) for truth in (TRACE, SPLIT)])
     parts += ["\n## Operators of recorded steps, held out (T1)\n", _operators(kernels)]
     parts += [HOST_ADDS, _host_adds(work), CAUSES]
@@ -947,6 +978,43 @@ def _collectives(work: Path) -> str:
                 times = (f"{1e6 * value:.1f}" for value in (measured, found))
                 rows.append((recorded.kind, item.name, *times, f"{found / measured - 1:+.1%}"))
     heads = ("step", "collective", "in the engine, us", "by predict-ops, us", "error")
+    return _table(heads, rows)
+
+
+def _memsets() -> str:
+    """Return what a memset before a kernel of a CUDA graph takes without nsys, and in its trace."""
+    alone = json.loads((MEMSETS / "alone.json").read_text(encoding="utf-8"))
+    nodes = pd.read_csv(MEMSETS / "trace.csv.xz")
+    kernels = nodes[nodes["node"].eq("kernel")]
+    after = kernels["start_ns"].diff()
+    before_memset = nodes["node"].shift().eq("memset")[kernels.index]
+    traced = [after[before_memset == cleared].median() / 1e3 for cleared in (False, True)]
+    times = [(alone["kernel_us"], alone["with_memset_us"]), traced]
+    rows = [(name, f"{a:.2f}", f"{b:.2f}", f"{b - a:.2f}")
+            for name, (a, b) in zip(("without", "under"), times, strict=True)]  # fmt: skip
+    heads = ("nsys", "kernel to kernel, us", "with a memset between, us", "memset, us")
+    return _table(heads, rows)
+
+
+def _adapted(work: Path) -> str:
+    """Return what steps with adapters take without nsys, and by its trace."""
+    copy_captures(work, [DEEP])
+    engine, rows, ratios = opened(work / DEEP), [], []
+    assert engine.trace is not None
+    for load, row in engine.points():
+        for step in engine.trace.steps:
+            tokens = step.step.context - load.prompt
+            if (
+                not step.step.prefill
+                and step.step.decode == load.batch
+                and 0 < tokens <= load.output
+            ):
+                traced = step.kernel_s + step.gap_s
+                ratios.append(row["decode_step_s"] / traced)
+                times = (f"{1e3 * value:.2f}" for value in (traced, row["decode_step_s"]))
+                rows.append((load.batch, load.prompt, *times, f"{ratios[-1]:.3f}"))
+    rows.append(("median", "", "", "", f"{pd.Series(ratios).median():.3f}"))
+    heads = ("batch", "prompt", "kernels and gaps under nsys, ms", "step without, ms", "ratio")
     return _table(heads, rows)
 
 
@@ -1074,7 +1142,9 @@ def _pauses(work: Path) -> str:
 def _reached(work: Path) -> str:
     """Return what is asked of predictions, and how many models reach it."""
     single, split, *_ = ELSEWHERE.values()
-    latent, extended = ELSEWHERE[LATENT_TITLE], ELSEWHERE[EXTENDED_TITLE]
+    latent, extended, narrow = (
+        ELSEWHERE[title] for title in (LATENT_TITLE, EXTENDED_TITLE, NARROW_TITLE)
+    )
     before = {model: Committed(model, model) for model in BEFORE}
     found = [
         ("one H200", _batch_errors(work, before), REQUIRED),
@@ -1082,6 +1152,7 @@ def _reached(work: Path) -> str:
         ("two H100", _batch_errors(work, split[0]), split[1]),
         ("one H200, latent attention", _batch_errors(work, latent[0]), latent[1]),
         ("one H200, EAGLE head or LoRA", _batch_errors(work, extended[0]), extended[1]),
+        ("the same, and a narrow engine", _batch_errors(work, narrow[0]), narrow[1]),
     ]
     loads = pd.DataFrame(_served(work))
     found += [

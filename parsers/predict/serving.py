@@ -53,9 +53,8 @@ UNTRACED = 0.98
 """What a step that generates takes without nsys, over the sum of its traced kernels and gaps: the
 median of recorded slices (0.97 to 1.00)."""
 UNTRACED_ADAPTED = 1.03
-"""The same with adapters, whose kernels are launched before the last ones end: nsys holds them
-apart. The median of all 32 layers of Llama-3.1-8B, by themselves and under nsys in one process
-(captures/prediction/deep-llama-3.1-8b-lora: 1.02 to 1.05)."""
+"""The same with adapters: the median of all 32 layers of Llama-3.1-8B, by themselves and under nsys
+in one process (docs/accuracy.md). Their kernels are launched before the last ones end."""
 UNDISTURBED = 25
 """Percentile of measured over traced steps that counts: the host makes some longer, not shorter."""
 VALUE, LOW, HIGH = range(3)

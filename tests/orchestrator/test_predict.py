@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -20,13 +21,15 @@ from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.predict.plan import Settings
 from nsight_prof.orchestrator.predict.predicting import held_out, plan
 from nsight_prof.orchestrator.predict.run_folder import opened
-from nsight_prof.orchestrator.predict.sources import Source
+from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.measured import LATER_RANK
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.predict.operators import Kind, Operator
+from nsight_prof.parsers.predict.serving import Host, SingleStep, narrow_host
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.serving.model_shape import model_shape
 from nsight_prof.reports.render.metrics_json import schema
 
 SHORT_BATCHES = (*((1, p) for p in (16, 64, 128, 200, 512, 520, 576, 700)), (2, 128), (4, 128))
@@ -801,3 +804,24 @@ def test_a_slice_with_adapters_tells_what_they_add(copied: Copied) -> None:
     assert steps[1].seconds["gate_up_proj"] == pytest.approx(
         steps[0].seconds["gate_up_proj"], rel=0.05
     )
+
+
+def test_a_narrow_engine_tells_what_the_host_needs_and_nothing_else(copied: Copied) -> None:
+    source = opened(copied("prediction/narrow-qwen3-8b-eagle"))
+    assert source.full_shape is None
+    assert not list(source.points())
+    shape = replace(model_shape(read_model("qwen3-8b")[1]), drafted=3)
+    assert not list(source.host_steps(replace(shape, drafted=0)))  # another engine
+    points = [
+        (engine, SingleStep(work, number(row["ttft_p50_s"]), number(row["decode_step_s"])))
+        for engine, work, row in source.host_steps(shape)
+    ]
+    host = narrow_host(Host(overhead_s=1e-3, issue_s=1.0), points)
+    requests = source.table("requests")
+    firsts = [
+        requests[requests["case"].eq(f"prefill-decode/b1/p{prompt}/o24")]["ttft_s"].median()
+        for prompt in (520, 1024, 2048, 8000)  # its CUDA graphs end at 512 tokens
+    ]
+    assert 1e-3 + host.eager_s + host.decode_s == pytest.approx(np.mean(firsts))
+    assert math.isnan(host.issue_s)
+    assert host.graph_s < host.eager_s
