@@ -302,7 +302,12 @@ class Anchors:
         first = next(iter(self.sizes.values()))
         if len(self.sizes) == len(first) == 1 and operator.kind not in (Kind.PRODUCT, Kind.PREFILL):
             return self._shifted(operator, *next(iter(first.values())))
-        if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE, Kind.ADAPTER):
+        if operator.kind is Kind.ADAPTER:  # by tokens, among steps that read as many adapters
+            counts = {count for by_count in self.sizes.values() for count in by_count}
+            count = min(counts, key=lambda count: abs(count - work))
+            times = [(at, found[count][1]) for at, found in self.sizes.items() if count in found]
+            return _line(size, times)
+        if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
             return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
         near = self._near(size)
         if operator.kind is Kind.DECODE:
@@ -370,9 +375,9 @@ def coordinates(operator: Operator) -> tuple[float, float]:
         return operator.m, operator.flops / operator.m
     if operator.kind is Kind.DECODE:
         return operator.m, operator.bytes / operator.m
-    if operator.kind is Kind.DRAFT:
+    if operator.kind in (Kind.DRAFT, Kind.ADAPTER):
         return operator.m, max(1.0, operator.n)
-    by_tokens = operator.kind in (Kind.PRODUCT, Kind.ROUTED, Kind.ADAPTER)
+    by_tokens = operator.kind in (Kind.PRODUCT, Kind.ROUTED)
     return (operator.m if by_tokens else operator.bytes), 1.0
 
 

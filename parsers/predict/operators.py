@@ -61,7 +61,8 @@ class Operator:
 
     `m`, `n`, `k` are those of a product y = x W^T (m tokens, n outputs, k inputs), else `m` is the
     number of tokens; `k` of a quantization is the width of what is quantized, `n` of routed
-    products the intermediate size of one expert, and of drafting the tokens of a request. `flops`
+    products the intermediate size of one expert, of drafting the tokens of a request, and of
+    adapters how many of them a step reads. `flops`
     and `bytes` are of one call. `dtype` is that of the weights, and of the KV cache of attention.
     """
 
@@ -213,9 +214,11 @@ def _adapters(shape: ModelShape, adapters: Adapters, tokens: int, requests: int)
     changed = [line for line in shape.linears() if adapters.values(line)]
     values = sum(map(adapters.values, changed))
     widths = sum(line.inputs + 2 * line.outputs for line in changed)
-    moved = (min(adapters.count, requests) * values + tokens * widths) * shape.weight_bytes
+    read = min(adapters.count, requests)
+    moved = (read * values + tokens * widths) * shape.weight_bytes
     flops = 2.0 * tokens * values
-    return Operator("adapters", Kind.ADAPTER, shape.layers, tokens, flops=flops, bytes=moved)
+    layers = shape.layers
+    return Operator("adapters", Kind.ADAPTER, layers, tokens, n=read, flops=flops, bytes=moved)
 
 
 def _draft(shape: ModelShape, step: Step, tokens: int) -> Operator:
