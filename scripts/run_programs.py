@@ -5,7 +5,7 @@
     python scripts/run_programs.py DIR --steps slow     only the slow programs under prof
     python scripts/run_programs.py DIR --within 480     begin nothing after 480 s
     python scripts/run_programs.py DIR --steps report   by the rules of now, again; needs no GPU
-    python scripts/run_programs.py DIR --set third.yaml the third set (fresh.yaml, fourth.yaml)
+    python scripts/run_programs.py DIR --set third.yaml the third set, or fresh.yaml ...
 
 Into DIR/NAME go the runs `slow` and `repaired`, and `times.jsonl` with milliseconds of both
 variants without a profiler. What is there already is not run again, so that a run that was cut off
@@ -30,7 +30,9 @@ from typing import Any
 import yaml
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
-SETS = OWN, FRESH, THIRD, FOURTH = "programs.yaml", "fresh.yaml", "third.yaml", "fourth.yaml"
+OWN, FRESH, THIRD = "programs.yaml", "fresh.yaml", "third.yaml"
+FOURTH, FIFTH = "fourth.yaml", "fifth.yaml"
+SETS = OWN, FRESH, THIRD, FOURTH, FIFTH
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "report")
 CHOICES = ("graph", "tf32")

@@ -24,7 +24,7 @@ from scripts.pages.programs import (
     section,
     write_look,
 )
-from scripts.run_programs import FOURTH, FRESH, PROGRAMS, THIRD, main, programs, source
+from scripts.run_programs import PROGRAMS, SETS, main, programs, source
 
 
 def said(title: str, sentence: str = "", gain: float | None = 0.5, *kernels: str) -> Said:
@@ -42,7 +42,7 @@ def a_look(**answers: Answer) -> Look:
 
 
 def test_each_program_listed_is_a_file_whose_line_at_fault_exists() -> None:
-    programs_of_all = [*planted(), *planted(FRESH), *planted(THIRD), *planted(FOURTH)]
+    programs_of_all = [program for listed_in in SETS for program in planted(listed_in)]
     listed = [source(program) for program in programs_of_all]
     files = {*PROGRAMS.glob("*.py"), *PROGRAMS.glob("*.cu")} - {PROGRAMS / "common.py"}
     assert set(listed) == files
