@@ -15,7 +15,7 @@ class Layer(nn.Module):
         self.update = nn.Linear(2 * width, width)
 
     def forward(self, atoms, source, target):
-        sent = F.silu(self.message(atoms))[source]
+        sent = F.silu(self.message(atoms)).index_select(0, source)
         received = torch.zeros_like(atoms).index_add(0, target, sent)
         return atoms + F.silu(self.update(torch.cat([atoms, received], 1)))
 

@@ -35,34 +35,43 @@ __global__ void densities(const float4 *particles, const int *heads, const int *
 
 int main(int argc, char **argv) {
     turn();
-    std::vector<float4> places(PARTICLES);
-    std::vector<int> first(CELLS, -1), after(PARTICLES), from(CELLS + 1);
+    std::vector<float4> sorted(PARTICLES), any(PARTICLES);
+    std::vector<int> order(PARTICLES), first(CELLS, -1), after(PARTICLES), from(CELLS + 1);
     unsigned random = 1;
-    auto any = [&] { return ((random = random * 1664525u + 1013904223u) >> 8) * (0.999f / 16777216); };
-    for (int i = 0; i < PARTICLES; ++i) {  // cell by cell, each the next in the list of its cell
+    auto next_random = [&] { return (random = random * 1664525u + 1013904223u) >> 8; };
+    auto part = [&] { return next_random() * (0.999f / 16777216); };
+    for (int i = 0; i < PARTICLES; ++i) {
         int cell = i / EACH;
-        places[i] = {cell % SIDE + any(), cell / SIDE % SIDE + any(), cell / (SIDE * SIDE) + any(), 0};
+        sorted[i] = {cell % SIDE + part(), cell / SIDE % SIDE + part(), cell / (SIDE * SIDE) + part(), 0};
+        order[i] = i;
+    }
+    for (int i = PARTICLES - 1; i > 0; --i) std::swap(order[i], order[next_random() % (i + 1)]);
+    for (int i = 0; i < PARTICLES; ++i) {  // particles in any order, each the first of its cell when it comes
+        any[i] = sorted[order[i]];
+        int cell = order[i] / EACH;
         after[i] = first[cell], first[cell] = i;
     }
     for (int cell = 0; cell <= CELLS; ++cell) from[cell] = cell * EACH;
-    float4 *particles;
+    float4 *in_any_order, *by_cell;
     int *heads, *next, *starts;
     float *density;
-    CHECK(cudaMalloc(&particles, PARTICLES * sizeof(float4)));
+    CHECK(cudaMalloc(&in_any_order, PARTICLES * sizeof(float4)));
+    CHECK(cudaMalloc(&by_cell, PARTICLES * sizeof(float4)));
     CHECK(cudaMalloc(&heads, CELLS * sizeof(int)));
     CHECK(cudaMalloc(&next, PARTICLES * sizeof(int)));
     CHECK(cudaMalloc(&starts, (CELLS + 1) * sizeof(int)));
     CHECK(cudaMalloc(&density, PARTICLES * sizeof(float)));
-    CHECK(cudaMemcpy(particles, places.data(), PARTICLES * sizeof(float4), cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(in_any_order, any.data(), PARTICLES * sizeof(float4), cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(by_cell, sorted.data(), PARTICLES * sizeof(float4), cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(heads, first.data(), CELLS * sizeof(int), cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(next, after.data(), PARTICLES * sizeof(int), cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(starts, from.data(), (CELLS + 1) * sizeof(int), cudaMemcpyHostToDevice));
     return measure("linked_cells", argc, argv, 40, [&](bool repaired, int steps) {
         for (int step = 0; step < steps; ++step) {
             if (repaired)
-                densities<true><<<PARTICLES / THREADS, THREADS>>>(particles, heads, next, starts, density);
+                densities<true><<<PARTICLES / THREADS, THREADS>>>(by_cell, heads, next, starts, density);
             else
-                densities<false><<<PARTICLES / THREADS, THREADS>>>(particles, heads, next, starts, density);
+                densities<false><<<PARTICLES / THREADS, THREADS>>>(in_any_order, heads, next, starts, density);
         }
         CHECK(cudaGetLastError());
         std::vector<float> found(PARTICLES);

@@ -73,4 +73,4 @@ def run(state, steps, repaired):
     return loss.detach()
 
 
-main(prepare, run, steps=8)
+main(prepare, run, steps=20)

@@ -33,9 +33,9 @@ def prepare(device, repaired):
 def run(state, steps, repaired):
     a, b, c = state
     pairs, size, _ = a.shape
-    grid = ((size // 16) ** 2, pairs)
+    grid = ((size // 32) ** 2, pairs)
     for _ in range(steps):
-        multiply[grid](a, b, c, SIZE=size, M=16, K=16, DOT=repaired, num_warps=2)
+        multiply[grid](a, b, c, SIZE=size, M=32, K=16, DOT=repaired, num_warps=4)
     return c.float().square().mean() / size
 
 
