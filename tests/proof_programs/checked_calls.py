@@ -5,7 +5,6 @@ import inspect
 
 import torch
 from common import main
-from torch import nn
 
 CHECKED = True
 
@@ -46,7 +45,7 @@ def mix(old: torch.Tensor, new: torch.Tensor, share: float = 0.5):
 def prepare(device, repaired):
     robots, width, layers = (256, 128, 40) if device == "cuda" else (4, 8, 3)
     weights = [torch.randn(width, width, device=device) / width**0.5 for _ in range(layers)]
-    biases = [nn.Parameter(torch.zeros(width, device=device)) for _ in range(layers)]
+    biases = [torch.randn(width, device=device) for _ in range(layers)]
     return weights, biases, torch.randn(robots, width, device=device)
 
 

@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMemcpyToSymbol(fixed_table, opacities.data(), ENTRIES * sizeof(float)));
     fill<<<numbers / 256, 256>>>(volume);
     CHECK(cudaDeviceSynchronize());
-    return measure("constant_table", argc, argv, 100, [&](bool repaired, int steps) {
+    return measure("constant_table", argc, argv, 300, [&](bool repaired, int steps) {
         for (int step = 0; step < steps; ++step) {
             if (repaired)
                 render<true><<<RAYS / THREADS, THREADS>>>(volume, table, light);

@@ -48,4 +48,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=30)
+main(prepare, run, steps=60)

@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&found, SPECTRA * sizeof(Peak)));
     fill<<<numbers / 256, 256>>>(spectra);
     CHECK(cudaDeviceSynchronize());
-    return measure("leader_work", argc, argv, 150, [&](bool repaired, int steps) {
+    return measure("leader_work", argc, argv, 200, [&](bool repaired, int steps) {
         for (int step = 0; step < steps; ++step) {
             if (repaired)
                 peaks<true><<<SPECTRA, THREADS>>>(spectra, found);

@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
     size_t numbers = size_t(CELLS) * SUBSTANCES;
     float *amounts;
     CHECK(cudaMalloc(&amounts, numbers * sizeof(float)));
-    return measure("register_cap", argc, argv, 300, [&](bool repaired, int steps) {
+    return measure("register_cap", argc, argv, 500, [&](bool repaired, int steps) {
         fill<<<numbers / 256, 256>>>(amounts);
         for (int step = 0; step < steps; ++step) {
             if (repaired)

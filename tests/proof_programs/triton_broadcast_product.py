@@ -39,4 +39,4 @@ def run(state, steps, repaired):
     return c.float().square().mean() / size
 
 
-main(prepare, run, steps=40)
+main(prepare, run, steps=100)

@@ -37,4 +37,4 @@ def run(state, steps, repaired):
     return y.float().square().mean()
 
 
-main(prepare, run, steps=150)
+main(prepare, run, steps=300)

@@ -58,4 +58,4 @@ def run(state, steps, repaired):
     return state[-1].square().mean()
 
 
-main(prepare, run, steps=20)
+main(prepare, run, steps=60)

@@ -56,4 +56,4 @@ def run(state, steps, repaired):
     return out.float().square().mean()
 
 
-main(prepare, run, steps=60)
+main(prepare, run, steps=150)

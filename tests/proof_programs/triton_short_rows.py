@@ -34,4 +34,4 @@ def run(state, steps, repaired):
     return y.float().square().mean()
 
 
-main(prepare, run, steps=100)
+main(prepare, run, steps=250)
