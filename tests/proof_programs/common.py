@@ -31,9 +31,9 @@ def turn() -> Iterator[None]:
     if not name:
         yield
         return
-    with open(name, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    # never closed: what a profiler holds of the GPU is free only once this process is gone
+    fcntl.flock(os.open(name, os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+    yield
 
 
 def open_gpu(device: str) -> None:
