@@ -14,7 +14,7 @@ import yaml
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
-from scripts.run_programs import FOURTH, FRESH, OWN, PROGRAMS, THIRD, source
+from scripts.run_programs import FIFTH, FOURTH, FRESH, OWN, PROGRAMS, THIRD, source
 
 LOOKS = {
     "first_look.json": "Whole programs: first look",
@@ -23,6 +23,7 @@ LOOKS = {
     "fresh_look.json": "Whole programs, second set: first look",
     "third_set_look.json": "Whole programs, third set: first look",
     "fourth_set_look.json": "Whole programs, fourth set: first look",
+    "fifth_set_look.json": "Whole programs, fifth set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
@@ -110,13 +111,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Look:
-    """What the rules of a commit said of the programs of a set, by name."""
+    """What the rules of a commit said of the programs of a set, by name.
+
+    `traced_only` names slow programs that have a trace, but whose counters could not be read.
+    """
 
     commit: str
     gpu: str
     date: str
     answers: Mapping[str, Answer]
     programs: str = OWN
+    traced_only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,7 +187,7 @@ def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
 
     Programs that lack a time or the profile of the slow variant are left out.
     """
-    answers, metrics = {}, {}
+    answers, metrics, traced_only = {}, {}, []
     for program in planted(programs):
         at = folder / program["name"]
         times, slow = at / "times.jsonl", at / "slow" / "report" / "metrics.json"
@@ -202,10 +207,14 @@ def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
             repaired=None if repaired is None else _said(repaired, LARGE),
             choices=_choices(at / "choices.jsonl"),
         )
+        manifest = at / "slow" / "manifest.json"
+        steps = json.loads(manifest.read_text("utf-8"))["steps"] if manifest.is_file() else []
+        if any(step["name"] == "counters" and step["state"] == "failed" for step in steps):
+            traced_only.append(program["name"])
     if not answers:
         raise ArtifactUnreadable(f"no program ran in {folder}", "scripts/run_programs.py DIR")
     recorded = metrics["run_time"]["gpu"], metrics["created"][:10]
-    return Look(commit, *recorded, answers, programs)
+    return Look(commit, *recorded, answers, programs, tuple(traced_only))
 
 
 def _choices(path: Path) -> dict[str, float]:
@@ -254,7 +263,8 @@ def read_look(file: Path) -> Look:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         answers = {name: _answer(**answer) for name, answer in found["answers"].items()}
-        return Look(**{**found, "answers": answers})
+        traced_only = tuple(found.get("traced_only", ()))
+        return Look(**{**found, "answers": answers, "traced_only": traced_only})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactUnreadable(
             f"{file} is no look at the programs: {error}", "scripts/score_programs.py DIR --keep"
@@ -387,6 +397,9 @@ def section(heading: str, look: Look) -> list[str]:
 def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
     number = len(planted(look.programs))
     missing = f"; {number - len(judged)} did not run" if number > len(judged) else ""
+    if look.traced_only:
+        names = ", ".join(f"`{name}`" for name in look.traced_only)
+        missing += f"; of {len(look.traced_only)} the trace alone, without counters: {names}"
     by = (
         f"The rules of commit `{look.commit[:10]}` judged {len(judged)} of them, profiled on "
         f"{look.gpu} ({look.date}){missing}."
@@ -410,7 +423,7 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
             "beforehand, and no rule was changed for them: this score is out of sample. "
             "`scripts/run_programs.py DIR --set fresh.yaml` runs them."
         )
-    if look.programs in (THIRD, FOURTH):
+    if look.programs in (THIRD, FOURTH, FIFTH):
         return (
             f"{number} more programs of the same kind "
             f"([{look.programs}](../tests/proof_programs/{look.programs})). {by} Their author had "
