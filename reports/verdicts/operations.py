@@ -178,7 +178,9 @@ WORKS = (
         ),
     ),
     Operation(
-        r"\bre\.\w|\btokeni[sz]|\.(?:encode|decode|lower|strip|replace)\(|\.split\((?:[\"'].*)?\)",
+        # Not vae.decode(latents): models encode and decode, too.
+        r"\bre\.\w|\btokeni[sz]|\.(?:lower|strip)\(|\.replace\(\s*[\"']|\.split\((?:[\"'].*)?\)"
+        r"|\w*(?:tok|text|line|str|word|byte|raw)\w*\.(?:en|de)code\(|\.(?:en|de)code\(\s*[\"']",
         Text("works on text on the host (tokenises, splits, decodes)"),
         Text(
             "Tokenise once before the loop, or ahead of it in other processes; a tokenizer written "

@@ -44,6 +44,8 @@ def test_a_wait_is_told_by_what_the_line_asks_for(
     [
         ("row = json.loads(text)", "parses or writes data"),
         ("words = text.lower().split()", "works on text"),
+        ("ids = tokenizer.encode(prompt)", "works on text"),
+        ("image = vae.decode(latents)", "runs code on the host (CPU)"),
         ("halves = state.split(64)", "runs code on the host (CPU)"),
         ("raw = zlib.decompress(packed)", "compresses, unpacks"),
         ("order = sorted(scores)", "item by item"),
