@@ -162,7 +162,8 @@ def _elsewhere(costs: Sequence[StepCost]) -> Text:
     wall, compute, idle = (_mean(costs, name) for name in ("wall_ns", "compute_ns", "other_ns"))
     if (compute.value or 0.0) >= (idle.value or 0.0):
         return Text(
-            "Other kernels take {share} of it: make these faster first.",
+            "Other kernels take {share} of it: make these faster first; counters (ncu) tell what "
+            "limits them.",
             share=compute.share_of(wall).at_digits(2),
         )
     return Text(
