@@ -62,11 +62,9 @@ def first_screen(
     line = Text("{gpu} · {time}", **facts) if time.whole_ns else machine
     if time.whole_ns and time.gpus > 1:
         line = Text("{gpu} · {time}, all times per GPU", **facts)
-    verdict, exchange = _verdict(view, time_parts, saved, found) or answer, _exchange(view)
+    verdict = _verdict(view, time_parts, saved, found) or answer
     if time.whole_ns:
-        is_measured = exchange is not None and verdict == exchange.lay_verdict
-        sure = "high" if is_measured else _sure(view, found)
-        line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[sure])
+        line = _with_certainty(view, line, verdict, found)
     listed = {anchor for action in found for _, anchor in action.findings}
     timed = timed_choices(view, saved)
     offered = choices(view, timed)
@@ -105,6 +103,18 @@ def _over_floors(view: ReportView) -> Text | None:
     return Text(
         "A step takes {ratios} the least time that its bytes or its arithmetic allow.",
         ratios=ratios,
+    )
+
+
+def _with_certainty(view: ReportView, line: Text, verdict: Text, found: tuple[Action, ...]) -> Text:
+    """Return the line with how sure the verdict is; of steps, times are sure and limits unknown."""
+    exchange = _exchange(view)
+    if exchange is None or verdict != exchange.lay_verdict:
+        return Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(view, found)])
+    return Text(
+        "{line} · how sure: {sure} of these times; what limits the kernels was not measured",
+        line=line,
+        sure=LEVELS["high"],
     )
 
 

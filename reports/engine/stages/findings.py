@@ -66,8 +66,8 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
         ),
         disproof=Text("The floor reads every weight once and no activation."),
         lay_verdict=Text(
-            "Generating a token for each of {n} requests takes {time}; reading the model from "
-            "memory once takes {floor} of that.",
+            "Generating a token for each of {n} requests takes {time}; reading the model and "
+            "the KV cache from memory once takes {floor} of that.",
             n=size,
             time=time,
             floor=minimum,

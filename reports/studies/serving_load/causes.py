@@ -101,7 +101,8 @@ def _of_first_token(found: LoadTest, heavy: Point) -> tuple[Text, Text]:
 def _first_token_action(found: LoadTest, phase: str) -> Text | None:
     if phase == "queue" and found.planned is not None:
         return Text(
-            "Where many ask at once, let more prompt tokens into a step ({option}).",
+            "Where many ask at once, let more prompt tokens into a step ({option}): first tokens "
+            "come sooner, those of running requests less evenly.",
             option=found.option("step_tokens"),
         )
     if phase == "queue":
@@ -165,7 +166,8 @@ def stalls(found: LoadTest) -> Finding | None:
             ),
         ),
         action=Text(
-            "Bound the prompt tokens of a step ({option}), and measure again.",
+            "For text that comes evenly let fewer prompt tokens into a step ({option}); first "
+            "tokens come later then. Measure both.",
             option=found.option("step_tokens"),
         ),
         disproof=Text(
