@@ -43,7 +43,8 @@ METHOD = (
     Text(
         "MFU is the FLOPs that the model needs over time and the roof of the Tensor Cores; MBU the "
         "weights and KV cache that it must read over time and the bandwidth of DRAM. The floor is "
-        "the larger of the two at the measured roofs: no step of this model is faster."
+        "the larger of the two at the measured roofs; single steps at a higher clock than the "
+        "roof's may be faster."
     ),
 )
 

@@ -101,15 +101,11 @@ def _of_first_token(found: LoadTest, heavy: Point) -> tuple[Text, Text]:
 def _first_token_action(found: LoadTest, phase: str) -> Text | None:
     if phase == "queue" and found.planned is not None:
         return Text(
-            "Where many ask at once, let more prompt tokens into a step ({option}): first tokens "
-            "come sooner, those of running requests less evenly.",
-            option=found.option("step_tokens"),
+            "Where many ask at once, divide them among servers or spread them over time: prompts "
+            "wait for those before them."
         )
     if phase == "queue":
-        return Text(
-            "Send less to each server, or let more prompt tokens into a step ({option}).",
-            option=found.option("step_tokens"),
-        )
+        return Text("Send less to each server.")
     return {"prefill": SHORTEN, "front": more_front_ends(found)}.get(phase)
 
 
