@@ -273,7 +273,10 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             else "",
             gain=Number(gain, "fraction"),
             saved=Number(gain * kernel_time(run), "ns", clocks).by(
-                Text("sum of time x (1 - clock / highest), kernels not bound by DRAM")
+                Text(
+                    "sum of time x (1 - clock / highest), kernels not bound by DRAM; the clock of "
+                    "those limited by arithmetic is that in the trace"
+                )
             ),
         ),
         evidence=(
@@ -295,7 +298,10 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
                         *column("counters", "sm_clock_hz"),
                     ),
                 ),
-                Text("sum of share x (1 - clock / highest), kernels not bound by DRAM"),
+                Text(
+                    "sum of share x (1 - clock / highest), kernels not bound by DRAM; the clock of "
+                    "those limited by arithmetic is that in the trace"
+                ),
             ),
             measured(
                 Text("SM clock in the trace, kernels limited by arithmetic"),
