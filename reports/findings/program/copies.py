@@ -205,8 +205,8 @@ KINDS = (
         Text("concatenations"),
         Text(
             "needed as far as they write new data and nothing writes it in place: a growing "
-            "key-value cache has such, the halves that a rotary embedding turns need none in a "
-            "fused kernel"
+            "key-value cache has such, and a backward pass joins the gradients of a tensor that "
+            "was split; the halves that a rotary embedding turns need none in a fused kernel"
         ),
     ),
     Kind(
