@@ -313,7 +313,7 @@ def test_the_first_page_of_a_recorded_program_is_short(
     replay: Callable[[str], Path], recorded: str
 ) -> None:
     page = replay(recorded.removeprefix("h200-")) / "report" / "report.md"
-    assert len(page.read_text(encoding="utf-8").splitlines()) <= 410
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 400
     assert page.stat().st_size <= 60_000
 
 
