@@ -28,7 +28,6 @@ from nsight_prof.parsers.build.gaps import Gaps, joined, summed
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
-from nsight_prof.parsers.build.rank_tables import READ_ONCE
 from nsight_prof.parsers.build.serving_tables import (
     prediction_frames,
     serving_frames,
@@ -49,7 +48,6 @@ from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, with_sources
 from nsight_prof.parsers.nsys.stages.native_stacks import LINES
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
-from nsight_prof.parsers.ranks.times import RankTimes
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, write_comm_roofs
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, keep_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
@@ -176,6 +174,10 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
 
 def _steps_of_gpus(frames: Frames, folder: Path) -> pd.DataFrame:
     """Return table `rank_steps` of GPUs that one trace has, from the tables in `folder`."""
+    # Most traces have one GPU.
+    from nsight_prof.parsers.build.rank_tables import READ_ONCE
+    from nsight_prof.parsers.ranks.times import RankTimes
+
     times = RankTimes()
     times.add(RankRecord(0), folder, {name: records(frames[name]) for name in READ_ONCE})
     return times.step_frame() if any(times.calls.values()) else tables.empty("rank_steps")
