@@ -258,8 +258,13 @@ def sure(run: Run) -> Confidence:
     done = run.bench[run.bench["status"] == "ok"]
     if done.empty or any(head.get("device") == "cpu" for head in raw_records(run).conditions):
         return "low"
+    return repeats_agree(done, "process_spread")
+
+
+def repeats_agree(done: pd.DataFrame, spread: str) -> Confidence:
+    """Return how sure times are by their processes or starts, which differ by column `spread`."""
     repeated = done["processes"].median() >= ENOUGH
-    return "high" if repeated and done["process_spread"].median() <= NOISY else "medium"
+    return "high" if repeated and done[spread].median() <= NOISY else "medium"
 
 
 def step_caveats(run: Run) -> list[Caveat]:

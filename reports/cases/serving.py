@@ -11,10 +11,10 @@ from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.engine import held_by
 from nsight_prof.reports.cases.conditions import (
-    ENOUGH,
     NOISY,
     known_facts,
     machine,
+    repeats_agree,
     software,
     step_caveats,
 )
@@ -245,9 +245,7 @@ def sure(run: Run) -> Confidence:
     rates = points[points["experiment"] == "open"]
     if points.empty or (len(rates) and rates["requests"].max() < MANY):
         return "low"
-    done = run.bench[run.bench["status"] == "ok"]
-    repeated = done["processes"].median() >= ENOUGH
-    return "high" if repeated and done["relative_std"].median() <= NOISY else "medium"
+    return repeats_agree(run.bench[run.bench["status"] == "ok"], "relative_std")
 
 
 def _unprofiled(run: Run) -> list[Caveat]:

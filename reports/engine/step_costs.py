@@ -13,7 +13,7 @@ from nsight_prof.reports.engine.rank_times import has_several, rank_name
 from nsight_prof.reports.page import Column, Fact, Finding, Name, Number, Ref, Table, Text, Value
 
 KEY = "step_communication"
-WORTH = 0.02
+SIGNIFICANT = 0.02
 """Part of a step from which on communication that nothing hides is worth work: below it, times of
 balanced ranks differ by as much."""
 OVERLAPPED = "overlapped_ns"
@@ -150,7 +150,7 @@ def communication_facts(costs: Sequence[StepCost]) -> tuple[Fact, ...]:
 
 def _remedy(share: float, balanced: float) -> Text | None:
     """Return what shortens the steps; None where hardly any of them is communication."""
-    if share < WORTH:
+    if share < SIGNIFICANT:
         return None
     if balanced > share / 2:
         return Text("Divide the work evenly: most of that time waits for a GPU that comes late.")

@@ -206,16 +206,8 @@ def _share(value: float) -> Number:
 def _at_roofs(at_roof: float, total_ns: float) -> tuple[Evidence, ...]:
     """Return what all kernels would gain at their full roofs, where no kernel of them came."""
     source = Text("sum over all kernels: share x (1 - time at the full roof / time)")
-    return (
-        Evidence(
-            Text("to gain at the full roofs"), Number(at_roof, "fraction", COLUMNS), source=source
-        ),
-        Evidence(
-            Text("to gain at the full roofs"),
-            Number(at_roof * total_ns, "ns", COLUMNS),
-            source=source,
-        ),
-    )
+    gains = Number(at_roof, "fraction", COLUMNS), Number(at_roof * total_ns, "ns", COLUMNS)
+    return tuple(Evidence(Text("to gain at the full roofs"), gain, source=source) for gain in gains)
 
 
 def _split(shares: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence, ...]:

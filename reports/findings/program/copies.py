@@ -35,7 +35,6 @@ from nsight_prof.reports.findings.program.rule import (
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
-TO_GPU, TO_HOST = "host to device", "device to host"
 PINNED = 0.8
 """Part of the rate of pinned memory below which a copy is of other memory, or in small pieces."""
 STARTUP = 0.5
@@ -86,7 +85,7 @@ PIN = (
 """What to do about copies of pageable memory, and the same for readers who do not know GPUs."""
 ALONE = 0.9
 """Part of the copy time in which no kernel runs, from which on copies overlap none."""
-WORTH = 0.2
+HIDEABLE = 0.2
 """Part of the copy time that kernels could hide, or copies in the other direction, at least."""
 OVERLAP = (
     Text(
@@ -295,7 +294,8 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         "ns",
         (*column("stages", "gpu_busy_ns"), *column("launches", "duration_ns")),
     )
-    alone = _alone(frame, crossing, time, working, kernels_ns)
+    to_gpu, to_host = _by_direction(crossing)
+    alone = _alone(frame, min(to_gpu, to_host), time, working, kernels_ns)
     if alone and not slow and not each_bytes < SMALL_BYTES:
         title = Text(
             "Copies between host and GPU overlap no kernel, and take {share} of the busy time",
@@ -307,10 +307,11 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         # Inputs may stay on the GPU; results that go to pinned memory can only hide.
         leaves = text(crossing[0]["kind"]).lower() == "device to host" and not slow
         hides = kernels_ns if leaves and kernels_ns and each_bytes >= SMALL_BYTES else math.inf
-        ways = _by_direction(crossing, gpus)
-        passes = min(ways) >= COPIES.limit("passes") * max(ways) and each_bytes >= SMALL_BYTES
-        if kernels_ns and passes and not slow:  # its work: it can run at once, not be left out
-            hides = number((wall - idle).value) - max(kernels_ns, *ways)
+        longer = max(to_gpu, to_host)
+        passes = min(to_gpu, to_host) >= COPIES.limit("passes") * longer
+        # Its work: it can run at once, not be left out.
+        if kernels_ns and passes and each_bytes >= SMALL_BYTES and not slow:
+            hides = number((wall - idle).value) - max(kernels_ns, longer / gpus)
         saved_ns = max(0.0, min(saved_ns, number(working.value), hides))
     saved_ns += number(late.value)
     saved = Number(saved_ns, "ns")
@@ -363,16 +364,17 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
 
 def _alone(
     frame: pd.DataFrame | None,
-    crossing: list[Row],
+    both_ns: float,
     time: Number,
     working: Number,
     kernels_ns: float,
 ) -> Text | str:
-    """Say that copies and kernels take turns, where some of them could run side by side."""
-    ways = pd.DataFrame(crossing).groupby("kind")["total_ns"].sum().astype(float)
-    both = float(ways.min()) if len(ways) > 1 else 0.0
-    hidden = max(min(kernels_ns, number(time.value)), both)
-    if frame is None or hidden < WORTH * number(time.value):
+    """Say that copies and kernels take turns, where some of them could run side by side.
+
+    `both_ns` is the time of copies that could run beside those in the other direction.
+    """
+    hidden = max(min(kernels_ns, number(time.value)), both_ns)
+    if frame is None or hidden < HIDEABLE * number(time.value):
         return ""
     if not number(working.value) >= ALONE * number(time.value):
         return ""
@@ -390,7 +392,7 @@ def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
     """
     both = {f.rule: f for f in found if f.rule in (COPIES.key, RESULTS_ON_HOST.key)}
     rows = [row for row in records(run.memory_operations) if "host" in text(row["kind"]).lower()]
-    to_gpu, to_host = _by_direction(rows, 1)
+    to_gpu, to_host = _by_direction(rows)
     if len(both) < 2 or to_host < to_gpu:
         return list(found)
     smaller, larger = sorted(both.values(), key=lambda finding: finding.gain_ns)
@@ -465,14 +467,12 @@ def managed_memory(run: Run) -> list[Finding]:
     ]
 
 
-def _by_direction(crossing: list[Row], gpus: int) -> list[float]:
-    """Return the ns of copies to the host and to the GPU, which may run at the same time."""
-    found = dict.fromkeys((TO_GPU, TO_HOST), 0.0)
+def _by_direction(crossing: list[Row]) -> tuple[float, float]:
+    """Return the ns of copies to the GPU and to the host, which may run at the same time."""
+    totals = [0.0, 0.0]
     for row in crossing:
-        found[TO_GPU if text(row["kind"]).lower().startswith("host") else TO_HOST] += (
-            number(row["total_ns"]) / gpus
-        )
-    return list(found.values())
+        totals[not text(row["kind"]).lower().startswith("host")] += number(row["total_ns"])
+    return totals[0], totals[1]
 
 
 def _startup(crossing: list[Row], time: Number, gpus: int) -> Number:
