@@ -48,8 +48,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
 
 # No test is about time: on a busy machine the first example of any may be slow.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+# The same examples in every run: what fails, fails for everybody. `--hypothesis-profile explore`
+# looks for new ones.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=2000)
+settings.load_profile("same")
 
 # A shell starts background jobs with these ignored, and every child would inherit that: prof leaves
 # what is ignored as it is, and the tests of signals would wait for ever.

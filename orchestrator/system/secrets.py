@@ -173,8 +173,14 @@ def looks_secret(name: str, value: str) -> bool:
         return True
     if name in NEVER_SECRET or not (SECRET_WORDS.search(name) or SECRET_PARTS.search(name)):
         return False
-    path = value.startswith(("/", "~", "./")) and os.path.exists(os.path.expanduser(value))
-    return not (_is_plain(value) or path)
+    return not (_is_plain(value) or _is_path(value))
+
+
+def _is_path(value: str) -> bool:
+    """Tell whether a value is the path of something that exists; no path holds a null byte."""
+    if not value.startswith(("/", "~", "./")) or "\0" in value:
+        return False
+    return os.path.exists(os.path.expanduser(value))
 
 
 def is_secret_option(name: str, value: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nsight_prof.orchestrator.system import secrets
@@ -119,6 +119,7 @@ def test_masking_never_fails_and_is_done_once(text: str) -> None:
 
 
 @given(st.text(min_size=8, max_size=60).filter(lambda value: len(value.strip()) >= 8))
+@example("~no-user\0")
 def test_a_known_value_is_found_in_each_spelling(value: str) -> None:
     known = choose_environment({"MY_PASSWORD": value}, {})
     if not known.withheld:
