@@ -123,6 +123,12 @@ def gpu_of_launches(run: Run) -> pd.Series[int]:
     return gpu_of(run, run.launch_times)
 
 
+@once
+def queues(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the number of each launch's stream, and the first launch of each stream."""
+    return distinct(run.launch_times, ["device", "pid", "context", "stream"])
+
+
 def distinct(frame: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Code the distinct rows of columns of whole numbers, in order of appearance.
 

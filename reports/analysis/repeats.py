@@ -78,9 +78,10 @@ def _steps(rows: pd.DataFrame) -> NDArray[np.int64] | None:
 
     That is the kernel between whose launches most others lie, the same number nearly each time.
     """
-    codes, names = pd.factorize(rows["nvtx_path"] + "\n" + rows["short_name"])
+    of_range = rows.groupby(["nvtx_path", "short_name"], sort=False, observed=True)
+    codes = of_range.ngroup().to_numpy()
     best: tuple[float, NDArray[np.int64]] | None = None
-    often = np.bincount(codes, minlength=len(names))
+    often = np.bincount(codes)
     for code in np.flatnonzero(often >= FEWEST):
         at = np.flatnonzero(codes == code)
         distances = np.diff(at)

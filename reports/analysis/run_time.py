@@ -26,7 +26,7 @@ def run_time(run: Run) -> RunTime:
     how several GPUs divide their time.
     """
     total = kernel_time(run)
-    alone = _kernel_unions(run)
+    alone = kernel_unions(run)
     gpus = max(1, len(alone))
     name, present = _gpu(run)
     gpus_of = (name, gpus if alone or present <= 1 else 0, max(present, gpus))
@@ -57,7 +57,8 @@ def _memory_ns(run: Run, otherwise: float) -> float:
     return otherwise if capture.isna().any() else number(capture.sum())
 
 
-def _kernel_unions(run: Run) -> list[float]:
+@once
+def kernel_unions(run: Run) -> list[float]:
     """Return for each GPU the ns in which at least one kernel ran; empty without launches."""
     if run.launch_times.empty:
         return []

@@ -14,14 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.run.run import Run, once
-from nsight_prof.reports.analysis.gpu_times import distinct, gpu_of_launches
+from nsight_prof.reports.analysis.gpu_times import gpu_of_launches, queues
 
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""
 REPEATED, MOST_TIME, ONE_ROUND = 5, 0.95, 0.25
 """Launches from which on a kernel repeats; part of the time of those that do whose kernels make up
 a round; part of all launches that a first round takes at most."""
-QUEUE = ["device", "pid", "context", "stream"]
 OF_KERNEL = ["short_name", "name", "library", "category"]
 Mask = NDArray[np.bool_]
 
@@ -31,39 +30,41 @@ def timeline(run: Run) -> pd.DataFrame | None:
     """Return the launches by stream and start; None where they are not known, or too many.
 
     Columns: kernel_id, start_ns, end_ns, duration_ns, gpu, queue (one number per stream), stage,
-    nvtx_path, memory_before, and short_name, name, library, category of the kernel.
+    nvtx_path, memory_before, and short_name, name, library, category of the kernel; texts are
+    categories, so that a million of them are compared and grouped as numbers.
     """
     if not 0 < run.kernels["calls"].sum() <= MOST_LAUNCHES:
         return None
     launches = run.launch_times
     if launches.empty:
         return None
-    queue, _ = distinct(launches, QUEUE)
+    queue, _ = queues(run)
     start, duration = (launches[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
     order = np.lexsort((start, queue))
-    kernel = launches["kernel_id"].cat
-    kernels = run.kernels.set_index("kernel_id")[OF_KERNEL].astype(object).fillna("")
-    of_code = kernels.reindex(kernel.categories).assign(kernel_id=kernel.categories)
-    codes = kernel.codes.to_numpy()[order]
-    words = {name: of_code[name].to_numpy(object)[codes] for name in ["kernel_id", *OF_KERNEL]}
-    words |= {name: _words(launches[name], order) for name in ("stage", "nvtx_path")}
-    numbers = {
+    texts = {
+        name: (column.cat.categories.to_numpy(object), column.cat.codes.to_numpy()[order])
+        for name in ("kernel_id", "stage", "nvtx_path")
+        for column in [launches[name]]
+    }
+    ids, kernel = texts["kernel_id"]
+    kernels = run.kernels.set_index("kernel_id")[OF_KERNEL].reindex(ids).astype(object).fillna("")
+    texts |= {name: (kernels[name].to_numpy(object), kernel) for name in OF_KERNEL}
+    columns = {
         "start_ns": start[order],
         "duration_ns": duration[order],
         "end_ns": (start + duration)[order],
         "gpu": gpu_of_launches(run).to_numpy()[order],
         "queue": queue[order],
         "memory_before": launches["memory_before"].array[order],
+        **{name: _categories(*text) for name, text in texts.items()},
     }
-    # With no dtype pandas looks at each word to find that it is one.
-    columns = numbers | {name: pd.Series(word, dtype=object) for name, word in words.items()}
     return pd.DataFrame(columns, copy=False)
 
 
-def _words(column: pd.Series, order: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return a column of categories as words in another order, "" for none."""
-    words = np.append(column.cat.categories.to_numpy(object), "")
-    return words[column.cat.codes.to_numpy()[order]]
+def _categories(words: NDArray[np.object_], codes: NDArray[np.integer]) -> pd.Categorical:
+    """Return words by their codes, "" for none (-1), as categories in the order of the alphabet."""
+    names, code = np.unique(np.append(words, ""), return_inverse=True)
+    return pd.Categorical.from_codes(code[codes], pd.Index(names, dtype=object))
 
 
 def range_times(run: Run, names: Sequence[str]) -> pd.DataFrame:
@@ -106,7 +107,7 @@ def startup_ns(frame: pd.DataFrame) -> float:
         return 0.0
     ordered = frame[["kernel_id", "start_ns", "end_ns", "duration_ns"]]
     ordered = ordered.sort_values("start_ns", kind="stable")
-    sums = ordered.groupby("kernel_id")["duration_ns"].agg(["sum", "size"])
+    sums = ordered.groupby("kernel_id", observed=True)["duration_ns"].agg(["sum", "size"])
     repeated = sums[sums["size"] >= REPEATED].sort_values("sum", ascending=False)
     if repeated.empty:
         return 0.0
@@ -121,6 +122,13 @@ def startup_ns(frame: pd.DataFrame) -> float:
         return 0.0
     longest = float(first[first > rest.max()].sum())
     return max(longest, float(first.sum() - rest.mean() * len(first))) if longest else 0.0
+
+
+@once
+def idle_at_start(run: Run) -> float:
+    """Return `startup_ns` of the launches of a run; 0 where they are not known."""
+    frame = timeline(run)
+    return 0.0 if frame is None else startup_ns(frame)
 
 
 def runs(frame: pd.DataFrame, mask: Mask, *, through_copies: bool = False) -> pd.DataFrame:
@@ -263,7 +271,7 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
     A kernel that is short on average is so where single launches take up to twice as long.
     """
     length = frame["duration_ns"]
-    usual = length.groupby(frame["kernel_id"]).transform("mean")
+    usual = length.groupby(frame["kernel_id"], observed=True).transform("mean")
     short = (length < tiny.short) | ((usual < tiny.short) & (length < 2 * tiny.short))
     found = runs(frame, short.to_numpy(dtype=np.bool_))
     found = found[found["last"] - found["first"] >= tiny.fewest]
@@ -276,9 +284,8 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
     gap = launches["start_ns"] - launches["end_ns"].shift()
     follows = launches["run"] == launches["run"].shift()
     launches["gap"] = gap.where(follows, 0).clip(0, tiny.gap)
-    launches["batch"] = (
-        ~follows | (launches["kernel_id"] != launches["kernel_id"].shift())
-    ).cumsum()
+    kernel = pd.factorize(launches["kernel_id"])[0]
+    launches["batch"] = (~follows | (np.diff(kernel, prepend=-1) != 0)).cumsum()
     return [
         Short(
             str(stage),
@@ -288,9 +295,14 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
             float(rows["gap"].sum()),
             *_batched(rows, tiny),
             int(rows["gpu"].nunique()),
-            tuple(rows.groupby("kernel_id")["duration_ns"].sum().nlargest(5).index.astype(str)),
+            tuple(
+                rows.groupby("kernel_id", observed=True)["duration_ns"]
+                .sum()
+                .nlargest(5)
+                .index.astype(str)
+            ),
         )
-        for stage, rows in launches.groupby("stage", sort=False)
+        for stage, rows in launches.groupby("stage", sort=False, observed=True)
     ]
 
 
@@ -301,15 +313,12 @@ def _batched(rows: pd.DataFrame, tiny: Tiny) -> tuple[int, float]:
     take as long as the longest of them, or as SMs that are full of their blocks do; those that this
     saves no more than their starts are left out.
     """
-    batches = rows.groupby("batch").agg(
-        kernel=("kernel_id", "first"),
-        launches=("kernel_id", "size"),
-        total=("duration_ns", "sum"),
-        longest=("duration_ns", "max"),
-    )
-    filled = batches["total"] * batches["kernel"].map(tiny.fill).astype(float).fillna(1.0)
-    saved = batches["total"] - filled.clip(lower=batches["longest"])
-    repeats = batches["launches"] - 1
+    first = np.flatnonzero(rows["batch"].diff() != 0)
+    duration = rows["duration_ns"].to_numpy()
+    total, longest = (of.reduceat(duration, first) for of in (np.add, np.maximum))
+    fill = rows["kernel_id"].iloc[first].map(tiny.fill).astype(float).fillna(1.0).to_numpy()
+    saved = total - np.maximum(total * fill, longest)
+    repeats = np.diff(first, append=len(rows)) - 1
     saving = (saved > tiny.floor * repeats) & (repeats >= tiny.fewest - 1)
     return int(repeats[saving].sum()), float(saved[saving].sum())
 
@@ -327,7 +336,7 @@ class Exposed:
 def exposed(frame: pd.DataFrame, collective: Mask) -> list[Exposed]:
     """Return for each GPU how long collectives ran alone."""
     found = []
-    for gpu, rows in frame.groupby("gpu"):
+    for gpu, rows in frame[["gpu", "start_ns", "end_ns"]].groupby("gpu"):
         selected = collective[rows.index.to_numpy()]
         if selected.any():
             start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()

@@ -114,7 +114,7 @@ def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
 
 
 def _lane(frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], copies: Times | None) -> Lane:
-    code, categories = pd.factorize(frame["category"].fillna(""))
+    code, categories = pd.factorize(frame["category"])
     kinds = np.array([family(category)[1] for category in categories], object)
     starts, ends = frame["start_ns"].to_numpy(float), frame["end_ns"].to_numpy(float)
     rows = {str(kind): np.flatnonzero((kinds == kind)[code]) for kind in sorted(set(kinds))}
@@ -147,7 +147,9 @@ def _clock(
     }
     if not cycles:
         return ()
-    timed = frame[["start_ns", "duration_ns"]].assign(cycles=frame["kernel_id"].map(cycles))
+    timed = frame[["start_ns", "duration_ns"]].assign(
+        cycles=frame["kernel_id"].map(cycles).astype(float)
+    )
     timed = timed[(timed["cycles"] > 0) & (timed["duration_ns"] > 0)]
     if timed.empty:
         return ()

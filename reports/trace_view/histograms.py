@@ -60,12 +60,13 @@ def duration_histograms(run: Run, kernels: Sequence[KernelRow]) -> dict[int, His
     frame = timeline(run)
     if frame is None:
         return {}
-    launches = frame[["kernel_id", "stage", "duration_ns"]].groupby("kernel_id", sort=False)
+    by_kernel = frame[["kernel_id", "stage", "duration_ns"]].groupby("kernel_id", observed=True)
+    launches = {str(kernel_id): rows for kernel_id, rows in by_kernel}
     found = {}
     for kernel in kernels:
-        if (kernel.calls or 0) < LEAST_LAUNCHES or kernel.kernel_id not in launches.groups:
+        if (kernel.calls or 0) < LEAST_LAUNCHES or kernel.kernel_id not in launches:
             continue
-        histogram = _durations(kernel, launches.get_group(kernel.kernel_id))
+        histogram = _durations(kernel, launches[kernel.kernel_id])
         if histogram is not None:
             found[kernel.number] = histogram
     return found
@@ -104,7 +105,9 @@ def _durations(kernel: KernelRow, launches: pd.DataFrame) -> Histogram | None:
 
 def _by_stage(launches: pd.DataFrame) -> Text | str:
     """Return the medians of stages where they tell why launches differ."""
-    medians = launches[launches["stage"] != ""].groupby("stage")["duration_ns"].median()
+    medians = (
+        launches[launches["stage"] != ""].groupby("stage", observed=True)["duration_ns"].median()
+    )
     if len(medians) < 2 or not medians.max() > LEAST_SPREAD * medians.min():
         return ""
     ranked = medians.sort_values(ascending=False).head(4).reset_index()

@@ -746,7 +746,11 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
     if floor.value is not None:
         saved = Number(max(0.0, number((time - floor).value)), "ns")
     share, gain = time.share_of(gpu_time), saved.share_of(gpu_time)
-    kernels = launches.groupby("kernel_id")["duration_ns"].sum().sort_values(ascending=False)
+    kernels = (
+        launches.groupby("kernel_id", observed=True)["duration_ns"]
+        .sum()
+        .sort_values(ascending=False)
+    )
     backend = MATH_ATTENTION
     return [
         SLOW_BACKEND.finding(
@@ -791,7 +795,7 @@ def _product_floor(run: Run, products: pd.DataFrame) -> Number:
     """Return the time that the Tensor Cores need for products; None where not all were counted."""
     roofs = ceilings(run.roofs)
     rows = {text(row["kernel_id"]): row for row in profiled(run)}
-    launches = products["kernel_id"].value_counts()
+    launches = products["kernel_id"].astype(object).value_counts()
     keys = [str(key) for key in launches.index]
     times = [
         tensor_time(rows[key], roofs) * int(n) if key in rows else math.nan
@@ -808,16 +812,19 @@ def attention_spans(frame: pd.DataFrame, between: int, apart_ns: float) -> list[
     between the softmax and each product, and all are of one stream and stage, without a pause of
     more than `apart_ns`.
     """
+    softmax = np.flatnonzero(frame["category"] == "softmax").tolist()
+    if not softmax:
+        return []
     category = frame["category"].to_numpy(object)
     pause = frame["start_ns"].to_numpy()[1:] - frame["end_ns"].to_numpy()[:-1]
-    stage = frame["stage"].to_numpy(object)
+    stage = pd.factorize(frame["stage"])[0]
     cut = (pause > apart_ns) | (stage[1:] != stage[:-1])
     cut |= np.diff(frame["queue"].to_numpy()) != 0
     segment = np.concatenate([[0], np.cumsum(cut)])
     found: list[tuple[int, int]] = []
-    for at in np.flatnonzero(category == "softmax"):
-        first = _product(category, segment, int(at), -1, between)
-        last = _product(category, segment, int(at), 1, between)
+    for at in softmax:
+        first = _product(category, segment, at, -1, between)
+        last = _product(category, segment, at, 1, between)
         if first is not None and last is not None and (not found or first >= found[-1][1]):
             found.append((first, last + 1))
     return found

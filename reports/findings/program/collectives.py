@@ -49,7 +49,9 @@ def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
     """
     rule = COLLECTIVES_EXPOSED
     wall, mask = program_time(run)[0], frame["category"] == "collective"
-    mask &= frame["stage"].isin(frame.loc[~mask, "stage"])
+    if not mask.any():
+        return []
+    mask &= frame["stage"].isin(frame.loc[~mask, "stage"].unique())
     gpus = exposed(frame, mask.to_numpy(dtype=np.bool_))
     if not gpus or not wall.value:
         return []
@@ -62,9 +64,15 @@ def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
     overlapped = 100 * (1 - number(alone.share_of(total).value))
     waiting = _waiting(run, len(gpus))
     launches = frame[mask]
-    by_name = launches.groupby("short_name")["duration_ns"].sum().sort_values(ascending=False)
+    by_name = (
+        launches.groupby("short_name", observed=True)["duration_ns"]
+        .sum()
+        .sort_values(ascending=False)
+    )
     keys = dict(zip(launches["short_name"], launches["kernel_id"], strict=True))
-    by_kernel = launches.groupby("kernel_id")["duration_ns"].sum().nlargest(LISTED).index
+    by_kernel = (
+        launches.groupby("kernel_id", observed=True)["duration_ns"].sum().nlargest(LISTED).index
+    )
     names = names_of([(keys[name], str(name)) for name in by_name.index[:NAMED]])
     late = Text("Part of it may be waiting for a GPU that comes late.")
     if waiting is not None:

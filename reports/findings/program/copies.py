@@ -17,8 +17,8 @@ from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.idle import HOST, LAUNCHES, QUEUED
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.analysis.run_time import kernel_unions
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.analysis.timeline import union
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import RESULTS_ON_HOST
 from nsight_prof.reports.findings.program.rule import (
@@ -288,7 +288,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     if slow:
         title = Text("Copies of pageable memory take {share} of the busy time", share=share)
         action, advice = PIN
-    kernels_ns = 0.0 if frame is None else _kernel_union(frame) / gpus
+    kernels_ns = 0.0 if frame is None else sum(kernel_unions(run)) / gpus
     working = Number(
         number((wall - idle).value) - kernels_ns,
         "ns",
@@ -593,14 +593,6 @@ def _speed_evidence(rate: Number, roof: Number) -> list[Evidence]:
     if roof.value:
         found.append(measured(Text("copied per second of pinned memory"), roof, PROBE))
     return found
-
-
-def _kernel_union(frame: pd.DataFrame) -> float:
-    """Return the ns in which at least one kernel runs on a GPU, summed over the GPUs."""
-    return sum(
-        union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-        for _, rows in frame.groupby("gpu")
-    )
 
 
 def fills(run: Run) -> list[Finding]:

@@ -194,9 +194,9 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     uncounted = _like_counted(run, streaming, moved)
     streaming, moved = streaming | set(uncounted), {**moved, **uncounted}
     merged = _merged(frame, moved)
-    pieces = frame["kernel_id"].value_counts() / merged["kernel_id"].value_counts()
+    pieces = (frame["kernel_id"].value_counts() / merged["kernel_id"].value_counts()).dropna()
     frame, moved = merged, {key: moved[key].times(number(pieces.get(key, 1.0))) for key in moved}
-    summing = frame["category"].isin((SUMS, LOOK_UP)) & frame["kernel_id"].isin(moved)
+    summing = frame["category"].isin((SUMS, LOOK_UP)) & frame["kernel_id"].isin(list(moved))
     in_program = frame["kernel_id"].isin(streaming)
     fusible = frame["category"].isin(FUSIBLE) | in_program | summing
     long = run.kernels["mean_ns"].astype(float) >= SMALL_KERNELS.limit("short")
@@ -235,10 +235,10 @@ def _merged(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:
     limit = ELEMENTWISE_CHAIN.limit("parts")
     large = {key for key, each in moved.items() if each.loaded + each.stored >= limit}
     is_piece = frame["kernel_id"].isin(large)
-    for name in ("kernel_id", "queue", "stage"):
-        is_piece &= frame[name].eq(frame[name].shift())
     if not is_piece.any():
         return frame
+    for name in ("kernel_id", "queue", "stage"):
+        is_piece &= frame[name].eq(frame[name].shift())
     duration = frame["duration_ns"].groupby((~is_piece).cumsum()).sum()
     return frame[~is_piece].assign(duration_ns=duration.to_numpy()).reset_index(drop=True)
 

@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.idle import HOST, Stage, idle_stages
 from nsight_prof.reports.analysis.lines import host_rows
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.analysis.timeline import startup_ns, timeline
+from nsight_prof.reports.analysis.timeline import idle_at_start
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import idle_rules
 from nsight_prof.reports.findings.program.rule import (
@@ -611,8 +611,7 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
 
 def _at_start(run: Run, stage: Stage) -> float:
     """Return the idle time in ns of a whole capture that comes once, at its start."""
-    frame = timeline(run) if stage.is_capture else None
-    return 0.0 if frame is None else startup_ns(frame)
+    return idle_at_start(run) if stage.is_capture else 0.0
 
 
 AT_START = 0.5

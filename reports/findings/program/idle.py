@@ -26,7 +26,7 @@ from nsight_prof.reports.analysis.idle import (
 )
 from nsight_prof.reports.analysis.lines import waiting_rows
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.analysis.timeline import startup_ns, timeline
+from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
@@ -281,10 +281,7 @@ def _waits(stage: Stage) -> list[str]:
 
 def _once(run: Run, stage: Stage, rule: Rule, lost: float) -> float:
     """Return the idle time of a whole capture that comes once, at its start."""
-    frame = timeline(run)
-    if rule is not HOST_BOUND or not stage.is_capture or frame is None:
-        return 0.0
-    once = startup_ns(frame)
+    once = idle_at_start(run) if rule is HOST_BOUND and stage.is_capture else 0.0
     return min(once, lost) if once >= HOST_BOUND.limit("share") * lost else 0.0
 
 

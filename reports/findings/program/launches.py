@@ -189,7 +189,7 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
     rule, wall, floor = ONE_BY_ONE, program_time(run)[0], shortest_launch(run)
     if not wall.value or run.api_calls.empty:
         return []
-    mean = frame["duration_ns"].groupby(frame["kernel_id"]).transform("mean")
+    mean = frame["duration_ns"].groupby(frame["kernel_id"], observed=True).transform("mean")
     small = frame["category"].isin(SINGLE_STEPS) & (mean < rule.limit("short"))
     loops = runs(frame, small.to_numpy(dtype=bool), through_copies=True)
     loops = loops[loops["last"] - loops["first"] >= 2 * rule.limit("repeats")]
@@ -210,7 +210,7 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
     saved = Number(max(0.0, spans - float(busy)) / gpus, "ns", (*LAUNCHES, *DURATIONS))
     if number(saved.share_of(wall).value) < rule.limit("share"):
         return []
-    often = rows["kernel_id"].value_counts()
+    often = rows["kernel_id"].astype(object).value_counts()
     names = dict(zip(rows["kernel_id"], rows["short_name"], strict=True))
     total = Number(rows["duration_ns"].sum(), "ns", DURATIONS)
     return [
@@ -264,9 +264,9 @@ def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
     of_rows = kernels["category"].isin(OF_ROWS) | kernels["short_name"].str.contains(ACTIVATIONS)
     grids = {text(row["kernel_id"]): text(row["grid"]) for row in records(kernels[of_rows])}
     known = {key: float(n) for key, grid in grids.items() if (n := blocks(grid)) > 0}
-    rows = frame.loc[frame["kernel_id"].isin(known), ["kernel_id", "short_name"]]
+    rows = frame.loc[frame["kernel_id"].isin(list(known)), ["kernel_id", "short_name"]]
     sizes, ids = np.empty(0), list[str]()
-    for _, launches in rows.groupby("short_name", sort=False):
+    for _, launches in rows.groupby("short_name", sort=False, observed=True):
         of_kernel = launches["kernel_id"].map(known).to_numpy(dtype=float)
         of_steps = of_kernel[np.diff(of_kernel, prepend=0.0) != 0]
         ratio = of_steps[1:] / of_steps[:-1]

@@ -89,21 +89,21 @@ def _split_ranges(run: Run) -> Text | str:
     frame = timeline(run)
     if frame is None:
         return ""
-    path, paths = pd.factorize(frame["nvtx_path"])
-    of_path, names = pd.factorize(np.array([text.rpartition("/")[2] for text in paths], object))
-    name = of_path[path]
-    stages = frame["stage"].to_numpy(object)
-    inside = np.flatnonzero((names != "")[name] & (names[name] != stages))
+    path, stage_of = frame["nvtx_path"].array, frame["stage"].array
+    innermost = pd.Categorical([text.rpartition("/")[2] for text in path.categories])
+    name, names = innermost.codes[path.codes], innermost.categories
+    of_stage = names.get_indexer(stage_of.categories)
+    inside = np.flatnonzero((names != "")[name] & (of_stage[stage_of.codes] != name))
     launched = frame[["stage", "kernel_id", "duration_ns"]].iloc[inside]
-    launched["range"] = names[name[inside]]
+    launched["range"] = pd.Categorical.from_codes(name[inside], names)
     launched["opened"] = np.cumsum(np.diff(name, prepend=-1) != 0)[inside]
-    stage_ns = frame.groupby("stage")["duration_ns"].sum()
-    by_kernel = launched.groupby(["stage", "range", "kernel_id"])["duration_ns"].sum()
-    sums = by_kernel.groupby(["stage", "range"]).agg(["sum", "max"])
-    ranges = launched.groupby(["stage", "range"])["opened"]
-    times = pd.DataFrame(
-        {"rest_ns": sums["sum"] - sums["max"], "count": ranges.size() / ranges.nunique()}
-    )
+    stage_ns = frame.groupby("stage", observed=True)["duration_ns"].sum()
+    by = ["stage", "range"]
+    by_kernel = launched.groupby([*by, "kernel_id"], observed=True)["duration_ns"].sum()
+    sums = by_kernel.groupby(by, observed=True).agg(["sum", "max"])
+    often = launched.groupby(by, observed=True).size()
+    opened = launched[[*by, "opened"]].drop_duplicates().groupby(by, observed=True).size()
+    times = pd.DataFrame({"rest_ns": sums["sum"] - sums["max"], "count": often / opened})
     found: list[tuple[float, Text]] = []
     for row in records(times[times["count"].between(*SPLIT)].reset_index()):
         stage, rest_ns = text(row["stage"]), number(row["rest_ns"])

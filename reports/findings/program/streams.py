@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import distinct, per_gpu_gaps
+from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, queues
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.analysis.timeline import QUEUE
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launches import DURATIONS, LAUNCHES, filled
 from nsight_prof.reports.findings.program.rule import (
@@ -124,12 +123,12 @@ def serial_streams(run: Run, frame: pd.DataFrame) -> list[Finding]:
 
 def _turns(run: Run, frame: pd.DataFrame) -> Turns | None:
     """Return the kernels that take turns on all GPUs; None for too few."""
-    stream = run.launch_times["stream"].to_numpy()[distinct(run.launch_times, QUEUE)[1]]
+    stream = run.launch_times["stream"].to_numpy()[queues(run)[1]]
     if len(stream) < 2:
         return None
     # Communication runs beside all else, and waits for other GPUs.
     frame = frame.loc[frame["category"] != "collective", LOOKED_AT]
-    frame["fill"] = frame["kernel_id"].map(filled(run)).fillna(1.0).astype(float)
+    frame["fill"] = frame["kernel_id"].map(filled(run)).astype(float).fillna(1.0)
     rows = pd.concat([_of_gpu(rows, stream) for _, rows in frame.groupby("gpu")] or [frame[:0]])
     if rows.empty or rows["change"].sum() < SERIAL_STREAMS.limit("changes"):
         return None
@@ -148,7 +147,12 @@ def _turns(run: Run, frame: pd.DataFrame) -> Turns | None:
         float(sums["filled_ns"].sum()) / total,
         int(rows["gpu"].nunique()),
         frozenset(rows["stage"]),
-        tuple(rows.groupby("kernel_id")["duration_ns"].sum().nlargest(LISTED).index.astype(str)),
+        tuple(
+            rows.groupby("kernel_id", observed=True)["duration_ns"]
+            .sum()
+            .nlargest(LISTED)
+            .index.astype(str)
+        ),
     )
 
 
