@@ -108,7 +108,7 @@ def _count(
     begin: Array, duration: Array, item: Array, width: int, count: Array, busy: Array
 ) -> None:
     """Add the events shorter than `width` to cells of bins x items: how many, and their ns."""
-    items, cells = count.shape[1], count.size
+    items = count.shape[1]
     count, busy = count.reshape(-1), busy.reshape(-1)
     for at in range(0, len(begin), _AT_ONCE):
         chunk = slice(at, at + _AT_ONCE)
@@ -118,10 +118,11 @@ def _count(
         bin_ = start >> (width.bit_length() - 1)
         rest = np.maximum(start + lasts - (bin_ + 1) * width, 0)
         cell = bin_ * items + item[chunk][short]
-        count += np.bincount(cell, minlength=cells)
-        busy += np.bincount(cell, weights=lasts - rest, minlength=cells)
+        # There are more cells than events: a bincount would write all of them each time.
+        np.add.at(count, cell, 1)
+        np.add.at(busy, cell, (lasts - rest).astype(float))
         over = np.flatnonzero(rest)
-        busy += np.bincount(cell[over] + items, weights=rest[over], minlength=cells)
+        np.add.at(busy, cell[over] + items, rest[over].astype(float))
 
 
 def coverage(segments: Segments, item_kind: Array, edges: Array) -> Array:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 LAUNCH_TIMES = (
     *("kernel_id", "start_ns", "duration_ns", "device", "pid", "context", "stream"),
-    *("stage", "nvtx_path", "memory_before"),
+    *("stage", "nvtx_path", "memory_before", "correlation"),
 )
 
 
@@ -88,7 +88,7 @@ class Run:
 
     @cached_property
     def launch_times(self) -> pd.DataFrame:
-        """Kernel, time, queue and stage of all launches: columns of table `launches`.
+        """Kernel, time, queue, stage and call of all launches: columns of table `launches`.
 
         Those of the table as it is here where it was read, or replaced (stages by another name).
         """

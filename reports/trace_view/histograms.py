@@ -147,13 +147,11 @@ def roof_histogram(view: ReportView) -> Histogram | None:
 
 
 def _histogram(bars: _Bars, alt: Text, sentence: Text, *, logarithmic: bool = False) -> Histogram:
-    words = Writer().text(alt)
-    file, html = (_draw(bars, words, logarithmic, inline=inline) for inline in (False, True))
-    return Histogram(alt, sentence, file, html)
+    return Histogram(alt, sentence, *_draw(bars, Writer().text(alt), logarithmic))
 
 
-def _draw(bars: _Bars, alt: str, logarithmic: bool, *, inline: bool) -> str:
-    pen = Pen(inline=inline)
+def _draw(bars: _Bars, alt: str, logarithmic: bool) -> tuple[str, str]:
+    pen = Pen()
     first, last = bars.edges[0], bars.edges[-1]
     if logarithmic:
         first, last = np.log(first), np.log(last)

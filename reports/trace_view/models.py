@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,9 @@ KERNELS, STAGES, STEPS, IDLE, RANGES, CALLS = (
 )  # fmt: skip
 RANGE, KERNEL, IDLE_NODE, REST = "range", "kernel", "idle", "rest"
 """Kinds of rows of the timeline, and of nodes of the tree."""
+
+Kernels = list[tuple[str, str, int, tuple[str, ...]]]
+"""Name, colour, number on the page and facts of each kernel."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Work:
     launches: int
     memory: list[str] = field(default_factory=list)
 
-    @property
+    @cached_property
     def gpu(self) -> Array:
         """GPU of each operation."""
         return np.array([queue[0] for queue in self.queues], np.int64)[self.queue]

@@ -67,8 +67,9 @@ def trace_parts(
     if work is None:
         return ()
     items = Items()
-    rows = rows_of(run, numbers, items, work, events)
-    tree = tree_of(work, gaps_of(work), kernel_items(run, numbers, work))
+    kernels, gaps = kernel_items(run, numbers, work), gaps_of(work)
+    rows = rows_of(run, kernels, items, work, gaps, events)
+    tree = tree_of(work, gaps, kernels)
     note = f"Copies, ranges and CUDA calls are not shown: {missing}." if missing else ""
     return parts_of(rows, items.all, tree, note)
 
@@ -78,20 +79,13 @@ def parts_of(
 ) -> tuple[TracePart, ...]:
     """Return timeline and tree as parts of a report; `note` says what they lack."""
     span = _span(rows)
-    pictures = {
-        inline: {
-            TIMELINE: timeline_svg(rows, items, span, ALT[TIMELINE], note, inline=inline),
-            TREE: tree_svg(tree, ALT[TREE], inline=inline),
-        }
-        for inline in (False, True)
+    timeline, inline = timeline_svg(rows, items, span, ALT[TIMELINE], note)
+    icicle, inline_icicle = tree_svg(tree, ALT[TREE])
+    bodies = {
+        TIMELINE: (timeline, _html("trace", inline, pack(rows, items, tree, span, note))),
+        TREE: (icicle, _html("trace-tree", inline_icicle)),
     }
-    data = pack(rows, items, tree, span, note)
-    bodies = {TIMELINE: _html("trace", pictures[True][TIMELINE], data), TREE: ""}
-    bodies[TREE] = _html("trace-tree", pictures[True][TREE])
-    return tuple(
-        TracePart(name, TITLES[name], ALT[name], pictures[False][name], bodies[name])
-        for name in (TIMELINE, TREE)
-    )
+    return tuple(TracePart(name, TITLES[name], ALT[name], *both) for name, both in bodies.items())
 
 
 def pack(

@@ -32,35 +32,32 @@ LETTER = 6.7
 """Mean width of a letter of TEXT pixels; names are cut to fit by it."""
 TEXT = 11
 _HEX = {name: colour for colour, name in reversed(COLOURS.items())}
+_VARIABLE = {name: f"var(--{name})" for name in _HEX}
 _TICKS = 8
 FAMILIES = {COLOURS[colour]: name for colour, name in families().items()}
 """What a kernel of each colour does."""
 
 
 class Pen:
-    """Writes shapes in the colours of a page (`inline`) or in those of a light one."""
+    """Writes shapes once: for a file in the colours of a light page, inline in those of its page.
 
-    def __init__(self, *, inline: bool) -> None:
-        self._inline = inline
-        self._parts: list[str] = []
+    Colours are CSS variables of the page, without --.
+    """
 
-    def paint(self, colour: str) -> str:
-        """Return the value of a fill for the CSS variable `colour`."""
-        return f"var(--{colour})" if self._inline else _HEX[colour]
+    def __init__(self) -> None:
+        self._parts: list[tuple[str, str, str]] = []  # what stands before a colour, it, and after
 
     def path(self, shapes: str, colour: str) -> None:
         """Add a filled path."""
-        self._parts.append(f'<path style="fill:{self.paint(colour)}" d="{shapes}"/>')
+        self._parts.append(('<path style="fill:', colour, f'" d="{shapes}"/>'))
 
     def box(self, x: float, y: float, width: float, height: float, fill: str, title: str) -> None:
         """Add a box with a border of the page's colour; `title` is what it tells."""
-        look = f"fill:{self.paint(fill)};stroke:{self.paint('paper')}"
         rectangle = (
             f'x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"'
         )
-        self._parts.append(
-            f'<rect style="{look}" {rectangle}><title>{escape(title)}</title></rect>'
-        )
+        rest = f'" {rectangle}><title>{escape(title)}</title></rect>'
+        self._parts += [('<rect style="fill:', fill, ";stroke:"), ("", "paper", rest)]
 
     def text(
         self, x: float, y: float, words: str, room: float, colour: str = "ink", bold: bool = False,
@@ -71,35 +68,33 @@ class Pen:
         if letters < 3:
             return
         cut = words if len(words) <= letters else f"{words[: letters - 1]}…"
-        look = f"font-size:{TEXT}px;fill:{self.paint(colour)}"
-        look += ";font-weight:bold" if bold else ""
+        look = ";font-weight:bold" if bold else ""
         look += f";text-anchor:{anchor}" if anchor else ""
-        self._parts.append(
-            f'<text style="{look}" x="{_short(x)}" y="{_short(y)}">{escape(cut)}</text>'
-        )
+        rest = f'{look}" x="{_short(x)}" y="{_short(y)}">{escape(cut)}</text>'
+        self._parts.append((f'<text style="font-size:{TEXT}px;fill:', colour, rest))
 
-    def done(self, height: float, alt: str) -> str:
-        """Return the picture."""
-        body = "".join(self._parts)
+    def done(self, height: float, alt: str) -> tuple[str, str]:
+        """Return the picture as a file and inline."""
+        light, own = (
+            "".join(f"{before}{fills[colour]}{after}" for before, colour, after in self._parts)
+            for fills in (_HEX, _VARIABLE)
+        )
         view = f'viewBox="0 0 {WIDTH} {_short(height)}" width="{WIDTH}" height="{_short(height)}"'
-        if self._inline:
-            return f'<svg role="img" aria-label="{escape(alt)}" {view}>{body}</svg>'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {view} '
             f'font-family="DejaVu Sans, Verdana, sans-serif"><title>{escape(alt)}</title>'
-            f'<rect width="100%" height="100%" fill="#ffffff"/>{body}</svg>\n'
-        )
+            f'<rect width="100%" height="100%" fill="#ffffff"/>{light}</svg>\n'
+        ), f'<svg role="img" aria-label="{escape(alt)}" {view}>{own}</svg>'
 
 
 def timeline_svg(
-    rows: Sequence[Row], items: Sequence[Item], span: tuple[int, int], alt: str, note: str = "",
-    *, inline: bool,
-) -> str:  # fmt: skip
-    """Return the timeline of the whole run (`span`: its first and last ns) as SVG.
+    rows: Sequence[Row], items: Sequence[Item], span: tuple[int, int], alt: str, note: str = ""
+) -> tuple[str, str]:
+    """Return the timeline of the whole run (`span`: its first and last ns) as SVG: file, inline.
 
     `note` says what it lacks.
     """
-    pen = Pen(inline=inline)
+    pen = Pen()
     first_rows = rows[:MOST_ROWS]
     colours = [item.colour for item in items]
     kinds = list(dict.fromkeys(colours))
@@ -225,9 +220,9 @@ def _legend(pen: Pen, entries: Sequence[tuple[str, str]], y: float) -> float:
     return y + 18
 
 
-def tree_svg(root: Node, alt: str, *, inline: bool) -> str:
+def tree_svg(root: Node, alt: str) -> tuple[str, str]:
     """Return the tree as an icicle: a range above what is in it, as wide as its time."""
-    pen = Pen(inline=inline)
+    pen = Pen()
     depth = _draw(pen, root, 0.0, float(WIDTH), 0, root.total_ns)
     y = (depth + 1.0) * (LEVEL + 1) + 8
     colours = {node.colour for node in _leaves(root)}

@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row as CellRow
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.errors import ProfError
@@ -22,7 +21,7 @@ from nsight_prof.parsers.nsys.host_ranges import busiest
 from nsight_prof.parsers.nsys.rows.calls import ApiCalls, call_key
 from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, MemoryEvents
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import distinct, gpu_of
+from nsight_prof.reports.analysis.gpu_times import gpu_of, gpu_of_launches, queues
 from nsight_prof.reports.export.lanes import disjoint
 from nsight_prof.reports.page.formats import counted
 from nsight_prof.reports.plots.palette import COLOURS, SKY, family
@@ -36,6 +35,7 @@ from nsight_prof.reports.trace_view.models import (
     Gaps,
     Item,
     Items,
+    Kernels,
     Row,
     Work,
 )
@@ -45,8 +45,6 @@ MOST_LAUNCHES, MOST_OTHERS = 1_000_000, 60_000
 MOST_HOST_LAUNCHES = 2_000_000
 """Launches up to which calls and ranges of the host are read, which takes as long as the rest."""
 MOST_STREAMS, MOST_LANES = 12, 4
-_COLUMNS = ["kernel_id", "start_ns", "duration_ns", "device", "pid", "context", "stream"]
-_CODED = ["stage", "nvtx_path"]
 _WAITS = ("ynchronize", "cuMemcpy", "cudaMemcpy")
 QUEUED, LATE, UNKNOWN = "queued: the host had issued the next work", "the next call came late", ""
 
@@ -81,39 +79,30 @@ def copies_of(run: Run, events: Events | None) -> dict[int, tuple[Array, Array]]
 
 def read_work(run: Run, events: Events | None) -> Work | None:
     """Return launches and copies of the run; None where it has no single launches."""
-    path = run.directory.tables / "launches.parquet"
-    if not path.is_file():
-        return None
-    with tables.parquet_file(path) as file:
-        frame = file.read(columns=[*_COLUMNS, *_CODED, "correlation"]).to_pandas()
+    frame = run.launch_times
     if frame.empty:
         return None
     memory = None if events is None or not len(events.memory.start) else events.memory
-    coded = {name: frame[name].astype("category") for name in ("kernel_id", *_CODED)}
     pid, correlation = (_integers(frame[name]) for name in ("pid", "correlation"))
-    frame["gpu"] = gpu_of(run, frame)
-    queue, queues = _queues(frame)
-    kernel, stage, where = (
-        coded[name].cat.codes.to_numpy(np.int64) for name in ("kernel_id", *_CODED)
-    )
-    kernels, stages, paths = (
-        [str(value) for value in coded[name].cat.categories] for name in ("kernel_id", *_CODED)
-    )
+    queue, queues_ = _queues(run)
+    coded = [frame[name].cat for name in ("kernel_id", "stage", "nvtx_path")]
+    kernel, stage, where = (column.codes.to_numpy(np.int64) for column in coded)
+    kernels, stages, paths = ([*map(str, column.categories)] for column in coded)
     start, duration = _integers(frame["start_ns"]), _integers(frame["duration_ns"])
     work = Work(
         start, duration, kernel, stage, where, queue, call_key(pid, correlation),
-        queues, stages, paths, kernels, len(frame),
+        queues_, stages, paths, kernels, len(frame),
     )  # fmt: skip
     return work if memory is None else _with_memory(run, work, memory)
 
 
-def _queues(frame: pd.DataFrame) -> tuple[Array, list[tuple[int, int, int, int]]]:
-    names = ["gpu", "pid", "context", "stream"]
-    codes, first = distinct(frame, names)
-    keys = frame[names].iloc[first].fillna(-1).astype(np.int64)
+def _queues(run: Run) -> tuple[Array, list[tuple[int, int, int, int]]]:
+    codes, first = queues(run)
+    keys = run.launch_times[["pid", "context", "stream"]].iloc[first].fillna(-1).astype(np.int64)
+    keys.insert(0, "gpu", gpu_of_launches(run).iloc[first])
     found = list(keys.itertuples(index=False, name=None))
-    order = sorted(range(len(found)), key=found.__getitem__)
-    return np.argsort(order)[codes], [found[at] for at in order]
+    listed = sorted(set(found))
+    return np.array([listed.index(key) for key in found])[codes], listed
 
 
 def _with_memory(run: Run, work: Work, memory: MemoryEvents) -> Work:
@@ -166,12 +155,13 @@ def gaps_of(work: Work) -> Gaps:
     return Gaps(*(np.concatenate(columns) for columns in zip(*gaps, strict=True)))
 
 
-def kernel_items(
-    run: Run, numbers: Mapping[str, int], work: Work
-) -> list[tuple[str, str, int, tuple[str, ...]]]:
-    """Return name, colour, number and facts of each code of `work.kernel`: kernels, then copies."""
+def kernel_items(run: Run, numbers: Mapping[str, int], work: Work) -> Kernels:
+    """Return name, colour, number and facts of each code of `work.kernel`: kernels, then copies.
+
+    `numbers` are those of the kernels on the page by kernel_id.
+    """
     rows_ = {text(row["kernel_id"]): row for row in records(run.kernels)}
-    found: list[tuple[str, str, int, tuple[str, ...]]] = []
+    found: Kernels = []
     for kernel_id in work.kernels:
         row = rows_.get(kernel_id)
         if row is None:
@@ -185,19 +175,18 @@ def kernel_items(
 
 
 def rows_of(
-    run: Run, numbers: Mapping[str, int], items: Items, work: Work, events: Events | None
+    run: Run, kernels: Kernels, items: Items, work: Work, gaps: Gaps, events: Events | None
 ) -> tuple[Row, ...]:
     """Return the rows of the run's timeline, the GPUs' first.
 
-    `numbers` are those of the kernels on the page by kernel_id; `items` gets the items. Without
-    `events` there are the rows of launches alone.
+    `kernels` and `gaps` are those of the work; `items` gets the items. Without `events` there are
+    the rows of launches alone.
     """
     names = {
         int(number(row["gpu"])): text(row["name"])
         for row in records(run.devices.dropna(subset="gpu"))
     }
-    coded = _coded(kernel_items(run, numbers, work), work, items)
-    gaps = gaps_of(work)
+    coded = _coded(kernels, work, items)
     calls = events.host.calls if events is not None else None
     found: list[Row] = []
     gpus = work.gpu
@@ -209,9 +198,7 @@ def rows_of(
     return (*found, *(() if events is None else _host_rows(run.host_ranges, events.host, items)))
 
 
-def _coded(
-    kernels: Sequence[tuple[str, str, int, tuple[str, ...]]], work: Work, items: Items
-) -> Array:
+def _coded(kernels: Kernels, work: Work, items: Items) -> Array:
     """Return the item of each operation: its kernel in its stage."""
     width = len(work.stages) + 1
     pairs, codes = np.unique(work.kernel * width + work.stage + 1, return_inverse=True)
@@ -364,7 +351,7 @@ def _range_rows(ranges: pd.DataFrame, group: str, items: Items) -> Iterator[Row]
     """Yield the ranges of a thread by depth."""
     names = ranges["nvtx_range"].cat
     used, codes = np.unique(names.codes, return_inverse=True)
-    item = items.codes(Item(str(names.categories[code])) for code in used)[codes]
+    item = items.codes(Item(name) for name in names.categories[used].astype(str))[codes]
     columns = ("start_ns", "duration_ns", "busy_ns", "ranges", "depth")
     start, duration, busy, count, depth = (_integers(ranges[name]) for name in columns)
     for level in np.unique(depth).tolist():

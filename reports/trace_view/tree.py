@@ -12,15 +12,13 @@ import numpy as np
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.names.ranges import fold_repeats, shorten
-from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, REST, Gaps, Node, Work
+from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, REST, Gaps, Kernels, Node, Work
 
 SMALLEST = 0.001
 """Share of the whole below which children of a node are gathered."""
 
 
-def tree_of(
-    work: Work, gaps: Gaps, kernels: Sequence[tuple[str, str, int, tuple[str, ...]]]
-) -> Node:
+def tree_of(work: Work, gaps: Gaps, kernels: Kernels) -> Node:
     """Return the tree of a run; `kernels` are name, colour, number and facts by `work.kernel`."""
     width = len(kernels)
     pairs, codes = np.unique((work.path + 1) * width + work.kernel, return_inverse=True)

@@ -61,8 +61,9 @@ def recorded(
     assert work is not None
     items = Items()
     numbers = {kernel: n for n, kernel in enumerate(run.kernels["kernel_id"], 1)}
-    rows = tracks.rows_of(run, numbers, items, work, events)
-    tree = tree_of(work, gaps_of(work), kernel_items(run, numbers, work))
+    kernels, gaps = kernel_items(run, numbers, work), gaps_of(work)
+    rows = tracks.rows_of(run, kernels, items, work, gaps, events)
+    tree = tree_of(work, gaps, kernels)
     db = sqlite3.connect(plain)
     yield Recorded(run, work, rows, items, tree, db)
     db.close()
@@ -247,7 +248,8 @@ def test_items_name_kernels_with_their_colour_number_and_grid(recorded: Recorded
 def test_without_the_trace_there_are_launches_alone(recorded: Recorded) -> None:
     work = tracks.read_work(recorded.run, None)
     assert work is not None
-    rows = tracks.rows_of(recorded.run, {}, Items(), work, None)
+    given = kernel_items(recorded.run, {}, work)
+    rows = tracks.rows_of(recorded.run, given, Items(), work, gaps_of(work), None)
     kinds = {row.kind for row in rows}
     assert models.KERNELS in kinds
     assert not kinds & {models.RANGES, models.CALLS}
