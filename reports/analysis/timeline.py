@@ -131,6 +131,12 @@ def idle_at_start(run: Run) -> float:
     return 0.0 if frame is None else startup_ns(frame)
 
 
+def longest_kernels(launches: pd.DataFrame, most: int) -> tuple[str, ...]:
+    """Return the ids of the kernels whose launches take most time, at most so many."""
+    times = launches.groupby("kernel_id", observed=True)["duration_ns"].sum()
+    return tuple(map(str, times.nlargest(most).index))
+
+
 def runs(frame: pd.DataFrame, mask: Mask, *, through_copies: bool = False) -> pd.DataFrame:
     """Return runs of launches of one stream and stage in which `mask` holds throughout.
 
@@ -295,12 +301,7 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
             float(rows["gap"].sum()),
             *_batched(rows, tiny),
             int(rows["gpu"].nunique()),
-            tuple(
-                rows.groupby("kernel_id", observed=True)["duration_ns"]
-                .sum()
-                .nlargest(5)
-                .index.astype(str)
-            ),
+            longest_kernels(rows, 5),
         )
         for stage, rows in launches.groupby("stage", sort=False, observed=True)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +21,7 @@ Kernels = list[tuple[str, str, int, tuple[str, ...]]]
 """Name, colour, number on the page and facts of each kernel."""
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """What segments stand for: a kernel in a stage, a copy, a range, a call, a cause of idle time.
 
     `colour` is a CSS variable of the page (without --), "" for a row of quiet boxes. `kernel` is

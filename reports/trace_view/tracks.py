@@ -201,7 +201,7 @@ def rows_of(
 def _coded(kernels: Kernels, work: Work, items: Items) -> Array:
     """Return the item of each operation: its kernel in its stage."""
     width = len(work.stages) + 1
-    pairs, codes = np.unique(work.kernel * width + work.stage + 1, return_inverse=True)
+    codes, pairs = pd.factorize(work.kernel * width + work.stage + 1, sort=True)
     stages = ["", *work.stages]
     columns = []
     for pair in pairs.tolist():
@@ -300,7 +300,7 @@ def _idle_row(
         return
     cause, name = _causes(work.key[op], start, calls)
     names = [""] if calls is None else [*calls.names, ""]
-    pairs, codes = np.unique(cause * (len(names) + 1) + name, return_inverse=True)
+    codes, pairs = pd.factorize(cause * (len(names) + 1) + name, sort=True)
     items_of_pairs = []
     for pair in pairs.tolist():
         cause_text = (UNKNOWN, QUEUED, LATE)[pair // (len(names) + 1)]
@@ -350,7 +350,7 @@ def _host_rows(ranges: pd.DataFrame, host: HostEvents, items: Items) -> Iterator
 def _range_rows(ranges: pd.DataFrame, group: str, items: Items) -> Iterator[Row]:
     """Yield the ranges of a thread by depth."""
     names = ranges["nvtx_range"].cat
-    used, codes = np.unique(names.codes, return_inverse=True)
+    codes, used = pd.factorize(names.codes.to_numpy(), sort=True)
     item = items.codes(Item(name) for name in names.categories[used].astype(str))[codes]
     columns = ("start_ns", "duration_ns", "busy_ns", "ranges", "depth")
     start, duration, busy, count, depth = (_integers(ranges[name]) for name in columns)

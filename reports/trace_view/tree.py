@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.names.ranges import fold_repeats, shorten
@@ -21,7 +22,7 @@ SMALLEST = 0.001
 def tree_of(work: Work, gaps: Gaps, kernels: Kernels) -> Node:
     """Return the tree of a run; `kernels` are name, colour, number and facts by `work.kernel`."""
     width = len(kernels)
-    pairs, codes = np.unique((work.path + 1) * width + work.kernel, return_inverse=True)
+    codes, pairs = pd.factorize((work.path + 1) * width + work.kernel, sort=True)
     busy = np.bincount(codes, weights=work.duration)
     count = np.bincount(codes, weights=np.arange(len(codes)) < work.launches)
     idle = np.bincount(work.path[gaps.op] + 1, weights=gaps.duration, minlength=len(work.paths) + 1)

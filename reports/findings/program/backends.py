@@ -15,6 +15,7 @@ from nsight_prof.parsers.build.roofline import Ceilings, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
+from nsight_prof.reports.analysis.timeline import longest_kernels
 from nsight_prof.reports.findings.kernels.measure import TRANSFORM, slow_name
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
@@ -746,11 +747,6 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
     if floor.value is not None:
         saved = Number(max(0.0, number((time - floor).value)), "ns")
     share, gain = time.share_of(gpu_time), saved.share_of(gpu_time)
-    kernels = (
-        launches.groupby("kernel_id", observed=True)["duration_ns"]
-        .sum()
-        .sort_values(ascending=False)
-    )
     backend = MATH_ATTENTION
     return [
         SLOW_BACKEND.finding(
@@ -768,7 +764,7 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 gain=gain,
                 saved=saved,
             ),
-            kernel_ids=tuple(str(key) for key in kernels.index[:LISTED]),
+            kernel_ids=longest_kernels(launches, LISTED),
             evidence=(
                 Evidence(
                     Text("softmax between two products"),

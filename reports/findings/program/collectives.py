@@ -9,7 +9,7 @@ from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.analysis.timeline import exposed
+from nsight_prof.reports.analysis.timeline import exposed, longest_kernels
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
@@ -70,9 +70,6 @@ def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
         .sort_values(ascending=False)
     )
     keys = dict(zip(launches["short_name"], launches["kernel_id"], strict=True))
-    by_kernel = (
-        launches.groupby("kernel_id", observed=True)["duration_ns"].sum().nlargest(LISTED).index
-    )
     names = names_of([(keys[name], str(name)) for name in by_name.index[:NAMED]])
     late = Text("Part of it may be waiting for a GPU that comes late.")
     if waiting is not None:
@@ -96,7 +93,7 @@ def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 gain=gain,
                 late=late,
             ),
-            kernel_ids=tuple(by_kernel.astype(str)),
+            kernel_ids=longest_kernels(launches, LISTED),
             share=number(launches["duration_ns"].sum()) / kernel_time(run),
             evidence=(
                 Evidence(

@@ -14,6 +14,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, queues
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.analysis.timeline import longest_kernels
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launches import DURATIONS, LAUNCHES, filled
 from nsight_prof.reports.findings.program.rule import (
@@ -147,12 +148,7 @@ def _turns(run: Run, frame: pd.DataFrame) -> Turns | None:
         float(sums["filled_ns"].sum()) / total,
         int(rows["gpu"].nunique()),
         frozenset(rows["stage"]),
-        tuple(
-            rows.groupby("kernel_id", observed=True)["duration_ns"]
-            .sum()
-            .nlargest(LISTED)
-            .index.astype(str)
-        ),
+        longest_kernels(rows, LISTED),
     )
 
 
