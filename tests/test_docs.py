@@ -1,6 +1,7 @@
 """The reference pages of docs/ are those that the code gives, and leave nothing out."""
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,10 +29,9 @@ from nsight_prof.parsers.tables import tables
 from scripts.pages import networks
 from scripts.pages.noise_floor import BOARDS, STARTS
 
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
-         "docs/bench-records.md", "docs/vllm.md", "docs/inference.md", "docs/gallery.md",
-         "docs/api.md", "docs/metrics-json.md", "docs/notebooks.md",
-         "docs/llm-perf-opt.md")  # fmt: skip
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md",
+         *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))))  # fmt: skip
 OF_RECORDED_RUNS = ("networks.md", "noise-floor.md")
 FOLDERS = ("nsight_prof", "orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
@@ -197,14 +197,24 @@ def test_every_environment_variable_of_ours_is_documented(root: Path) -> None:
 def test_every_link_leads_somewhere(root: Path, name: str) -> None:
     path = root / name
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
-        if link.startswith(("http", "#")):
+        if link.startswith("http"):
             continue
         file, _, anchor = link.partition("#")
-        target = (path.parent / file).resolve()
+        target = (path.parent / file).resolve() if file else path
         assert target.exists(), link
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, link
+            assert anchor in anchors(target), link
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The places that a link may name: ids, and headings as GitHub writes them."""
+    text = page.read_text(encoding="utf-8")
+    found = set(re.findall(r'id="([^"]+)"', text))
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        found.add(re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-"))
+    return found
 
 
 def test_every_recipe_and_capture_that_a_page_names_is_there(root: Path) -> None:
@@ -233,6 +243,33 @@ def test_the_commands_of_the_page_about_vllm_fit_its_recipes(root: Path) -> None
         words = shlex.split(command, comments=True)
         overrides = [word for word in words[3:] if word != "--set"]
         assert load_recipe(Path(words[2]).stem, overrides).target.file
+
+
+def test_every_command_of_a_page_is_one(root: Path) -> None:
+    found = 0
+    for name in PAGES:
+        text = (root / name).read_text(encoding="utf-8")
+        for block in re.findall(r"^```(?:\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            for line in re.findall(r"^(?:.*(?:&&|\$\() ?)?(prof [a-z].*)$", block, re.MULTILINE):
+                words = shlex.shlex(line, posix=True, punctuation_chars=True)
+                words.whitespace_split = True
+                told = itertools.takewhile(lambda word: word[0] not in "&|<>)", words)
+                assert parsed(list(told)[1:]), (name, line)
+                found += 1
+    assert found > 100
+
+
+def parsed(words: list[str]) -> bool:
+    """Whether a command line is one of prof's; of a bundled recipe also what --set says."""
+    command: click.Command | None = group
+    while isinstance(command, click.Group) and words:
+        command, words = command.get_command(click.Context(command), words[0]), words[1:]
+    if command is None:
+        return False
+    given = command.make_context("prof", words).params if words else {}
+    if Path(given.get("recipe") or "").stem in {recipe.stem for recipe in bundled()}:
+        load_recipe(Path(given["recipe"]).stem, given["overrides"])
+    return True
 
 
 def test_the_commands_of_the_page_about_llm_perf_opt_are_commands(root: Path) -> None:

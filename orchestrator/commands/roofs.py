@@ -110,10 +110,10 @@ def _of_this_machine() -> tuple[Path, str]:
     known, _ = cached()
     if len(known) == 1:
         return known[0].path, f"they are of {known[0].roofs.gpu['name']}, the only ones there are"
-    have = f"{len(known)} files in {folder()}" if known else f"nothing in {folder()}"
+    have = f"{len(known)} files are in {folder()}" if known else f"nothing is in {folder()}"
     reason = "no measured roofs of this GPU" if here.gpus else "this machine shows no GPU"
     raise UsageError(
-        f"{reason}, and there is {have}",
+        f"{reason}, and {have}",
         "name a file or a run: prof roofs show FILE (prof roofs list names them)"
         if known
         else f"measure them: {MEASURE}; or show those of a recorded run: prof roofs show RUN",

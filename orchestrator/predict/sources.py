@@ -342,7 +342,7 @@ def read_model(given: str) -> tuple[str, dict[str, Any]]:
             text = file.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise UsageError(
-                f"{given} cannot be read as a model: {error}",
+                f"{given} cannot be read as a model: {getattr(error, 'strerror', '') or error}",
                 f"give a config.json, its folder, lines of YAML, or one of {', '.join(names)}",
             ) from error
     try:
@@ -369,4 +369,6 @@ def read_model(given: str) -> tuple[str, dict[str, Any]]:
     if file is None:
         return recorded or "model", config
     here = path.resolve()
-    return recorded or (here if path.is_dir() else here.parent).name, config
+    if here.name == CONFIG:
+        here = here.parent
+    return recorded or (here.name if here.is_dir() else here.stem), config

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,28 @@ def test_the_gate_names_the_stage_that_became_slower(
     for passes in (["--since", "b"], ["--threshold", "5"], ["--series", "wall_time"]):
         assert main(["history", "check", "--store", str(store), *passes]) == 0
     assert main(["history", "check", "--store", str(store), "--since", "a"]) == 1
+
+
+def test_changes_before_a_commit_of_git_that_no_run_is_of_are_known(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "c"):
+        git = ("git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+        for words in ([] if name != "a" else [("init", "-q")]) + [
+            ("commit", "-q", "--allow-empty", "-m", name),
+            ("tag", name),
+        ]:
+            subprocess.run((*git, *words), check=True)
+    hashes = {n: subprocess.check_output(("git", "rev-parse", n), text=True).strip() for n in "abc"}
+    for file in store.iterdir():
+        frame = pd.read_parquet(file)
+        frame["commit"] = frame["commit"].map(hashes)
+        frame.to_parquet(file)
+    assert main(["history", "check", "--store", str(store), "--since", "c"]) == 0
+    assert main(["history", "check", "--store", str(store), "--since", hashes["a"]]) == 1
+    assert main(["history", "check", "--store", str(store), "--since", "c~3"]) == 2
+    assert "no run of commit c~3, or of one before it, was added" in capsys.readouterr().err
 
 
 def test_changes_are_shown_and_told_to_programs(

@@ -110,7 +110,7 @@ def show(store: Path, threshold: float, series: str, as_json: bool) -> None:
     for rows in _series(every):
         last = rows.iloc[-1]
         level = seconds(rows["seconds"].tail(4).median())
-        say(f"{_name(last)}: {len(rows)} runs, now {level}")
+        say(f"{_name(last)}: {_many(len(rows), 'run')}, now {level}")
         for change in _changes(rows, threshold):
             say(f"  {_words(change)}")
 
@@ -143,19 +143,25 @@ def check(context: click.Context, store: Path, threshold: float, since: str, ser
         say(f"\nhint: repair it, or where it is meant: --since {slower[-1].commit}", err=True)
         context.exit(1)
     runs, commits = every["run"].nunique(), every["commit"].nunique()
-    say(f"nothing became slower: {runs} runs of {commits} commits")
+    say(f"nothing became slower: {_many(runs, 'run')} of {_many(commits, 'commit')}")
 
 
 def _head() -> str:
-    from nsight_prof.orchestrator.system.process import ask
-
-    answer = ask(["git", "rev-parse", "HEAD"], env=os.environ)
-    if answer.exit_code != 0 or not answer.stdout.strip():
+    head = _git("rev-parse", "HEAD")
+    if not head:
         raise UsageError(
             "the commit is not known: this folder is in no git repository",
             "name what was measured: --commit NAME",
         )
-    return answer.stdout.strip()
+    return head
+
+
+def _git(*words: str) -> str:
+    """Return what git says of the repository of this folder; nothing where it fails."""
+    from nsight_prof.orchestrator.system.process import ask
+
+    answer = ask(["git", *words], env=os.environ)
+    return answer.stdout.strip() if answer.exit_code == 0 else ""
 
 
 def _read(store: Path, series: str) -> pd.DataFrame:
@@ -192,16 +198,27 @@ def _changes(rows: pd.DataFrame, threshold: float) -> Iterator[Found]:
 
 
 def _known(every: pd.DataFrame, since: str) -> set[str]:
-    """Return the commits whose first run came no later than the last of `since`."""
+    """Return the commits whose first run came no later than the last of `since`.
+
+    Of a commit that no run is of, those before it in git.
+    """
     if not since:
         return set()
     of_commit = every.loc[every["commit"] == since, "created"]
     if of_commit.empty:
+        before = set(_git("rev-list", "--end-of-options", since, "--").split()) & set(every["commit"])
+        if before:
+            return before
         raise UsageError(
-            f"no run of commit {since} was added", "--since takes a commit as it was added"
+            f"no run of commit {since}, or of one before it, was added",
+            "--since takes a commit as it was added, or one of the git repository of this folder",
         )
     first = every.groupby("commit")["created"].min()
     return set(first[first <= of_commit.max()].index)
+
+
+def _many(count: int, of: str) -> str:
+    return f"{count} {of}{'s' if count != 1 else ''}"
 
 
 def _name(row: pd.Series) -> str:
