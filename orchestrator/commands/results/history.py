@@ -206,7 +206,8 @@ def _known(every: pd.DataFrame, since: str) -> set[str]:
         return set()
     of_commit = every.loc[every["commit"] == since, "created"]
     if of_commit.empty:
-        before = set(_git("rev-list", "--end-of-options", since, "--").split()) & set(every["commit"])
+        before = set(_git("rev-list", "--end-of-options", since, "--").split())
+        before &= set(every["commit"])
         if before:
             return before
         raise UsageError(
