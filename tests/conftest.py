@@ -10,7 +10,7 @@ import signal
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from nsight_prof.reports.render import drawing
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import MARKDOWN, Style
-from tests.recorded import made_once, with_tables
+from tests.recorded import REPLAYED, made_once, with_tables
 
 pytest_plugins = ["tests.ran"]
 
@@ -73,10 +73,24 @@ LONGEST = ("test_predict.py", "test_captures.py", "test_proof.py", "test_docs.py
            "test_links.py", "test_fleet.py")  # fmt: skip
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Import the files in another order in each worker.
+
+    Each compiles a part of them in a fresh clone, and finds what the others have compiled.
+    """
+    report = yield
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = len(report.result) * worker // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if not any(isinstance(found, pytest.Item) for found in report.result):
+        report.result = report.result[first:] + report.result[:first]
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, each of which is of one worker."""
     place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    items.sort(key=lambda item: (place.get(item.path.name, len(place)), item.path))
 
 
 def pytest_collection_finish() -> None:
@@ -232,12 +246,16 @@ def of_all_workers(
 
 
 @pytest.fixture(scope="session")
-def recorded_folder(of_all_workers: Path) -> Callable[[str], Path]:
-    """Folder of a recorded run with its tables, one for all workers: who writes, copies it."""
+def recorded_folder(of_all_workers: Path, replay: Callable[[str], Path]) -> Callable[[str], Path]:
+    """Folder of a recorded run with its tables, one for all workers: who writes, copies it.
+
+    The tables are those of the replay where there is one: `refresh_tables` would make the same.
+    """
 
     def folder(name: str) -> Path:
+        tables = replay(name.removeprefix("h200-")) / "tables" if name in REPLAYED else None
         place = of_all_workers / f"recorded-{name.replace('/', '-')}"
-        return made_once(place, partial(with_tables, name))
+        return made_once(place, partial(with_tables, name, tables=tables))
 
     return cache(folder)
 

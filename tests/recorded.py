@@ -4,9 +4,11 @@ import fcntl
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
-from nsight_prof.parsers.build.refresh import refresh_tables
+from nsight_prof.parsers.build import refresh
 from nsight_prof.parsers.run.directory import RunDir
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,10 +32,16 @@ def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
     return folder
 
 
-def with_tables(name: str, folder: Path) -> None:
-    """Copy captures/`name` to the new folder `folder`, and make the tables of the copy."""
+def with_tables(name: str, folder: Path, tables: Path | None = None) -> None:
+    """Copy captures/`name` to the new folder `folder`, with `tables` or those made of the copy."""
     shutil.copytree(ROOT / "captures" / name, folder)
-    refresh_tables(RunDir(folder))
+
+    def copied(run: RunDir, *, refuse: bool) -> None:
+        assert tables is not None
+        shutil.copytree(tables, run.tables)
+
+    with patch.object(refresh, "build_tables", copied) if tables else nullcontext():
+        refresh.refresh_tables(RunDir(folder))
 
 
 def whole_report(folder: Path) -> str:

@@ -7,8 +7,9 @@ import math
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text, Verbatim
 from scripts.pages.first_look import first_look, read_first_look, write_first_look
+from scripts.pages.programs import sections
 from scripts.pages.proof import (
     FACTOR,
     Planted,
@@ -86,6 +88,19 @@ def run(folder: Path) -> Run:
     return load_run(folder)
 
 
+@pytest.fixture(scope="module")
+def seen(run: Run) -> Recording:
+    return recording(run)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def recorded_looks_are_judged_once() -> Iterator[None]:
+    """Each page has the same sections about the whole programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.pages.proof_page.sections", cache(sections))
+        yield
+
+
 def test_the_plan_comes_from_the_output_of_the_program(run: Run) -> None:
     (plan,), step = planted(run)
     assert step == "trace"
@@ -93,8 +108,8 @@ def test_the_plan_comes_from_the_output_of_the_program(run: Run) -> None:
     assert plan.gain == pytest.approx(0.75)
 
 
-def test_a_defect_is_named_gone_and_priced(run: Run) -> None:
-    (verdict,) = verdicts(run)
+def test_a_defect_is_named_gone_and_priced(run: Run, seen: Recording) -> None:
+    (verdict,) = seen.judged
     assert verdict.named
     assert verdict.gone
     # The oracle: idle over wall time of the decode stage in the table of the whole run, less what a
@@ -122,8 +137,8 @@ def test_a_stage_is_a_program_of_its_own(run: Run) -> None:
     assert ids == set(run.kernels["kernel_id"])
 
 
-def test_the_page_tells_the_verdict(run: Run) -> None:
-    page = proof_page(recording(run))
+def test_the_page_tells_the_verdict(seen: Recording) -> None:
+    page = proof_page(seen)
     assert "| question | first set, rules of now | wanted |" in page
     assert "| Is the planted cause the first finding? | 1 of 1 (100.0 %) | 90.0 % |" in page
     assert "**First set: in sample.**" in page
@@ -132,11 +147,11 @@ def test_the_page_tells_the_verdict(run: Run) -> None:
     assert "under nsys, which lengthens each launch" in page  # the trace is the only clock here
 
 
-def test_the_page_keeps_two_sets_and_two_looks_apart(run: Run) -> None:
-    first = recording(run)
+def test_the_page_keeps_two_sets_and_two_looks_apart(seen: Recording) -> None:
+    first = seen
     wrong = Verdict(a_plan(name="one", expects=("tail",)), (a_finding("idle"),), (), math.nan)
     look = first_look([wrong, *first.judged], "0123456789abcdef")
-    page = proof_page(first, replace(recording(run, "Second set"), look=look,
+    page = proof_page(first, replace(first, title="Second set", look=look,
                                      missing={"tail": "Mismatch: they differ"}))  # fmt: skip
     assert "| question | first set, rules of now | second set, first look | " in page
     row = next(line for line in page.splitlines() if line.startswith("| Is the planted cause"))
@@ -161,7 +176,7 @@ def test_the_page_keeps_two_sets_and_two_looks_apart(run: Run) -> None:
     assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
 
 
-def test_scores_of_large_repairs_are_counted_apart(run: Run) -> None:
+def test_scores_of_large_repairs_are_counted_apart(seen: Recording) -> None:
     small = {"defect": 1.0, "twin": 0.95}
     named = Verdict(a_plan(name="one", expects=("tail",)), (a_finding("tail"),), (), 0.5)
     judged = [
@@ -169,9 +184,9 @@ def test_scores_of_large_repairs_are_counted_apart(run: Run) -> None:
         replace(named, planted=replace(named.planted, name="two", seconds=small)),
         Verdict(a_plan(name="three", expects=("tail",)), (a_finding("idle"),), (), math.nan),
     ]
-    seen = replace(recording(run), judged=judged, title="Second set")
+    second = replace(seen, judged=judged, title="Second set")
     look = first_look([judged[2], replace(judged[2], planted=judged[1].planted), named], "abc")
-    told = replace(seen, look=replace(look, score=replace(look.score, programs=3)))
+    told = replace(second, look=replace(look, score=replace(look.score, programs=3)))
     rows = [
         line.split("|")[2:4] for line in proof_page(told).splitlines() if "first finding?" in line
     ]
@@ -184,8 +199,8 @@ def test_scores_of_large_repairs_are_counted_apart(run: Run) -> None:
     assert large.split("|")[1].strip() == "n/a", "of which programs that look was is not known"
 
 
-def test_a_first_look_is_kept_and_never_overwritten(run: Run, tmp_path: Path) -> None:
-    look = first_look(verdicts(run), "abc")
+def test_a_first_look_is_kept_and_never_overwritten(seen: Recording, tmp_path: Path) -> None:
+    look = first_look(seen.judged, "abc")
     assert look.score == Score(programs=1, named=1, gone=1, priced=look.score.priced)
     assert read_first_look(tmp_path) is None
     write_first_look(tmp_path, look)
