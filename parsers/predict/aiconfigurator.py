@@ -154,9 +154,9 @@ def _system(given: Path, system: str) -> Path:
             f"{data} holds no system {system}" if system else f"{data} holds several systems",
             f"--system knows {', '.join(names)}",
         )
-    why = "no folder systems/data in it" if given.is_dir() else "there is no such folder"
+    reason = "no folder systems/data in it" if given.is_dir() else "there is no such folder"
     raise UsageError(
-        f"{given} holds no tables of aiconfigurator: {why}",
+        f"{given} holds no tables of aiconfigurator: {reason}",
         "give a checkout of its repository (git lfs pull, where its tables are pointers), the "
         "installed package aiconfigurator_core, or a folder such as systems/data/h200_sxm",
     )

@@ -131,10 +131,10 @@ def idle_at_start(run: Run) -> float:
     return 0.0 if frame is None else startup_ns(frame)
 
 
-def longest_kernels(launches: pd.DataFrame, most: int) -> tuple[str, ...]:
+def longest_kernels(launches: pd.DataFrame, count: int) -> tuple[str, ...]:
     """Return the ids of the kernels whose launches take most time, at most so many."""
     times = launches.groupby("kernel_id", observed=True)["duration_ns"].sum()
-    return tuple(map(str, times.nlargest(most).index))
+    return tuple(map(str, times.nlargest(count).index))
 
 
 def runs(frame: pd.DataFrame, mask: Mask, *, through_copies: bool = False) -> pd.DataFrame:

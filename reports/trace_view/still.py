@@ -75,7 +75,7 @@ class Pen:
 
     def done(self, height: float, alt: str) -> tuple[str, str]:
         """Return the picture as a file and inline."""
-        light, own = (
+        light, inline = (
             "".join(f"{before}{fills[colour]}{after}" for before, colour, after in self._parts)
             for fills in (_HEX, _VARIABLE)
         )
@@ -84,7 +84,7 @@ class Pen:
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {view} '
             f'font-family="DejaVu Sans, Verdana, sans-serif"><title>{escape(alt)}</title>'
             f'<rect width="100%" height="100%" fill="#ffffff"/>{light}</svg>\n'
-        ), f'<svg role="img" aria-label="{escape(alt)}" {view}>{own}</svg>'
+        ), f'<svg role="img" aria-label="{escape(alt)}" {view}>{inline}</svg>'
 
 
 def timeline_svg(
