@@ -58,7 +58,10 @@ REMEDIES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENOMEM: "free some memory, or raise the limit of the container or of ulimit -v",
     errno.ENAMETOOLONG: "give a shorter name",
+    errno.EEXIST: "it is a file, and a folder is needed there: choose another name",
+    errno.ENOTDIR: "part of it is a file, and a folder is needed there: choose another name",
 }
+ASKED_WRONGLY = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR)
 ALLOCATIONS = 50_000
 """New containers until the garbage collector runs: at Python 3.11's own 700 it takes about 5 % of
 the time of a report, whose containers nearly all live to its end."""
@@ -240,7 +243,7 @@ def _explain_system(error: OSError) -> tuple[str, str, int]:
     if "temporary directory" in what:  # tempfile's own words
         return what, "free some space there, or name another folder in TMPDIR", 1
     remedy = "check that the path exists and that you may read and write there"
-    code = UsageError.exit_code if error.errno == errno.ENAMETOOLONG else 1
+    code = UsageError.exit_code if error.errno in ASKED_WRONGLY else 1
     return f"{where and f'{where}: '}{what}", REMEDIES.get(error.errno or 0, remedy), code
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,8 +13,18 @@ from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 
 
+class Given(click.Path):
+    """A path with a name: that of an unset variable of the shell would mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if not str(value):
+            self.fail("an empty name, as an unset variable of the shell leaves it", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command("import")
-@click.argument("files", nargs=-1, metavar="[FILE|FOLDER]…", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, metavar="[FILE|FOLDER]…", type=Given(path_type=Path))
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Run directory to make."
 )

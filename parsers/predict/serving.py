@@ -588,6 +588,37 @@ class Workload:
     """Seconds for which requests of an open loop come, and the least number of them."""
     LEAST = 200
     SEED = 20
+    MOST_REQUESTS = MOST_OUTPUT = 100_000
+    MOST_PROMPT = 10_000_000
+    """Requests, and tokens of each, up to which a load is served within minutes."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would take hours.
+
+        Raises:
+            UsageError: too many requests, or too long ones.
+        """
+        prompt = max((request.prompt for request in self.arrivals), default=self.prompt)
+        output = max((request.output for request in self.arrivals), default=self.output)
+        for given, most, what in (
+            (self._requests, self.MOST_REQUESTS, "requests in one load"),
+            (prompt, self.MOST_PROMPT, "prompt tokens per request"),
+            (output, self.MOST_OUTPUT, "output tokens per request"),
+        ):
+            if given > most:
+                raise UsageError(
+                    f"{given:,} {what} were asked for, and at most {most:,} are predicted",
+                    "give fewer; a closed loop sends 4 requests per client, an open one those of "
+                    "20 s",
+                )
+
+    @property
+    def _requests(self) -> int:
+        if self.arrivals or self.count:
+            return len(self.arrivals) or self.count
+        if self.rate:
+            return max(self.LEAST, round(self.rate * self.OPEN_S))
+        return self.batch or self.concurrency * self.ROUNDS
 
     @property
     def together(self) -> int:
@@ -599,10 +630,8 @@ class Workload:
         if self.arrivals:
             return self.arrivals
         if not self.rate:
-            count = self.count or self.batch or self.concurrency * self.ROUNDS
-            return (Request(0.0, self.prompt, self.output),) * count
-        count = self.count or max(self.LEAST, round(self.rate * self.OPEN_S))
-        waits = np.random.default_rng(self.SEED).exponential(1 / self.rate, count)
+            return (Request(0.0, self.prompt, self.output),) * self._requests
+        waits = np.random.default_rng(self.SEED).exponential(1 / self.rate, self._requests)
         return tuple(Request(float(t), self.prompt, self.output) for t in np.cumsum(waits))
 
     @property

@@ -466,6 +466,12 @@ def model_shape(
     dtype_name = dtype or str(config.get("dtype") or config.get("torch_dtype") or "")
     heads, hidden = _integer(config, "num_attention_heads"), _integer(config, "hidden_size")
     layers = _integer(config, "num_hidden_layers")
+    kv_heads = _integer(config, "num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise _unknown(
+            f"{heads} attention heads over {kv_heads} of keys and values",
+            "num_key_value_heads must divide num_attention_heads",
+        )
     attention_bias = family.attention_bias_key and bool(config.get("attention_bias"))
     latent = _latent(config) if family.latent else None
     head_dim = latent.nope + latent.rope if latent else hidden // heads
@@ -474,7 +480,7 @@ def model_shape(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=1 if latent else _integer(config, "num_key_value_heads", heads),
+        kv_heads=1 if latent else kv_heads,
         head_dim=head_dim if latent else _integer(config, "head_dim", head_dim),
         intermediate=_integer(config, "intermediate_size"),
         vocabulary=_integer(config, "vocab_size"),

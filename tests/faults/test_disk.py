@@ -82,6 +82,13 @@ def test_a_name_that_is_too_long_was_asked_for_wrongly(fails: Any) -> None:
     assert len(said) < 1_000
 
 
+@pytest.mark.parametrize("number", [errno.EEXIST, errno.ENOTDIR])
+def test_a_file_in_place_of_a_folder_was_asked_for_wrongly(fails: Any, number: int) -> None:
+    code, said = fails(OSError(number, os.strerror(number), "runs"))
+    assert code == 2
+    assert "a folder is needed there" in said
+
+
 def test_no_memory_is_no_defect_of_prof(fails: Any) -> None:
     code, said = fails(MemoryError("Unable to allocate 9. GiB for an array"))
     assert code == 1

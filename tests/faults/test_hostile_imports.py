@@ -49,6 +49,13 @@ def test_a_link_to_nothing_is_refused(
     assert "is a link to nothing" in capfd.readouterr().err
 
 
+def test_the_name_of_an_unset_variable_is_not_the_current_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", "", "--out", str(tmp_path / "run")]) == 2
+    assert "unset variable" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["import", "top-kernels"])
 def test_a_pipe_is_refused_and_not_waited_for(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str

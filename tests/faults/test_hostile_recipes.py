@@ -1,5 +1,6 @@
 """Recipes that somebody made to harm: refused with exit code 2, at once and with a sentence."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,37 @@ def test_a_slow_rule_of_a_comparison_is_refused(
     runs = [str(root / "captures/compare" / name) for name in ("eager", "compiled")]
     assert main(["compare", *runs, "--fail-on", "kernel:(a+)+$>+5%"]) == 2
     assert "takes longer than" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--batch", "1000000000", "1,000,000,000 requests in one load"),
+        ("--concurrency", "1000000000", "4,000,000,000 requests in one load"),
+        ("--rate", "999999", "19,999,980 requests in one load"),
+        ("--prompt", "1000000000", "1,000,000,000 prompt tokens per request"),
+        ("--output", "1000000000", "1,000,000,000 output tokens per request"),
+    ],
+)
+def test_a_load_that_would_be_served_for_days_is_refused(
+    option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", "qwen2.5-7b", "--gpu", "h200-sxm", option, value]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_so_is_one_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "day.jsonl"
+    file.write_text('{"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1e14}')
+    words = ["predict", "qwen2.5-7b", "--gpu", "h200-sxm", "--workload", str(file)]
+    assert main(words) == 2
+    assert "100,000,000,000,000 output tokens" in capsys.readouterr().err
+
+
+def test_heads_that_share_no_keys_evenly_are_refused(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((root / "tests/fixtures/small_llama.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_key_value_heads": 3}))
+    assert main(["predict", str(tmp_path), "--gpu", "h200-sxm", "--batch", "1"]) == 2
+    assert "num_key_value_heads must divide" in capsys.readouterr().err
