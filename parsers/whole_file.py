@@ -6,6 +6,7 @@ The one place that replaces files. Only regular files are replaced: what a devic
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -63,7 +64,9 @@ def written_whole(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise StepFailed(
             f"{path} cannot be written: {error.strerror or error}",
-            "free space or choose another folder with -o",
+            "-o names a file, and its folder may not be one"
+            if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+            else "free space or choose another folder with -o",
         ) from error
 
 

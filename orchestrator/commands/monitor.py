@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from nsight_prof.orchestrator.commands import shared_options
+from nsight_prof.orchestrator.terminal.numbers import Finite
 from nsight_prof.orchestrator.terminal.say import say
 
 HEAD = (
@@ -28,14 +29,14 @@ HEAD = (
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.02),
+    type=Finite(min=0.02),
     default=1.0,
     show_default=True,
     help="Seconds between samples.",
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     help="Seconds until it ends. Default: until Ctrl-C.",
 )
 @shared_options.quiet("nothing; for use with --csv")

@@ -13,6 +13,7 @@ from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.predict.plan_file import Planned
 from nsight_prof.orchestrator.report.outcome import as_data
 from nsight_prof.orchestrator.terminal import completion
+from nsight_prof.orchestrator.terminal.numbers import Finite
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -127,7 +128,7 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option(
     "--accept",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1),
     metavar="X",
     help="Mean tokens that such a step gives a request, the model's own included: no run tells.",
 )
@@ -167,7 +168,7 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--price-per-hour",
     "price",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     metavar="PRICE",
     help="Price of one GPU, for the price per million tokens.",
 )
@@ -184,7 +185,7 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--gpu-memory-utilization",
     "utilization",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=Finite(min=0, max=1, min_open=True),
     default=0.9,
     show_default=True,
     help="Part of the memory that the engine may take.",

@@ -18,6 +18,7 @@ from nsight_prof.orchestrator.ranks.launcher import (
     read_launch,
     run_alone,
 )
+from nsight_prof.orchestrator.terminal.numbers import Finite
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 
@@ -103,7 +104,7 @@ from nsight_prof.parsers.errors import UsageError
 @click.option(
     "--limit",
     "limit_s",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1),
     default=LIMIT_S,
     show_default=True,
     metavar="SECONDS",
@@ -119,7 +120,7 @@ from nsight_prof.parsers.errors import UsageError
 @click.option(
     "--flush",
     "flush_s",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1),
     default=300.0,
     show_default=True,
     metavar="SECONDS",

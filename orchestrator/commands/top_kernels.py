@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nsight_prof.orchestrator.commands import shared_options
+from nsight_prof.orchestrator.terminal.numbers import Finite
 from nsight_prof.orchestrator.terminal.say import say
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Trace:
 )
 @click.option(
     "--coverage",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=Finite(min=0, max=1, min_open=True),
     help="Stop at this share of GPU time, for example 0.95.",
 )
 @click.option("--by-stage", is_flag=True, help="Take the top kernels of each NVTX stage.")

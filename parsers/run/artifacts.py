@@ -48,15 +48,20 @@ def check_artifacts(run: RunDir) -> None:
     Raises:
         ArtifactUnreadable: a file is gone or was changed; it is named.
     """
-    for record in read_manifest(run).steps:
+    manifest = read_manifest(run)
+    again = (
+        "import them again: prof import FILES --out DIR"
+        if manifest.imported
+        else f"do the step again: prof run RECIPE --resume {run.path}"
+    )
+    for record in manifest.steps:
         if record.state != StepState.DONE or not record.directory:
             continue
         changed = list(differences(run.step(record), record.files))
         if changed:
             raise ArtifactUnreadable(
                 f"{run.step(record)} is not what the {record.name} step left: {'; '.join(changed)}",
-                "put the files back, or do the step again: prof run RECIPE --resume "
-                f"{run.path}; tables and report were left as they are",
+                f"put the files back, or {again}; tables and report were left as they are",
             )
 
 

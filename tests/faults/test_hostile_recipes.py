@@ -128,3 +128,27 @@ def test_heads_that_share_no_keys_evenly_are_refused(
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_key_value_heads": 3}))
     assert main(["predict", str(tmp_path), "--gpu", "h200-sxm", "--batch", "1"]) == 2
     assert "num_key_value_heads must divide" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "qwen2.5-7b", "--gpu", "h200-sxm", "--price-per-hour"),
+        ("predict", "qwen2.5-7b", "--gpu", "h200-sxm", "--gpu-memory-utilization"),
+        ("predict", "qwen2.5-7b", "--gpu", "h200-sxm", "--speculative-tokens", "3", "--accept"),
+        ("history", "check", "--threshold"),
+        ("monitor", "--interval"),
+        ("rank", "runs/job", "--limit"),
+    ],
+)
+def test_no_number_and_no_end_are_refused(
+    words: tuple[str, ...], value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, value]) == 2
+    assert f"Invalid value for '{words[-1]}'" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err

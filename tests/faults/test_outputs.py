@@ -96,6 +96,14 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
     assert [found.name for found in tmp_path.iterdir()] == ["comparison.md"]
 
 
+def test_a_folder_in_place_of_a_file_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file/comparison.md"):
+        with pytest.raises(StepFailed) as refused, written_whole(path) as out:
+            out.write_text("text")
+        assert "-o names a file" in refused.value.hint
+
+
 def test_files_of_a_run_replace_a_planted_link(tmp_path: Path) -> None:
     victim, planted = tmp_path / "victim", tmp_path / "manifest.json"
     victim.write_text("mine")

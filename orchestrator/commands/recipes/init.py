@@ -37,6 +37,8 @@ def command(program: tuple[str, ...], out: Path | None, force: bool) -> None:
     if program[0].startswith("-"):
         raise UsageError(f"{program[0]} is no program", "prof init --out FILE PROGRAM [ARGUMENTS]")
     first = program_of(program)
+    if first.is_dir():
+        raise UsageError(f"{first} is a folder", "give the path of the program")
     if first.suffix == ".py" and not first.is_file():
         raise UsageError(f"there is no file {first}", "give the path of the program")
     path = out or Path(f"{first.stem}.yaml")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsight_prof.orchestrator.commands import shared_options
+from nsight_prof.orchestrator.terminal.numbers import Finite
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.orchestrator.terminal.suggesting import SuggestingGroup
 from nsight_prof.parsers.errors import UsageError
@@ -28,7 +29,7 @@ store = click.option(
 )
 threshold = click.option(
     "--threshold",
-    type=click.FloatRange(min=0.0, max=100.0),
+    type=Finite(min=0.0, max=100.0),
     default=0.5,
     show_default=True,
     metavar="PERCENT",
