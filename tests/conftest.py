@@ -189,10 +189,11 @@ def root() -> Path:
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures have tests of their own: whoever asks for this looks at text."""
 
-    monkeypatch.setattr(drawing, "_drawn", _blank)
+    monkeypatch.setattr(drawing, "_drawn", blank)
 
 
-def _blank(picture: Picture, style: Style) -> Drawn:
+def blank(picture: Picture, style: Style) -> Drawn:
+    """Stand in for `drawing._drawn`: the files of a picture, without anything drawn."""
     languages = style.all_languages
     names = (file_in(f"{picture.name}.svg", language) for language in languages)
     files = dict.fromkeys(names, b"<svg/>") if MARKDOWN in style.formats else {}
@@ -231,7 +232,7 @@ def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> None:
         redirect_stderr(said),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(drawing, "_drawn", _blank)
+        patch.setattr(drawing, "_drawn", blank)
         code = main(command)
     assert code == 0, said.getvalue()
 

@@ -31,6 +31,10 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection, write_selection
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render import drawing
+from nsight_prof.reports.render.report import ReportPaths, render_report
+from nsight_prof.reports.render.style import Style
+from tests.conftest import blank
 from tests.reports.browser import in_browser
 
 __all__ = ["in_browser"]
@@ -342,6 +346,21 @@ def _stalls() -> pd.DataFrame:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
     """Folder of the run with or without counters, written once; tests take copies."""
     return cache(lambda counters: build_run(tmp_path_factory.mktemp("built"), counters=counters))
+
+
+@pytest.fixture(scope="session")
+def rendered(
+    built: Callable[[bool], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., ReportPaths]:
+    """Report of the whole run in English and further languages: blank pictures, to be read only."""
+
+    def report(*languages: str) -> ReportPaths:
+        folder = shutil.copytree(built(True), tmp_path_factory.mktemp("rendered") / "run")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(drawing, "_drawn", blank)
+            return render_report(load_run(folder), Style(languages=languages))
+
+    return cache(report)
 
 
 @pytest.fixture

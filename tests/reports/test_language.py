@@ -19,13 +19,14 @@ from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES, catalogue, en
 from nsight_prof.reports.page.values import placeholders
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.views import report_view
-from nsight_prof.reports.render.report import render_report, render_template
+from nsight_prof.reports.render.report import ReportPaths, render_report, render_template
 from nsight_prof.reports.render.style import Style
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
+Rendered = Callable[..., ReportPaths]
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 NUMBER = re.compile(
     r"\d[\d.,]*(?: (?:%|[munk]?s|[KMGT]i?B(?:/s)?|[kMGTP]FLOP(?:/s)?)(?![A-Za-z]))?"
@@ -89,8 +90,8 @@ def test_a_summary_says_the_same_numbers_in_every_language(run: Run, language: s
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_a_report_is_there_in_every_language(run: Run, language: str) -> None:
-    folder = render_report(run, Style(languages=(language,))).folder
+def test_a_report_is_there_in_every_language(rendered: Rendered, language: str) -> None:
+    folder = rendered(*OTHERS).folder
     page = (folder / f"report.{language}.md").read_text("utf-8")
     english = (folder / "report.md").read_text("utf-8")
     assert page.count("\n#") == english.count("\n#")
@@ -104,9 +105,9 @@ def test_a_report_is_there_in_every_language(run: Run, language: str) -> None:
 
 @pytest.mark.parametrize("asked", [("ko", "zh"), LANGUAGES], ids=["two", "all"])
 def test_each_language_has_one_file_and_they_name_each_other(
-    run: Run, asked: tuple[str, ...]
+    rendered: Rendered, asked: tuple[str, ...]
 ) -> None:
-    folder = render_report(run, Style(languages=asked)).folder
+    folder = rendered(*asked).folder
     pages = {p.name: p.read_text("utf-8") for p in folder.glob("stakeholder_summary*.md")}
     assert set(pages) == {f"stakeholder_summary{x}.md" for x in ("", ".ko", ".zh")}
     for name, page in pages.items():
@@ -117,8 +118,8 @@ def test_each_language_has_one_file_and_they_name_each_other(
     assert "耗时最长的工作" in pages["stakeholder_summary.zh.md"]
 
 
-def test_without_a_wish_there_is_one_summary_without_links(run: Run) -> None:
-    folder = render_report(run).folder
+def test_without_a_wish_there_is_one_summary_without_links(rendered: Rendered) -> None:
+    folder = rendered().folder
     pages = {p.name: p.read_text("utf-8") for p in folder.glob("stakeholder_summary*")}
     assert set(pages) == {"stakeholder_summary.md", "stakeholder_summary.html"}
     assert not [name for name, page in pages.items() if "other languages" in page.lower()]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import jinja2
@@ -19,6 +20,7 @@ from nsight_prof.reports.profile.view_models import Fact
 from nsight_prof.reports.render import drawing, templating
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.report import (
+    ReportPaths,
     render_report,
     render_sweep,
     render_template,
@@ -28,6 +30,7 @@ from nsight_prof.reports.render.style import Style
 from nsight_prof.reports.sweep.models import SweepCell, SweepRow, SweepView, VariantColumn
 from tests.recorded import whole_report
 
+Rendered = Callable[..., ReportPaths]
 NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"
 
 
@@ -71,22 +74,23 @@ def check_markdown(text: str, folder: Path) -> None:
     assert html.count("<table>") == len(rows(text))
 
 
-def test_a_run_becomes_a_linked_report_with_pictures(run: Run) -> None:
-    paths = render_report(run)
+def test_a_run_becomes_a_linked_report_with_pictures(rendered: Rendered) -> None:
+    paths = rendered()
     text = paths.report.read_text()
     check_markdown(text, paths.folder)
-    assert paths.folder == run.path / "report"
     assert {p.suffix for p in paths.pictures} == {".svg"}
     assert all(p.is_file() for p in paths.pictures)
     assert paths.summary is not None
     assert paths.metrics is not None
     check_markdown(paths.summary.read_text(), paths.folder)
     assert json.loads(paths.metrics.read_text())["kind"] == "report"
-    assert [p.name for p in run.path.iterdir() if p.name.startswith("report")] == ["report"]
+    run = paths.folder.parent
+    assert (run / "manifest.json").is_file()
+    assert [p.name for p in run.iterdir() if p.name.startswith("report")] == ["report"]
 
 
-def test_the_answer_stands_before_everything_else(run: Run) -> None:
-    text = render_report(run).report.read_text()
+def test_the_answer_stands_before_everything_else(rendered: Rendered) -> None:
+    text = rendered().report.read_text()
     assert text.index("\n**The ") < text.index("](overview.svg)") < text.index("| Do |")
     assert text.index("| Do |") < text.index("\n## ")
     order = ["## Findings", "## Where the time goes", "## What limits", "## How far to trust"]
@@ -94,8 +98,8 @@ def test_the_answer_stands_before_everything_else(run: Run) -> None:
     assert places == sorted(places)
 
 
-def test_every_kernel_has_its_details_with_the_full_name(run: Run) -> None:
-    text = whole_report(render_report(run).folder)
+def test_every_kernel_has_its_details_with_the_full_name(run: Run, rendered: Rendered) -> None:
+    text = whole_report(rendered().folder)
     for place, name in enumerate(run.kernels["name"], 1):
         assert f'<a id="kernel-{place}"></a>' in text
         assert f"```text\n{name}\n```" in text
@@ -182,8 +186,8 @@ def test_an_empty_run_still_gives_a_report(run: Run) -> None:
     assert paths.pictures == ()
 
 
-def test_the_summary_is_half_a_page_and_explains_its_words(run: Run) -> None:
-    paths = render_report(run)
+def test_the_summary_is_half_a_page_and_explains_its_words(rendered: Rendered) -> None:
+    paths = rendered()
     assert paths.summary is not None
     text = paths.summary.read_text()
     seen = text.partition('<a id="more-terms">')[0]
@@ -295,8 +299,8 @@ def test_a_sweep_without_any_result_has_no_picture(tmp_path: Path) -> None:
     assert render_sweep(view, tmp_path / "report").pictures == ()
 
 
-def test_a_block_of_a_kernel_calls_columns_by_their_labels(run: Run) -> None:
-    text = whole_report(render_report(run).folder)
+def test_a_block_of_a_kernel_calls_columns_by_their_labels(rendered: Rendered) -> None:
+    text = whole_report(rendered().folder)
     missing = re.findall(r"\| Not available \| (.*) \|", text)
     assert missing
     assert not [line for line in missing if "_pct" in line]
