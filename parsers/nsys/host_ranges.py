@@ -36,9 +36,14 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
     for code in busiest(calls, np.bincount(nvtx.thread[pushed], minlength=len(threads))):
         at = np.flatnonzero(pushed & (nvtx.thread == code))
         if len(at):
-            start, end, name = nvtx.start[at], nvtx.end[at], nvtx.name[at]
+            start = nvtx.start[at]
+            if (start[1:] < start[:-1]).any():  # seldom: nsys writes by start
+                order = np.argsort(start, kind="stable")  # fast where few are out of place
+                start, at = start[order], at[order]
+                del order
+            end, name = nvtx.end[at], nvtx.name[at]
             del at  # as long as the ranges, as is each of these
-            end[end == OPEN_END] = max(last, int(start.max()))
+            end[end == OPEN_END] = max(last, int(start[-1]))
             levels = _levels(start, np.maximum(end, start, out=end), name)
             frames += [_frame(found, threads[code], depth) for depth, found in enumerate(levels)]
     if not frames:
@@ -50,10 +55,10 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
 
 
 def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
-    """Yield the ranges of a thread by depth, outermost first; deeper ones are of the last level."""
-    if (start[1:] < start[:-1]).any():  # seldom: nsys writes by start
-        order = np.argsort(start, kind="stable")  # fast where few are out of place
-        start, end, name = start[order], end[order], name[order]
+    """Yield the ranges of a thread, which are by start, by depth, outermost first.
+
+    Deeper ones are of the last level.
+    """
     if ((start[1:] == start[:-1]) & (end[1:] > end[:-1])).any():
         order = np.lexsort((-end, start))
         start, end, name = start[order], end[order], name[order]

@@ -21,8 +21,12 @@ from nsight_prof.parsers.nsys.rows.devices import Devices, read_devices
 from nsight_prof.parsers.nsys.rows.gpu_metrics import gpu_samples
 from nsight_prof.parsers.nsys.rows.gpus import read_gpus
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows, read_kernels
-from nsight_prof.parsers.nsys.rows.nvtx import NvtxEvents, read_nvtx
-from nsight_prof.parsers.nsys.rows.python_samples import PythonSamples, read_python_samples
+from nsight_prof.parsers.nsys.rows.nvtx import MARK, NvtxEvents, read_nvtx
+from nsight_prof.parsers.nsys.rows.python_samples import (
+    NO_SAMPLES,
+    PythonSamples,
+    read_python_samples,
+)
 from nsight_prof.parsers.nsys.rows.summaries import api_calls, memory_operations
 from nsight_prof.parsers.nsys.rows.threads import listed_threads, process_names
 from nsight_prof.parsers.nsys.rows.timeline import read_operations
@@ -30,7 +34,7 @@ from nsight_prof.parsers.nsys.sqlite import schema
 from nsight_prof.parsers.nsys.sqlite.codes import Threads, statistics
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
 from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity
-from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
+from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu, gpu_stages
 from nsight_prof.parsers.nsys.stages.host_lines import (
     host_lines,
     launch_lines,
@@ -230,7 +234,7 @@ class NsysTrace:
     @of_file
     def gpu_stages(self) -> pd.DataFrame:
         """Time of each stage and of all on each GPU (table `gpu_stages`)."""
-        return gpu_stages(self._work, self._devices, self.stages())
+        return gpu_stages(self._by_gpu, self.stages())
 
     @of_file
     def gpu_idle_gaps(self) -> pd.DataFrame:
@@ -291,17 +295,26 @@ class NsysTrace:
         return {text for _, text in self._nvtx.names}
 
     @cached_property
+    def _has_marks(self) -> bool:
+        return bool((self._nvtx.kind == self._nvtx.kinds.index(MARK)).any())
+
+    @cached_property
     def _kernel_rows(self) -> KernelRows:
         return read_kernels(self._db)
 
     @cached_property
     def _idle_gaps(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        given = (self._devices, self._stages, self._calls, self._threads)
-        return idle_gaps(self._db, self._work, *given)
+        given = (self._stages, self._calls, self._threads)
+        return idle_gaps(self._db, self._work, self._by_gpu, *given)
+
+    @cached_property
+    def _by_gpu(self) -> list[tuple[int, Work]]:
+        return list(by_gpu(self._work, self._devices))
 
     @cached_property
     def _python_samples(self) -> PythonSamples:
-        return read_python_samples(self._db)
+        # Samples are marks; only a pass over all rows tells whether one of them is a sample.
+        return read_python_samples(self._db) if self._has_marks else NO_SAMPLES
 
     @cached_property
     def _stage_instances(self) -> pd.DataFrame:
@@ -322,7 +335,7 @@ class NsysTrace:
         graphs = read_operations(self._db, schema.GRAPH_TRACE)
         operations = (kernels, memory, graphs)
         calls, issuers = place_calls(self._calls, self._threads, operations)
-        nvtx, _ = self._nvtx, self._range_names
+        nvtx, *_ = self._nvtx, self._range_names, self._has_marks
         del self._nvtx  # as long as the trace, and done with
         attributed = attribute_calls(nvtx, calls, self._threads.ids, self._stages)
         self.warnings += attributed.warnings

@@ -15,7 +15,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.engine.collectives import Collectives, waits
 from nsight_prof.parsers.nsys.engine.ranges import StepRange
 from nsight_prof.parsers.nsys.engine.work import RankWork, Windows, find_windows
-from nsight_prof.parsers.nsys.rows.timeline import busy_until
+from nsight_prof.parsers.nsys.rows.timeline import Timeline, timeline
 from nsight_prof.parsers.nsys.sqlite.database import Array
 
 
@@ -78,7 +78,7 @@ def _host(step: StepRange) -> dict[str, object]:
 def _timed(work: RankWork, windows: Windows) -> dict[str, object]:
     """Columns of the steps that have GPU work; the last has no period."""
     inside_end = np.minimum(windows.end, windows.until)
-    everything = [(np.zeros(len(work.start), np.int8), work.start, work.end - work.start)]
+    everything = timeline([(work.start, work.end - work.start)])
     busy = _within(everything, windows.begin, windows.until)
     inside = inside_end - windows.begin - _within(everything, windows.begin, inside_end)
     period = pd.array(windows.until - windows.begin, dtype="Int64")
@@ -103,20 +103,16 @@ def _exposed(work: RankWork, windows: Windows) -> Array:
     duration = work.end - work.start
     kernels, rest = work.is_kernel, work.is_kernel & ~work.collective
     spans = [
-        _within(
-            [(np.zeros(int(mask.sum()), np.int8), work.start[mask], duration[mask])],
-            windows.begin,
-            windows.until,
-        )
+        _within(timeline([(work.start[mask], duration[mask])]), windows.begin, windows.until)
         for mask in (kernels, rest)
     ]
     exposed: Array = spans[0] - spans[1]
     return exposed
 
 
-def _within(operations: list[tuple[Array, Array, Array]], begin: Array, end: Array) -> Array:
+def _within(operations: Timeline, begin: Array, end: Array) -> Array:
     """Time of the union of the operations in each [begin, end)."""
-    within: Array = busy_until(operations, end) - busy_until(operations, begin)
+    within: Array = operations.busy_until(end) - operations.busy_until(begin)
     return within
 
 

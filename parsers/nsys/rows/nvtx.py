@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from nsight_prof.parsers.names.ranges import label
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, Threads, factor, narrow
-from nsight_prof.parsers.nsys.sqlite.database import Array, Database, as_python
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database, Plain, as_python
 from nsight_prof.parsers.nsys.sqlite.schema import NVTX, OPEN_END, read_strings
 
 PUSH_POP, START_END, MARK = "push/pop", "start/end", "mark"
@@ -53,7 +54,7 @@ class NvtxEvents:
 
 _NONE = np.empty(0, np.int64)
 NO_NVTX = NvtxEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE.astype(bool), [])
-_Coded = tuple[Array, list[tuple[int, ...]]]
+_Chunk = tuple[Array, Array, tuple[Array, list[tuple[int, ...]]], pa.Array | None]
 
 
 class _NeedText(Exception):
@@ -77,28 +78,30 @@ def _begins_with_text(db: Database) -> bool:
 
 
 def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
-    has_text = "text" in db.columns(NVTX)
+    has_text, table = "text" in db.columns(NVTX), f"{db.table(NVTX)}"
 
-    def read_chunk(columns: list[Array]) -> tuple[Array, Array, _Coded, pa.Array | None]:
+    def read_chunk(columns: list[Array], numbered: bool = True) -> _Chunk:
         start, end, thread, *others = columns
-        texts = others[len(numbered) :]
-        number = others[0] if numbered else np.broadcast_to(_PLAIN, len(start))
-        if has_text and not texts and (number & _NO_ID == _NO_ID).any():
+        number = others.pop(0) if numbered else np.broadcast_to(_PLAIN, len(start))
+        if has_text and not others and (number & _NO_ID == _NO_ID).any():
             raise _NeedText
         # A part without a row of these kinds has no text, whose type would then be another.
-        words = pa.array(texts[0]).dictionary_encode() if texts and len(start) else None
+        words = pa.array(others[0]).dictionary_encode() if others and len(start) else None
         return start, end, factor([thread, number]), words
 
-    table, where = f"{db.table(NVTX)}", _WANTED
-    numbered = [_number(db.columns(NVTX))]
-    if _all_plain(db, text):
-        where, numbered = "1", [] if text else [f"{_id(db.columns(NVTX))} | {_PLAIN & ~_NO_ID}"]
-    select = ["start", f"coalesce(end, {OPEN_END})", "globalTid", *numbered]
+    def select(*numbers: str) -> list[str]:
+        times = ("start", f"coalesce(end, {OPEN_END})", "globalTid")
+        return [*times, *numbers, *([TEXT] if text and has_text else [])]
+
+    plain_number = () if text else (f"{_id(db.columns(NVTX))} | {_PLAIN & ~_NO_ID}",)
+    plain = Plain(
+        select(*plain_number), _plain(db, text), partial(read_chunk, numbered=bool(plain_number))
+    )
     book: Codebook[tuple[int, ...]] = Codebook()
     words: list[pa.Array] = []
     columns = Columns(db.most_rows(table), np.int64, np.int64, np.int16)
     for start, end, coded, spelled in db.scan(
-        [*select, TEXT] if text and has_text else select, table, read_chunk, where, [TEXT]
+        select(_number(db.columns(NVTX))), table, read_chunk, _WANTED, [TEXT], plain
     ):
         code = book.translate(*coded)
         columns.append(start, end, narrow(code, len(book.keys)))
@@ -127,7 +130,9 @@ def _name_codes(
     for thread, number in keys:
         domain = number >> _DOMAIN_AT & _DOMAIN
         id_of.append(ids.code((thread >> 24 if domain else 0, domain, number & _NO_ID)))
-    name: Array = np.array(id_of, np.int64)[code]
+    name: Array = np.zeros(0, np.int64)
+    if len(ids.keys) > 1 or not words:
+        name = np.array(id_of, np.int64)[code]
     texts = [""]
     if words:
         unified = pa.chunked_array(words).unify_dictionaries()
@@ -153,20 +158,17 @@ _WANTED = "(eventType = 59 OR eventType IN (34, 60, 70, 71)) AND globalTid IS NO
 """Events of _KINDS; nearly all are of type 59, for which SQLite tests this fastest."""
 
 
-def _all_plain(db: Database, text: bool) -> bool:
-    """Whether all events are push/pop ranges without a domain, and `text` holds all their names.
+def _plain(db: Database, text: bool) -> str:
+    """SQL condition of push/pop ranges without a domain, of which `text` holds all names.
 
-    As of most programs: all that tells them apart are then thread and name.
+    As all of most programs are: what tells them apart is then thread and name.
     """
     columns = db.columns(NVTX)
     tests = ["eventType = 59", "globalTid IS NOT NULL"]
     tests += ["endGlobalTid IS NULL"] if "endGlobalTid" in columns else []
-    tests += [f"{_OF_DOMAIN} = 0"] if "domainId" in columns else []
+    tests += ["coalesce(domainId, 0) = 0"] if "domainId" in columns else []
     tests += ["textId IS NULL"] if "textId" in columns and text else []
-    different = (
-        f'SELECT 1 FROM "{db.table(NVTX)}" WHERE ({" AND ".join(tests)}) IS NOT TRUE LIMIT 1'
-    )
-    return not db.rows(different)
+    return " AND ".join(tests)
 
 
 def _number(columns: frozenset[str]) -> str:

@@ -137,6 +137,10 @@ class PythonSamples:
     stack_ends: list[StackEnd]
 
 
+_NONE = np.empty(0, np.int64)
+NO_SAMPLES = PythonSamples(_NONE, _NONE, _NONE, [])
+
+
 def has_samples(db: Database) -> bool:
     """Whether the trace was recorded with Python sampling, be its stacks exported or not."""
     if not {"text", "eventType"} <= db.columns(NVTX):
@@ -154,8 +158,7 @@ def read_python_samples(db: Database) -> PythonSamples:
         if (stack := _stack(data))
     ]
     if not rows:
-        none = np.empty(0, np.int64)
-        return PythonSamples(none, none, none, [])
+        return NO_SAMPLES
     frames = [list(_FRAME.iter_unpack(stack)) for stack in stacks]
     ids = {number for stack in frames for *two, _ in stack for number in two}
     # nsys writes <module> as &lt;module&gt;.

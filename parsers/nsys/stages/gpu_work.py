@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.rows.devices import Devices
-from nsight_prof.parsers.nsys.rows.timeline import Operations, busy
+from nsight_prof.parsers.nsys.rows.timeline import Operations, busy, timeline
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.nsys.stages.work import ALL, Attributed, Work
 
@@ -53,11 +53,11 @@ def _of_calls(found: Attributed, calls: list[Array]) -> Attributed:
     return replace(found, instance=number[found.instance], stage=stage, begin=begin, end=end)
 
 
-def gpu_stages(work: Work, devices: Devices, stages: pd.DataFrame) -> pd.DataFrame:
-    """Table `gpu_stages`; `stages` is that of the whole, whose wall time all GPUs share."""
+def gpu_stages(works: Sequence[tuple[int, Work]], stages: pd.DataFrame) -> pd.DataFrame:
+    """Table `gpu_stages` of `by_gpu`; `stages` is that of the whole, whose wall time all share."""
     frames = []
-    for gpu, work_of_gpu in by_gpu(work, devices):
-        frame = stages if work_of_gpu is work else work_of_gpu.stages
+    for gpu, work_of_gpu in works:
+        frame = stages if len(works) == 1 else work_of_gpu.stages
         frame = frame[(frame["instances"] > 0) | (frame["stage"] == ALL)]
         is_capture = frame["stage"] == ALL
         frame.loc[is_capture, "wall_ns"] = stages["wall_ns"].iloc[0]
@@ -73,13 +73,7 @@ def gpu_stages(work: Work, devices: Devices, stages: pd.DataFrame) -> pd.DataFra
 def _kernels_busy(work: Work, stages: list[str]) -> Array:
     """Time in which at least one kernel ran in each of `stages`, of which the first is all."""
     found, rows = work.attributed, work.kernels
-    size = len(found.stages)
-    if not len(rows.start):
-        return np.zeros(len(stages), np.int64)
-    groups = (found.stage_of(rows.call), np.broadcast_to(np.int8(0), len(rows.start)))
-    of_stage, all_ = (
-        busy([(group, rows.start, rows.duration)], count)
-        for group, count in zip(groups, (size, 1), strict=True)
-    )
-    times = dict(zip(found.stages, of_stage.tolist(), strict=True)) | {ALL: int(all_[0])}
+    line = timeline([(rows.start, rows.duration)])
+    of_stage = busy(found.stage_of(rows.call), line.start, line.end, len(found.stages))
+    times = dict(zip(found.stages, of_stage.tolist(), strict=True)) | {ALL: line.busy_ns}
     return np.array([times[stage] for stage in stages], np.int64)

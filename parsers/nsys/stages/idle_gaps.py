@@ -10,6 +10,7 @@ dry first, because it was busy with something long, or because it launches no fa
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,16 +19,14 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.ranges import Stages, fold_repeats, shorten
 from nsight_prof.parsers.nsys.rows.calls import ApiCalls, Calls
-from nsight_prof.parsers.nsys.rows.devices import Devices
 from nsight_prof.parsers.nsys.rows.nvtx import read_nvtx
-from nsight_prof.parsers.nsys.sqlite.codes import STEP, Threads, factor
+from nsight_prof.parsers.nsys.sqlite.codes import STEP, Threads, code_rows, counts, totals
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
     OPEN_END,
     RUNTIME,
     check_times,
 )
-from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Attributed, Work
 
@@ -55,6 +54,17 @@ class _Gaps:
     op: Array
     before: Array
     issuer: Array
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Parts of gaps: gap, stage and path as codes (stage -1 for none, path 0 for none), in time."""
+
+    gap: Array
+    stage: Array
+    path: Array
+    start: Array
+    end: Array
 
 
 @dataclass(frozen=True)
@@ -89,77 +99,102 @@ class _Calls:
 
 
 def idle_gaps(
-    db: Database, work: Work, devices: Devices, stages: Stages, calls: ApiCalls, threads: Threads
+    db: Database,
+    work: Work,
+    works: Sequence[tuple[int, Work]],
+    stages: Stages,
+    calls: ApiCalls,
+    threads: Threads,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return tables `idle_gaps` and `gpu_idle_gaps`; empty where the trace has no CUDA calls."""
+    """Return tables `idle_gaps` and `gpu_idle_gaps`; empty where the trace has no CUDA calls.
+
+    `works` is the work of each GPU.
+    """
     if not len(calls.start):
         return tables.empty("idle_gaps"), tables.empty("gpu_idle_gaps")
     check_times(db, RUNTIME, calls.start, calls.duration)
     views = [_view(work)]
-    gpus = devices.gpus
-    if len(gpus) > 1:
-        views += [_view(work_of_gpu) for _, work_of_gpu in by_gpu(work, devices)]
+    if len(works) > 1:
+        views += [_view(work_of_gpu) for _, work_of_gpu in works]
     waiting = np.array([_WAITING.fullmatch(name) is not None for name in calls.names])
     long = _long(calls, waiting)
     causes = [_causes(gaps, calls, long, waiting) for gaps, _ in views]
     hosts = _in_ranges(db, threads, stages, [gaps for gaps, _ in views], causes)
     frames = [
-        _frame(calls.names, hosts, work, _pieces(gaps, pieces, cause))
+        _frame(calls.names, hosts, work, gaps, pieces, cause)
         for (gaps, pieces), cause in zip(views, causes, strict=True)
     ]
     capture, *each = frames
     # The gaps of the only GPU are those of the whole.
-    each = each or [capture] * len(gpus)
-    rows = [frame.assign(gpu=gpu) for gpu, frame in zip(gpus, each, strict=True)]
+    each = each or [capture] * len(works)
+    rows = [frame.assign(gpu=gpu) for (gpu, _), frame in zip(works, each, strict=True)]
     both = pd.concat(rows, ignore_index=True) if rows else tables.empty("gpu_idle_gaps")
     return tables.check(capture, "idle_gaps"), tables.check(both, "gpu_idle_gaps")
 
 
-def _frame(calls: list[str], hosts: list[str], work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
+def _frame(
+    calls: list[str],
+    hosts: list[str],
+    work: Work,
+    gaps: _Gaps,
+    pieces: _Pieces,
+    causes: _GapCauses,
+) -> pd.DataFrame:
     """Add up pieces of gaps by stage, cause, call and range."""
-    by = ["stage", "cause", "waited", "call", "nvtx_range", "host_range"]
-    codes, keys = factor([pieces[name].to_numpy() for name in by])
-    groups = pieces.groupby(codes)
-    sums = groups["idle_ns"].agg(["sum", "max", "count"])
-    sums = sums.join([groups[_OF_CALL].sum(min_count=1), pd.DataFrame(keys, columns=by)])
+    gap, length = pieces.gap, pieces.end - pieces.start
+    by = {
+        "stage": pieces.stage,
+        "cause": causes.cause[gap],
+        "waited": causes.waited[gap],
+        "call": causes.inside[gap],
+        "nvtx_range": pieces.path,
+        "host_range": causes.host_range[gap],
+    }
+    codes, first = code_rows(list(by.values()))
+    size = len(first)
+    longest = np.zeros(size, np.int64)
+    np.maximum.at(longest, codes, length)
+    keys = {name: column[first].tolist() for name, column in by.items()}
+    # Of the time before the call that ended the gap, and in it: not known without that call.
+    begun = np.clip(causes.call_start[gap], pieces.start, pieces.end)
+    done = np.clip(causes.call_end[gap], pieces.start, pieces.end)
+    late = causes.call_start[gap] >= gaps.start[gap]
+    known = by["cause"][first] != _CAUSES.index(UNKNOWN)
+    of_call = {
+        name: pd.array(totals(codes, column, size), dtype="Int64")
+        for name, column in zip(_OF_CALL, (late, begun - pieces.start, done - begun), strict=True)
+    }
+    for column in of_call.values():
+        column[~known] = pd.NA
     names = [*calls, ""]
     stages, labels = [*work.attributed.stages, ""], _range_names(work.attributed)
     frame = pd.DataFrame(
         {
-            "stage": [stages[code] for code in sums["stage"]],
-            "cause": [_CAUSES[code] for code in sums["cause"]],
-            "waited": [names[code] for code in sums["waited"]],
-            "call": [names[code] for code in sums["call"]],
-            "nvtx_range": [labels[code] for code in sums["nvtx_range"]],
-            "host_range": [hosts[code] for code in sums["host_range"]],
-            "gaps": sums["count"],
-            "idle_ns": sums["sum"],
-            "longest_ns": sums["max"],
-            **{name: sums[name].astype("Int64") for name in _OF_CALL},
+            "stage": [stages[code] for code in keys["stage"]],
+            "cause": [_CAUSES[code] for code in keys["cause"]],
+            "waited": [names[code] for code in keys["waited"]],
+            "call": [names[code] for code in keys["call"]],
+            "nvtx_range": [labels[code] for code in keys["nvtx_range"]],
+            "host_range": [hosts[code] for code in keys["host_range"]],
+            "gaps": counts(codes, size),
+            "idle_ns": totals(codes, length, size),
+            "longest_ns": longest,
+            **of_call,
         }
     )
-    again = frame.groupby(by)
+    again = frame.groupby([*by])
     summed = again.agg({"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"})
     frame = summed.join(again[_OF_CALL].sum(min_count=1)).reset_index()
     return frame.sort_values(["idle_ns", *by], ascending=False)
 
 
-def _view(work: Work) -> tuple[_Gaps, pd.DataFrame]:
+def _view(work: Work) -> tuple[_Gaps, _Pieces]:
     """Gaps of some work, and their pieces by stage."""
     call = np.concatenate([o.call for o in work.operations])
-    gaps = _find_gaps(work, call)
+    line = work.timeline
+    op, before = line.order[line.after], line.order[line.after - 1]
+    gaps = _Gaps(line.idle_from, line.idle_until, op, before, work.issuers[call[op]])
     return gaps, _by_stage(gaps, work, call)
-
-
-def _find_gaps(work: Work, call: Array) -> _Gaps:
-    """Find the gaps; `call` is that of all operations, one kind after the other."""
-    start = np.concatenate([o.start for o in work.operations])
-    end = start + np.concatenate([o.duration for o in work.operations])
-    order = np.argsort(start, kind="stable")
-    reached = np.maximum.accumulate(end[order])
-    at = np.flatnonzero(start[order][1:] > reached[:-1])
-    op = order[at + 1]
-    return _Gaps(reached[at], start[op], op, order[at], work.issuers[call[op]])
 
 
 def _long(calls: ApiCalls, waiting: Array) -> _Calls:
@@ -253,30 +288,10 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
     return np.where(found, at, -1)
 
 
-def _pieces(gaps: _Gaps, pieces: pd.DataFrame, causes: _GapCauses) -> pd.DataFrame:
-    """Return the pieces of `_by_stage` with what is told of their gaps, and the columns _OF_CALL.
+def _by_stage(gaps: _Gaps, work: Work, call: Array) -> _Pieces:
+    """Split each gap at the ranges of stages.
 
-    Time before the call that ended the gap, and in it; NaN where the trace does not hold the call.
-    """
-    gap = pieces.pop("gap").to_numpy()
-    start, end = pieces.pop("start").to_numpy(), pieces["idle_ns"].to_numpy()
-    end = start + end
-    pieces["cause"], pieces["waited"] = causes.cause[gap], causes.waited[gap]
-    pieces["call"], pieces["host_range"] = causes.inside[gap], causes.host_range[gap]
-    begun = np.clip(causes.call_start[gap], start, end)
-    done = np.clip(causes.call_end[gap], start, end)
-    late = causes.call_start[gap] >= gaps.start[gap]
-    known = causes.cause[gap] != _CAUSES.index(UNKNOWN)
-    for name, column in zip(_OF_CALL, (late, begun - start, done - begun), strict=True):
-        pieces[name] = np.where(known, column, np.nan)
-    return pieces
-
-
-def _by_stage(gaps: _Gaps, work: Work, call: Array) -> pd.DataFrame:
-    """Split each gap at the ranges of stages: gap, stage, path, start and length of each piece.
-
-    Stage and path are codes, stage -1 for none and path 0 for none. The time before a range is of
-    no stage, that from the last operation of a range to its end is.
+    The time before a range is of no stage, that from the last operation of a range to its end is.
     """
     found = work.attributed
     instance = found.instance[call]
@@ -296,12 +311,11 @@ def _by_stage(gaps: _Gaps, work: Work, call: Array) -> pd.DataFrame:
         (np.broadcast_to(nowhere, len(after)), where, from_before, from_own),
         (codes[before], np.broadcast_to(np.int32(0), len(after)), gaps.start, from_before),
     )
-    frames = []
+    found_pieces = []
     for stage, path, start, end in pieces_of_stages:
         at = np.flatnonzero(end > start).astype(np.int32)
-        columns = {"gap": at, "stage": stage[at], "nvtx_range": path[at], "start": start[at]}
-        frames.append(pd.DataFrame({**columns, "idle_ns": (end - start)[at]}))
-    return pd.concat(frames, ignore_index=True)
+        found_pieces.append((at, stage[at], path[at], start[at], end[at]))
+    return _Pieces(*(np.concatenate(column) for column in zip(*found_pieces, strict=True)))
 
 
 def _range_names(found: Attributed) -> list[str]:

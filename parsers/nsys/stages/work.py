@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows
-from nsight_prof.parsers.nsys.rows.timeline import Operations, busy, busy_until, last_end
+from nsight_prof.parsers.nsys.rows.timeline import Operations, Timeline, busy, timeline
 from nsight_prof.parsers.nsys.sqlite.codes import STEP, counts, totals
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
@@ -68,22 +68,24 @@ class Work:
         return [self.kernels, self.memory, self.graphs]
 
     @cached_property
+    def timeline(self) -> Timeline:
+        """All operations on one axis."""
+        return timeline([(o.start, o.duration) for o in self.operations])
+
+    @cached_property
     def stages(self) -> pd.DataFrame:
         """Table `stages`; take a copy to change it."""
-        found = self.attributed
+        found, line = self.attributed, self.timeline
         size = len(found.stages)
         idle_ns = totals(found.stage, self._idle(), size)
         groups = [found.stage_of(operations.call) for operations in self.operations]
-        timed = [
-            (group, operations.start, operations.duration)
-            for group, operations in zip(groups, self.operations, strict=True)
-        ]
+        of_all = np.concatenate(groups)[line.order]
         rows = pd.DataFrame(
             {
                 "stage": found.stages,
                 "instances": np.bincount(found.stage, minlength=size),
                 "kernel_ns": totals(groups[0], self.kernels.duration, size),
-                "gpu_busy_ns": busy(timed, size),
+                "gpu_busy_ns": busy(of_all, line.start, line.end, size),
                 "launches": counts(groups[0], size),
                 "memory_ns": totals(groups[1], self.memory.duration, size),
                 "idle_ns": idle_ns,
@@ -95,22 +97,17 @@ class Work:
         return tables.check(frame, "stages")
 
     def _all(self) -> pd.DataFrame:
-        present = [o for o in self.operations if len(o.start)]
-        begin = min(int(o.start[0]) for o in present)
-        end = max(last_end(o.start, o.duration) for o in present)
-        everything = [
-            (np.broadcast_to(np.int8(0), len(o.start)), o.start, o.duration) for o in present
-        ]
-        worked = int(busy(everything, 1)[0])
+        line = self.timeline
+        wall = line.last_end - int(line.start[0])
         row = {
             "stage": ALL,
             "instances": 1,
-            "wall_ns": end - begin,
+            "wall_ns": wall,
             "kernel_ns": int(self.kernels.duration.sum(dtype=np.int64)),
-            "gpu_busy_ns": worked,
+            "gpu_busy_ns": line.busy_ns,
             "launches": len(self.kernels.start),
             "memory_ns": int(self.memory.duration.sum()),
-            "idle_ns": end - begin - worked,
+            "idle_ns": wall - line.busy_ns,
         }
         return pd.DataFrame([row])
 
@@ -127,15 +124,9 @@ class Work:
         reached = np.maximum.accumulate(ends)
         np.maximum(starts[1:], reached[:-1], out=starts[1:])
         begin[order] = np.minimum(starts, ends, out=starts)
-        del order, starts, ends, reached
-        everything = [
-            (np.broadcast_to(np.int8(0), len(o.start)), o.start, o.duration)
-            for o in self.operations
-        ]
         idle: Array = end - begin
-        idle += busy_until(everything, begin)
-        del begin
-        idle -= busy_until(everything, end)
+        idle += self.timeline.busy_until(begin)
+        idle -= self.timeline.busy_until(end)
         return idle
 
     def _ends(self) -> Array:
