@@ -539,7 +539,8 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
         from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
 
         manifest.assumptions.append(
-            "The trace is a kernel summary: it has no launches, stages, copies or GPU facts."
+            "Of the trace only a summary of its kernels was read: launches, stages, copies and "
+            "the GPU are not known."
         )
         manifest.assumptions += read_kernel_summary(folder / ARTIFACTS[kind]).notes
         return

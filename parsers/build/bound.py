@@ -152,13 +152,15 @@ def uses(row: Row, found: dict[str, float]) -> dict[str, Use]:
     memory = row["busy"].get(MEMORY_BUSY, math.inf)
     for unit in catalogue().units:
         share = max((row["busy"].get(name, -1.0) for name in unit.metrics), default=-1.0) / 100
-        beyond = set(unit.metrics) & set(WHOLE.values()) and 100 * share > memory
-        if share < 0 or beyond or unit.bound == "tensor":
+        unnamed = bool(set(unit.metrics) & set(WHOLE.values()))
+        if share < 0 or (unnamed and 100 * share > memory) or unit.bound == "tensor":
             continue
         # Integers are multiplied by the pipe of the FP32 multiply-adds.
         integer = unit.name == "fma_pipe" and number(row["flops_fp32"]) == 0
         bound = "alu" if integer else unit.bound
-        if not share < known.get(bound, Use(math.nan)).share:
+        best = known.get(bound, Use(math.nan))
+        # The busiest unit of a level is one of those that have a name.
+        if not (share < best.share or (unnamed and best.unit and share == best.share)):
             known[bound] = Use(share, "" if bound == "issue" else unit.name)
     return known
 
@@ -167,6 +169,8 @@ def _of_roofs(row: Row, found: dict[str, float]) -> dict[str, Use]:
     """Return the shares as uses, without those of units that ncu does not count for memory."""
     known = {key: Use(share) for key, share in found.items()}
     for level, name in WHOLE.items():
+        if math.isnan(number(row[f"{level}_throughput"])):  # ncu's own per cent, and no bytes
+            known[level] = Use(found[level], f"{level}_busiest")
         busiest = row["busy"].get(name, math.nan)
         is_it = math.isclose(found[level], busiest / 100)
         if is_it and busiest > row["busy"].get(MEMORY_BUSY, math.inf):
@@ -240,7 +244,8 @@ def _bound(row: Row, found: dict[str, Use]) -> Bound:
     ranked = sorted(known, key=lambda key: -known[key])
     top = ranked[0]
     if known[top] < LATENCY_BELOW:
-        return Bound("latency", found[top])
+        busiest = max(row["busy"].get(name, 0.0) for name in (SM_BUSY, MEMORY_BUSY)) / 100
+        return Bound("latency", found[top] if busiest < known[top] else Use(busiest))
     behind = (key for key in ranked if key in BEHIND.get(top, ()))
     explains = next((key for key in behind if known[key] > known[top] - BALANCED), top)
     second = next((key for key in ranked if key not in (explains, top)), "")

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.run.run import Run, once
-from nsight_prof.reports.analysis.gpu_times import gpu_of_launches, queues
+from nsight_prof.reports.analysis.gpu_times import ALL, gpu_of_launches, queues
 
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""
@@ -126,9 +126,18 @@ def startup_ns(frame: pd.DataFrame) -> float:
 
 @once
 def idle_at_start(run: Run) -> float:
-    """Return `startup_ns` of the launches of a run; 0 where they are not known."""
+    """Return `startup_ns` of the launches of a run, and where that is any, the pauses between copies
+    before its first kernel (0 where a copy follows the last); 0 where launches are not known.
+    """
     frame = timeline(run)
-    return 0.0 if frame is None else startup_ns(frame)
+    once = 0.0 if frame is None else startup_ns(frame)
+    operations, capture = run.memory_operations, run.stages[run.stages["stage"] == ALL]
+    if frame is None or not once or capture.empty:
+        return once
+    if frame["memory_before"].max() != operations["calls"].sum():
+        return once
+    before = capture["wall_ns"].iloc[0] - (frame["end_ns"].max() - frame["start_ns"].min())
+    return once + max(0.0, float(before - operations["startup_ns"].fillna(0).sum()))
 
 
 def longest_kernels(launches: pd.DataFrame, count: int) -> tuple[str, ...]:

@@ -127,7 +127,9 @@ ACTIONS = {
     ),
     "host_bound": Text("Do the CPU's other work before or after, not while the GPU waits for it"),
     "allocation_stalls": Text("Allocate the GPU's memory once, before the loop"),
-    "results_on_host": Text("Let the GPU do what the CPU now does with its results"),
+    "results_on_host": Text(
+        "Let the GPU do what the CPU now does with its results, or go on meanwhile"
+    ),
     "kernel_tuning": Text("Tune once, before the loop"),
     "one_by_one": Text("Work on all items at once"),
     "managed_memory": Text("Keep the data on the GPU, and copy only what the CPU reads"),

@@ -11,7 +11,9 @@ from dataclasses import replace
 from itertools import count
 
 from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
@@ -40,12 +42,15 @@ def findings(run: Run) -> list[Finding]:
     """Return what takes the time, and then everything else by its gain in time, largest first.
 
     A cause stands before its symptom in the same stage, which its repair may end, and repairs of
-    some gain before choices of the owner, which come at a price.
+    some gain before choices of the owner, which come at a price. Kernels that take less than a
+    hundredth of the time of CUDA graphs that were traced as wholes are left out.
     """
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
     found = [located(run, marked(run, in_words_of_owner(run, finding))) for finding in found]
     ranks = count(1)
+    graphs_ns = threshold("small_gain") * (run_time(run).graphs_ns or 0.0)
+    found = [f for f in found if not f.share * kernel_time(run) < graphs_ns or f.key in OVERVIEW]
     minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))

@@ -155,8 +155,21 @@ def test_a_full_unit_bounds_whatever_bytes_it_moves() -> None:
 
 
 def test_bytes_that_say_more_than_units_name_the_bound() -> None:
-    row = unit_bound({"lts__t_sectors": 60.0}, l2_pct=85.0)
+    row = unit_bound({"lts__t_sectors": 60.0}, l2_pct=85.0, l2_throughput=4e12)
     assert (row["bound_by"], row["bound_unit"], row["roof_share"]) == ("l2", "", 0.85)
+
+
+def test_a_per_cent_without_bytes_is_that_of_some_unit() -> None:
+    # A saved text of ncu (a naive product on a GeForce): L1 busy in 94.7 %, no bytes of it.
+    row = unit_bound({}, l1_pct=94.7)
+    assert (row["bound_by"], row["bound_unit"]) == ("l1", "l1_busiest")
+
+
+def test_the_busiest_unit_has_the_name_of_the_one_that_is_as_busy() -> None:
+    # A naive product on an RTX A6000 (ncu 2021): both print 92.66.
+    busy = {"l1tex__lsuin_requests": 92.66, "l1tex__throughput": 92.66, "memory": 92.66}
+    assert unit_bound(busy, l1_pct=92.66)["bound_unit"] == "lsu_instructions"
+    assert unit_bound(busy | {"l1tex__lsuin_requests": 60.0})["bound_unit"] == "l1_busiest"
 
 
 def test_a_full_pipe_names_the_bound_where_its_instructions_fill_the_issue_slots() -> None:

@@ -353,6 +353,18 @@ def test_each_limiter_of_occupancy_has_its_rule(limiter: str, key: str) -> None:
     assert first(**more, **waits("long_scoreboard", 0.9)).key == "latency"
 
 
+def test_room_for_warps_is_blamed_where_warps_fill_it_and_waits_were_counted() -> None:
+    few: dict[str, Any] = {"theoretical_occupancy_pct": 16.7, "occupancy_limiter": "registers",
+           "achieved_occupancy_pct": 11.3, "waves": None}  # fmt: skip
+    # The GEMV of an RTX 5090 whose 224 blocks all have a place: more room would stay empty.
+    assert "register_limited" not in keys(**few)
+    assert "register_limited" in keys(**few | {"achieved_occupancy_pct": 16.0})
+    # A k-mer counter whose warps wait for a barrier, as its stalls would tell: 6 of 8 warps fit.
+    most = few | {"theoretical_occupancy_pct": 75.0, "achieved_occupancy_pct": 72.6, "waves": 11.4}
+    assert "register_limited" not in keys(**most)
+    assert "register_limited" in keys(**most, **waits("wait", 0.9))
+
+
 def test_limits_that_come_with_small_blocks_are_not_blamed() -> None:
     # Blocks of 32 threads that use neither shared memory nor barriers (H200, ncu 2025.3.1).
     tied: dict[str, Any] = {"theoretical_occupancy_pct": 50.0, "achieved_occupancy_pct": 48.9,

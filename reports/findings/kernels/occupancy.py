@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
+from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, OCCUPANCY, Kernel, Rule
 from nsight_prof.reports.page.values import Text
 
@@ -219,6 +220,8 @@ ACHIEVED_OCCUPANCY = Rule(
     remedy=Text("With all the warps that its launch allows"),
     action=Text("Balance the work of the blocks, and start more of them at once."),
     advice=Text("divide the work more evenly"),
+    in_code=True,
+    fusible=ROOFS["dram"].fusible,
     estimate="Of the stalls that more warps hide, achieved / theoretical occupancy is left. More "
     "warps take it to 80 % of a roof.",
     disproof=Text(
@@ -246,6 +249,10 @@ SHARED_LIMITED = Rule(
     & (facts.TENSOR_ACTIVE < 20).or_unknown()
     & (facts.THEORETICAL_OCCUPANCY < 80)
     & (facts.WAVES >= 0.8).or_unknown()
+    # Where waves are unknown, the launch may hold no more blocks than those that are there.
+    & ((facts.WAVES >= 0.8) | (facts.WARPS_HELD >= 80).or_unknown())
+    # Where nobody counted what warps wait for, room for half of them and more is no cause.
+    & ((facts.TOP_STALL >= 0) | (facts.THEORETICAL_OCCUPANCY <= 50))
     & (facts.ISSUE_ACTIVE < 80).or_unknown(),
     clause=lambda k: Text(
         "{limiters} per block allow only {theoretical} of the warps an SM can hold",

@@ -471,12 +471,22 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     return [f for f in found if f.share >= SLOW_BACKEND.limit("share")]
 
 
+PASCAL, FOR_PASCAL = 6.1, r"^(?:kepler|maxwell|pascal)_|gemm_\d+x\d+x\d+_[NT]{2}_vec$"
+"""The last GPUs without Tensor Cores, and names that cuBLAS gives their matrix products."""
+
+
 def _capability(run: Run) -> float:
-    """Return the highest compute capability of the GPUs; NaN where unknown."""
+    """Return the highest compute capability of the GPUs; NaN where unknown.
+
+    A summary of kernels does not name its GPU: products by kernels for Maxwell and Pascal tell it.
+    """
     try:
         return max(float(str(c)) for c in run.gpus["compute_capability"].dropna())
     except ValueError:
-        return math.nan
+        products = run.kernels[run.kernels["category"] == "gemm"]
+        of_pascal = products["name"].str.contains(FOR_PASCAL).fillna(False).astype(bool)
+        time = products["total_ns"]
+        return PASCAL if time[of_pascal].sum() > time.sum() / 2 else math.nan
 
 
 def _explained(row: Row | None) -> bool:

@@ -87,6 +87,11 @@ ALONE = 0.9
 """Part of the copy time in which no kernel runs, from which on copies overlap none."""
 HIDEABLE = 0.2
 """Part of the copy time that kernels could hide, or copies in the other direction, at least."""
+PINNED_ALREADY = Text(
+    "Keep the data on the GPU, copy less of it (smaller types), or copy it on a stream of its own "
+    "while kernels run: it is in pinned memory already."
+)
+"""What to do about copies of pinned memory."""
 OVERLAP = (
     Text(
         "Let copies and kernels overlap: pinned memory and non_blocking=True (cudaMemcpyAsync), on "
@@ -279,7 +284,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     )  # what starting a copy costs is no matter of memory
     late = _launching(run, crossing[0]) if each_bytes < SMALL_BYTES else Number(0.0, "ns")
     title = Text("Copies between host and GPU take {share} of the busy time", share=share)
-    action, advice = COPIES.action, COPIES.advice
+    action, advice = _action(crossing, pageable, time), COPIES.advice
     if each_bytes < SMALL_BYTES and number(late.value) > 0:
         title = Text(
             "Many small copies between host and GPU: {n}", n=round(number(crossing[0]["calls"]))
@@ -362,6 +367,13 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     ]
 
 
+def _action(crossing: list[Row], pageable: Number, time: Number) -> Text | None:
+    """Return what to do about large copies; pinned memory is no advice where most are of it."""
+    known = all(count(row["pageable_ns"]) is not None for row in crossing)
+    pinned = known and number(pageable.value) < (1 - COPIES.limit("pageable")) * number(time.value)
+    return PINNED_ALREADY if pinned else COPIES.action
+
+
 def _alone(
     frame: pd.DataFrame | None,
     both_ns: float,
@@ -438,12 +450,15 @@ def managed_memory(run: Run) -> list[Finding]:
             verdict=Text(
                 "Pages of managed (unified) memory move between host and GPU {n} times ({bytes}): "
                 "whoever touches one that is on the other side waits for it (a page fault, a "
-                "migration). Kernels take {faults} longer than their shortest launches do, and the "
-                "GPU is idle for {touched} while the host touches pages. Without that at most "
-                "{gain} of the wall time is saved ({saved}).",
+                "migration). {kernels}, and the GPU is idle for {touched} while the host touches "
+                "pages. Without that at most {gain} of the wall time is saved ({saved}).",
                 n=round(number(rows["calls"].sum())),
                 bytes=Number(rows["bytes"].sum(), "B", column("memory_operations", "bytes")),
-                faults=faults,
+                kernels=Text(
+                    "Kernels take {faults} longer than their shortest launches do", faults=faults
+                )
+                if (kernels["calls"] > 1).any()
+                else Text("What the pages cost kernels is not known (none runs twice)"),
                 touched=touched,
                 gain=saved.share_of(wall),
                 saved=saved,
@@ -665,7 +680,12 @@ def casts_and_copies(run: Run) -> list[Finding]:
     avoidable = _avoidable(kinds, gpu_time)
     return [
         rule.finding(
-            title=Text("Copies and casts inside the GPU take {share} of the GPU time", share=share),
+            title=Text(
+                "Copies and casts take {share} of the time of kernels and copies inside the GPU",
+                share=share,
+            )
+            if within.value
+            else Text("Copies and casts inside the GPU take {share} of the GPU time", share=share),
             verdict=Text(
                 "Kernels that only copy, cast or rearrange data take {share} of the GPU time "
                 "({time} in {calls}): {kernels}.{required} What the program does not need of this "

@@ -80,6 +80,8 @@ SYNCHRONISING = r"cu(?:da)?(?:Stream|Device|Ctx)Synchronize"
 TO_GPU, TO_HOST = "host to device", "device to host"
 SELECTION = "cub::DeviceSelect"
 """NVTX range of the kernels that choose elements by a mask (CUB 2.7 marks its own)."""
+EACH = 2
+"""Launches per wait up to which the host waits after all but each of them."""
 IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 RANGE = 0.5
@@ -87,6 +89,8 @@ RANGE = 0.5
 IDLE_CELLS = column("idle_gaps", "idle_ns")
 DURATIONS = column("launches", "duration_ns")
 LAUNCHED = (*column("launches", "start_ns"), *DURATIONS)
+TORCH = "PyTorch"
+"""Library of kernels whose programs copy results by calls that have names of their own."""
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
 DURING = {
@@ -114,7 +118,7 @@ def idle_findings(run: Run) -> list[Finding]:
         found += _repeated_waits(run, stage, explained)
     for stage in stages:
         wall, idle = wall - stage.wall, idle - stage.idle
-    return [*found, *_outside(wall, idle, program_time(run)[0])]
+    return [*found, *_outside(run, wall, idle)]
 
 
 def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | None:
@@ -486,8 +490,8 @@ def _first_use(stage: Stage, gaps: Gaps, loading_ns: float, comes: Text) -> Find
             where=stage.where,
         ),
         verdict=Text(
-            "The GPU is idle for {lost} of {wall} {where} while the host loads kernels or makes "
-            "graphs ({calls}). {comes}",
+            "The GPU is idle for {lost} of {wall} {where} while the host loads what it uses for "
+            "the first time ({calls}). {comes}",
             calls=calls[:NAMED],
             comes=comes,
             **_idle_in(stage, gaps.idle),
@@ -535,9 +539,10 @@ def _host_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
 
 def _results_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
     return Text(
-        "{problem} It is work on results that were copied back to the host just before (.cpu(), "
-        ".item(), .tolist()): the host waits for them (a synchronisation), then the GPU for it.",
+        "{problem} It is work on results that were copied back to the host just before{calls}: the "
+        "host waits for them (a synchronisation), then the GPU for it.",
         problem=_host_problem(run, stage, gaps),
+        calls=" (.cpu(), .item(), .tolist())" if run.kernels["library"].eq(TORCH).any() else "",
     )
 
 
@@ -902,6 +907,8 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
     launches = Number(number(stage.launches.value) / stage.gpus, "count", stage.launches.refs)
     per_launch = stage.idle.per(launches, "ns")
     causes = _causes_of(stage) or _host_calls(run, number(stage.idle.value) * stage.gpus)
+    waits = _waiting_calls(run, stage)
+    waits = waits[number(stage.launches.value) / stage.gpus <= EACH * waits["calls"]]
     each: Text | str = ""
     if per_launch.value is not None:
         each = Text(", {gap} per launch", gap=per_launch)
@@ -916,15 +923,19 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
             ),
             headline=Text("The GPU is idle for {lost} of {wall} {where}", **values),
             verdict=Text(
-                "The GPU is idle for {lost} of {wall} {where} ({part}{each}).{causes} Without the "
-                "gaps the program would save at most {gain} of its wall time. {tracing}",
+                "The GPU is idle for {lost} of {wall} {where} ({part}{each}).{causes}{waits} "
+                "Without the gaps the program would save at most {gain} of its wall time. "
+                "{tracing}",
                 part=stage.idle_share,
                 each=each,
                 causes=causes,
+                waits=_after_each(waits),
                 gain=Number(saved / number(program_wall.value), "fraction"),
                 tracing=TRACING,
                 **values,
             ),
+            action=IDLE.action if waits.empty else SYNC_STALLS.action,
+            advice=IDLE.advice if waits.empty else SYNC_STALLS.advice,
             evidence=(
                 _share_evidence(
                     stage.idle, stage.wall, IDLE.limit("share"), IDLE.thresholds["share"].source
@@ -938,6 +949,18 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
             **of_wall_time(Number(saved, "ns"), program_wall),
         )
     ]
+
+
+def _after_each(waits: pd.DataFrame) -> Text | str:
+    """Say that the host waits after all but each launch, whatever the gaps are put down to."""
+    if waits.empty:
+        return ""
+    return Text(
+        " The host waits for the GPU {n} times ({call}), all but after each launch: it cannot run "
+        "ahead, and each wait leaves the GPU without work.",
+        n=Number(waits["calls"].iloc[0], "count", column("api_calls", "calls")),
+        call=Verbatim(str(waits["name"].iloc[0])),
+    )
 
 
 def _matters(wall: Number, idle: Number, program_wall: Number) -> bool:
@@ -998,15 +1021,24 @@ def _host_calls(run: Run, idle_ns: float) -> Text | str:
     )
 
 
-def _outside(wall: Number, idle: Number, program_wall: Number) -> list[Finding]:
+def _outside(run: Run, wall: Number, idle: Number) -> list[Finding]:
     """Return a finding without a gain for idle time of the capture in none of its stages.
 
     Too little rather than too much: ranges also begin before the first kernel and end after the
     last, and those of several threads overlap. What happens once costs a long run nothing.
     """
+    program_wall = program_time(run)[0]
     if not _matters(wall, idle, program_wall):
         return []
     values = {"lost": idle, "part": idle.share_of(program_wall)}
+    gaps = run.idle_gaps[(run.idle_gaps["stage"] == "") & (run.idle_gaps["cause"] == HOST)]
+    longest: Text | str = ""
+    if len(gaps):
+        longest = Text(
+            " The longest of {n} gaps takes {longest}.",
+            n=Number(gaps["gaps"].sum(), "count", column("idle_gaps", "gaps")),
+            longest=Number(gaps["longest_ns"].max(), "ns", column("idle_gaps", "longest_ns")),
+        )
     return [
         IDLE_OUTSIDE.finding(
             title=Text(
@@ -1015,8 +1047,9 @@ def _outside(wall: Number, idle: Number, program_wall: Number) -> list[Finding]:
             ),
             verdict=Text(
                 "The GPU is idle for {lost} outside of the stages ({part} of the wall time): while "
-                "the program starts, loads or prepares, before, between or after them. It matters "
-                "where it comes again and again, not where it comes once.",
+                "the program starts, loads or prepares, before, between or after them.{longest} "
+                "It matters where it comes again and again, not where it comes once.",
+                longest=longest,
                 **values,
             ),
             evidence=(

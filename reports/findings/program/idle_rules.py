@@ -126,8 +126,8 @@ RESULTS_ON_HOST = replace(
     },
     action=Text(
         "Do this work on the GPU (choose, sort, sample and index there), so that no result is "
-        "copied to the host in the loop. Where it must be, read it a step later from pinned "
-        "memory, or once at the end, and let the GPU go on meanwhile."
+        "copied to the host in the loop. Where it must be, as for a file that is written, copy it "
+        "to pinned memory, work on it in another thread, and let the GPU go on meanwhile."
     ),
     advice=Text("let the GPU do itself what the CPU now does with its results in each step"),
     disproof=Text("With the same results used again in each step, the steps take as long."),
