@@ -12,7 +12,7 @@ from nsight_prof.reports.findings.program.backends import MATH_ATTENTION
 from nsight_prof.reports.findings.program.collectives import COLLECTIVES_EXPOSED
 from nsight_prof.reports.findings.program.copies import CASTS_AND_COPIES, PIN
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
-from nsight_prof.reports.findings.program.idle_rules import IDLE, LAUNCH_BOUND, SYNC_STALLS
+from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND, SYNC_STALLS
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
 from nsight_prof.reports.page import Text
 
@@ -22,10 +22,6 @@ INSTEAD: dict[Text | None, Text] = {
     LAUNCH_BOUND.action: Text(
         "Launch less often: capture the step in a CUDA graph (cudaStreamBeginCapture), fuse "
         "kernels, or give each launch more work."
-    ),
-    IDLE.action: Text(
-        "Launch less often: CUDA graphs, fused or larger kernels, no synchronisation or blocking "
-        "copy to the host inside the loop."
     ),
     SYNC_STALLS.action: Text(
         "Take synchronisations out of the loop (cudaDeviceSynchronize, cudaStreamSynchronize, "

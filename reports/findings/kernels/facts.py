@@ -58,12 +58,6 @@ OCCUPANCY_GAP = Fact(
 WARPS_HELD = _percent("warps_held", Text("achieved over theoretical occupancy"), *OCCUPANCIES)
 HIDDEN_TIME = _percent("hidden_time", Text("stalls that more warps hide"), "top_stall")
 SM_BALANCE = _column("sm_balance", Text("active cycles, mean SM over busiest"), "sm_balance_pct")
-BALANCE_LOSS = _percent(
-    "balance_loss",
-    Text("time that the mean SM waits for the busiest"),
-    "sm_balance_pct",
-    "sm_active_pct",
-)
 UNEVEN_LOSS = _percent(
     "uneven_loss",
     Text("time that the mean SM waits for the busiest, or places for blocks are empty"),
@@ -172,12 +166,6 @@ THREADS_PER_INSTRUCTION = _column(
 )
 ISSUE_ACTIVE = _column(
     "issue_active", Text("issue slots busy, of the active cycles"), "issue_active_pct"
-)
-INSTRUCTION_TIME = _percent(
-    "instruction_time",
-    Text("time of full issue slots, else the stalls for instructions"),
-    "issue_active_pct",
-    also=("stalls.share",),
 )
 WARP_TIME = _percent(
     "warp_time",

@@ -125,7 +125,6 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
         "occupancy_gap": limit - achieved,
         "warps_held": 100 * achieved / limit if limit > 0 else math.nan,
         "sm_balance": balance,
-        "balance_loss": loss,
         "uneven_loss": 100 - (100 - loss) * _places_held(waves, achieved, limit),
         # A last wave that is partly filled leaves some SMs without work, too.
         "balance_alone": loss - (tail if waves > 1 else 0.0),
@@ -222,7 +221,6 @@ def _waits(row: Row) -> dict[str, float]:
         "execution_waits": waits,
         "warp_time": _time_of_unit(issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))),
         "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
-        "instruction_time": _time_of_unit(issued, _stall_time(row, EXECUTION_STALLS)),
         "hidden_time": _hidden(row),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,

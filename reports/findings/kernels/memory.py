@@ -36,15 +36,15 @@ UNCOALESCED_LOADS = Rule(
     symptom=Text("reads memory in scattered pieces"),
     remedy=Text("With neighbouring loads"),
     action=Text(
-        "Let neighbouring threads load neighbouring addresses: change the layout or the "
-        "order of the loop, or stage a tile through shared memory."
+        "Let neighbouring threads access neighbouring addresses: change the layout or the order of "
+        "the loop, or stage a tile through shared memory."
     ),
     advice=Text("let it read neighbouring data together; now most of what it moves is thrown away"),
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors of loads are left. DRAM moves no more than the threads ask for.",
     disproof=Text(
-        "The same kernel with all threads reading neighbouring addresses (wrong results, "
-        "same amount) is no faster."
+        "The same kernel with all threads at neighbouring addresses (wrong results, same amount) "
+        "is no faster."
     ),
     source=Text("prof; Nsight Compute rule UncoalescedGlobal names everything below 100 %"),
     confidence="high",
@@ -83,10 +83,6 @@ UNCOALESCED_STORES = replace(
     ),
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors of stores are left. DRAM moves no more than the threads send.",
-    disproof=Text(
-        "The same kernel with all threads writing to neighbouring addresses (wrong "
-        "results, same amount) is no faster."
-    ),
     remaining=facts.STORE_LEFT,
     unloads={
         "lsu": facts.STORE_LEFT,
@@ -108,19 +104,11 @@ SCATTERED = replace(
     ),
     symptom=Text("reads and writes memory in scattered pieces"),
     remedy=Text("With neighbouring accesses"),
-    action=Text(
-        "Let neighbouring threads access neighbouring addresses: change the layout or the order of "
-        "the loop, or stage a tile through shared memory."
-    ),
     advice=Text(
         "let it read and write neighbouring data together; now most of what it moves is thrown away"
     ),
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors are left. DRAM moves no more than the threads ask for.",
-    disproof=Text(
-        "The same kernel with all threads at neighbouring addresses (wrong results, same "
-        "amount) is no faster."
-    ),
     remaining=facts.SECTORS_LEFT,
     unloads={
         "lsu": facts.SECTORS_LEFT,
@@ -178,19 +166,11 @@ UNCOALESCED = replace(
     ),
     symptom=Text("accesses memory in scattered pieces"),
     remedy=Text("With neighbouring accesses"),
-    action=Text(
-        "Let neighbouring threads access neighbouring addresses: change the layout, or "
-        "stage a tile through shared memory."
-    ),
     advice=Text(
         "let it read and write neighbouring data together; now most of what it moves is thrown away"
     ),
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors are left. DRAM moves as much as now.",
-    disproof=Text(
-        "The same kernel with all threads at neighbouring addresses (wrong results, same "
-        "amount) is no faster."
-    ),
     remaining=facts.SECTORS_LEFT,
     unloads={"lsu": facts.SECTORS_LEFT, "l1": facts.SECTORS_LEFT, "l2": facts.SECTORS_LEFT},
 )

@@ -181,10 +181,7 @@ FEW_BLOCKS = Rule(
         "Give it more parallel work (larger batch, smaller blocks, a split reduction) or "
         "fuse it with its neighbours."
     ),
-    advice=Text(
-        "give the GPU more parallel work at a time (larger batch, more blocks), since its "
-        "processors are far from full"
-    ),
+    advice=SMALL_GRID.advice,
     estimate="Of the stalls that more warps hide, achieved / theoretical occupancy is left: warps "
     "for all places that the launch allows. They take it to 80 % of a roof.",
     disproof=Text(
@@ -270,8 +267,8 @@ SHARED_LIMITED = Rule(
     "that issue), the theoretical occupancy is left: they shrink as warps grow, and take "
     "it to 80 % of a roof.",
     disproof=Text(
-        "With less shared memory per block, and more warps, it takes as long: then the "
-        "warps have enough work in flight by themselves."
+        "With room for more warps it takes as long: then the warps have enough work in flight by "
+        "themselves."
     ),
     source=Text("Nsight Compute rule TheoreticalOccupancy: below 80 %"),
     confidence="low",
@@ -293,10 +290,6 @@ REGISTER_LIMITED = replace(
     action=Text(
         "Use fewer registers per block (launch bounds, less state per thread), so that "
         "more warps hide the latency."
-    ),
-    disproof=Text(
-        "With fewer registers per thread, and more warps, it takes as long: then the warps "
-        "have enough work in flight by themselves."
     ),
 )
 BLOCK_LIMITED = replace(
@@ -337,5 +330,4 @@ BARRIER_LIMITED = replace(
     question="Do barriers leave room for warps?",
     limiter="barriers",
     action=Text("Use fewer named barriers per block, so that more blocks fit an SM."),
-    disproof=Text("With fewer barriers per block, and more warps, it takes as long."),
 )

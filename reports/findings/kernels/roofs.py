@@ -324,25 +324,22 @@ def in_part(row: Row, reached: Number) -> Text:
     return Text("it is limited in part by {first} ({reached} used)", first=first, reached=reached)
 
 
+NEAR_LIMIT = Text(
+    "it runs near the limit of the hardware; only less work or data helps (smaller number formats)"
+)
 NEAR = (
     Text(
         "A better kernel hardly helps; only less work does: fewer operations, a smaller "
         "type, a skipped or cached result."
     ),
-    Text(
-        "it runs near the limit of the hardware; only less work helps (smaller number "
-        "formats, fewer operations)"
-    ),
+    NEAR_LIMIT,
 )
 NEAR_DRAM = (
     Text(
         "A better kernel hardly helps; only less data does: smaller types, fusion, a "
         "larger batch per read of the weights."
     ),
-    Text(
-        "it runs near the limit of the hardware; only less data helps (smaller number "
-        "formats, a larger batch)"
-    ),
+    NEAR_LIMIT,
 )
 """Action and advice for a kernel so near its roof that no better kernel helps."""
 PRODUCTS = ("gemm", "gemv", "conv", "attention", "rnn", "moe")
@@ -352,10 +349,7 @@ NEAR_DRAM_OTHERS = (
         "A better kernel hardly helps; only less data does: smaller types, fusion with the kernels "
         "before and after it, fewer passes over the data."
     ),
-    Text(
-        "it runs near the limit of the hardware; only less data helps (smaller number formats, "
-        "fewer passes over it)"
-    ),
+    NEAR_LIMIT,
 )
 DRAM_OTHERS = (
     Text(

@@ -513,13 +513,12 @@ def _first_use(stage: Stage, gaps: Gaps, loading_ns: float, comes: Text) -> Find
 def _launch_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
     return Text(
         "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
-        "{n} gap of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
+        "{n} gap of {gap}, while a kernel takes {kernel} on average.{range}{others}",
         "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
-        "{n} gaps of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
+        "{n} gaps of {gap}, while a kernel takes {kernel} on average.{range}{others}",
         gap=gaps.mean,
         kernel=stage.kernel_mean,
         range=_range(run, stage, gaps),
-        calls=_calls(gaps),
         **_lost(stage, gaps),
     )
 
@@ -660,19 +659,6 @@ def _range(run: Run, stage: Stage, gaps: Gaps) -> Text | str:
         part=Number(idle, "ns", IDLE_CELLS).share_of(gaps.idle),
         range=Verbatim(name),
         busy=busy.share_of(all_busy),
-    )
-
-
-def _calls(gaps: Gaps) -> Text | str:
-    """Say when the launch calls came; empty where the trace does not tell."""
-    if not gaps.calls_known:
-        return ""
-    return Text(
-        " In {late} of the gaps the launch call began only after the GPU had run dry; {before} of "
-        "their time lies before this call, {inside} in it.",
-        late=gaps.late_calls.share_of(gaps.count),
-        before=gaps.before_call.share_of(gaps.idle),
-        inside=gaps.in_call.share_of(gaps.idle),
     )
 
 

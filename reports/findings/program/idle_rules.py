@@ -194,8 +194,8 @@ IDLE = Rule(
     thresholds={"share": Threshold(0.1, Text("prof: idle share of a stage worth a finding"))},
     gain="the idle time, at most that of the capture.",
     action=Text(
-        "Launch less often: CUDA graphs, fused or larger kernels (torch.compile), no "
-        "synchronisation or copy to the host inside the loop."
+        "Launch less often: CUDA graphs, fused or larger kernels, no synchronisation or blocking "
+        "copy to the host inside the loop."
     ),
     advice=LAUNCH_BOUND.advice,
     disproof=Text("The program's own timing without nsys shows no such gaps."),
