@@ -126,8 +126,8 @@ def startup_ns(frame: pd.DataFrame) -> float:
 
 @once
 def idle_at_start(run: Run) -> float:
-    """Return `startup_ns` of the launches of a run, and where that is any, the pauses between copies
-    before its first kernel (0 where a copy follows the last); 0 where launches are not known.
+    """Return `startup_ns` of the launches of a run, 0 where they are not known. Where it is any, so
+    are the pauses between copies before the first kernel, unless a copy follows the last one.
     """
     frame = timeline(run)
     once = 0.0 if frame is None else startup_ns(frame)
