@@ -28,7 +28,7 @@ from nsight_prof.parsers.metrics.catalogue import Catalogue, MetricColumn, catal
 from nsight_prof.parsers.tables import DTYPES, tables  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
 from scripts.pages.networks import networks_page  # noqa: E402
-from scripts.pages.noise_floor import BOARDS, STARTS, noise_floor  # noqa: E402
+from scripts.pages.noise_floor import BOARDS, ENGINES, STARTS, noise_floor  # noqa: E402
 from scripts.pages.rules_page import rules_page  # noqa: E402
 from scripts.pages.templates_page import templates_page  # noqa: E402
 
@@ -372,7 +372,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "rules.md": lambda: MADE + rules_page(),
     "noise-floor.md": lambda: (
         f"{MADE}\n"
-        + noise_floor(*([ROOT / "captures" / name for name in names] for names in (BOARDS, STARTS)))
+        + noise_floor(
+            *([ROOT / "captures" / name for name in names] for names in (BOARDS, STARTS, ENGINES))
+        )
     ),
     "networks.md": lambda: f"{MADE}\n{networks_page()}",
     "templates.md": lambda: f"{MADE}\n{templates_page()}",

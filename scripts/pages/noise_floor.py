@@ -16,6 +16,13 @@ BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
 """Runs of one engine on two boards, below captures."""
 STARTS = tuple(f"prediction/serve-qwen3-4b{start}" for start in ("", "-start-2", "-start-3"))
 """One server, started three times."""
+ENGINES = tuple(
+    f"prediction/baseline-{model}"
+    for model in ("llama-3.1-8b", "mistral-7b-v0.3", "qwen3-4b", "qwen3-14b", "qwen3-32b")
+)
+"""Engines that generated each point three times, one after the other."""
+SHORT_TOKENS = 1000
+"""Tokens of all prompts of a batch below which the host decides their time, not the GPU."""
 MEASURES = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 INTRO = """\
 # How well serving times repeat
@@ -34,10 +41,21 @@ The same rates of requests to one server, three starts (`captures/prediction/ser
 another program ran on the host's second GPU. The host's processors run at one of two speeds, which
 no prediction can know.
 """
+REPEATS = """
+## Repetitions within one engine
+
+The same points, three times within one engine, seconds apart (H200): how far the median TTFT of a
+repetition lies from that of the three, on average and at most. Prompts of fewer than {tokens:,}
+tokens in all wait for the host, which changes its speed meanwhile; the median of three, against
+which predictions are held, has less of it, but not none.
+"""
 
 
-def noise_floor(boards: Sequence[Path], servers: Sequence[Path]) -> str:
-    """Return the page of recorded runs: engines (`--repeat 3`) by board, and starts of a server."""
+def noise_floor(boards: Sequence[Path], servers: Sequence[Path], engines: Sequence[Path]) -> str:
+    """Return the page of recorded runs: engines (`--repeat 3`) by board, and starts of a server.
+
+    `engines` generated each point several times.
+    """
     starts = pd.concat([_starts(path).assign(board=at) for at, path in enumerate(boards)])
     model = starts["model"].iloc[0]
     parts = [INTRO.format(model=model)]
@@ -63,7 +81,25 @@ def noise_floor(boards: Sequence[Path], servers: Sequence[Path]) -> str:
             for case, of in starts.groupby("case")
         ]
         parts.append(f"\n{_table(heads, rows)}\n")
+    parts.append(REPEATS.format(tokens=SHORT_TOKENS))
+    heads = ["engine", *(f"{prompts} prompts, {of}" for prompts in ("short", "long")
+                         for of in ("mean", "most"))]  # fmt: skip
+    parts.append(f"\n{_table(heads, [_repeats(path) for path in engines])}\n")
     return "".join(parts)
+
+
+def _repeats(path: Path) -> list[str]:
+    """Return a row of an engine: how far its repetitions lie from their median."""
+    requests = _requests(path)[0]
+    sizes = (
+        requests.groupby("case")["prompt_tokens"].sum() / requests.groupby("case")["repeat"].max()
+    )
+    each = requests.groupby(["case", "repeat"])["ttft_s"].median().reset_index()
+    middle = each.groupby("case")["ttft_s"].transform("median")
+    off = (each["ttft_s"] / middle - 1).abs()
+    short = each["case"].map(sizes).lt(SHORT_TOKENS)
+    shares = [value for of in (off[short], off[~short]) for value in (of.mean(), of.max())]
+    return [f"`{path.name}`", *(f"{share:.1%}" for share in shares)]
 
 
 def _table(heads: list[str], rows: Sequence[list[str]]) -> str:
@@ -96,15 +132,20 @@ def _distance(values: pd.Series[float]) -> float:
     return float((values - middle).abs().mean() / middle)
 
 
-def _starts(path: Path) -> pd.DataFrame:
-    """Medians of each start (a process of the benchmark) and point."""
+def _requests(path: Path) -> tuple[pd.DataFrame, str]:
+    """Return the requests of a run that were answered, and its model."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "run"
         shutil.copytree(path, copy)
         ensure_tables(copy)
         requests = pd.read_parquet(copy / "tables" / "requests.parquet")
         model = load_run(copy).manifest.recipe["target"]["args"]["model"]
-    good = requests[requests["status"] == "ok"]
+    return requests[requests["status"] == "ok"], str(model)
+
+
+def _starts(path: Path) -> pd.DataFrame:
+    """Medians of each start (a process of the benchmark) and point."""
+    good, model = _requests(path)
     medians = good.groupby(["case", "process"])[list(MEASURES)].median().reset_index()
     return medians.assign(model=model)
 
