@@ -47,24 +47,30 @@ from nsight_prof.parsers.predict.serving import (
     LARGE_GPU_BYTES,
     MAX_NUM_SEQS,
     MAX_NUM_SEQS_SMALL,
+    SLOW_HOST,
     UNTRACED,
     UNTRACED_ADAPTED,
     Engine,
     Goal,
     Host,
     Predictor,
+    Seconds,
     SingleStep,
     Workload,
     captured_sizes,
     fitted_host,
     host_of,
     narrow_host,
+    whole_requests,
 )
 from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace, power_of
 from nsight_prof.parsers.serving.model_shape import ADAPTED, Adapters, ModelShape
 
 UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
+EAGLE, NGRAM, MTP = "eagle", "ngram", "mtp"
+"""Ways of drafting tokens, beside a model of its own: a head of one layer, what stands in the
+request already, and further layers of the model (not predicted)."""
 OPERATIONS = "predict_ops"
 """Target that measures the operators of a model at its own shapes."""
 
@@ -86,12 +92,18 @@ class Settings:
     drafted: int = 0
     accept: float = 1.0
     adapters: Adapters | None = None
+    draft: str = EAGLE
+
+    @property
+    def head_drafts(self) -> int:
+        """Tokens that an EAGLE head drafts; 0: nothing does, or something else."""
+        return self.drafted if self.draft == EAGLE else 0
 
     @property
     def target_arguments(self) -> dict[str, str]:
         """What serving targets are told of a head and adapters (targets/serving/options.py)."""
         found = {}
-        if self.drafted:
+        if self.head_drafts:
             found = {"speculative_tokens": f"{self.drafted}", "accept": f"{self.accept:g}"}
         if self.adapters:
             found["adapters"] = f"{self.adapters.count}"
@@ -116,6 +128,7 @@ class Plan:
     `left_out`: (outputs, inputs) of products that no fit may use. `served`: the run whose settings
     of the engine are taken, where it is no source; what other engines of its model took says
     nothing then either. `corrected`: by what served models took beyond such predictions.
+    `drafter`: the model whose drafts this one checks.
     """
 
     name: str
@@ -126,6 +139,7 @@ class Plan:
     left_out: frozenset[tuple[int, int]] = frozenset()
     served: Source | None = None
     corrected: bool = True
+    drafter: Plan | None = None
 
     @cached_property
     def shard(self) -> ModelShape:
@@ -255,7 +269,7 @@ class Plan:
             self.notes.append(note("step-limit", tokens=tokens))
         most_requests = self.settings.max_requests
         if most_requests:
-            sizes = captured_sizes(most_requests, self.shard.drafted)
+            sizes = captured_sizes(most_requests, self.shard.drafted or self.settings.drafted)
         else:
             limits = [number(row["max_num_seqs"]) for row in rows]
             usual = MAX_NUM_SEQS if self.memory >= LARGE_GPU_BYTES else MAX_NUM_SEQS_SMALL
@@ -263,9 +277,11 @@ class Plan:
         widest = max((work.together for work in self.settings.workloads), default=0)
         if widest > most_requests:
             self.notes.append(note("some-wait", requests=widest, most=most_requests))
-        drafted = self.shard.drafted
+        drafted = self.shard.drafted or self.settings.drafted
         accept = self.served.accept if self.served else self.settings.accept
         sizes = sizes or captured_sizes(most_requests, drafted)
+        if drafted and not self.shard.drafted:  # recorded without drafts
+            sizes = whole_requests(sizes, drafted, max(sizes))
         return Engine(tokens, tuple(sizes), most_requests, drafted, accept)
 
     def prediction(self) -> Prediction:
@@ -282,11 +298,9 @@ class Plan:
         narrow = list(self._narrow_steps())
         if narrow:
             predictor.host = narrow_host(predictor.host, narrow)
-        tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
-        known = [seconds for seconds in tokens if seconds > 0]
-        predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
-        if math.isnan(predictor.host.frontend_s):
-            predictor.host = self._with_server(predictor.host)
+        predictor.host = self._with_server(predictor.host)
+        if self.settings.drafted and not self.shard.drafted:
+            predictor = self._with_drafts(predictor)
         if self.corrected:
             found = self._correction(predictor.host)
             if found and narrow:  # measured without a profiler: other models tell nothing of it
@@ -304,6 +318,36 @@ class Plan:
         ):
             self.notes.append(note("no-server"))
         return predictor
+
+    def _with_drafts(self, predictor: Predictor) -> Predictor:
+        """Return the same with drafts of another model, or of n-grams.
+
+        Raises:
+            UsageError: how long the host needs for a step is not known.
+        """
+        host = predictor.host
+        drafter = self.drafter.predictor() if self.drafter else None
+        passes = drafter.host.in_graphs_s if drafter else 0.0
+        if math.isnan(host.decode_s + passes):
+            name = self.name if math.isnan(host.decode_s) else self.settings.draft
+            raise not_recorded(
+                f"the host's part of a step of {name}", f"--set target.args.model={name}"
+            )
+        if drafter is None:  # it looks n-grams up between steps, so that the GPU waits for all
+            self.notes.append(note("ngram"))
+            exposed = Seconds(host.decode_s, 0.0, SLOW_HOST * host.decode_s)
+            return replace(predictor, exposed=exposed)
+        self.notes.append(note("draft-passes", model=self.settings.draft))
+        count = self.settings.drafted
+        first_s = max(0.0, drafter.host.beyond_graphs_s)
+        host = replace(
+            host,
+            decode_s=host.decode_s + count * passes,
+            decode_slow=SLOW_HOST,
+            issue_s=host.beyond_graphs_s + first_s + (count - 1) * passes,
+            issue_graph_s=host.in_graphs_s + count * passes,
+        )
+        return replace(predictor, host=host, drafter=drafter)
 
     def _hosts(self, engine: Engine) -> dict[int, Host]:
         """Return what the host adds in each measured engine of this model, by its layers."""
@@ -336,28 +380,21 @@ class Plan:
         return replace(host, gap_decode_s=host.gap_decode_s + seconds)
 
     def _with_server(self, host: Host) -> Host:
-        """Return the host with the event loop of a server that served another model, if any did.
+        """Return the host with the event loop of a recorded server, of this model where one is.
 
-        What a request takes beside the engine is the same for all models; how much of it the
-        offline engine took already is known of this one.
+        What a request takes beside the engine is the same for all models; what the offline engine
+        took of it is known of this one.
         """
-        others = (s for s in self.sources if s.full_shape and s.shape != self.shard and s.is_server)
-        source = next(others, None)
-        if source is None or source.full_shape is None or source.shape is None:
+        servers = [(source, times) for source in self.sources
+                   if math.isfinite((times := source.around_engine())[0])]  # fmt: skip
+        if not servers:
             return host
-        asked = replace(self.settings, tensor_parallel=source.shape.tensor_parallel, gpu="")
-        plan = Plan(
-            source.model, source.full_shape, self.sources, asked, served=source, corrected=False
-        )
-        found = plan.predictor().host
-        overhead, engine_s = (
-            0.0 if math.isnan(h.overhead_s) else h.overhead_s for h in (found, host)
-        )
-        self.notes.append(note("event-loop", run=source.name, model=source.model))
-        return replace(
-            host, frontend_s=max(0.0, overhead + found.frontend_s - engine_s),
-            request_s=found.request_s, token_s=found.token_s,
-        )  # fmt: skip
+        source, (alone_s, each_s) = min(servers, key=lambda found: found[0].shape != self.shard)
+        if source.shape != self.shard:
+            self.notes.append(note("event-loop", run=source.name, model=source.model))
+        engine_s = 0.0 if math.isnan(host.overhead_s) else host.overhead_s
+        front_s, token_s = max(0.0, alone_s - engine_s), source.token_s()
+        return replace(host, frontend_s=front_s, request_s=each_s, token_s=token_s)
 
     def _correction(self, host: Host) -> Correction | None:
         """Return how steps of served models lie from such predictions: dense ones on one GPU."""
@@ -367,7 +404,8 @@ class Plan:
         if trace is None and isinstance(self.fitted, Exact) and self.fitted.has_products:
             return None  # served models tell nothing of predictions from such measurements yet
         # Kernels of one type or of one GPU tell nothing of others; a slice has the model's own.
-        differs = shard.quantized is not None or shard.tensor_parallel > 1 or shard.extended
+        extended = shard.extended or self.settings.drafted > 0
+        differs = shard.quantized is not None or shard.tensor_parallel > 1 or extended
         if shard.experts or (differs and basis != SLICE):
             return None
         if not (basis and known and self.gpu == self.measured):
@@ -387,8 +425,10 @@ class Plan:
         if self.shard.quantized:
             self.notes.append(note("moved-type", dtype=self.shard.quantized.dtype))
             return found.of_decode()
-        if self.shard.extended:
-            self.notes.append(note("moved-extended"))
+        if self.shard.extended or self.settings.drafted:
+            added = [self.settings.draft] if self.settings.drafted else []
+            added += ["LoRA"] if self.shard.adapters else []
+            self.notes.append(note("moved-extended", dtype=", ".join(added) or "EAGLE"))
             return found.unbounded()
         if self.shard.tensor_parallel > 1:
             self.notes.append(note("moved-ranks"))
@@ -470,12 +510,18 @@ class Plan:
         rest = next((value for value in recorded if value is not None), CONTEXT_BYTES)
         rest += peak_bytes(self.shard, engine)
         free_bytes = self.memory * self.settings.utilization - self.weights - rest
-        return max(0, int(free_bytes / self.shard.kv_bytes_per_token()))
+        return max(0, int(free_bytes / self.kv_bytes_per_token))
 
     @property
     def weights(self) -> float:
-        """Bytes of the weights on each GPU."""
-        return self.shard.parameter_bytes()
+        """Bytes of the weights on each GPU, with those of a model that drafts."""
+        return self.shard.parameter_bytes() + (self.drafter.weights if self.drafter else 0.0)
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of the KV cache that one token takes, with those of a model that drafts."""
+        more = self.drafter.kv_bytes_per_token if self.drafter else 0.0
+        return self.shard.kv_bytes_per_token() + more
 
     @property
     def memory(self) -> float:

@@ -111,8 +111,9 @@ class Source:
                     f"{drafts.get('method') or 'a way that it does not name'}, which predictions "
                     "do not know",
                     "an EAGLE head is known (prof run layer-slice --set "
-                    "target.args.speculative_tokens=3 --set target.args.accept=2.5); what others "
-                    "change is measured: record both, and prof compare",
+                    "target.args.speculative_tokens=3 --set target.args.accept=2.5), n-grams and a "
+                    "draft model by slices without drafts (--draft); what others change is "
+                    "measured: record both, and prof compare",
                 )
 
     @cached_property
@@ -148,11 +149,6 @@ class Source:
     def engine(self) -> Engine | None:
         """The settings of its engine with graphs; None where they were not all recorded."""
         return next((found for row in self.engines if (found := _settings(row))), None)
-
-    @cached_property
-    def is_server(self) -> bool:
-        """Whether closed loops of clients were measured, which tell what a server adds."""
-        return any(work.concurrency for work, _ in self.points())
 
     def layers(self, step: str) -> int:
         """Return how many layers the engine of a step of the run served; 0: it served none."""
@@ -196,6 +192,24 @@ class Source:
                 yield Workload(*lengths, concurrency=int(clients), count=count), row
             elif rate:
                 yield Workload(*lengths, rate=rate, arrivals=self._arrivals(row)), row
+
+    def around_engine(self) -> tuple[float, float]:
+        """Return what a recorded server adds to TTFT, in s: of one client, and of each more.
+
+        Of closed loops, the mean as clients saw it less what vLLM's own counters say of the queue
+        and the engine. With more clients it has requests that wait for a step to end, so that the
+        least counts. NaN: no server was recorded, or not with one client.
+        """
+        keys = ["case", "source"]
+        totals = self.table("vllm_totals").groupby(keys)[["queue_mean_s", "prefill_mean_s"]].mean()
+        points = self.table("serving_points")
+        points = points[points["concurrency"].notna() & points["status"].eq("ok")]
+        both = points.merge(totals, on=keys)
+        both = both[["concurrency", "ttft_mean_s", "queue_mean_s", "prefill_mean_s"]].astype(float)
+        outside = both["ttft_mean_s"] - both["queue_mean_s"] - both["prefill_mean_s"]
+        more = both["concurrency"].gt(1)
+        alone = outside[~more].mean()
+        return float(alone), float(((outside - alone) / (both["concurrency"] - 1))[more].min())
 
     def token_s(self) -> float:
         """Return what a recorded server takes to send a token; NaN: none was recorded.

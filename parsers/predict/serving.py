@@ -19,7 +19,15 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS, THROUGHPUT, Correction, Factors
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu, Power
 from nsight_prof.parsers.predict.front_end import FrontEnd
-from nsight_prof.parsers.predict.operators import FEW, Operator, Step, operators, padded_rows
+from nsight_prof.parsers.predict.operators import (
+    FEW,
+    Kind,
+    Operator,
+    Step,
+    operators,
+    padded_rows,
+)
+from nsight_prof.parsers.predict.trace import PROFILED
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
@@ -45,6 +53,11 @@ ISSUE_SPREAD = (1.0, 0.7, 1.3)
 so from load to load."""
 SLOW_HOST = 1.5
 """How many times as long the slower of the host's two speeds takes (docs/accuracy.md)."""
+SERVED_SPEEDS = (1 / PROFILED, SLOW_HOST / PROFILED)
+"""Both speeds over that of a trace, which is the faster one under the profiler."""
+SPEED_S = 0.3
+"""Seconds for which a server's host has one of its speeds, each half of the time: of 1,056 runs
+of a loop of Python (vCPUs beside an H200) 51 % were slow; speeds 0.3 s apart correlate by 0.2."""
 GPU_BOUND = 0.1
 """Part by which a measured step may differ from its kernels where these decide."""
 HIDDEN = 1.3
@@ -71,8 +84,14 @@ def captured_sizes(requests: int, drafted: int = 0) -> list[int]:
     """
     each = 1 + drafted
     limit = min(2 * requests * each, CAPTURED[-1])
-    rounded = {-(-size // each) * each for size in CAPTURED if size <= limit}
-    return sorted(size for size in rounded if size <= limit)
+    return whole_requests([size for size in CAPTURED if size <= limit], drafted, limit)
+
+
+def whole_requests(sizes: Sequence[int], drafted: int, most: int) -> list[int]:
+    """Return batch sizes as whole numbers of requests with their drafts, of at most so many."""
+    each = 1 + drafted
+    rounded = {-(-size // each) * each for size in sizes}
+    return sorted(size for size in rounded if size <= most)
 
 
 class Seconds(NamedTuple):
@@ -114,10 +133,21 @@ class Host:
     lead_s: float = math.nan
     decode_slow: float = 1.0
 
+    @property
+    def in_graphs_s(self) -> float:
+        """Least time of a step with prompts within CUDA graphs, by points or by a trace."""
+        return float(np.fmax(self.graph_s, self.issue_graph_s))  # NaN where neither is known
+
+    @property
+    def beyond_graphs_s(self) -> float:
+        """The same beyond them."""
+        return float(np.fmax(self.eager_s, self.issue_s))
+
     def front_end(self) -> FrontEnd[_Live]:
         """Return the server; what is not known takes no time."""
-        request, token = _known(self.request_s), _known(self.token_s)
-        return FrontEnd(request, token, max(0.0, _known(self.frontend_s) - request))
+        alone = _known(self.frontend_s)
+        request = min(alone, _known(self.request_s))
+        return FrontEnd(request, _known(self.token_s), alone - request)
 
 
 @dataclass(frozen=True)
@@ -186,7 +216,8 @@ class Predictor:
 
     `correction`: how steps of served models lie from such predictions; None: not known, so that the
     bounds of a step are all its operators at the ends of their intervals. `hosts`: bounds of points
-    whose first token waits for the host, by their kind.
+    whose first token waits for the host, by their kind. `drafter`: the model whose drafts are
+    checked. `exposed`: the GPU waits so long for the host in each step.
     """
 
     shape: ModelShape
@@ -197,6 +228,8 @@ class Predictor:
     power: Power = Power()
     correction: Correction | None = None
     hosts: Mapping[str, Factors] = field(default_factory=dict)
+    drafter: Predictor | None = None
+    exposed: Seconds = Seconds(0.0, 0.0, 0.0)
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
     _kernels: dict[_Rounded, Seconds] = field(default_factory=dict, init=False, repr=False)
 
@@ -208,13 +241,53 @@ class Predictor:
     def step(self, step: Step) -> StepTime:
         """Return a step with its operators."""
         rows, breakdown = self.engine.rows(step), []
-        for item in operators(self.shape, step, rows):
+        for item in self._operators(step, rows):
             found = self._estimate(item)
             times = Seconds(*(item.calls * v for v in (found.seconds, found.low, found.high)))
             roofline = item.calls * self.gpu.roofline(item)
             breakdown.append(Part(item, times, found.tier, roofline, self.gpu.bound(item)))
+        if self.drafter is not None:
+            breakdown.append(self._drafted(step, self.drafter))
         gap, host = self._around(step, rows)
+        gap += self.exposed.value
         return StepTime(step, rows, tuple(breakdown), gap, host, self.seconds(step))
+
+    def _operators(self, step: Step, rows: int) -> Sequence[Operator]:
+        """Return the operators of a step; drafts of whatever kind are checked as those of a head.
+
+        What drafts them, beside such a head, is not in it.
+        """
+        if self.shape.drafted or not self.engine.drafted:
+            return operators(self.shape, step, rows)
+        checking = operators(replace(self.shape, drafted=self.engine.drafted), step, rows)
+        return [item for item in checking if item.kind is not Kind.DRAFT]
+
+    def _drafts(self, step: Step, drafter: Predictor) -> list[tuple[Predictor, Step]]:
+        """Return the passes of a model that drafts after a step: the first reads its tokens."""
+        reading = replace(drafter, engine=replace(drafter.engine, drafted=self.engine.drafted))
+        reading._estimates = drafter._estimates  # noqa: SLF001
+        lengths = [new + before for new, before in step.prefill] + [step.context] * step.decode
+        next_one = Step(decode=step.requests, context=sum(lengths) / len(lengths))
+        return [(reading, step), *[(drafter, next_one)] * (self.engine.drafted - 1)]
+
+    def _drafted(self, step: Step, drafter: Predictor) -> Part:
+        """Return the passes of a model that drafts as one operator of the step."""
+        passes = [at.step(of) for at, of in self._drafts(step, drafter)]
+        parts = [part for found in passes for part in found.breakdown]
+        flops, moved = (
+            sum(part.operator.calls * getattr(part.operator, of) for part in parts)
+            for of in ("flops", "bytes")
+        )
+        name, m = ("draft_prefill", step.tokens) if step.prefill else ("draft_decode", step.decode)
+        whole = Operator(name, Kind.DRAFT, 1, m, flops=flops, bytes=moved)
+        tier = min(part.tier for part in parts)
+        roofline = self.gpu.roofline(whole)
+        return Part(whole, self._drafting(step, drafter), tier, roofline, self.gpu.bound(whole))
+
+    def _drafting(self, step: Step, drafter: Predictor) -> Seconds:
+        """Return what these passes take the GPU at full clock."""
+        passes = [at._gpu(of) for at, of in self._drafts(step, drafter)]  # noqa: SLF001
+        return Seconds(*map(sum, zip(*passes, strict=True)))
 
     def seconds(self, step: Step, loaded_s: float = 0.0) -> Seconds:
         """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
@@ -266,6 +339,17 @@ class Predictor:
         shares = ISSUE_SPREAD if step.prefill else (1.0, 1.0, self.host.decode_slow)
         return Seconds(*(host * share for share in shares))
 
+    def issued_at(self, step: Step, when_s: float) -> Seconds:
+        """Return how long a server's host takes to issue a step that it begins at `when_s`.
+
+        It has one of its speeds and then the other; the bounds have one of them always.
+        """
+        host = _known(self._around(step, self.engine.rows(step))[1])
+        if not (step.prefill or self.engine.drafted):
+            return Seconds(host, host, host)
+        fast, slow = (host * speed for speed in SERVED_SPEEDS)
+        return Seconds((fast, slow)[int(when_s / SPEED_S) % 2], fast, slow)
+
     def host_speeds(self) -> list[tuple[float, Predictor]]:
         """Return the same with each speed of the host beyond graphs, and how often it has it.
 
@@ -306,7 +390,7 @@ class Predictor:
             rows = self.engine.rows(step)
             gap = _known(self._around(step, rows)[0])
             times = []
-            for item in operators(self.shape, step, rows):
+            for item in self._operators(step, rows):
                 found = self._estimate(item)
                 times.append(
                     [item.calls * value for value in (found.seconds, found.low, found.high)]
@@ -319,7 +403,12 @@ class Predictor:
                              for end in (LOW, HIGH))  # fmt: skip
                 gpu = [value, value - low, value + high]
             scale = 1.0 if step.prefill else self.host.untraced
-            self._kernels[key] = Seconds(*(value * scale for value in gpu))
+            more = [self.exposed]
+            if self.drafter is not None:
+                more.append(self._drafting(step, self.drafter))
+            self._kernels[key] = Seconds(
+                *(end * scale + sum(ends) for end, *ends in zip(gpu, *more, strict=True))
+            )
         return self._kernels[key]
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
@@ -327,8 +416,7 @@ class Predictor:
         if not step.prefill:
             return self.host.gap_decode_s, self.host.decode_s
         host = self.host
-        both = (host.graph_s, host.issue_graph_s) if rows else (host.eager_s, host.issue_s)
-        return host.gap_prefill_s, float(np.fmax(*both))  # NaN where neither is known
+        return host.gap_prefill_s, host.in_graphs_s if rows else host.beyond_graphs_s
 
 
 def _smallest(seconds: Iterable[float]) -> float:
@@ -502,7 +590,7 @@ class Queue:
         return Tokens(len(generating), firsts, lasts)
 
 
-def at_once(_: Step) -> float:
+def at_once(_: Step, __: float) -> float:
     """Return the seconds of a host that needs none."""
     return 0.0
 
@@ -510,14 +598,14 @@ def at_once(_: Step) -> float:
 def simulate(
     seconds: Callable[[Step, float], float],
     queue: Queue,
-    issued: Callable[[Step], float] = at_once,
+    issued: Callable[[Step, float], float] = at_once,
     lead_s: float = 0.0,
 ) -> list[Served]:
     """Return how the requests of `queue` are served.
 
     `seconds` gives the time of a step on the GPU after so many seconds of prompts; other steps and
-    idle time cool it as long as these heat it. `issued`: in which the host issues its kernels.
-    An idle GPU waits `lead_s` for them.
+    idle time cool it as long as these heat it. `issued`: in which the host issues its kernels, by
+    when it begins. An idle GPU waits `lead_s` for them.
 
     The host is vLLM 0.20's loop with asynchronous scheduling (`EngineCore.step_with_batch_queue`):
     it schedules and issues a step while the GPU computes the one before, and only then sends the
@@ -534,7 +622,7 @@ def simulate(
             took = seconds(step, loaded)
             heats = queue.engine.tokens(step) >= LOADING_TOKENS
             loaded = max(0.0, loaded + (took if heats else -took))
-            host_s += issued(step)
+            host_s += issued(step, host_s)
             gpu_s = max(begin + took, host_s)
             on_gpu.append((gpu_s, queue.advance(chunks)))
             if len(on_gpu) == 1:
@@ -740,8 +828,9 @@ def _numbers(
     def seconds(step: Step, loaded_s: float) -> float:
         return time(step, loaded_s)[which]
 
-    def issued(step: Step) -> float:
-        return predictor.issued(step)[which]
+    def issued(step: Step, when_s: float) -> float:
+        found = predictor.issued(step) if work.batch else predictor.issued_at(step, when_s)
+        return found[which]
 
     served = simulate(seconds, queue, issued, _known(predictor.host.lead_s))
     if not all(math.isfinite(item.finish_s) for item in served):
@@ -809,9 +898,7 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep], host_s: floa
     """Return the host's part of the times of measured points.
 
     `host_s`: the shortest step of engines of fewer layers; the host needs no longer for one.
-
-    Points of one client tell what a server adds, and those of more how much of it keeps its event
-    loop busy. What no point tells stays as it was.
+    What no point tells stays as it was.
     """
     known = _without_profiler(predictor, points, host_s)
     gap, lead = _known(known.gap_prefill_s), _known(known.lead_s)
@@ -840,22 +927,7 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep], host_s: floa
         return max(0.0, float(np.median(waits))) if waits else math.nan
 
     short = [row for row in rows if predictor.engine.rows(row[0])]
-    host = replace(known, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short))
-    untraced = predictor.host.untraced if math.isnan(host.untraced) else host.untraced
-    served = replace(predictor, host=replace(host, untraced=untraced))
-    more = [
-        (work.concurrency, ttft - _numbers(served, work, VALUE, math.inf, None)["ttft_p50_s"])
-        for work, ttft, _ in points
-        if work.concurrency and ttft > 0
-    ]
-    alone = [unexplained for clients, unexplained in more if clients == 1]
-    if not alone:
-        return host
-    single = max(0.0, float(np.median(alone)))
-    # Requests that come together are passed on together: each adds its time to all of them.
-    each = [(added - single) / (clients - 1) for clients, added in more if clients > 1]
-    request = min(single, max(0.0, float(np.median(each)))) if each else math.nan
-    return replace(host, frontend_s=single, request_s=request)
+    return replace(known, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short))
 
 
 def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s: float) -> Host:

@@ -416,7 +416,7 @@ def test_a_step_that_is_long_to_issue_holds_the_tokens_of_the_one_before_back() 
     """By hand: steps take the GPU 1 s; prompts take the host 3 s, others none."""
     requests = [Request(0.0, 10, 9), Request(3.5, 10, 2)]
     served = simulate(
-        lambda *_: 1.0, queue(100, requests), lambda step: 3.0 if step.prefill else 0.0
+        lambda *_: 1.0, queue(100, requests), lambda step, _: 3.0 if step.prefill else 0.0
     )
     # The first prompt is issued until 3 s, when the GPU is done too. The second is issued from 4 s,
     # when the token of the step from 3 s is sent, until 7 s: that of the step until 5 s waits so
@@ -738,7 +738,7 @@ def test_the_host_of_more_layers_is_extrapolated_from_two_engines() -> None:
 def test_the_first_token_waits_for_the_host_that_issues_the_next_step() -> None:
     """Seen in all recorded traces: asynchronous scheduling looks one step ahead."""
 
-    def issued(step: Step) -> float:
+    def issued(step: Step, _: float) -> float:
         return 3.0 if step.prefill else 2.0
 
     requests = [Request(0.0, 8, 4)]
@@ -746,6 +746,20 @@ def test_the_first_token_waits_for_the_host_that_issues_the_next_step() -> None:
     assert short[0].first_s == 5.0
     long = simulate(lambda step, _: 9.0 if step.prefill else 1.0, queue(64, requests), issued, 0.5)
     assert long[0].first_s == 9.5, "the GPU is the slower one, and was idle before"
+
+
+def test_the_host_of_a_server_has_both_its_speeds_in_turn(shape: ModelShape) -> None:
+    """Oracle: prompts one by one, of which each waits for the host alone, at any time of a load."""
+    host = Host(issue_s=0.12, gap_decode_s=0.0, gap_prefill_s=0.0)
+    predictor = Predictor(shape, Datasheet(H200), H200, host=host)
+    prompt = Step(prefill=((600, 0),))
+    found = [predictor.issued_at(prompt, tenth / 10) for tenth in range(60)]
+    assert {round(seconds.value, 9) for seconds in found} == {0.1, 0.15}, "1.2 is of the profiler"
+    assert sum(seconds.value for seconds in found) / 60 == pytest.approx(0.125)
+    assert {seconds[1:] for seconds in found} == {found[0][1:]}
+    assert found[0][1:] == pytest.approx((0.1, 0.15))
+    graph = replace(predictor, host=replace(host, decode_s=0.002))
+    assert graph.issued_at(Step(decode=4, context=64), 0.4) == (0.002, 0.002, 0.002)
 
 
 def test_what_the_host_needs_for_a_layer_is_told_by_the_steps_of_a_few(shape: ModelShape) -> None:
