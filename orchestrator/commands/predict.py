@@ -124,7 +124,14 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     "drafted",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Tokens that an EAGLE head drafts in a step for each request; needs --accept.",
+    help="Tokens that are drafted in a step for each request; needs --accept.",
+)
+@click.option(
+    "--draft",
+    default="eagle",
+    show_default=True,
+    metavar="WAY",
+    help="What drafts them: eagle (a head), ngram (the request itself), or a model by its name.",
 )
 @click.option(
     "--accept",
@@ -219,6 +226,7 @@ def command(
     dtype: str,
     kv_cache_dtype: str,
     drafted: int | None,
+    draft: str,
     accept: float | None,
     adapters: int | None,
     adapter_rank: int,
@@ -301,8 +309,9 @@ def command(
             max_num_seqs or 0,
             "" if dtype == "auto" else dtype,
             kv_cache_dtype,
-            *_drafts(drafted, accept),
+            *_drafts(drafted, accept, draft),
             Adapters(adapters, adapter_rank, adapter_modules) if adapters else None,
+            draft,
         )
         planned = plan(model, runs, settings)
         planned.notes += _defaults(prompt, output)
@@ -345,19 +354,21 @@ def _defaults(prompt: tuple[int, ...], output: tuple[int, ...]) -> list[Note]:
     return found
 
 
-def _drafts(drafted: int | None, accept: float | None) -> tuple[int, float]:
+def _drafts(drafted: int | None, accept: float | None, draft: str) -> tuple[int, float]:
     """Return how many tokens are drafted in a step, and how many one gives each request.
 
     Raises:
         UsageError: one of both is missing, or more are accepted than there are.
     """
-    if drafted is None and accept is None:
+    from nsight_prof.orchestrator.predict.plan import EAGLE
+
+    if drafted is None and accept is None and draft == EAGLE:
         return 0, 1.0
     if drafted is None or accept is None:
         raise UsageError(
             "tokens that are drafted and tokens that a step gives go together",
-            "give both: --speculative-tokens 3 --accept 2.4, of your requests and your head; no "
-            "measurement without its weights tells the second",
+            "give both: --speculative-tokens 3 --accept 2.4, of your requests and your drafts; no "
+            "measurement without their weights tells the second",
         )
     if accept > 1 + drafted:
         raise UsageError(

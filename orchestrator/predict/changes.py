@@ -92,12 +92,13 @@ def break_even(now: Prediction, undrafted: Callable[[], Prediction], work: Workl
 
 
 def without_drafts(planned: Plan, now: Prediction) -> Prediction:
-    """Return the same without a head that drafts tokens.
+    """Return the same without drafts.
 
     Raises:
         UsageError: it cannot be predicted from these runs.
     """
-    plan = replace(planned, shape=replace(planned.shape, drafted=0), notes=[])
+    shape, settings = replace(planned.shape, drafted=0), replace(planned.settings, drafted=0)
+    plan = replace(planned, shape=shape, settings=settings, drafter=None, notes=[])
     return _same_host(plan, now, engine=replace(now.predictor.engine, drafted=0, accept=1.0))
 
 
@@ -133,7 +134,7 @@ def _choices(
         if gpu != planned.gpu.name:
             yield GPU, gpu, partial(_elsewhere, planned, now, gpu, work)
     yield GRAPHS, "off", partial(_eager, planned, now, work)
-    if planned.shape.drafted:
+    if planned.settings.drafted:
         yield DRAFTS, "0", lambda: point_row(undrafted(), work)
     if twice := _twice(work):
         yield LOAD, twice.name, partial(point_row, now, twice)
@@ -160,7 +161,16 @@ def _with(now: Prediction, **changes: Any) -> Prediction:
     return replace(now, predictor=replace(now.predictor, **changes))
 
 
+def _refuse_drafter(planned: Plan) -> None:
+    if planned.drafter is not None:
+        raise UsageError(
+            f"of {planned.drafter.name}, which drafts, nothing is known there",
+            "predict the choice by itself, with runs of both models",
+        )
+
+
 def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
+    _refuse_drafter(planned)
     settings = replace(planned.settings, tensor_parallel=gpus)
     return point_row(_same_host(replace(planned, settings=settings, notes=[]), now), work)
 
@@ -180,6 +190,7 @@ def _same_host(plan: Plan, now: Prediction, engine: Engine | None = None) -> Pre
 
 def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
     """Predict another GPU; the host is taken to be the same, and its price is not known."""
+    _refuse_drafter(planned)
     elsewhere = replace(planned, settings=replace(planned.settings, gpu=gpu), notes=[])
     elsewhere.fitted = planned.fitted
     kv_tokens = elsewhere.kv_tokens(now.predictor.engine)
@@ -189,7 +200,7 @@ def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
 
 def _eager(planned: Plan, now: Prediction, work: Workload) -> Row:
     """Predict an engine without graphs: its steps wait for the host, as recorded ones did."""
-    here = planned.measured == planned.gpu
+    here = planned.measured == planned.gpu and planned.settings.drafted == planned.shape.drafted
     steps = [
         number(row["tpot_p50_s"])
         for source in planned.sources

@@ -12,13 +12,13 @@ import pandas as pd
 
 from nsight_prof.orchestrator.predict.changes import break_even, changes_frame, without_drafts
 from nsight_prof.orchestrator.predict.needs import needs_frame
-from nsight_prof.orchestrator.predict.plan import Plan, Settings
+from nsight_prof.orchestrator.predict.plan import EAGLE, MTP, NGRAM, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.parsers.predict.costs import Note, note
+from nsight_prof.parsers.predict.costs import Note, not_recorded, note
 from nsight_prof.parsers.predict.operators import check_known
 from nsight_prof.parsers.predict.points import frames
 from nsight_prof.parsers.predict.quantization import quantized_shape
@@ -48,7 +48,7 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
     name, config = read_model(model)
     try:
         shape = quantized_shape(config, settings.dtype, settings.kv_cache_dtype)
-        shape = replace(shape, drafted=settings.drafted, adapters=settings.adapters)
+        shape = replace(shape, drafted=settings.head_drafts, adapters=settings.adapters)
     except ArtifactUnreadable as error:
         raise UsageError(
             error.message,
@@ -56,12 +56,46 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
             "bits; measure this one whole: prof run vllm-baseline --set target.args.model=MODEL "
             "tells TTFT, TPOT and throughput, prof run vllm-kernels what its kernels take",
         ) from error
-    check_known(shape)
+    check_known(replace(shape, drafted=settings.drafted))
     notes = _unusual(config, shape, settings)
     sources = tuple(map(opened, runs))
     for source in sources:
         source.check_engines()
-    return Plan(name, shape, sources, settings, notes)
+    planned = Plan(name, shape, sources, settings, notes)
+    if settings.drafted and settings.draft not in (EAGLE, NGRAM):
+        planned.drafter = _drafter(planned)
+    return planned
+
+
+def _drafter(planned: Plan) -> Plan:
+    """Return how the model that drafts is predicted, by a slice of it among the same runs.
+
+    Raises:
+        UsageError: there is none, or it has other tokens.
+    """
+    asked = planned.settings
+    if asked.draft == MTP:
+        raise UsageError(
+            "drafts of a model's own further layers (MTP) are not predicted: no run has them",
+            "measure the model whole: prof run vllm-baseline --set target.args.model=MODEL "
+            """--set 'target.args.engine_args={"speculative_config": {"method": "mtp", """
+            f""""num_speculative_tokens": {asked.drafted}}}}}'""",
+        )
+    name, config = read_model(asked.draft)
+    shape = quantized_shape(config)
+    if shape.vocabulary != planned.shape.vocabulary:
+        raise UsageError(
+            f"{name} has a vocabulary of {shape.vocabulary:,} tokens, and {planned.name} one of "
+            f"{planned.shape.vocabulary:,}: it cannot draft for it",
+            "name a model with the same tokenizer",
+        )
+    alone = replace(asked, draft=EAGLE, drafted=0, accept=1.0, dtype="", kv_cache_dtype="auto")
+    found = Plan(name, shape, planned.sources, alone)
+    if asked.tensor_parallel > 1 or found.trace is None or not found.trace.serves(found.shard):
+        raise not_recorded(
+            f"passes of {name}, which drafts, on one GPU", f"--set target.args.model={asked.draft}"
+        )
+    return found
 
 
 def _unusual(config: Mapping[str, Any], shape: ModelShape, settings: Settings) -> list[Note]:
@@ -74,8 +108,8 @@ def _unusual(config: Mapping[str, Any], shape: ModelShape, settings: Settings) -
     if config.get("num_nextn_predict_layers"):
         notes.append(note("not-speculative"))
     if settings.drafted:
-        given = f"{settings.accept:g}"
-        notes.append(note("drafts", drafted=settings.drafted, accept=given))
+        given, by = f"{settings.accept:g}", settings.draft
+        notes.append(note("drafts", drafter=by, drafted=settings.drafted, accept=given))
     if shape.adapters:
         count, rank = shape.adapters.count, shape.adapters.rank
         modules = ", ".join(shape.adapters.modules)
@@ -105,7 +139,7 @@ def predict(
     prediction = planned.prediction()
     found = frames(prediction, planned.settings.workloads)
     undrafted = cache(partial(without_drafts, planned, prediction))
-    if planned.shape.drafted:
+    if planned.settings.drafted:
         found["predicted_points"]["break_even_accept"] = [
             break_even(prediction, undrafted, work) for work in planned.settings.workloads
         ]
@@ -229,7 +263,7 @@ def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], k
             "dtype": dtype,
             "utilization": asked.utilization,
             "weight_bytes": planned.weights,
-            "kv_bytes_per_token": planned.shard.kv_bytes_per_token(),
+            "kv_bytes_per_token": planned.kv_bytes_per_token,
             "memory_bytes": planned.memory,
             "max_num_batched_tokens": planned.engine.batched_tokens,
             "max_num_seqs": planned.engine.max_requests,

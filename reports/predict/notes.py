@@ -12,6 +12,12 @@ from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Text, Verbatim
 
+_WIDENED = partial(
+    Text,
+    "steps are moved and bounded by what other models that were served took beyond such "
+    "predictions; {dtype} is in none of it, so that what operators may miss widens the intervals "
+    "(docs/accuracy.md of prof)",
+)
 NOTES: dict[str, Callable[..., Text]] = {
     "beyond-context": partial(
         Text,
@@ -54,24 +60,9 @@ NOTES: dict[str, Callable[..., Text]] = {
         "predictions, as {models} models that are left out need it for 90 % (docs/accuracy.md of "
         "prof)",
     ),
-    "moved-extended": partial(
-        Text,
-        "steps are moved by what models that were served without speculative decoding and adapters "
-        "took beyond such predictions, and what operators may miss widens the intervals "
-        "(docs/accuracy.md of prof)",
-    ),
-    "moved-type": partial(
-        Text,
-        "steps are moved and bounded by what other models that were served took beyond such "
-        "predictions; {dtype} is in none of it, so that what operators may miss widens the "
-        "intervals (docs/accuracy.md of prof)",
-    ),
-    "moved-ranks": partial(
-        Text,
-        "steps are moved and bounded by what other models that were served on one GPU took beyond "
-        "such predictions, and what operators may miss widens the intervals (docs/accuracy.md of "
-        "prof)",
-    ),
+    "moved-extended": partial(_WIDENED, dtype="EAGLE, LoRA"),
+    "moved-type": _WIDENED,
+    "moved-ranks": partial(_WIDENED, dtype="TP"),
     "adapters": partial(
         Text,
         "the GPU holds {count} LoRA adapters of rank {rank} ({modules}) at once, as many as the "
@@ -79,11 +70,21 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "drafts": partial(
         Text,
-        "an EAGLE head drafts {drafted} tokens for each request in each step, which gives {accept} "
-        "tokens on average, the model's own included: as --accept says, since no measurement "
-        "without the head's weights does",
+        "{drafted} tokens are drafted for each request in each step ({drafter}), which gives "
+        "{accept} tokens on average: as --accept says, since no run does",
+        drafter="EAGLE",
+    ),
+    "draft-passes": partial(
+        Text,
+        "{model} drafts as its slice shows it, issued like prompts within CUDA graphs; no recorded "
+        "engine drafted so",
     ),
     "network-unknown": partial(Text, "{network} ({launch}) is not predicted: {reason}"),
+    "ngram": partial(
+        Text,
+        "between steps the host looks n-grams up, while the GPU waits; the look-up is taken to "
+        "need no time, and no recorded engine drafted so",
+    ),
     "no-gaps": partial(
         Text,
         "the gaps between kernels are not known and taken as none: add a recorded engine, or the "

@@ -18,6 +18,7 @@ import yaml
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.predict.changes import break_even, changes_frame, without_drafts
 from nsight_prof.orchestrator.predict.plan import Settings
 from nsight_prof.orchestrator.predict.predicting import held_out, plan
 from nsight_prof.orchestrator.predict.run_folder import opened
@@ -27,7 +28,8 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.measured import LATER_RANK
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.predict.operators import Kind, Operator
-from nsight_prof.parsers.predict.serving import Host, SingleStep, narrow_host
+from nsight_prof.parsers.predict.points import point_row
+from nsight_prof.parsers.predict.serving import Host, Seconds, SingleStep, Workload, narrow_host
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.model_shape import model_shape
 from nsight_prof.reports.render.metrics_json import schema
@@ -742,6 +744,7 @@ def test_adapters_and_speculative_decoding_are_refused_with_a_reason(
     [
         (("--speculative-tokens", "3"), "go together"),
         (("--accept", "2"), "go together"),
+        (("--draft", "ngram"), "go together"),
         (("--speculative-tokens", "3", "--accept", "4.5"), "gives at most 4, not 4.5"),
         (("--adapters", "2", "--adapter-modules", "lm_head"), "'lm_head' is none of"),
     ],
@@ -787,6 +790,119 @@ def test_a_slice_with_a_head_says_what_drafting_takes_and_when_it_pays(
     assert (
         "At batches of 1 speculative decoding is faster where a step gives each request" in report
     )
+
+
+def test_drafts_of_whatever_kind_are_checked_as_those_of_a_recorded_head(copied: Copied) -> None:
+    """Oracle: steps that checked three tokens of a head, from a slice that never drafted."""
+    head = opened(copied("prediction/slice-llama-3.1-8b-eagle")).trace
+    assert head is not None
+    settings = Settings(drafted=3, accept=2.4, draft="ngram")
+    predictor = plan(
+        "llama-3.1-8b", [copied("prediction/slice-llama-3.1-8b")], settings
+    ).predictor()
+    predictor = replace(predictor, shape=predictor.shape.with_layers(head.shape.layers))
+    predictor.exposed = Seconds(0.0, 0.0, 0.0)
+    checked = [step for step in head.steps if step.kind == "decode"]
+    assert {step.step.decode for step in checked} == {1, 2, 4, 8, 16, 32, 64, 128}
+    for recorded in checked:
+        parts = {part.operator.name: part.seconds.value
+                 for part in predictor.step(recorded.step).breakdown}  # fmt: skip
+        assert not any(name.startswith("draft") for name in parts)
+        assert parts["attention_decode"] == pytest.approx(recorded.seconds["attention"], rel=0.06)
+        # Rejecting drafts takes more than sampling, once in a step: 0.05 ms.
+        measured = recorded.kernel_s - recorded.seconds["draft"] - recorded.seconds["sampling"]
+        assert sum(parts.values()) - parts["sampling"] == pytest.approx(measured, rel=0.05)
+
+
+def test_n_grams_cost_the_host_and_the_tokens_that_are_checked(copied: Copied) -> None:
+    work = Workload(512, 128, batch=8)
+    settings = Settings(workloads=(work,), drafted=3, accept=2.4, draft="ngram")
+    planned = plan("qwen3-4b", [copied("prediction/slice-qwen3-4b")], settings)
+    now = planned.prediction()
+    before = without_drafts(planned, now)
+    step = work.steps()[1]
+    drafting, alone = (of.predictor.step(step) for of in (now, before))
+    assert (drafting.rows, alone.rows) == (32, 8)
+    assert drafting.gap_s - alone.gap_s == pytest.approx(alone.host_s)
+    low, high = (drafting.seconds[end] - drafting.seconds.value for end in (1, 2))
+    assert high > 0.5 * alone.host_s > 0 > low + 0.9 * alone.host_s, "its host has two speeds"
+    assert 1 < break_even(now, lambda: before, work) < 2.4
+    assert now.kv_tokens == pytest.approx(before.kv_tokens, rel=1e-3), "no head has a layer there"
+    row = point_row(now, work)
+    assert (row["tier"], row["accept"]) == ("T3", 2.4)
+    assert row["tpot_p50_s"] == pytest.approx(drafting.seconds.value / 2.4, rel=0.05)
+    assert "ngram" in {note.key for note in planned.notes}
+
+
+def test_a_draft_model_is_its_own_slice_beside_the_steps_that_check_it(copied: Copied) -> None:
+    """Oracle: the same model by itself, and its drafts checked as n-grams are."""
+    runs, step = [copied("prediction/slice-qwen3-4b")], Workload(512, 128, batch=8).steps()[1]
+    drafts = Settings(drafted=3, accept=2.4)
+    planned, checking, alone = (
+        plan("qwen3-4b", runs, settings)
+        for settings in (
+            replace(drafts, draft="qwen3-4b"), replace(drafts, draft="ngram"), Settings(),
+        )
+    )  # fmt: skip
+    both, by_itself = planned.prediction().predictor, alone.prediction().predictor
+    found = {part.operator.name: part for part in both.step(step).breakdown}
+    passes = found.pop("draft_decode")
+    checked = checking.prediction().predictor.step(step).breakdown
+    assert list(found.values()) == list(checked)
+    once = replace(by_itself, correction=None).on_gpu(step).value
+    assert 3 * once < passes.seconds.value < 3.1 * once, "the first of them reads four tokens each"
+    assert passes.tier == "T3"
+    assert planned.weights == 2 * alone.weights
+    assert planned.kv_bytes_per_token == 2 * alone.kv_bytes_per_token
+    host = by_itself.host
+    assert both.host.decode_s == pytest.approx(host.decode_s + 3 * host.in_graphs_s)
+    work = Workload(512, 8, batch=8)
+    with_load = replace(planned, settings=replace(planned.settings, workloads=(work,)))
+    changes = changes_frame(with_load, with_load.prediction(), with_load.prediction)
+    split = changes[changes["change"].eq("tensor_parallel")]["reason"].iloc[0]
+    assert split == "of qwen3-4b, which drafts, nothing is known there"
+
+
+@pytest.mark.parametrize(
+    ("draft", "said"),
+    [
+        ("mtp", '{"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}}'),
+        ("qwen3-14b", "prof run layer-slice --set target.args.model=qwen3-14b"),
+        ("llama-3.1-8b", "it cannot draft for it"),
+    ],
+)
+def test_drafts_that_no_run_tells_of_are_refused_with_the_run_that_would(
+    draft: str, said: str, copied: Copied, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("qwen3-4b", "--on", str(copied("prediction/slice-qwen3-4b")), "--draft", draft)
+    assert main(["predict", *words, "--speculative-tokens", "3", "--accept", "2"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_a_server_adds_is_what_its_own_counters_leave(copied: Copied) -> None:
+    """Oracle: the records themselves."""
+    run = copied("h200-vllm-serve")
+    records_file = next(run.glob("steps/1-bench/result*.xz"))
+    times: dict[str, list[float]] = defaultdict(list)
+    inside = {}
+    with lzma.open(records_file, "rt", encoding="utf-8") as lines:
+        for record in map(json.loads, lines):
+            if record["record"] == "request":
+                times[record["case"]].append(record["first_token_s"] - record["arrival_s"])
+            if record["record"] == "vllm_totals":
+                inside[record["case"]] = record["queue_mean_s"] + record["prefill_mean_s"]
+    outside = {
+        int(case.split("/")[1][1:]): np.mean(times[case]) - inside[case]
+        for case in inside
+        if case.startswith("closed/")
+    }
+    alone, each = Source(run).around_engine()
+    assert alone == pytest.approx(outside[1], rel=1e-3)
+    slopes = [
+        (seconds - alone) / (clients - 1) for clients, seconds in outside.items() if clients > 1
+    ]
+    assert each == pytest.approx(min(slopes), rel=1e-3)
+    assert all(map(math.isnan, Source(copied("prediction/slice-qwen3-4b")).around_engine()))
 
 
 def test_a_slice_with_adapters_tells_what_they_add(copied: Copied) -> None:
