@@ -87,11 +87,11 @@ def captured_sizes(requests: int, drafted: int = 0) -> list[int]:
     return whole_requests([size for size in CAPTURED if size <= limit], drafted, limit)
 
 
-def whole_requests(sizes: Sequence[int], drafted: int, most: int) -> list[int]:
+def whole_requests(sizes: Sequence[int], drafted: int, limit: int) -> list[int]:
     """Return batch sizes as whole numbers of requests with their drafts, of at most so many."""
     each = 1 + drafted
     rounded = {-(-size // each) * each for size in sizes}
-    return sorted(size for size in rounded if size <= most)
+    return sorted(size for size in rounded if size <= limit)
 
 
 class Seconds(NamedTuple):
@@ -273,16 +273,16 @@ class Predictor:
     def _drafted(self, step: Step, drafter: Predictor) -> Part:
         """Return the passes of a model that drafts as one operator of the step."""
         passes = [at.step(of) for at, of in self._drafts(step, drafter)]
-        parts = [part for found in passes for part in found.breakdown]
+        priced = [item for found in passes for item in found.breakdown]
         flops, moved = (
-            sum(part.operator.calls * getattr(part.operator, of) for part in parts)
+            sum(item.operator.calls * getattr(item.operator, of) for item in priced)
             for of in ("flops", "bytes")
         )
         name, m = ("draft_prefill", step.tokens) if step.prefill else ("draft_decode", step.decode)
-        whole = Operator(name, Kind.DRAFT, 1, m, flops=flops, bytes=moved)
-        tier = min(part.tier for part in parts)
-        roofline = self.gpu.roofline(whole)
-        return Part(whole, self._drafting(step, drafter), tier, roofline, self.gpu.bound(whole))
+        draft = Operator(name, Kind.DRAFT, 1, m, flops=flops, bytes=moved)
+        tier = min(item.tier for item in priced)
+        roofline = self.gpu.roofline(draft)
+        return Part(draft, self._drafting(step, drafter), tier, roofline, self.gpu.bound(draft))
 
     def _drafting(self, step: Step, drafter: Predictor) -> Seconds:
         """Return what these passes take the GPU at full clock."""
@@ -688,14 +688,14 @@ class Workload:
         """
         prompt = max((request.prompt for request in self.arrivals), default=self.prompt)
         output = max((request.output for request in self.arrivals), default=self.output)
-        for given, most, what in (
+        for given, limit, what in (
             (self._requests, self.MOST_REQUESTS, "requests in one load"),
             (prompt, self.MOST_PROMPT, "prompt tokens per request"),
             (output, self.MOST_OUTPUT, "output tokens per request"),
         ):
-            if given > most:
+            if given > limit:
                 raise UsageError(
-                    f"{given:,} {what} were asked for, and at most {most:,} are predicted",
+                    f"{given:,} {what} were asked for, and at most {limit:,} are predicted",
                     "give fewer; a closed loop sends 4 requests per client, an open one those of "
                     "20 s",
                 )

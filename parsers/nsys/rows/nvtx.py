@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nsight_prof.parsers.names.ranges import label
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, Threads, factor, narrow
-from nsight_prof.parsers.nsys.sqlite.database import Array, Database, Plain, as_python
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database, Shortcut, as_python
 from nsight_prof.parsers.nsys.sqlite.schema import NVTX, OPEN_END, read_strings
 
 PUSH_POP, START_END, MARK = "push/pop", "start/end", "mark"
@@ -94,14 +94,14 @@ def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
         return [*times, *numbers, *([TEXT] if text and has_text else [])]
 
     plain_number = () if text else (f"{_id(db.columns(NVTX))} | {_PLAIN & ~_NO_ID}",)
-    plain = Plain(
-        select(*plain_number), _plain(db, text), partial(read_chunk, numbered=bool(plain_number))
+    shortcut = Shortcut(
+        select(*plain_number), _push_pop(db, text), partial(read_chunk, numbered=bool(plain_number))
     )
     book: Codebook[tuple[int, ...]] = Codebook()
     words: list[pa.Array] = []
     columns = Columns(db.most_rows(table), np.int64, np.int64, np.int16)
     for start, end, coded, spelled in db.scan(
-        select(_number(db.columns(NVTX))), table, read_chunk, _WANTED, [TEXT], plain
+        select(_number(db.columns(NVTX))), table, read_chunk, _WANTED, [TEXT], shortcut
     ):
         code = book.translate(*coded)
         columns.append(start, end, narrow(code, len(book.keys)))
@@ -158,7 +158,7 @@ _WANTED = "(eventType = 59 OR eventType IN (34, 60, 70, 71)) AND globalTid IS NO
 """Events of _KINDS; nearly all are of type 59, for which SQLite tests this fastest."""
 
 
-def _plain(db: Database, text: bool) -> str:
+def _push_pop(db: Database, text: bool) -> str:
     """SQL condition of push/pop ranges without a domain, of which `text` holds all names.
 
     As all of most programs are: what tells them apart is then thread and name.

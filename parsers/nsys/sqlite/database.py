@@ -76,7 +76,7 @@ def _check_length(path: Path, head: bytes, size: int) -> None:
 
 
 @dataclass(frozen=True)
-class Plain(Generic[T]):
+class Shortcut(Generic[T]):
     """A faster way to read those parts of a table in which `where` holds for all rows."""
 
     select: Sequence[str]
@@ -153,7 +153,7 @@ class Database:
         read_chunk: Callable[[list[Array]], T],
         where: str = "1",
         texts: Sequence[str] = (),
-        plain: Plain[T] | None = None,
+        shortcut: Shortcut[T] | None = None,
     ) -> Iterator[T]:
         """Read `select` of a long table in parts and give `part(columns)` of each, in row order.
 
@@ -161,9 +161,9 @@ class Database:
         number of a text without a word, are for the caller to leave out where that matters.
 
         Several parts are read and handed to `read_chunk` on threads; few are in memory at a time.
-        As long as all are `plain`, they are read so.
+        As long as `shortcut` holds for all rows, they are read so.
         """
-        is_plain = [plain is not None]
+        is_short = [shortcut is not None]
 
         def columns(select: Sequence[str], read: pa.Table) -> list[Array]:
             return [
@@ -172,13 +172,13 @@ class Database:
             ]
 
         def task(first: int, last: int) -> T:
-            part = f'FROM "{table}" WHERE rowid BETWEEN {first} AND {last} AND'
-            if plain is not None and is_plain[0]:
-                read = self._query(f"SELECT {', '.join(plain.select)} {part} {plain.where}")
+            source = f'FROM "{table}" WHERE rowid BETWEEN {first} AND {last} AND'
+            if shortcut is not None and is_short[0]:
+                read = self._query(f"SELECT {', '.join(shortcut.select)} {source} {shortcut.where}")
                 if read.num_rows == last - first + 1:
-                    return plain.read_chunk(columns(plain.select, read))
-                is_plain[0] = False
-            read = self._query(f"SELECT {', '.join(select)} {part} {where}")
+                    return shortcut.read_chunk(columns(shortcut.select, read))
+                is_short[0] = False
+            read = self._query(f"SELECT {', '.join(select)} {source} {where}")
             return read_chunk(columns(select, read))
 
         ranges = [*self._rowid_ranges(table)]

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
-from nsight_prof.reports.findings.kernels.roofs import ROOFS
-from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, OCCUPANCY, Kernel, Rule
+from nsight_prof.reports.findings.kernels.rule import CROSSING, FEW_WARPS, OCCUPANCY, Kernel, Rule
 from nsight_prof.reports.page.values import Text
 
 ON_CHIP = ("latency", "issue", "fp32", "fp64", "fp16", "alu", "xu", "tensor", "l1")
@@ -218,7 +217,7 @@ ACHIEVED_OCCUPANCY = Rule(
     action=Text("Balance the work of the blocks, and start more of them at once."),
     advice=Text("divide the work more evenly"),
     in_code=True,
-    fusible=ROOFS["dram"].fusible,
+    fusible=CROSSING,
     estimate="Of the stalls that more warps hide, achieved / theoretical occupancy is left. More "
     "warps take it to 80 % of a roof.",
     disproof=Text(

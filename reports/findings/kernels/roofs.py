@@ -11,7 +11,7 @@ from nsight_prof.parsers.build.roofline import PIPES
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.fact import Condition
-from nsight_prof.reports.findings.kernels.rule import CONTIGUOUS
+from nsight_prof.reports.findings.kernels.rule import CONTIGUOUS, CROSSING
 from nsight_prof.reports.page import Number, Text
 
 FULL = 100 * BOUND_FROM
@@ -131,13 +131,7 @@ ROOFS = {
             "time with half the data."
         ),
         contradicted_by=_MOVES,
-        fusible=(
-            Text(
-                "Fuse it with the kernels before and after it, so that the data crosses "
-                "memory once."
-            ),
-            Text("fuse it with the steps around it, so that data is moved once"),
-        ),
+        fusible=CROSSING,
     ),
     "l2": Roof(
         key="l2_saturated",

@@ -14,6 +14,10 @@ DEFECT, FEW_WARPS, STALL, OCCUPANCY = 1, 2, 3, 4
 what would hide it."""
 NONE = Fact("none")
 """Nothing of the work of a resource is left."""
+CROSSING = (
+    Text("Fuse it with the kernels before and after it, so that the data crosses memory once."),
+    Text("fuse it with the steps around it, so that data is moved once"),
+)
 CONTIGUOUS = (
     Text(
         "Fuse it with the kernels before and after it (torch.compile), or make its "
@@ -21,7 +25,8 @@ CONTIGUOUS = (
     ),
     Text("fuse it with the steps around it (torch.compile does so)"),
 )
-"""Action and advice for a library's kernel that a compiler fuses with its neighbours."""
+"""Actions and advice for a kernel that a compiler fuses with its neighbours: as it is, and for one of
+a library whose inputs may be strided."""
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,9 @@ def test_a_wait_after_each_launch_is_named_whatever_the_gaps_are_put_down_to(
     imported: Runs,
 ) -> None:
     (found,) = [found for found in findings(imported(CLOVERLEAF)) if found.rule == "idle"]
-    assert "1,312 times (cudaDeviceSynchronize), all but after each launch" in english(found.verdict)
+    assert "1,312 times (cudaDeviceSynchronize), all but after each launch" in english(
+        found.verdict
+    )
     assert english(found.action).startswith("Take synchronisations out of the loop")
 
 
