@@ -25,8 +25,8 @@ CONTIGUOUS = (
     ),
     Text("fuse it with the steps around it (torch.compile does so)"),
 )
-"""Actions and advice for a kernel that a compiler fuses with its neighbours: as it is, and for one of
-a library whose inputs may be strided."""
+"""Actions and advice for a kernel that compilers fuse with its neighbours: any, and a library's whose
+inputs may be strided."""
 
 
 @dataclass(frozen=True)
