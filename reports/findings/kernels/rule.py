@@ -25,7 +25,7 @@ CONTIGUOUS = (
     ),
     Text("fuse it with the steps around it (torch.compile does so)"),
 )
-"""Actions and advice for a kernel that compilers fuse with its neighbours: any, and a library's whose
+"""Actions and advice for a kernel that compilers fuse with others: any, and a library's whose
 inputs may be strided."""
 
 
