@@ -23,6 +23,8 @@ KERNELS = 5
 """Launches of a step, at least: a kernel or two are no step."""
 QUEUED_GAP_NS = 2000.0
 """Idle time per launch up to which a step was queued: 0.6 to 1.3 us in recorded runs of an H200."""
+FEWEST_ALIKE = 2
+"""Steps of a kind, at least: one may be where a loop begins or ends."""
 DIFFERENT = 1.2
 """Ratio of the medians from which on two kinds of steps are told apart."""
 
@@ -49,28 +51,40 @@ class Repeats:
 def repeats(frame: pd.DataFrame, stage: str) -> Repeats | None:
     """Return the two kinds of steps of a stage; None where there is no loop, or one kind of step.
 
-    `frame` is that of `timeline`. Of work on several GPUs or streams nothing is told.
+    `frame` is that of `timeline`.
     """
-    rows = frame[frame["stage"] == stage] if stage else frame
-    if rows["queue"].nunique() != 1:
+    found = periods(frame, stage)
+    if found is None:
         return None
-    at = _steps(rows)
-    if at is None:
-        return None
-    start, end = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
-    before = np.maximum.accumulate(end)[:-1]
-    idle = np.concatenate([[0], np.maximum(start[1:] - before, 0)]).cumsum()
-    period, launches = np.diff(start[at]), np.diff(at)
-    is_queued = np.diff(idle[at]) <= QUEUED_GAP_NS * launches
+    period, is_queued, launches = found
     queued, others = int(is_queued.sum()), int((~is_queued).sum())
-    if min(queued, others) < 2:
+    if min(queued, others) < FEWEST_ALIKE:
         return None
     cells = (Ref("launches", "", "start_ns"), Ref("launches", "", "duration_ns"))
     queued_step, waiting_step = (
         Number(float(np.median(period[kind])), "ns", cells) for kind in (is_queued, ~is_queued)
     )
-    found = Repeats(int(np.median(launches)), queued, others, queued_step, waiting_step)
-    return found if (found.ratio.value or 0.0) >= DIFFERENT else None
+    both = Repeats(launches, queued, others, queued_step, waiting_step)
+    return both if (both.ratio.value or 0.0) >= DIFFERENT else None
+
+
+def periods(
+    frame: pd.DataFrame, stage: str
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], int] | None:
+    """Return the ns from each step of a stage to the next, whether it was queued, and its launches.
+
+    None where there is no loop, or work on several GPUs or streams.
+    """
+    rows = frame[frame["stage"] == stage] if stage else frame
+    at = _steps(rows) if rows["queue"].nunique() == 1 else None
+    if at is None:
+        return None
+    start, end = (rows[name].to_numpy() for name in ("start_ns", "end_ns"))
+    before = np.maximum.accumulate(end)[:-1]
+    idle = np.concatenate([[0], np.maximum(start[1:] - before, 0)]).cumsum()
+    launches = np.diff(at)
+    is_queued = np.diff(idle[at]) <= QUEUED_GAP_NS * launches
+    return np.diff(start[at]), is_queued, int(np.median(launches))
 
 
 def _steps(rows: pd.DataFrame) -> NDArray[np.int64] | None:

@@ -19,6 +19,7 @@ WIDTH = 36
 MAX_NAMES = 3
 """Kernels and cases that a finding names."""
 MAX_STAGES = 4
+NONE = Text("none")
 MOVING = ("faster", "slower")
 
 UNDECIDED = Text("Undecided, for single runs do not show their noise")
@@ -53,6 +54,7 @@ def findings(found: Comparison) -> tuple[Finding, ...]:
         *(Finding("limit", text) for text in limits),
         *_settings(found),
         *_one_off(found),
+        *_queued(found),
         *of_kind,
         *_of_points(found),
     )
@@ -291,6 +293,27 @@ def _one_off(found: Comparison) -> Iterator[Finding]:
             time=Number(sum(x.gpu_ns for x in of_side), "ns"),
         )  # fmt: skip
         yield Finding("one_off", verdict, action=WARM_UP)
+
+
+def _queued(found: Comparison) -> Iterator[Finding]:
+    """Say of stages with steps of two kinds how each kind changed: their mix compares nothing."""
+    for stage in found.stages:
+        kinds = {c.key: c for c in stage.changes}
+        if "queued_step" not in kinds:
+            continue
+        queued, host = kinds["queued_step"], kinds["host_step"]
+        yield Finding(
+            "queued",
+            Text(
+                "In {stage}, some steps were queued before the GPU came to them, others wait for "
+                "the host. Like compares with like: a queued step takes {queued_a} in A and "
+                "{queued_b} in B, one that waits {host_a} and {host_b}. Wall and idle time mix "
+                "both.",
+                stage=Name(stage.stage), queued_a=queued.before or NONE,
+                queued_b=queued.after or NONE, host_a=host.before or NONE,
+                host_b=host.after or NONE,
+            ),
+        )  # fmt: skip
 
 
 def _of_kernels(found: Comparison) -> Iterator[Finding]:

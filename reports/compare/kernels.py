@@ -51,7 +51,10 @@ COUNTERS = (
     ("roof_share", Text("share of its own roof"), "fraction"),
 )
 """Columns of table `counters` that a comparison reads, with their unit."""
-SCALING = ("total_gpu_time", "steady_gpu_time", "gpu_time", "wall_time")
+SCALING = (
+    *("total_gpu_time", "steady_gpu_time", "gpu_time", "wall_time"),
+    *("queued_step", "host_step"),
+)
 """Times that grow with the work: more of one is no slowdown."""
 
 

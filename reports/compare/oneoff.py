@@ -18,6 +18,8 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.repeats import FEWEST_ALIKE, periods
+from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.compare import noise, threshold
 from nsight_prof.reports.compare.changes import NEUTRAL, Change, OneOff, change
 from nsight_prof.reports.compare.noise import Ratio
@@ -26,6 +28,7 @@ from nsight_prof.reports.page import Text
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Values = np.ndarray[Any, np.dtype[np.float64]]
+NO_STEP = (math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,29 @@ def _steps(names: Sequence[str], found: Sequence[Sequence[Stages]]) -> tuple[Cha
         values = busy[0], busy[1]
         changes.append(change("step_busy", label, "fraction", values, shares, verdict))
     return tuple(changes)
+
+
+def queued_apart(a: Run, b: Run, stage: str) -> tuple[Change, ...]:
+    """Compare the queued steps of a stage with such, and those that wait for the host with such.
+
+    Medians, as of a step. Empty where all steps of both runs are of one kind.
+    """
+    frames = timeline(a), timeline(b)
+    found = [None if frame is None else periods(frame, stage) for frame in frames]
+    changes = []
+    for key, label, queued in (
+        ("queued_step", Text("step that was queued ahead (median)"), True),
+        ("host_step", Text("step that waits for the host (median)"), False),
+    ):
+        times = [np.array([]) if of is None else of[0][of[1] == queued] for of in found]
+        a_step, b_step = (_median(of) if len(of) >= FEWEST_ALIKE else NO_STEP for of in times)
+        ratio = noise.of_intervals(a_step, b_step, Text("steps"), threshold("host_floor"))
+        values = a_step[0], b_step[0]
+        on = [not math.isnan(value) for value in values]
+        if any(on):
+            verdict = "" if all(on) else "gone" if on[0] else "new"
+            changes.append(change(key, label, "ns", values, ratio, verdict))
+    return tuple(changes) if len(changes) > 1 and None not in found else ()
 
 
 def _gpu_of_step(names: Sequence[str], stages: Stages) -> float:

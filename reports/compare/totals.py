@@ -14,16 +14,14 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
 from nsight_prof.reports.compare import noise, threshold
 from nsight_prof.reports.compare.changes import NEUTRAL, Change, StageChange, change
-from nsight_prof.reports.compare.kernels import Clocked, row_ratio
+from nsight_prof.reports.compare.kernels import SCALING, Clocked, row_ratio
 from nsight_prof.reports.compare.match import Row
 from nsight_prof.reports.compare.noise import Ratio
-from nsight_prof.reports.compare.oneoff import Split
+from nsight_prof.reports.compare.oneoff import Split, queued_apart
 from nsight_prof.reports.compare.sides import ALL, Side
 from nsight_prof.reports.page import Text
 
 Values = Mapping[str, float]
-PER_UNIT = ("total_gpu_time", "gpu_time", "wall_time", "steady_gpu_time")
-"""Quantities that `--per` divides by the units of work."""
 HOST = {
     "wall_time": Text("wall time"),
     "idle_time": Text("GPU idle time"),
@@ -77,7 +75,8 @@ def stage_changes(
             changes += _count("launches", {"launches": calls[0]}, {"launches": calls[1]})
         gpu = _gpu_time("gpu_time", of_stage, times, name.__eq__)
         which = "both" if all(on) else "a" if on[0] else "b"
-        found.append(StageChange(name, which, (*gpu, *changes)))
+        steps = queued_apart(split.a.run, split.b.run, name)
+        found.append(StageChange(name, which, (*gpu, *changes, *steps)))
     return tuple(found)
 
 
@@ -185,7 +184,7 @@ def with_units(changes: Iterable[Change], unit: str, a: float, b: float) -> tupl
     """Add GPU and wall time per unit of work: `a` and `b` units were done."""
     found = list(changes)
     for c in tuple(found):
-        if c.key in PER_UNIT and c.a is not None and c.b is not None:
+        if c.key in SCALING and c.a is not None and c.b is not None:
             label = Text("{quantity} per {unit}", quantity=c.label, unit=unit)
             values = (c.a / a, c.b / b)
             found.append(change(f"{c.key}_per_unit", label, c.unit, values, c.noise.times(a / b)))

@@ -42,9 +42,6 @@ class Drawing(NamedTuple):
     drawn: Iterator[Drawn]
 
 
-NO_PICTURES = Drawing((), iter(()))
-
-
 def together(*drawings: Drawing) -> Drawing:
     """Return pictures that were asked for one after the other, in that order, as one."""
     names = (name for drawing in drawings for name in drawing.names)

@@ -15,10 +15,12 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.findings.gain import behind_host
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
+from nsight_prof.reports.findings.program.launches import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked
@@ -47,6 +49,8 @@ def findings(run: Run) -> list[Finding]:
     """
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
+    if not any(f.rule == BLOCKING_LAUNCHES.key for f in found):  # the host waits in each of these
+        found = [behind_host(run, finding) for finding in found]
     found = [located(run, marked(run, in_words_of_owner(run, finding))) for finding in found]
     ranks = count(1)
     graphs_ns = threshold("small_gain") * (run_time(run).graphs_ns or 0.0)

@@ -223,34 +223,6 @@ def test_idle_time_is_told_for_the_stage_that_has_it(run: Run) -> None:
     assert idle.gain_ns == pytest.approx(24.2504e6 * 0.31)
 
 
-def host_calls(run: Run, *calls: tuple[str, int, float]) -> str:
-    rows = [{"name": name, "calls": n, "total_ns": int(spent)} for name, n, spent in calls]
-    frame = pd.DataFrame(rows, columns=list(tables.empty("api_calls").columns))
-    tables.write(frame, "api_calls", run.directory.tables)
-    (idle,) = [f for f in findings(load_run(run.path)) if f.key == "idle"]
-    return english(idle.verdict)
-
-
-@pytest.mark.parametrize(
-    ("spent", "words"),
-    [(1e6, "program's own code on the host"), (7e6, "Launching takes the host 7.0 ms (99 launch")],
-)
-def test_launches_explain_idle_time_only_where_they_take_it(
-    run: Run, spent: float, words: str
-) -> None:
-    assert words in host_calls(run, ("cudaLaunchKernel", 99, spent))
-
-
-def test_a_final_wait_for_the_gpu_explains_no_idle_time(run: Run) -> None:
-    last = ("cudaDeviceSynchronize", 1, 9e6)
-    assert "Synchronize" not in host_calls(run, last, ("cudaLaunchKernel", 99, 7e6))
-
-
-def test_waits_that_empty_the_queue_again_and_again_are_named(run: Run) -> None:
-    words = host_calls(run, ("cudaStreamSynchronize", 900, 2e6), ("cudaLaunchKernel", 99, 1e6))
-    assert "waits for the GPU 900 times (cudaStreamSynchronize)" in words
-
-
 def test_idle_time_is_told_as_time_of_the_stage(run: Run) -> None:
     (idle,) = [f for f in findings(run) if f.key == "idle"]
     assert re.match(r"The GPU is idle for [\d.]+ ms of [\d.]+ ms in decode \(",

@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
-from nsight_prof.reports.findings.kernels.judge import is_near, judge
+from nsight_prof.reports.findings.kernels.judge import EXCESS, is_near, judge
 from nsight_prof.reports.findings.kernels.matrix import OWN, WRITTEN
 from nsight_prof.reports.findings.kernels.roofs import (
     DRAM_OTHERS,
@@ -533,6 +533,13 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
             "Where its exponentials run beside no product it could save {gain} of the GPU time "
             "({time}), and at most {bound} ({most}) where all do{less}.",
             less=less,
+            **values,
+        )
+    if lead.bound in EXCESS and lead.cause is None and lead.row["category"] != "attention":
+        return Text(
+            "Where instructions and traffic on the chip that its bytes and FLOPs do not need go, "
+            "it would save about {gain} of the GPU time ({time}), and at most {bound} ({most}) at "
+            "their full roofs.",
             **values,
         )
     if _near(lead):

@@ -20,10 +20,11 @@ from nsight_prof.reports.findings.kernels.causes import (
     explain,
 )
 from nsight_prof.reports.findings.kernels.fact import Context
+from nsight_prof.reports.findings.kernels.matrix import OWN
 from nsight_prof.reports.findings.kernels.measure import resource_use
 from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT
-from nsight_prof.reports.findings.kernels.waits import LATENCY
+from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
@@ -35,6 +36,10 @@ FLOPS_PER_SCORE = 4
 each. A score takes one exponential."""
 SHORT_NS = 20_000.0
 """A kernel this short is some launches long: its start and end are a part of its time."""
+WORK = ("dram", "tensor", "fp16", "fp32", "fp64")
+"""Resources whose use is the work of a kernel: the bytes and FLOPs of its task."""
+EXCESS = ("issue", "alu", "xu", "l2")
+"""Bounds that say nothing of the work: data of tiles goes through L1 and shared memory anyway."""
 BORDER = 5.0
 """Per cent of a roof below LATENCY_BELOW within which a kernel may be limited by it as well."""
 
@@ -60,9 +65,13 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
     minimum, end = _softmax(row, context)
     if end is None and cause is None and peer is not row:
         minimum, end = _nearest_of_kind(row, peer)
-    elif end is None and (cause is None or cause.rule is LATENCY):
-        # None came nearer; and a wait is a symptom: nothing tells what ends it, or how much of it.
-        minimum = 1.0
+    elif end is None and cause is None:
+        minimum, end = _work_alone(row, context)
+        gain, at_roof = 1.0, max(at_roof, 1 - BOUND_FROM * minimum if end is not None else 0.0)
+    elif end is None and cause is not None and cause.rule is LATENCY:
+        # A wait is a symptom: what ends one for memory, or how much of it, nothing tells.
+        made = text(row["library"]) in OWN and text(row["top_stall"]) in REMEDIES
+        minimum = 0.0 if made else 1.0
     gain = max(0.0, min(gain, 1 - minimum))
     fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
@@ -113,23 +122,6 @@ def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
     )  # fmt: skip
     values = {"reached": share.at_digits(3), "limit": Number(limit, "%")}
     clause = Text("{reached} of a roof is close to {limit}, where a roof begins to limit", **values)
-    at_mean = reached * number(row["duration_ns"]) / number(row["mean_ns"])
-    if at_mean >= limit:
-        profiled = Number(row["duration_ns"], "ns", (Ref("counters", key, "duration_ns"),))
-        mean = Number(row["mean_ns"], "ns", (Ref("kernels", key, "mean_ns"),))
-        clause = Text(
-            "{reached} of a roof is close to {limit}, where a roof begins to limit, and at the "
-            "mean time of its launches it is {mean}",
-            mean=Number(at_mean, "%", (*share.refs, mean.refs[0]), digits=3).by(
-                Text(
-                    "{share} x {profiled} / {mean}",
-                    share=share.at_digits(4),
-                    profiled=profiled.at_digits(4),
-                    mean=mean.at_digits(4),
-                )
-            ),
-            **values,
-        )
     return ((evidence, clause),)
 
 
@@ -225,6 +217,28 @@ def _nearest_of_kind(row: Row, peer: Row) -> tuple[float, Evidence]:
             best=best,
             kernel=Name(text(peer["short_name"]), Ref("kernels", text(peer["kernel_id"]))),
         ),
+    )
+
+
+def _work_alone(row: Row, context: Context) -> tuple[float, Evidence | None]:
+    """Return the part of its time that the bytes and FLOPs of a kernel need, and that as evidence.
+
+    Instructions, and what they move on the chip, are no work by themselves: where they fill the
+    slots of the program's own code, less of them do. 1 and None for others: nothing shows that the
+    same kernel comes nearer to its roof.
+    """
+    use = resource_use(row, context)
+    busy = [use[key] for key in WORK if not math.isnan(use.get(key, math.nan))]
+    own = text(row["library"]) in OWN and row["category"] != "attention"
+    if not own or text(row["bound_by"]) not in EXCESS or not busy:
+        return 1.0, None
+    minimum = min(1.0, max(busy) / BOUND_FROM)
+    refs = tuple(Ref("counters", text(row["kernel_id"]), name) for name in ("dram_pct", "flops"))
+    return minimum, Evidence(
+        Text("time that its bytes of DRAM and its FLOPs need"),
+        Number(100 * minimum, "%", refs),
+        Text("the gain ends there"),
+        Text("the larger share of their roofs / {part}", part=Number(BOUND_FROM, "fraction")),
     )
 
 

@@ -16,6 +16,7 @@ from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.analysis.timeline import longest_kernels
+from nsight_prof.reports.findings.gain import of_gpu_time
 from nsight_prof.reports.findings.kernels.measure import TRANSFORM, slow_name
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
@@ -27,7 +28,6 @@ from nsight_prof.reports.findings.program.rule import (
     counters,
     measured,
     names_of,
-    of_gpu_time,
 )
 from nsight_prof.reports.page import Evidence, Number, Ref, Text
 
@@ -80,7 +80,6 @@ class Backend:
         roof_parts: parts of the Tensor Core roof that better ones reach, by compute capability.
         rough: part saved where no counters are known, by compute capability.
         reads, writes: names of the kernels that begin and end work which DRAM bounds.
-        companions: kernels that belong to it and are not counted, what they are, and why.
     """
 
     label: Text
@@ -100,7 +99,6 @@ class Backend:
     rough: Mapping[float, float] = field(default_factory=dict)
     reads: str = ""
     writes: str = ""
-    companions: tuple[str, Text, Text] | None = None
 
     def is_behind(self, capability: float) -> bool:
         """Return whether a GPU of this compute capability has better kernels."""
@@ -287,11 +285,6 @@ SINGLE_ATTENTION = replace(
 OLDER_ATTENTION = Backend(
     cause="older_backend",
     pattern=r"flash_fwd_kernel|flash_bwd_dq_dk_dv_loop",
-    companions=(
-        r"flash_fwd_splitkv",
-        Text("its kernels for split keys and values"),
-        Text("wait for memory in decode, which a newer version does not shorten by as much"),
-    ),
     categories=("attention",),
     capability=(9.0, 10.0),
     saves=(0.33, 0.5),
@@ -514,15 +507,6 @@ class _Use:
     def time(self) -> Number:
         return Number(sum(number(row["total_ns"]) for row in self.rows), "ns", TIMES)
 
-    @property
-    def companion_time(self) -> Number:
-        """Time of kernels that belong to the back end and are left out of its gain."""
-        if self.backend.companions is None:
-            return Number(0.0, "ns")
-        kernels = self.run.kernels
-        mask = self.backend.matches(kernels, self.backend.companions[0])
-        return Number(kernels.loc[mask, "total_ns"].sum(), "ns", TIMES)
-
     def counters_of(self, row: Row) -> Row | None:
         return self.with_counters.get(text(row["kernel_id"]))
 
@@ -605,14 +589,13 @@ def _finding(key: str, use: _Use) -> Finding:
         key=key,
         title=Text("{share} of the GPU time goes to {what}", share=share, what=backend.label),
         verdict=Text(
-            "{share} of the GPU time ({time}) goes to {what}: {kernels}. {reason} {gain}{omitted}",
+            "{share} of the GPU time ({time}) goes to {what}: {kernels}. {reason} {gain}",
             share=share,
             time=use.time,
             what=backend.label,
             kernels=names_of(names, NAMED),
             reason=backend.reason,
             gain=_gain(low.share_of(gpu_time), high.share_of(gpu_time), rough=rough),
-            omitted=_omitted(use, gpu_time),
         ),
         kernel_ids=use.ids,
         evidence=(
@@ -624,7 +607,6 @@ def _finding(key: str, use: _Use) -> Finding:
             ),
             *_floor_evidence(use),
             *_reach_evidence(use),
-            *_companion_evidence(use),
             *_gain_evidence(use, low, high, rough=rough),
         ),
         action=backend.action,
@@ -655,20 +637,6 @@ def _gain(low: Number, high: Number, *, rough: bool) -> Text:
     if rough:
         return Text("Better ones could save about {gain} of the GPU time.", gain=high)
     return Text("Better ones could save at most {gain} of the GPU time.", gain=high)
-
-
-def _omitted(use: _Use, gpu_time: Number) -> Text | str:
-    """Say which kernels belong to a back end and are not counted."""
-    time = use.companion_time
-    if use.backend.companions is None or not time.value:
-        return ""
-    _, label, reason = use.backend.companions
-    return Text(
-        " This leaves out {what} ({share} of the GPU time): they {reason}.",
-        what=label,
-        share=time.share_of(gpu_time),
-        reason=reason,
-    )
 
 
 def _floor_evidence(use: _Use) -> Iterator[Evidence]:
@@ -707,12 +675,6 @@ def _reach_evidence(use: _Use) -> Iterator[Evidence]:
             Text("what better kernels reach"),
             Text("FLOPs / (part x roof at the clock of the kernel)"),
         )
-
-
-def _companion_evidence(use: _Use) -> Iterator[Evidence]:
-    if use.backend.companions is not None and use.companion_time.value:
-        label = Text("{what}, not counted here", what=use.backend.companions[1])
-        yield measured(label, use.companion_time, Text("nsys: sum over them"))
 
 
 def _gain_evidence(use: _Use, low: Number, high: Number, *, rough: bool) -> Iterator[Evidence]:

@@ -10,6 +10,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import exposed, longest_kernels
+from nsight_prof.reports.findings.gain import of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
@@ -19,7 +20,6 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     measured,
     names_of,
-    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text

@@ -19,6 +19,7 @@ from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import kernel_unions
 from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import RESULTS_ON_HOST
 from nsight_prof.reports.findings.program.rule import (
@@ -29,8 +30,6 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     concatenated,
     measured,
-    of_gpu_time,
-    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
@@ -330,7 +329,9 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             advice=advice,
             verdict=Text(
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
-                "most of it {kind} ({calls}).{alone}{pageable}{once} {saves}",
+                "most of it {kind} ({calls}).{alone}{pageable}{once} Behind kernels, or "
+                "avoided, they would cost nothing: that saves at most {gain} of the wall time "
+                "({saved}).",
                 share=share,
                 time=time,
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
@@ -339,7 +340,8 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 alone=alone,
                 pageable=_small(each_bytes, late) or _pageable(slow, *speed),
                 once=_once(once),
-                saves=_saves(saved, gain, 0.0 if late.value else kernels_ns),
+                gain=gain,
+                saved=saved,
             ),
             evidence=(
                 Evidence(
@@ -430,7 +432,7 @@ def managed_memory(run: Run) -> list[Finding]:
     CUDA call tells why.
     """
     rows = run.memory_operations[run.memory_operations["kind"].str.startswith(UNIFIED)]
-    kernels, (wall, idle) = run.kernels, program_time(run)
+    kernels, wall = run.kernels, program_time(run)[0]
     if rows.empty or not wall.value:
         return []
     late = (kernels["total_ns"] - kernels["calls"] * kernels["min_ns"]).fillna(0)
@@ -438,7 +440,7 @@ def managed_memory(run: Run) -> list[Finding]:
     gaps = run.idle_gaps[run.idle_gaps["cause"] == UNKNOWN]
     touched = Number(gaps["idle_ns"].sum(), "ns", column("idle_gaps", "idle_ns"))
     moved = Number(rows["total_ns"].sum(), "ns", column("memory_operations", "total_ns"))
-    saved = Number(min(number(touched.value), number(idle.value)) + number(faults.value), "ns")
+    saved = Number(of_host(run, number(touched.value)) + number(faults.value), "ns")
     if number(moved.share_of(wall).value) < MANAGED_MEMORY.limit("share"):
         return []
     return [
@@ -522,24 +524,6 @@ def _at_startup(once: Number, share: Number, wall: Number) -> Finding:
         evidence=(measured(Text("copies that come once"), once), wall_evidence(wall)),
         gain_of="wall time",
         confidence="medium",
-    )
-
-
-def _saves(saved: Number, gain: Number, kernels_ns: float) -> Text:
-    """Say what is saved; kernels hide copies only as long as they run."""
-    if not 0 < kernels_ns < number(saved.value):
-        return Text(
-            "Behind kernels, or avoided, they would cost nothing: that saves at most {gain} of the "
-            "wall time ({saved}).",
-            gain=gain,
-            saved=saved,
-        )
-    return Text(
-        "Avoided, they would cost nothing: that saves at most {gain} of the wall time ({saved}). "
-        "Kernels run for only {kernels}: copies behind them save no more than that.",
-        gain=gain,
-        saved=saved,
-        kernels=Number(kernels_ns, "ns", column("launches", "duration_ns")),
     )
 
 

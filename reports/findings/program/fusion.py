@@ -15,6 +15,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.timeline import chains
+from nsight_prof.reports.findings.gain import of_gpu_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rule import (
@@ -25,7 +26,6 @@ from nsight_prof.reports.findings.program.rule import (
     counters,
     measured,
     names_of,
-    of_gpu_time,
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value
 
@@ -376,13 +376,7 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
             names=names_of((key, str(names.get(key, key))) for key in ids),
             share=share,
             total=chain.total,
-            saving=_saving(chain, gpu_time)
-            if known
-            else Text(
-                "{saving} What they compute is not known, and more than bytes sets their time: "
-                "nothing is counted.",
-                saving=_saving(chain, gpu_time),
-            ),
+            saving=_saving(chain, gpu_time),
         ),
         kernel_ids=ids,
         evidence=(
@@ -402,7 +396,7 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
         confidence=confidence,
         **({"action": BAGS} if looked_up else {}),
         **of_gpu_time(
-            chain.saved_at_roof if known else Number(0.0, "ns"),
+            chain.saved_at_roof if known else chain.saved,
             chain.total,
             gpu_time,
             chain.saved_at_roof,

@@ -16,6 +16,7 @@ from nsight_prof.reports.analysis.idle import HOST, Stage, idle_stages
 from nsight_prof.reports.analysis.lines import host_rows
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start
+from nsight_prof.reports.findings.gain import of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import idle_rules
 from nsight_prof.reports.findings.program.rule import (
@@ -23,7 +24,6 @@ from nsight_prof.reports.findings.program.rule import (
     Threshold,
     column,
     measured,
-    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text
@@ -561,12 +561,14 @@ def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
 
 def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: Number) -> Finding:
     rule, where, samples = work.rule, stage.where, work.counted[0]
-    wall, program_idle = program_time(run)
+    wall = program_time(run)[0]
     time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
     longest = stage.of_cause(HOST).longest.value or 0.0
     lasting = number(stage.idle.value) - _at_start(run, stage)
-    bounds = (stage.idle, program_idle, Number(lasting, "ns")) if work.waits else (wall,)
-    saved = Number(min(number(n.value) for n in (time, *bounds)), "ns", time.refs)
+    saved_ns = min(number(time.value), number(wall.value))
+    if work.waits:
+        saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting))
+    saved = Number(saved_ns, "ns", time.refs)
     gain = of_wall_time(saved, wall)
     if rule is COMPILATION and longest >= rule.limit("once") * number(lost.value):
         saves, gain = ONCE, {"gain_of": "wall time"}

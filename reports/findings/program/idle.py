@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.idle import (
@@ -22,11 +22,11 @@ from nsight_prof.reports.analysis.idle import (
     Stage,
     idle_stages,
     launch_cost,
-    lengthened,
 )
 from nsight_prof.reports.analysis.lines import waiting_rows
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
+from nsight_prof.reports.findings.gain import of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
@@ -45,7 +45,6 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     concatenated,
     measured,
-    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
@@ -100,7 +99,13 @@ DURING = {
     QUEUED: Text("between operations that were queued already"),
 }
 TRACING = Text("Without nsys, which slows launches itself, the gaps are smaller.")
-BOUNDED = Text("idle time, at most the idle time of the capture")
+BOUNDED = Text("idle time, at most that of the capture without what lies between queued operations")
+CLOSED = Text(
+    "idle time - gaps x (left of each gap + what nsys adds to a launch), at most the idle time of "
+    "the capture without what lies between queued operations"
+)
+OF_WAITS = Text("time in these waits, at most the idle time - what is left of its gaps")
+OF_QUEUED = Text("steps that wait x (their median - that of queued steps), at most the idle time")
 
 
 def idle_findings(run: Run) -> list[Finding]:
@@ -123,7 +128,7 @@ def idle_findings(run: Run) -> list[Finding]:
 
 def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | None:
     rule = cause.rule
-    program_wall, program_idle = program_time(run)
+    program_wall = program_time(run)[0]
     lost, often = number(gaps.idle.value), number(gaps.count.value)
     once = _once(run, stage, rule, lost)
     # A program that starts up once may idle long: a whole capture is held to the higher share.
@@ -143,23 +148,21 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     if loads and rule is HOST_BOUND and _builds(run, often):
         return _first_use(stage, gaps, lost, ONCE_FOR_SIZES)
     cost = launch_cost(run)
-    remaining = 0.0
-    if rule is not HOST_BOUND:
-        remaining = often * (LAUNCH_BOUND.limit("graph_gap") + number(cost.added.value))
-    saved = min(max(0.0, lost - once - remaining), number(program_idle.value))
+    saved = all_gaps = of_host(run, lost - once, 0.0 if rule is HOST_BOUND else often)
     waits = [] if rule is HOST_BOUND else _waits(stage)
     waiting = _blocked(run, stage, waits)
     if waits and number(waiting.value) < LAUNCH_BOUND.limit("waiting") * lost:
         waits = []  # the host waits, and would be as late without it
-    all_gaps = saved
+    steps = queued_steps(run, stage) if rule is LAUNCH_BOUND else None
+    formula = BOUNDED if rule is HOST_BOUND else CLOSED
     if waits:
-        saved = min(saved, number(waiting.value))
+        formula, saved = OF_WAITS, min(saved, number(waiting.value))
+    elif steps is not None:  # measured: what steps take that did not wait for the host
+        formula = OF_QUEUED
+        saved = of_host(run, steps.others * number((steps.period - steps.queued_period).value))
     is_framework = rule is HOST_BOUND and _of_framework(stage, gaps)
     gain = Number(saved / number(program_wall.value), "fraction")
     diagnosis = _diagnosis(run, gaps, cause)
-    steps = (
-        queued_steps(run, "" if stage.is_capture else stage.name) if rule is LAUNCH_BOUND else None
-    )
     return diagnosis.rule.finding(
         key="idle",
         stage=stage.name,
@@ -173,7 +176,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
                 )
             ),
             queued=_once_clause(once) if once else queued_clause(steps),
-            saves=_saves(rule, waits, gain, Number(saved, "ns"), Number(all_gaps - saved, "ns")),
+            saves=_saves(waits, gain, Number(saved, "ns"), Number(all_gaps - saved, "ns")),
             remark=_of_gaps(gaps, is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
         action=_action(diagnosis.rule, waits, is_framework),
@@ -190,8 +193,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
             )
             if waits
             else None,
-            *_gain_evidence(rule, cost, Number(saved, "ns"), ends=waiting if waits else None),
-            *(_lengthened(run) if rule is LAUNCH_BOUND else ()),
+            *_gain_evidence(cost, Number(saved, "ns"), formula),
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
             *_other_causes(stage, gaps.cause),
@@ -212,10 +214,11 @@ def _repeated_waits(run: Run, stage: Stage, explained: list[Finding]) -> list[Fi
         return []
     calls = _waiting_calls(run, stage)
     waits = _waits(stage) or list(calls["name"][:1])
-    waiting, (wall, idle) = _blocked(run, stage, waits), program_time(run)
+    waiting, wall = _blocked(run, stage, waits), program_time(run)[0]
     if not waiting.value:  # the GPU had run dry before each of them
         waiting = Number(calls["total_ns"].sum(), "ns", column("api_calls", "total_ns"))
-    saved = Number(min(number(n.value) for n in (waiting, stage.idle, idle)), "ns", waiting.refs)
+    saved_ns = of_host(run, min(number(waiting.value), number(stage.idle.value)))
+    saved = Number(saved_ns, "ns", waiting.refs)
     if not waits or number(saved.share_of(wall).value) < threshold("small_gain"):
         return []
     often = Number(calls["calls"].max(), "count", column("api_calls", "calls"))
@@ -343,13 +346,11 @@ def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
     )
 
 
-def _saves(rule: Rule, waits: list[str], gain: Number, saved: Number, rest: Number) -> Text:
+def _saves(waits: list[str], gain: Number, saved: Number, rest: Number) -> Text:
     """Say what closing the gaps saves; of a loop that waits for results what ends with the wait,
     and what is left of the gaps.
     """
     values: dict[str, Value] = {"gain": gain, "saved": saved}
-    if rule is HOST_BOUND:
-        return Text("Closing these gaps saves at most {gain} of the wall time ({saved}).", **values)
     if not waits:
         return Text(
             "Closing these gaps saves at most {gain} of the wall time under nsys ({saved}).",
@@ -701,44 +702,31 @@ def _activity(gaps: Gaps) -> Text:
     launching = number(gaps.in_call.value or 0.0)
     code = total - sum(value for _, value in calls) - launching
     if launching >= 0.1 * total:
-        share = gaps.in_call.share_of(gaps.idle)
-        doing.append(Text("the launch that ends the gap ({part})", part=share))
+        doing.append(_named(Text("the launch that ends the gap"), launching, gaps))
     if code >= 0.1 * total:
-        doing.append(
-            Text(
-                "the program's own code on the host (CPU) ({part})",
-                part=Number(code, "ns", IDLE_CELLS).share_of(gaps.idle),
-            )
-        )
-    doing += [
-        Text(
-            "{call} ({part})",
-            call=Verbatim(name),
-            part=Number(value, "ns", IDLE_CELLS).share_of(gaps.idle),
-        )
-        for name, value in [c for c in calls if c[1] >= 0.1 * total][:NAMED]
-    ]
-    inside = [
-        Text(
-            "{range} ({part})",
-            range=Verbatim(name),
-            part=Number(value, "ns", IDLE_CELLS).share_of(gaps.idle),
-        )
-        for name, value in gaps.by("host_range")
-        if value >= 0.1 * total
-    ][:NAMED]
+        doing.append(_named(Text("the program's own code on the host (CPU)"), code, gaps))
+    large = [(name, value) for name, value in calls if value >= 0.1 * total][:NAMED]
+    doing += [_named(Verbatim(name), value, gaps) for name, value in large]
+    ranges = gaps.by("host_range")
+    inside = [_named(Verbatim(n), value, gaps) for n, value in ranges if value >= 0.1 * total]
+    inside = inside[:NAMED]
     if inside:
         return Text(
             " Meanwhile the host is in {doing}, in NVTX range {ranges}.", doing=doing, ranges=inside
         )
-    ranges = [name for name, value in gaps.by("nvtx_range") if value >= 0.2 * total][:NAMED]
-    if not ranges:
+    after = [name for name, value in gaps.by("nvtx_range") if value >= 0.2 * total][:NAMED]
+    if not after:
         return Text(" Meanwhile the host is in {doing}.", doing=doing)
     return Text(
         " Meanwhile the host is in {doing}. What it launches next is in NVTX range {ranges}.",
         doing=doing,
-        ranges=[Verbatim(name) for name in ranges],
+        ranges=[Verbatim(name) for name in after],
     )
+
+
+def _named(what: Value, ns: float, gaps: Gaps) -> Text:
+    part = Number(ns, "ns", IDLE_CELLS).share_of(gaps.idle)
+    return Text("{what} ({part})", what=what, part=part)
 
 
 def _waited(gaps: Gaps) -> Text | str:
@@ -791,24 +779,12 @@ def _call_evidence(gaps: Gaps) -> list[Evidence]:
     ]
 
 
-def _gain_evidence(
-    rule: Rule, cost: LaunchCost, saved: Number, ends: Number | None
-) -> list[Evidence]:
+def _gain_evidence(cost: LaunchCost, saved: Number, formula: Text) -> list[Evidence]:
     """Return what the gain is computed from, so that it can be done by hand."""
     save = Text("could save")
-    if rule is HOST_BOUND:
+    if formula is BOUNDED:
         return [measured(save, saved, BOUNDED)]
     graph_gap = LAUNCH_BOUND.thresholds["graph_gap"]
-    formula = Text(
-        "idle time - gaps x left of each gap, at least 0 and at most the idle time of the capture"
-    )
-    if cost.added.value:
-        formula = Text(
-            "idle time - gaps x (left of each gap + what nsys adds to a launch), at least 0 and at "
-            "most the idle time of the capture"
-        )
-    if ends is not None:
-        formula = Text("{formula}, and at most the time in these waits", formula=formula)
     costs = []
     if cost.traced.value:
         label = Text("launch call under nsys, mean of the capture")
@@ -832,18 +808,6 @@ def _gain_evidence(
         *costs,
         measured(save, saved, formula),
     ]
-
-
-def _lengthened(run: Run) -> Iterator[Evidence]:
-    """Yield what nsys adds to the idle time of all late launches of the run."""
-    added = lengthened(run)
-    if added is not None and added.value:
-        yield Evidence(
-            Text("what nsys adds to the idle time of the run"),
-            added,
-            _between_processes(added),
-            Text("late launches x what nsys adds to one"),
-        )
 
 
 def _between_processes(value: Number) -> Text | None:
@@ -881,18 +845,15 @@ def _confidence(stage: Stage, gaps: Gaps, rule: Rule, cost: LaunchCost) -> str:
 
 def _unexplained(run: Run, stage: Stage) -> list[Finding]:
     """Return a finding for idle time whose causes are small each, or not in the trace."""
-    program_wall, program_idle = program_time(run)
+    program_wall = program_time(run)[0]
     if not _matters(stage.wall, stage.idle, program_wall):
         return []
-    # A range also counts what lies before the first kernel of the capture and after the last. What
-    # a queue or a graph leaves between two kernels stays.
-    late = stage.of_cause(LAUNCHES).count
-    stays = number(stage.of_cause(QUEUED).idle.value or 0.0)
-    stays += number(late.value or 0.0) * LAUNCH_BOUND.limit("graph_gap")
-    saved = max(0.0, min(number(stage.idle.value) - stays, number(program_idle.value)))
+    queued = number(stage.of_cause(QUEUED).idle.value or 0.0)
+    late = number(stage.of_cause(LAUNCHES).count.value or 0.0)
+    # A range also counts what lies before the first kernel of the capture and after the last.
+    saved = of_host(run, number(stage.idle.value) - queued, late)
     launches = Number(number(stage.launches.value) / stage.gpus, "count", stage.launches.refs)
     per_launch = stage.idle.per(launches, "ns")
-    causes = _causes_of(stage) or _host_calls(run, number(stage.idle.value) * stage.gpus)
     waits = _waiting_calls(run, stage)
     waits = waits[number(stage.launches.value) / stage.gpus <= EACH * waits["calls"]]
     each: Text | str = ""
@@ -914,7 +875,7 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
                 "{tracing}",
                 part=stage.idle_share,
                 each=each,
-                causes=causes,
+                causes=_causes_of(stage),
                 waits=_after_each(waits),
                 gain=Number(saved / number(program_wall.value), "fraction"),
                 tracing=TRACING,
@@ -967,44 +928,6 @@ def _causes_of(stage: Stage) -> Text | str:
         and number(gaps.idle.share_of(total).value) >= threshold("small_share")
     ]
     return Text(" Of this, {parts}.", parts=clauses)
-
-
-def _host_calls(run: Run, idle_ns: float) -> Text | str:
-    """Say what the host does over all; empty where the trace has no calls.
-
-    A call that synchronises waits while the GPU works, so its time explains no idle GPU; but each
-    one empties the GPU's queue, and the next launch must get through first.
-    """
-    calls = records(run.api_calls.sort_values("total_ns", ascending=False))
-    if not calls:
-        return ""
-    waits = [row for row in calls if "Synchronize" in text(row["name"])]
-    launches = [row for row in calls if "Launch" in text(row["name"])]
-    waited = round(sum(number(row["calls"]) for row in waits))
-    waiting: Text | str = ""
-    if waited * threshold("sync_cost") >= threshold("sync_share") * idle_ns:
-        waiting = Text(
-            " The program waits for the GPU {n} time ({call}), and each time the GPU runs dry.",
-            " The program waits for the GPU {n} times ({call}), and each time the GPU runs dry.",
-            n=waited,
-            call=Verbatim(text(waits[0]["name"])),
-        )
-    launching = Number(sum(number(row["total_ns"]) for row in launches), "ns")
-    if number(launching.value) >= threshold("host_calls") * idle_ns:
-        return Text(
-            "{waiting} Launching takes the host {time} ({n} launch).",
-            "{waiting} Launching takes the host {time} ({n} launches).",
-            waiting=waiting,
-            time=launching,
-            n=round(sum(number(row["calls"]) for row in launches)),
-        )
-    if waiting:
-        return waiting
-    return Text(
-        " Launching takes the host only {time}: the rest is lost in the program's own code on the "
-        "host.",
-        time=launching,
-    )
 
 
 def _outside(run: Run, wall: Number, idle: Number) -> list[Finding]:

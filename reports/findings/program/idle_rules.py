@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nsight_prof.reports.findings.gain import QUEUE_GAP_NS
 from nsight_prof.reports.findings.program.rule import Rule, Threshold
 from nsight_prof.reports.page import Text
 
@@ -24,7 +25,7 @@ LAUNCH_BOUND = Rule(
             "count",
         ),
         "graph_gap": Threshold(
-            1000,
+            QUEUE_GAP_NS,
             Text(
                 "prof: gap between two kernels of a CUDA graph, 0.6 to 1.3 us in recorded runs of "
                 "an H200"
@@ -44,9 +45,10 @@ LAUNCH_BOUND = Rule(
         ),
     },
     gain="idle time - gaps x (`graph_gap` + what nsys adds to a launch), at least 0 and at most "
-    "the idle time of the capture. What nsys adds: the mean launch call under nsys less the launch "
-    "that the roofline target measured without a profiler; 0 where none was measured. Per cent are "
-    "of the wall time under nsys.",
+    "the idle time of the capture without what lies between queued operations. Where steps were "
+    "queued ahead: what the others take beyond these. What nsys adds: the mean launch call under "
+    "nsys less the launch that the roofline target measured without a profiler; 0 where none was "
+    "measured. Per cent are of the wall time under nsys.",
     action=Text(
         "Launch less often: capture the step in a CUDA graph (torch.cuda.graph, torch.compile with "
         'mode="reduce-overhead"), fuse kernels, or give each launch more work (a larger batch). '
@@ -85,7 +87,7 @@ HOST_BOUND = Rule(
             "ns",
         ),
     },
-    gain="the idle time of these gaps, at most the idle time of the capture.",
+    gain="the idle time of these gaps, at most that of the capture as for `launch_bound`.",
     action=Text(
         "Move the host's work off the path: prepare the next step while the GPU computes this one "
         "(another thread, a data loader with workers), cache it, or do it on the GPU."

@@ -10,6 +10,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time, sm_count
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import Short, Tiny, runs, short_kernels
+from nsight_prof.reports.findings.gain import QUEUE_GAP_NS, of_gpu_time, of_host, of_wall_time
 from nsight_prof.reports.findings.kernels.measure import blocks
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
@@ -19,8 +20,6 @@ from nsight_prof.reports.findings.program.rule import (
     column,
     measured,
     names_of,
-    of_gpu_time,
-    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
@@ -49,7 +48,7 @@ SMALL_KERNELS = Rule(
         ),
         "share": Threshold(0.01, Text("prof: part of the time that fusing them would save")),
         "queue_gap": Threshold(
-            1000,
+            QUEUE_GAP_NS,
             Text("prof: ns between two queued kernels, 600 to 1300 in recorded runs of an H200"),
             "ns",
         ),
@@ -316,7 +315,7 @@ def blocking_launches(run: Run) -> list[Finding]:
 
     A host that need not wait returns at once, and one whose queue is full leaves no GPU idle.
     """
-    rule, (wall, idle) = BLOCKING_LAUNCHES, program_time(run)
+    rule, wall = BLOCKING_LAUNCHES, program_time(run)[0]
     calls = run.api_calls[run.api_calls["name"].fillna("").str.contains("LaunchKernel")]
     launches, kernels = number(calls["calls"].sum()), number(run.kernels["calls"].sum())
     if not wall.value or launches < rule.limit("launches") or launches < kernels:
@@ -332,7 +331,7 @@ def blocking_launches(run: Run) -> list[Finding]:
         return []
     refs = column("api_calls", "total_ns")
     waited = number(calls["total_ns"].sum()) - launches * rule.limit("start")
-    saved = Number(min(waited, number(idle.value)), "ns", refs)
+    saved = Number(of_host(run, waited), "ns", refs)
     each = Number(median, "ns", column("api_calls", "median_ns"))
     return [
         rule.finding(

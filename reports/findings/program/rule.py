@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsight_prof.parsers.cells import known, number
+from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value
 
-Gains = dict[str, Any]
-"""Fields of `Finding` that say what is saved."""
 NSYS = Text("nsys")
 """Source of what the trace measures."""
 NAMED, LISTED = 4, 5
@@ -79,35 +76,6 @@ class Rule:
         }
         evidence = tuple(row for row in fields.pop("evidence", ()) if row is not None)
         return Finding(**{**defaults, **fields}, evidence=evidence)
-
-
-def of_gpu_time(
-    saved: Number, time: Number, gpu_time: Number, bound: Number | None = None
-) -> Gains:
-    """Return share and gains of a finding about kernels that take `time`, of which `saved` goes.
-
-    `bound` is the most that goes, where nothing shows that what is tried reaches it.
-    """
-    return {
-        "share": number(time.share_of(gpu_time).value),
-        "gain_kernel": number(saved.share_of(time).value),
-        **_gains(saved, gpu_time, bound),
-    }
-
-
-def of_wall_time(saved: Number, wall: Number, bound: Number | None = None) -> Gains:
-    """Return the gains of a finding about wall time, of which `saved` goes, at most `bound`."""
-    return {**_gains(saved, wall, bound), "gain_of": "wall time"}
-
-
-def _gains(saved: Number, total: Number, bound: Number | None) -> Gains:
-    saved_ns = number(saved.value)
-    bound_ns = math.nan if bound is None else number(bound.value)
-    return {
-        "gain_program": number(saved.share_of(total).value),
-        "gain_ns": saved_ns,
-        "most_ns": bound_ns if bound_ns > saved_ns else math.nan,
-    }
 
 
 def measured(label: Text, value: Number, source: Text = NSYS) -> Evidence:

@@ -15,6 +15,7 @@ from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, queues
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import longest_kernels
+from nsight_prof.reports.findings.gain import of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launches import DURATIONS, LAUNCHES, filled
 from nsight_prof.reports.findings.program.rule import (
@@ -23,7 +24,6 @@ from nsight_prof.reports.findings.program.rule import (
     Threshold,
     column,
     measured,
-    of_wall_time,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text

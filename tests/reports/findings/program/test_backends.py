@@ -154,7 +154,9 @@ def test_memory_efficient_attention_gains_the_distance_to_what_others_reach(run:
     assert unknown.gain_ns != unknown.gain_ns, "what others reach on this GPU is not known"
 
 
-def test_flash_attention_2_on_hopper_has_a_range_and_says_what_it_leaves_out(run: Run) -> None:
+def test_flash_attention_2_on_hopper_has_a_range_without_its_kernels_for_split_keys(
+    run: Run,
+) -> None:
     old = {"category": "attention", "name": "void pytorch_flash::flash_fwd_kernel<T>"}
     split = {"category": "attention", "name": "void pytorch_flash::flash_fwd_splitkv_kernel<T>"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old, "PyTorch copy": split})
@@ -164,12 +166,9 @@ def test_flash_attention_2_on_hopper_has_a_range_and_says_what_it_leaves_out(run
     assert f"{share(0.33 * spent / total)} to {share(0.5 * spent / total)}" in english(
         found.verdict
     )
-    beside = run.kernels.loc[run.kernels["name"].str.contains("splitkv_kernel"), "total_ns"].sum()
-    assert beside > 0
-    assert [amount(e) for e in found.evidence if "not counted" in english(e.label)] == [beside]
-    assert f"split keys and values ({share(beside / total)} of the GPU time)" in english(
-        found.verdict
-    )
+    beside = run.kernels["name"].str.contains("splitkv_kernel")
+    assert run.kernels.loc[beside, "total_ns"].sum() > 0
+    assert not set(run.kernels.loc[beside, "kernel_id"]) & set(found.kernel_ids)
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "bf16"])

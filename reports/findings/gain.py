@@ -1,0 +1,122 @@
+"""What a change saves: host and GPU work side by side, and the slower of them sets the time.
+
+The host issues what the GPU does. While the GPU is idle it waits for the host: what the host does
+less, or does not wait for, ends sooner, until the GPU works without a pause but for those that a
+queue leaves (and nsys adds). Kernels that end sooner save nothing where the host issues the next
+one late anyway, and did not wait for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from nsight_prof.parsers.cells import number, text
+from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
+from nsight_prof.reports.analysis.idle import HOST, LAUNCHES, QUEUED, launch_cost
+from nsight_prof.reports.analysis.stages import ALL, program_time, stage_rows
+from nsight_prof.reports.analysis.timeline import timeline
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Number, Text
+
+Gains = dict[str, Any]
+"""Fields of `Finding` that say what is saved."""
+QUEUE_GAP_NS = 1000.0
+"""Between two kernels of a queue or a CUDA graph: 0.6 to 1.3 us in recorded runs of an H200."""
+LATE = 0.05
+"""Part of a stage in which the GPU waits for a late host from which on the host sets its pace."""
+
+
+def of_host(run: Run, saved_ns: float, late: float = 0.0) -> float:
+    """Return the ns of wall time that go with work, or waits, of the host.
+
+    `late`: launches of which a queue keeps a gap, and nsys lengthens the call. The GPU is idle for
+    that time; what it is idle for between queued operations stays.
+    """
+    gaps, idle = per_gpu_gaps(run, capture=True), number(program_time(run)[1].value)
+    queued = number(gaps.loc[gaps["cause"] == QUEUED, "idle_ns"].sum())
+    left = late * (QUEUE_GAP_NS + number(launch_cost(run).added.value)) if late else 0.0
+    return max(0.0, min(saved_ns - left, idle - queued))
+
+
+def of_gpu_time(
+    saved: Number, time: Number, gpu_time: Number, bound: Number | None = None
+) -> Gains:
+    """Return share and gains of a finding about kernels that take `time`, of which `saved` goes.
+
+    `bound` is the most that goes, where nothing shows that what is tried reaches it.
+    """
+    return {
+        "share": number(time.share_of(gpu_time).value),
+        "gain_kernel": number(saved.share_of(time).value),
+        **_gains(saved, gpu_time, bound),
+    }
+
+
+def of_wall_time(saved: Number, wall: Number, bound: Number | None = None) -> Gains:
+    """Return the gains of a finding about wall time, of which `saved` goes, at most `bound`."""
+    return {**_gains(saved, wall, bound), "gain_of": "wall time"}
+
+
+def _gains(saved: Number, total: Number, bound: Number | None) -> Gains:
+    saved_ns = number(saved.value)
+    bound_ns = math.nan if bound is None else number(bound.value)
+    return {
+        "gain_program": number(saved.share_of(total).value),
+        "gain_ns": saved_ns,
+        "most_ns": bound_ns if bound_ns > saved_ns else math.nan,
+    }
+
+
+def behind_host(run: Run, finding: Finding) -> Finding:
+    """Return a finding about kernels with what it saves as things are.
+
+    What the host hides of their time is saved only once it issues faster: at most, then.
+    """
+    of_kernels = finding.rule and finding.gain_of == "GPU time" and finding.gain_ns > 0
+    part = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
+    if not part > 0:
+        return finding
+    return replace(
+        finding,
+        most_ns=max(finding.gain_ns, number(finding.most_ns)),
+        verdict=Text(
+            "{verdict} {part} of that the host hides: it issues the next kernels late, so that "
+            "this is saved only once the GPU need not wait for it.",
+            verdict=finding.verdict,
+            part=Number(part, "fraction"),
+        ),
+        gain_kernel=(1 - part) * finding.gain_kernel,
+        gain_program=(1 - part) * finding.gain_program,
+        gain_ns=(1 - part) * finding.gain_ns,
+    )
+
+
+def _hidden(run: Run, kernel_ids: Sequence[str]) -> float:
+    """Return the part of the time of kernels, or of all, that the host hides."""
+    frame, stages = timeline(run), _late_stages(run)
+    if frame is None or not stages:
+        return 0.0
+    rows = frame[frame["kernel_id"].isin(kernel_ids)] if kernel_ids else frame
+    part = rows["stage"].map(stages).fillna(stages.get(ALL, 0.0))
+    return float((part * rows["duration_ns"]).sum() / rows["duration_ns"].sum())
+
+
+@once
+def _late_stages(run: Run) -> dict[str, float]:
+    """Return for stages whose pace the host sets, by what nsys does not add, the part of the gaps
+    before which it was late and had not waited for the GPU.
+    """
+    found, added = {}, number(launch_cost(run).added.value)
+    for row in stage_rows(run):
+        stage = text(row["stage"])
+        gaps = per_gpu_gaps(run, capture=stage == ALL)
+        gaps = gaps[(gaps["cause"] != QUEUED) & ((stage == ALL) | (gaps["stage"] == stage))]
+        late = gaps[gaps["cause"].isin((LAUNCHES, HOST)) & (gaps["waited"].fillna("") == "")]
+        by_itself = late["idle_ns"].sum() - added * late["gaps"].sum()
+        if by_itself >= LATE * number(row["wall_ns"]):
+            found[stage] = float(late["gaps"].sum() / gaps["gaps"].sum())
+    return found

@@ -1,0 +1,56 @@
+"""What a change saves where host and GPU wait for each other, on recorded runs and made-up gaps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.findings.gain import QUEUE_GAP_NS, of_host
+from nsight_prof.reports.findings.kernels.findings import kernel_findings
+from nsight_prof.reports.findings.program.rules import program_findings
+from nsight_prof.reports.verdicts.ranking import findings
+from tests.reports.programs import english, of_cause, write
+
+Recorded = Callable[[str], Run]
+
+
+def test_shorter_kernels_gain_nothing_where_the_host_is_late(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-top-kernels")
+    stages = run.launches.groupby("kernel_id", observed=True)["stage"].agg(set)
+    alone = {f.kernel_ids: f for f in kernel_findings(run, program_findings(run)) if f.gain_ns > 0}
+    now = {f.kernel_ids: f for f in findings(run) if f.key == "kernel"}
+    of_decode = [ids for ids in alone if set.union(*(stages[key] for key in ids)) == {"decode"}]
+    of_prefill = [ids for ids in alone if set.union(*(stages[key] for key in ids)) == {"prefill"}]
+    assert of_decode
+    assert of_prefill
+    for ids in of_decode:  # the GPU waits for most of its launches there
+        assert now[ids].gain_ns == 0
+        assert now[ids].most_ns >= alone[ids].gain_ns
+        assert "only once the GPU need not wait" in english(now[ids].verdict)
+    for ids in of_prefill:
+        assert now[ids].gain_ns == alone[ids].gain_ns
+
+
+def test_steps_that_were_queued_are_what_launches_cost(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-top-kernels")
+    rows = run.launches[run.launches["stage"] == "decode"].sort_values("start_ns")
+    often = rows["kernel_id"].value_counts()
+    once = min(often[often == 16].index)  # a kernel that comes once in each of 16 steps
+    periods = np.diff(rows.loc[rows["kernel_id"] == once, "start_ns"])
+    fast = periods < 1.2 * periods.min()
+    assert 2 < fast.sum() < len(fast) - 2
+    late = (~fast).sum() * (np.median(periods[~fast]) - np.median(periods[fast]))
+    assert of_cause(run, "launch_bound").gain_ns == pytest.approx(late, rel=0.05)
+
+
+@pytest.mark.parametrize("late", [0, 500])
+def test_idle_time_between_queued_operations_stays(run: Run, late: int) -> None:
+    idle = number(program_time(run)[1].value)
+    row = {"stage": "decode", "cause": "queued", "gaps": 100, "idle_ns": 1_000_000}
+    run = write(run, "idle_gaps", [row])
+    assert of_host(run, 10 * idle, late) == pytest.approx(idle - 1_000_000)
+    assert of_host(run, 2e6, late) == pytest.approx(2e6 - late * QUEUE_GAP_NS)
+    assert of_host(run, 100.0, late) == (0 if late else 100)
