@@ -44,6 +44,7 @@ from nsight_prof.parsers.join.ncu_files import JoinedFiles, NcuFile, join_files
 from nsight_prof.parsers.join.ncu_only import gpus_of, kernels_of
 from nsight_prof.parsers.metrics.clocks import without_impossible_clocks
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
+from nsight_prof.parsers.nsys.engine.work import COLLECTIVE
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, with_sources
 from nsight_prof.parsers.nsys.stages.native_stacks import LINES
@@ -136,7 +137,8 @@ def _write(run: RunDir, folder: Path, refuse: bool) -> tuple[RoofsFile | None, C
             tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
     if not (folder / "launches.parquet").is_file():
         tables.write(tables.empty("launches"), "launches", folder)
-    if frames.get("devices", tables.empty("devices"))["gpu"].nunique() > 1:
+    several = frames.get("devices", tables.empty("devices"))["gpu"].nunique() > 1
+    if several and (frames["kernels"]["category"] == COLLECTIVE).any():
         tables.write(_steps_of_gpus(frames, folder), "rank_steps", folder)
     comm = None if benched is None else comm_roofs_file(run, benched, frames["comm_roofs"])
     if benched is None or measured is None:
@@ -174,7 +176,7 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
 
 def _steps_of_gpus(frames: Frames, folder: Path) -> pd.DataFrame:
     """Return table `rank_steps` of GPUs that one trace has, from the tables in `folder`."""
-    # Most traces have one GPU.
+    # Most traces have one GPU, or no collectives.
     from nsight_prof.parsers.build.rank_tables import READ_ONCE
     from nsight_prof.parsers.ranks.times import RankTimes
 

@@ -33,7 +33,8 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
     pushed = nvtx.kind == nvtx.kinds.index(PUSH_POP)
     last = int((calls.start + calls.duration).max(initial=0))
     frames = []
-    for code in busiest(calls, np.bincount(nvtx.thread[pushed], minlength=len(threads))):
+    thread = nvtx.thread if pushed.all() else nvtx.thread[pushed]
+    for code in busiest(calls, np.bincount(thread, minlength=len(threads))):
         at = np.flatnonzero(pushed & (nvtx.thread == code))
         if len(at):
             start = nvtx.start[at]

@@ -35,7 +35,8 @@ def code_rows(columns: Sequence[Array]) -> tuple[Array, Array]:
         if (high - low + 1) * size > _WIDEST:  # too wide for one number
             (key, keys), (column, distinct) = pd.factorize(key), pd.factorize(column)
             low, high, size = 0, len(distinct) - 1, len(keys)
-        key = key * (high - low + 1) + (column - low)
+        column = column.astype(np.int64, copy=False) - low
+        key = column if size == 1 else key * (high - low + 1) + column
         size *= high - low + 1
     codes, distinct = pd.factorize(key)
     first = np.empty(len(distinct), np.int64)

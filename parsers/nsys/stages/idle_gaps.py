@@ -113,16 +113,15 @@ def idle_gaps(
     if not len(calls.start):
         return tables.empty("idle_gaps"), tables.empty("gpu_idle_gaps")
     check_times(db, RUNTIME, calls.start, calls.duration)
-    views = [_view(work)]
-    if len(works) > 1:
-        views += [_view(work_of_gpu) for _, work_of_gpu in works]
+    views = [work, *(of_gpu for _, of_gpu in works)] if len(works) > 1 else [work]
+    gaps = [_find_gaps(view) for view in views]
     waiting = np.array([_WAITING.fullmatch(name) is not None for name in calls.names])
     long = _long(calls, waiting)
-    causes = [_causes(gaps, calls, long, waiting) for gaps, _ in views]
-    hosts = _in_ranges(db, threads, stages, [gaps for gaps, _ in views], causes)
+    causes = [_causes(of_view, calls, long, waiting) for of_view in gaps]
+    hosts = _in_ranges(db, threads, stages, gaps, causes)
     frames = [
-        _frame(calls.names, hosts, work, gaps, pieces, cause)
-        for (gaps, pieces), cause in zip(views, causes, strict=True)
+        _frame(calls.names, hosts, view, of_view, cause)
+        for view, of_view, cause in zip(views, gaps, causes, strict=True)
     ]
     capture, *each = frames
     # The gaps of the only GPU are those of the whole.
@@ -133,14 +132,10 @@ def idle_gaps(
 
 
 def _frame(
-    calls: list[str],
-    hosts: list[str],
-    work: Work,
-    gaps: _Gaps,
-    pieces: _Pieces,
-    causes: _GapCauses,
+    calls: list[str], hosts: list[str], work: Work, gaps: _Gaps, causes: _GapCauses
 ) -> pd.DataFrame:
     """Add up pieces of gaps by stage, cause, call and range."""
+    pieces = _by_stage(gaps, work)
     gap, length = pieces.gap, pieces.end - pieces.start
     by = {
         "stage": pieces.stage,
@@ -188,13 +183,16 @@ def _frame(
     return frame.sort_values(["idle_ns", *by], ascending=False)
 
 
-def _view(work: Work) -> tuple[_Gaps, _Pieces]:
-    """Gaps of some work, and their pieces by stage."""
-    call = np.concatenate([o.call for o in work.operations])
+def _find_gaps(work: Work) -> _Gaps:
     line = work.timeline
     op, before = line.order[line.after], line.order[line.after - 1]
-    gaps = _Gaps(line.idle_from, line.idle_until, op, before, work.issuers[call[op]])
-    return gaps, _by_stage(gaps, work, call)
+    issuer = work.issuers[_calls_of(work)[op]]
+    return _Gaps(line.idle_from, line.idle_until, op, before, issuer)
+
+
+def _calls_of(work: Work) -> Array:
+    """The call of each operation, one kind after the other."""
+    return np.concatenate([o.call for o in work.operations])
 
 
 def _long(calls: ApiCalls, waiting: Array) -> _Calls:
@@ -288,12 +286,12 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
     return np.where(found, at, -1)
 
 
-def _by_stage(gaps: _Gaps, work: Work, call: Array) -> _Pieces:
+def _by_stage(gaps: _Gaps, work: Work) -> _Pieces:
     """Split each gap at the ranges of stages.
 
     The time before a range is of no stage, that from the last operation of a range to its end is.
     """
-    found = work.attributed
+    found, call = work.attributed, _calls_of(work)
     instance = found.instance[call]
     after, before = instance[gaps.op], instance[gaps.before]
     begin = np.append(found.begin, 0)[after]

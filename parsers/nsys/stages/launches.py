@@ -42,8 +42,14 @@ def write_launches(path: Path, frames: Iterator[pd.DataFrame]) -> None:
     first = pa.Table.from_pandas(next(frames), preserve_index=False)
     counting = dict.fromkeys(COUNTING, "DELTA_BINARY_PACKED")
     others = [name for name in first.column_names if name not in counting]
+    # The least and the greatest of texts tell nobody which launches to skip, and take a third.
+    numbers = [field.name for field in first.schema if not pa.types.is_dictionary(field.type)]
     with parquet.ParquetWriter(
-        path, first.schema, use_dictionary=others, column_encoding=counting
+        path,
+        first.schema,
+        use_dictionary=others,
+        column_encoding=counting,
+        write_statistics=numbers,
     ) as writer:
         writer.write_table(first)
         for frame in frames:
