@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 
 from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
 from nsight_prof.reports.page.formats import clock, duration
@@ -166,7 +167,8 @@ def _lane(axes: Axes, lane: Lane, figure: Overview) -> None:
     tops = np.cumsum([lane.busy[kind] for kind in kinds], axis=0)
     # Each covers the lower part of the one before: half the points of stacked shapes.
     for kind, top in zip(reversed(kinds), tops[::-1], strict=True):
-        axes.stairs(top, edges, fill=True, color=COLOURS[kind], linewidth=0)
+        # `stairs` looks at each step for limits, which are known.
+        axes.add_artist(StepPatch(top, edges, facecolor=COLOURS[kind], linewidth=0))
 
 
 def _clock(sheet: Sheet, figure: Overview, width: float) -> None:

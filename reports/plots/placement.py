@@ -6,9 +6,10 @@ Plain geometry in pixels (y upwards); boxes may be turned, for text along a slop
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import merge
 
 Point = tuple[float, float]
 Segment = tuple[Point, Point]
@@ -120,9 +121,12 @@ class Placer:
         return cost
 
     def best_of(self, candidates: Iterable[Candidate]) -> Candidate | None:
-        """Take the cheapest free candidate, or return None where no candidate is free."""
+        """Take the cheapest free candidate, or return None where no candidate is free.
+
+        The candidates come in the order of their costs, each when it is asked for.
+        """
         best, lowest = None, math.inf
-        for candidate in sorted(candidates, key=lambda c: c.cost):
+        for candidate in candidates:
             if candidate.cost >= lowest:
                 break
             if not self.free(candidate):
@@ -156,22 +160,29 @@ _LEADER_FROM = 8.0
 
 def around(anchors: Iterable[Anchor], width: float, height: float) -> Iterable[Candidate]:
     """Yield places for a label of this size around its anchors, near ones cheapest."""
-    for anchor in anchors:
-        for distance in _DISTANCES:
-            for turn, angle in enumerate(_DIRECTIONS if distance < _LEADER_FROM else _FINE):
-                cos, sin = math.cos(angle), math.sin(angle)
-                radius = anchor.radius + 2 + distance
-                x = anchor.x + cos * (radius + width / 2)
-                y = anchor.y + sin * (radius + height / 2)
-                start = (anchor.x + cos * anchor.radius, anchor.y + sin * anchor.radius)
-                end = (x - cos * width / 2, y - sin * height / 2)
-                leader = (start, end) if distance > _LEADER_FROM else None
-                cost = anchor.cost + distance + (0.3 * turn if leader is None else 0.0)
-                yield Candidate(Box(x, y, width, height), cost, leader)
+    return merge(*(_around(anchor, width, height) for anchor in anchors), key=lambda c: c.cost)
+
+
+def _around(anchor: Anchor, width: float, height: float) -> Iterator[Candidate]:
+    for distance in _DISTANCES:
+        for turn, angle in enumerate(_DIRECTIONS if distance < _LEADER_FROM else _FINE):
+            cos, sin = math.cos(angle), math.sin(angle)
+            radius = anchor.radius + 2 + distance
+            x = anchor.x + cos * (radius + width / 2)
+            y = anchor.y + sin * (radius + height / 2)
+            start = (anchor.x + cos * anchor.radius, anchor.y + sin * anchor.radius)
+            end = (x - cos * width / 2, y - sin * height / 2)
+            leader = (start, end) if distance > _LEADER_FROM else None
+            cost = anchor.cost + distance + (0.3 * turn if leader is None else 0.0)
+            yield Candidate(Box(x, y, width, height), cost, leader)
 
 
 def along(line: Segment, width: float, height: float, prefer: float) -> Iterable[Candidate]:
-    """Yield places for a text along a line, on both sides; `prefer` is 0 (start) to 1 (end)."""
+    """Return places for a text along a line, on both sides; `prefer` is 0 (start) to 1 (end)."""
+    return sorted(_along(line, width, height, prefer), key=lambda c: c.cost)
+
+
+def _along(line: Segment, width: float, height: float, prefer: float) -> Iterator[Candidate]:
     (x0, y0), (x1, y1) = line
     length = math.hypot(x1 - x0, y1 - y0)
     if length == 0:

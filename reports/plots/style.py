@@ -31,12 +31,14 @@ LINE = 17.0  # pixels from one line of TEXT_PT to the next
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++")
 
 
+@cache
 def font(size: float = TEXT_PT, *, bold: bool = False) -> FontProperties:
     """Return the bundled font, by file: the reader's fonts do not change the picture."""
     # The file decides; the weight is for SVG that keeps text as text.
     return FontProperties(fname=_font_file(bold), size=size, weight="bold" if bold else "normal")
 
 
+@cache
 def _font_file(bold: bool) -> str:
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name)
@@ -52,8 +54,12 @@ def drawable(words: Words, *, bold: bool = False) -> str:
 
     A character that neither our font nor any of East Asia has becomes a question mark.
     """
+    return _drawable(" ".join(say(words).split()), bold)
+
+
+@cache
+def _drawable(one_line: str, bold: bool) -> str:
     glyphs = _glyphs(bold)
-    one_line = " ".join(say(words).split())
     return "".join(c if ord(c) in glyphs or _is_wide(c) else "?" for c in one_line)
 
 
@@ -110,6 +116,9 @@ def _cut(text: str, keep: int) -> str:
 @contextmanager
 def style() -> Iterator[None]:
     """Draw with our settings only, whatever the reader's matplotlibrc says."""
+    if matplotlib.rcParams["svg.hashsalt"] == "prof":  # as around all pictures of a report
+        yield
+        return
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(

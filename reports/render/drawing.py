@@ -117,9 +117,10 @@ def _serve(parents: Connection, connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
     parents.close()  # or the end of the other process would not be seen
     from nsight_prof.reports.plots import inline  # noqa: F401
+    from nsight_prof.reports.plots.style import style as settings
 
     # A pipe holds less than a picture: a thread waits for the reader, who is busy with the text.
-    with ThreadPoolExecutor(1) as sender:
+    with settings(), ThreadPoolExecutor(1) as sender:
         while True:
             try:
                 pictures, style = connection.recv()
