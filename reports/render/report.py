@@ -21,8 +21,6 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
-from nsight_prof.reports.engine.operators.page import FILE as OPERATORS
-from nsight_prof.reports.engine.operators.page import operators_page
 from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.page import Section, Table, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
@@ -33,21 +31,11 @@ from nsight_prof.reports.page.section import leading_figure, slug
 from nsight_prof.reports.page.writer import InTemplate, Writer
 from nsight_prof.reports.predict.imported import operators_view
 from nsight_prof.reports.predict.view import PredictionView, prediction_view
-from nsight_prof.reports.profile.links import page_links
-from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import Render, kernel_file, marked_pages, profile_pages
-from nsight_prof.reports.profile.provenance import provenance
 from nsight_prof.reports.profile.view_models import ReportView
-from nsight_prof.reports.profile.views import (
-    kernel_figures,
-    report_view,
-    section_anchors,
-    section_verdicts,
-)
 from nsight_prof.reports.render.body import placeholder
 from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
 from nsight_prof.reports.render.folds import Folds, counter_columns
-from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import (
     bench_pictures,
     kernel_pictures,
@@ -70,14 +58,9 @@ from nsight_prof.reports.studies.job_summary import job_summary
 from nsight_prof.reports.studies.models import BenchReport, BenchSummary, leading
 from nsight_prof.reports.studies.summary import bench_summary
 from nsight_prof.reports.summary.models import SummaryView
-from nsight_prof.reports.summary.summary import summarise
 from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.sweep.section import page_texts, sweep_section
-from nsight_prof.reports.trace_view.histograms import duration_histograms, roof_histogram
-from nsight_prof.reports.trace_view.live_roofline import live, live_rooflines
-from nsight_prof.reports.trace_view.page import trace_parts
-from nsight_prof.reports.trace_view.tracks import copies_of, read_trace
-from nsight_prof.reports.verdicts.ranking import headline
+from nsight_prof.reports.trace_view.live_roofline import live
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
 
@@ -142,6 +125,31 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         return _render_prediction(run, prediction, "prediction.md.j2", metrics, style, draw)
     if run.is_imported_operators:
         return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style, draw)
+    return _render_program(run, style, draw)
+
+
+def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
+    """Render the report of a profiled program."""
+    # All findings take a while to import; measured cases and predictions have none of these.
+    from nsight_prof.reports.engine.operators.page import FILE as OPERATORS
+    from nsight_prof.reports.engine.operators.page import operators_page
+    from nsight_prof.reports.profile.links import page_links
+    from nsight_prof.reports.profile.overview import overview
+    from nsight_prof.reports.profile.provenance import provenance
+    from nsight_prof.reports.profile.views import (
+        kernel_figures,
+        report_view,
+        section_anchors,
+        section_verdicts,
+    )
+    from nsight_prof.reports.render.footnotes import Footnotes
+    from nsight_prof.reports.summary.summary import summarise
+    from nsight_prof.reports.trace_view.histograms import duration_histograms, roof_histogram
+    from nsight_prof.reports.trace_view.live_roofline import live_rooflines
+    from nsight_prof.reports.trace_view.page import trace_parts
+    from nsight_prof.reports.trace_view.tracks import copies_of, read_trace
+    from nsight_prof.reports.verdicts.ranking import headline
+
     of_kernels = kernel_pictures(kernel_figures(run))
     drawn = draw(of_kernels, style)  # now: a second process has the more to do
     view = report_view(run)

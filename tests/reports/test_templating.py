@@ -8,8 +8,8 @@ import pytest
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.profile import views
 from nsight_prof.reports.profile.view_models import ReportView
-from nsight_prof.reports.render import report as rendering
 from nsight_prof.reports.render import templating
 from nsight_prof.reports.render.report import render_report
 from nsight_prof.reports.render.style import Style, style_of, templates_folder
@@ -19,7 +19,7 @@ from nsight_prof.reports.render.templating import render
 @pytest.fixture(autouse=True)
 def only_templates(monkeypatch: pytest.MonkeyPatch, no_pictures: None, view: ReportView) -> None:
     """Draw nothing, and analyse the run once for all tests."""
-    monkeypatch.setattr(rendering, "report_view", lambda run: view)
+    monkeypatch.setattr(views, "report_view", lambda run: view)
 
 
 def write(folder: Path, name: str, text: str) -> Path:
