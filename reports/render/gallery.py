@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsight_prof.reports.analysis.stages import stage_words
 from nsight_prof.reports.page.charts import (
@@ -19,13 +19,7 @@ from nsight_prof.reports.page.charts import (
     StackFigure,
     TimelineFigure,
 )
-from nsight_prof.reports.page.figure_models import (
-    OccupancyBar,
-    Overview,
-    StallFigure,
-    ThroughputBar,
-    TimeBar,
-)
+from nsight_prof.reports.page.figure_models import Overview, TimeBar
 from nsight_prof.reports.page.section import Section, slug
 from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.profile.view_models import KernelFigures, ReportView, working_gpus
@@ -68,7 +62,7 @@ def overview_pictures(figure: Overview) -> list[Picture]:
     if not figure.drawn:
         return []
     alt = "Timeline: stages and kernels of each GPU; bar: where the time of the run goes"
-    draw = partial(_draw_overview, figure)
+    draw = partial(_draw, "overview", figure)
     return [Picture("overview", "overview", alt, "", draw, partial(draw, NARROW))]
 
 
@@ -104,7 +98,7 @@ def _time(view: KernelFigures | ReportView) -> Iterator[Picture]:
         bars.append(TimeBar("", rest, "", view.rest_share, None, None))
     if bars:
         alt = "Bars: share of GPU time of each kernel"
-        drawn = partial(_draw_time, bars, view.gpu_time_ns, working_gpus(view.gpus))
+        drawn = partial(_draw, "time", bars, view.gpu_time_ns, working_gpus(view.gpus))
         yield Picture("time", "time", alt, "", drawn)
 
 
@@ -123,7 +117,7 @@ def _roofline(panel: RooflinePanel, stage: str) -> Picture:
     numbers = ", ".join(str(kernel.number) for kernel in panel.kernels)
     name = f"roofline-{slug(panel.key)}" + (f"-{slug(stage)}" if stage else "")
     alt = Text("{title} (kernels {numbers})", title=panel.title, numbers=numbers)
-    return Picture("roofline", name, alt, stage, partial(_draw_roofline, panel))
+    return Picture("roofline", name, alt, stage, partial(_draw, "roofline", panel))
 
 
 def _of_stage(
@@ -141,15 +135,17 @@ def _of_stage(
 def _counters(view: KernelFigures | ReportView) -> Iterator[Picture]:
     if view.occupancy:
         alt = "Bars: achieved and theoretical occupancy of each kernel"
-        yield Picture("occupancy", "occupancy", alt, "", partial(_draw_occupancy, view.occupancy))
+        yield Picture(
+            "occupancy", "occupancy", alt, "", partial(_draw, "occupancy", view.occupancy)
+        )
     if view.throughput:
         alt = "Table of cells: per cent of the DRAM, L2, L1 and Tensor Core peaks of each kernel"
         yield Picture(
-            "throughput", "throughput", alt, "", partial(_draw_throughput, view.throughput)
+            "throughput", "throughput", alt, "", partial(_draw, "throughput", view.throughput)
         )
     if view.stalls.bars:
         alt = "Stacked bars: stall reasons of each kernel"
-        yield Picture("stalls", "stalls", alt, "", partial(_draw_stalls, view.stalls))
+        yield Picture("stalls", "stalls", alt, "", partial(_draw, "stalls", view.stalls))
 
 
 # matplotlib takes half a second to import: who only names pictures, as the process that writes the
@@ -165,7 +161,7 @@ def _draw_chart(chart: Chart) -> Figure:
     from nsight_prof.reports.plots.stacks import plot_stacks
 
     if isinstance(chart, RooflineFigure):
-        return _draw_roofline(chart.panel, chart.subtitle)
+        return _draw("roofline", chart.panel, chart.subtitle)
     if isinstance(chart, HeatFigure):
         return plot_heat(chart)
     if isinstance(chart, TimelineFigure):
@@ -177,37 +173,15 @@ def _draw_chart(chart: Chart) -> Figure:
     return plot_bars(chart) if isinstance(chart, BarFigure) else plot_lines(chart)
 
 
-def _draw_overview(figure: Overview, *width: float) -> Figure:
+def _draw(kind: str, *given: Any) -> Figure:
+    from nsight_prof.reports.plots.bars import plot_occupancy, plot_time
     from nsight_prof.reports.plots.overview import plot_overview
-
-    return plot_overview(figure, *width)
-
-
-def _draw_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int) -> Figure:
-    from nsight_prof.reports.plots.bars import plot_time
-
-    return plot_time(bars, gpu_time_ns, gpus)
-
-
-def _draw_roofline(panel: RooflinePanel, *subtitle: Words) -> Figure:
     from nsight_prof.reports.plots.roofline.roofline import plot_roofline
-
-    return plot_roofline(panel, *subtitle)
-
-
-def _draw_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
-    from nsight_prof.reports.plots.bars import plot_occupancy
-
-    return plot_occupancy(bars)
-
-
-def _draw_throughput(bars: Sequence[ThroughputBar]) -> Figure:
+    from nsight_prof.reports.plots.stacks import plot_stalls
     from nsight_prof.reports.plots.throughput import plot_throughput
 
-    return plot_throughput(bars)
-
-
-def _draw_stalls(figure: StallFigure) -> Figure:
-    from nsight_prof.reports.plots.stacks import plot_stalls
-
-    return plot_stalls(figure)
+    of_kind: dict[str, Callable[..., Figure]] = {
+        **{"overview": plot_overview, "time": plot_time, "roofline": plot_roofline},
+        **{"occupancy": plot_occupancy, "throughput": plot_throughput, "stalls": plot_stalls},
+    }
+    return of_kind[kind](*given)

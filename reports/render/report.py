@@ -22,7 +22,7 @@ from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.engine.ranks import JobView, job_section
-from nsight_prof.reports.page import Section, Table, Text
+from nsight_prof.reports.page import Section, Table
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
 from nsight_prof.reports.page.frame import Places
 from nsight_prof.reports.page.html import section_html
@@ -32,7 +32,6 @@ from nsight_prof.reports.page.writer import InTemplate, Writer
 from nsight_prof.reports.predict.imported import operators_view
 from nsight_prof.reports.predict.view import PredictionView, prediction_view
 from nsight_prof.reports.profile.pages import Render, kernel_file, marked_pages, profile_pages
-from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.render.body import placeholder
 from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
 from nsight_prof.reports.render.folds import Folds, counter_columns
@@ -144,9 +143,13 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     )
     from nsight_prof.reports.render.footnotes import Footnotes
     from nsight_prof.reports.summary.summary import summarise
-    from nsight_prof.reports.trace_view.histograms import duration_histograms, roof_histogram
+    from nsight_prof.reports.trace_view.histograms import (
+        Histogram,
+        duration_histograms,
+        roof_histogram,
+    )
     from nsight_prof.reports.trace_view.live_roofline import live_rooflines
-    from nsight_prof.reports.trace_view.page import trace_parts
+    from nsight_prof.reports.trace_view.page import TracePart, trace_parts
     from nsight_prof.reports.trace_view.tracks import copies_of, read_trace
     from nsight_prof.reports.verdicts.ranking import headline
 
@@ -167,16 +170,18 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     numbers = {kernel.kernel_id: kernel.number for kernel in view.kernels}
     trace = trace_parts(run, numbers, events)
     histograms, by_roof = duration_histograms(run, view.kernels), roof_histogram(view)
-    shapes = {
-        f"counters/kernel-{number}-durations": histogram for number, histogram in histograms.items()
-    }
-    shapes |= {} if by_roof is None else {"time-by-roof": by_roof}
-    leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
+    elements: dict[str, TracePart | Histogram] = {element.name: element for element in trace}
+    elements |= {f"counters/kernel-{n}-durations": found for n, found in histograms.items()}
+    elements |= {} if by_roof is None else {"time-by-roof": by_roof}
+    svgs = {f"{name}.svg": e.svg for name, e in elements.items() if MARKDOWN in style.formats}
+    verdicts, anchors = view.answer, view.answer_anchors
+    if summary.first.actions:
+        verdicts, anchors = section_verdicts(view.sections), section_anchors(view.sections)
     content = {
         **{"view": view, "pictures": drawings, "sources": sources, "notes": Footnotes()},
         **{"links": links, "trace": trace, "summary": summary},
         **{"histograms": histograms, "by_roof": by_roof},
-        "leads": list(leads) if summary.first.actions else zip_answer(view),
+        "leads": list(zip(verdicts, anchors, strict=True)),
     }
     all_operators = operators_page(run)
     markdown: dict[str, str] = {}
@@ -199,18 +204,11 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
         **markdown,
         METRICS: render_metrics(view, links, run.gaps),
         **_results(run, view.sections),
-        **{f"{element.name}.svg": element.svg for element in trace if MARKDOWN in style.formats},
-        **{
-            f"{name}.svg": histogram.svg
-            for name, histogram in shapes.items()
-            if MARKDOWN in style.formats
-        },
+        **svgs,
     }
     first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
     known = [*first_of, *headline(run)][:HEADLINE]
     rooflines = {f"roofline-{slug(key)}": data for key, data in live_rooflines(view).items()}
-    elements = {element.name: element.html for element in trace}
-    elements |= {name: histogram.html for name, histogram in shapes.items()}
     folds = {
         language: {
             file_in(kernel_file(kernel), language): counter_columns(source.raw, language)
@@ -219,13 +217,9 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
         }
         for language in style.all_languages
     }
-    html = _Html(texts, tables, elements, rooflines, folds=folds)
+    inline = {name: element.html for name, element in elements.items()}
+    html = _Html(texts, tables, inline, rooflines, folds=folds)
     return _write(run.directory.report, files, drawn, known, style, html)
-
-
-def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
-    """Return the sentences of the answer with the ids of the places that they rest on."""
-    return list(zip(view.answer, view.answer_anchors, strict=True))
 
 
 def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
