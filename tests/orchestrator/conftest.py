@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.orchestrator.recipe.read import recipe_from_dict
-from nsight_prof.orchestrator.run import machine, runner
+from nsight_prof.orchestrator.run import machine, prepare, runner
 from nsight_prof.orchestrator.system import discover, environment
 from nsight_prof.orchestrator.system.environment import Gpus
 from nsight_prof.orchestrator.tools import shim
@@ -121,6 +121,9 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(machine, "has_gpu", lambda: True)
     monkeypatch.setattr(machine, "read_gpus", lambda: Gpus([H200], "580.95", "13.0"))
     monkeypatch.setattr(machine, "read_interpreter", lambda python, variables, cwd: {})
+    # What asks CUDA, nvidia-smi and git in processes has tests of its own.
+    monkeypatch.setattr(prepare, "visible_gpus", lambda variables: [])
+    monkeypatch.setattr(environment, "read_git", lambda cwd: {})
     monkeypatch.setattr(environment, "DRIVER_PARAMETERS", tmp_path / "no-params")
     monkeypatch.setattr(discover, "NSYS_PLACES", ())
     monkeypatch.setattr(discover, "NCU_PLACES", ())

@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.imports.importing import import_files
 from nsight_prof.orchestrator.recipe.read import recipe_from_dict
 from nsight_prof.orchestrator.recipe.sections import WaitUntil
-from nsight_prof.orchestrator.run import cooling
+from nsight_prof.orchestrator.run import cooling, prepare
 from nsight_prof.orchestrator.run.cooling import wait_until_cool
 from nsight_prof.orchestrator.system import gpm, monitor
 from nsight_prof.orchestrator.system.monitor import (
@@ -157,6 +157,30 @@ def test_only_the_gpus_of_the_program_are_asked() -> None:
     assert [row["device"] for row in source()] == [3]
     assert asked == [3]
     assert [row["device"] for row in open_source(host)()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("shown", [None, [], ["0000:2B:00.0"]])
+def test_a_run_samples_what_cuda_shows_its_program(
+    shown: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = types.SimpleNamespace(variables={"CUDA_VISIBLE_DEVICES": "1"})
+    given: list[Any] = []
+    monkeypatch.setattr(prepare, "visible_gpus", lambda where: given.append(where) or shown)
+    monkeypatch.setattr(prepare, "open_source", lambda bus_ids: ("samples of", bus_ids))
+    machine: Any = types.SimpleNamespace(gpus=[{}], environment=environment)
+    expected = None if shown == [] else ("samples of", shown)
+    assert prepare._source(machine) == expected
+    assert given == [environment.variables]
+    machine.gpus = []
+    assert prepare._source(machine) is None
+
+
+def test_a_run_goes_on_where_no_gpu_can_be_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = types.SimpleNamespace(variables={})
+    monkeypatch.setattr(prepare, "visible_gpus", lambda where: None)
+    monkeypatch.setattr(monitor, "_by_smi", lambda reasons: [])
+    machine: Any = types.SimpleNamespace(gpus=[{}], environment=environment)
+    assert prepare._source(machine) is None
 
 
 def test_nvidia_smi_stands_in_with_the_same_numbers(smi: None) -> None:
