@@ -79,7 +79,8 @@ def test_a_load_test_from_end_to_end(start: Start, tmp_path: Path) -> None:
         assert (case["status"], case["reason"]) == ("ok", "")
         assert [one["request"] for one in mine] == list(range(count))
         assert {one["output_tokens"] for one in mine} == {8}
-        assert all(one["arrival_s"] < one["first_token_s"] < one["finish_s"] for one in mine)
+        # A client that waited for its turn on a busy machine reads all tokens of a request at once.
+        assert all(one["arrival_s"] < one["first_token_s"] <= one["finish_s"] for one in mine)
         assert all(len(one["token_times_s"]) == 8 for one in mine)
         # The client and the server agree on how much there was, and the span covers all of it.
         assert (totals["requests"], totals["generation_tokens"]) == (count, 8 * count)
