@@ -164,13 +164,18 @@ def test_a_run_samples_what_cuda_shows_its_program(
     shown: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = types.SimpleNamespace(variables={"CUDA_VISIBLE_DEVICES": "1"})
-    given: list[Any] = []
-    monkeypatch.setattr(prepare, "visible_gpus", lambda where: given.append(where) or shown)
+    asked: list[Any] = []
+
+    def visible(where: Any) -> list[str] | None:
+        asked.append(where)
+        return shown
+
+    monkeypatch.setattr(prepare, "visible_gpus", visible)
     monkeypatch.setattr(prepare, "open_source", lambda bus_ids: ("samples of", bus_ids))
     machine: Any = types.SimpleNamespace(gpus=[{}], environment=environment)
-    expected = None if shown == [] else ("samples of", shown)
-    assert prepare._source(machine) == expected
-    assert given == [environment.variables]
+    source: Any = prepare._source(machine)
+    assert source == (None if shown == [] else ("samples of", shown))
+    assert asked == [environment.variables]
     machine.gpus = []
     assert prepare._source(machine) is None
 

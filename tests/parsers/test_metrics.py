@@ -1,8 +1,9 @@
 """The catalogue against NVIDIA's CUPTI host library, without a GPU."""
 
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,23 +20,41 @@ NCU_ONLY = ("launch__", "device__", "profiler__", "sm__maximum_warps_per_active_
 Planner = Callable[..., str]
 
 
+SERVE = """
+import contextlib, io, json, sys
+from scripts import metric_planner
+
+for line in sys.stdin:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = metric_planner.main(json.loads(line))
+    print(json.dumps([code, said.getvalue()]), flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
-def planner(root: Path) -> Planner:
-    """Runs scripts/metric_planner.py in a process of its own.
+def planner(root: Path) -> Iterator[Planner]:
+    """Runs scripts/metric_planner.py in a process of its own, which answers all questions.
 
     CUPTI and ncu_report each load a libnvperf_host.so, and the first one serves both: in the
     process of other tests CUPTI 13.0 refused GV100 after ncu_report 2026.3 was loaded.
     """
 
-    def ask(*arguments: str) -> str:
-        command = [sys.executable, str(root / "scripts" / "metric_planner.py"), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 3:
-            pytest.skip(done.stderr.strip())
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", SERVE]
+    with subprocess.Popen(command, cwd=root, stdin=pipe, stdout=pipe, text=True) as process:
 
-    return ask
+        def ask(*arguments: str) -> str:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(json.dumps(arguments), file=process.stdin, flush=True)
+            code, said = json.loads(process.stdout.readline())
+            if code == 3:
+                pytest.skip(said.strip())
+            assert code == 0, said
+            return str(said)
+
+        yield ask
 
 
 def base(metric: str) -> str:

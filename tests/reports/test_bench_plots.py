@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -102,6 +103,13 @@ FIGURES = {
 }  # fmt: skip
 
 
+@cache
+def drawn(name: str) -> tuple[Figure, list[tuple[Text, tuple[float, float, float, float]]]]:
+    """Draw each figure and measure its texts once."""
+    figure = FIGURES[name]()
+    return figure, texts(figure)
+
+
 def texts(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]]:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
@@ -117,9 +125,9 @@ def texts(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_all_text_lies_inside(name: str) -> None:
-    figure = FIGURES[name]()
+    figure, found = drawn(name)
     height = figure.get_figheight() * figure.dpi
-    for text, (left, bottom, right, top) in texts(figure):
+    for text, (left, bottom, right, top) in found:
         assert left >= -1, text.get_text()
         assert bottom >= -1, text.get_text()
         assert right <= WIDTH + 1, text.get_text()
@@ -130,7 +138,7 @@ def test_all_text_lies_inside(name: str) -> None:
     "name", ["sweep", "legend", "stairs", "bars", "timeline", "heat", "heat of many ranks"]
 )
 def test_no_text_covers_another(name: str) -> None:
-    found = texts(FIGURES[name]())
+    _, found = drawn(name)
     for (a, one), (b, other) in itertools.combinations(found, 2):
         apart = one[2] <= other[0] + 1 or other[2] <= one[0] + 1
         apart = apart or one[3] <= other[1] + 3 or other[3] <= one[1] + 3
