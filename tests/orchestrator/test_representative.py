@@ -56,7 +56,7 @@ kernels = st.lists(st.lists(durations, min_size=1, max_size=3), min_size=1, max_
 
 
 @given(kernels, st.lists(st.integers(1, 100), min_size=4, max_size=4))
-@settings(deadline=None, derandomize=True, max_examples=120)
+@settings(max_examples=settings().max_examples // 3)
 def test_the_window_is_the_best_of_all_windows(kernels: Configs, weights: list[int]) -> None:
     parts = [float(weight) for weight in weights[: len(kernels)]]
     window = choose_window(
@@ -66,7 +66,7 @@ def test_the_window_is_the_best_of_all_windows(kernels: Configs, weights: list[i
 
 
 @given(kernels)
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=settings().max_examples // 3)
 def test_every_kernel_has_its_launch_inside_the_window(kernels: Configs) -> None:
     window = choose_window(launches_of(kernels), {f"k{n}": 1.0 for n in range(len(kernels))})
     assert 1 <= window.count <= MAX_COUNT

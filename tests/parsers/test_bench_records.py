@@ -126,7 +126,10 @@ def test_a_packed_file_that_is_cut_is_refused(make: SimpleNamespace, write_recor
         read_records(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=settings().max_examples // 2,
+)
 @given(cut=st.integers(0, 5000))
 def test_a_file_cut_anywhere_gives_its_whole_lines(
     make: SimpleNamespace, tmp_path: Path, cut: int
@@ -153,7 +156,10 @@ JSON = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=settings().max_examples // 2,
+)
 @given(data=st.data())
 def test_any_value_in_any_field_is_read_or_told(
     make: SimpleNamespace, tmp_path: Path, data: st.DataObject

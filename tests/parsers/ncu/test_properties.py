@@ -52,7 +52,7 @@ def read(text: str) -> pd.DataFrame:
     return frame.sort_values(["profile", "metric"], ignore_index=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     names=st.lists(NAMES, min_size=1, max_size=3),
     numbers=st.lists(NUMBERS, min_size=3, max_size=3),
@@ -88,7 +88,7 @@ def test_what_a_raw_page_prints_is_what_is_read(
         assert abs(got - number * factor) <= rounding * factor + abs(number * factor) * 1e-12
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(number=NUMBERS, others=st.lists(NUMBERS, max_size=4), locale=LOCALES)
 def test_a_number_is_read_as_itself_or_its_file_is_refused(
     number: float, others: list[float], locale: tuple[str, str]
@@ -103,7 +103,7 @@ def test_a_number_is_read_as_itself_or_its_file_is_refused(
     assert math.isclose(got, float(f"{number:.2f}"), rel_tol=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     values=st.lists(NUMBERS, min_size=1, max_size=4),
     names=st.lists(NAMES, min_size=4, max_size=4),
@@ -127,7 +127,7 @@ def test_a_cut_file_never_gives_another_number(
         assert math.isclose(got, float(f"{number:.2f}"), rel_tol=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.text(max_size=300), st.binary(max_size=300))
 def test_any_text_or_bytes_are_read_or_refused(text: str, data: bytes) -> None:
     split_pages(text)

@@ -144,7 +144,7 @@ def values(capture: NcuCapture) -> list[dict[str, float]]:
 PLAIN = Form((".", ""), 0, frozenset(), "utf-8", "\n", 1)
 
 
-@settings(max_examples=60, derandomize=True, phases=PHASES)
+@settings(max_examples=settings().max_examples // 3, phases=PHASES)
 @given(name=PAGES, form=FORMS)
 def test_a_real_page_in_any_form_has_the_same_values(name: str, form: Form) -> None:
     (whole,) = values(read(page(rows(name), PLAIN), PLAIN))
@@ -152,7 +152,7 @@ def test_a_real_page_in_any_form_has_the_same_values(name: str, form: Form) -> N
     assert values(read(page(rows(name), form), form)) == [pytest.approx(whole)] * form.launches
 
 
-@settings(max_examples=60, derandomize=True, phases=PHASES)
+@settings(max_examples=settings().max_examples // 3, phases=PHASES)
 @given(name=PAGES, form=FORMS, layout=st.sampled_from(["today", "2020", "averages"]))
 def test_the_same_page_as_tables_has_the_same_values(name: str, form: Form, layout: str) -> None:
     found = [row for row in rows(name) if not row.get("Body Item Label")]
@@ -162,7 +162,7 @@ def test_the_same_page_as_tables_has_the_same_values(name: str, form: Form, layo
     assert any("averages" in w for w in capture.warnings) == (layout == "averages")
 
 
-@settings(max_examples=40, derandomize=True, phases=PHASES)
+@settings(max_examples=settings().max_examples // 3, phases=PHASES)
 @given(name=PAGES, form=FORMS, lost=st.sampled_from([UNIT, VALUE, "Metric Name", "Kernel Name"]))
 def test_a_page_without_a_needed_column_is_refused(name: str, form: Form, lost: str) -> None:
     lines = list(csv.reader(io.StringIO(page(rows(name), form))))

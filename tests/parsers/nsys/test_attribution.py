@@ -237,7 +237,9 @@ def hold_idle_time(table: Any, told: Expected, everything: list[tuple[int, int]]
 
 
 # Shrinking a failure takes minutes, because each example is a file.
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=settings().max_examples // 3, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 @given(calls=CALLS, ranges=RANGES, patterns=PATTERNS)
 def test_launches_and_stages_are_those_of_the_reference(
     new_export: Callable[[], Any],

@@ -177,7 +177,7 @@ def test_ranks_that_are_not_in_the_trace_leave_the_bandwidth_unknown(
 ANY = st.integers(0, (1 << 64) - 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.binary(max_size=80), cut=st.integers(0, 60), said=ANY, size=ANY, ranks=st.integers())
 def test_payloads_of_any_bytes_are_read_or_left_out(
     new_export: Callable[[], Any], data: bytes, cut: int, said: int, size: int, ranks: int

@@ -134,7 +134,9 @@ def reference(
     return idle
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=settings().max_examples // 2, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 @given(calls=CALLS, scopes=SCOPES, steps=STEPS)
 def test_causes_are_those_of_the_reference(
     new_export: Callable[[], Any], calls: list[Call], scopes: list[Scope], steps: list[int]

@@ -123,7 +123,7 @@ WORK = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 3)
 @given(work=WORK)
 def test_times_of_each_gpu_are_those_of_each_nanosecond(
     new_export: Callable[[], Any], work: list[tuple[int, int, bool, int]]

@@ -116,7 +116,9 @@ A_WAIT_ENDS_AS_A_LONG_LAUNCH_BEGINS = [
 ]
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=settings().max_examples // 2, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 @example(calls=A_WAIT_ENDS_AS_A_LONG_LAUNCH_BEGINS, stages=0)
 @given(calls=CALLS, stages=st.integers(0, 3))
 def test_gaps_are_those_of_the_reference(

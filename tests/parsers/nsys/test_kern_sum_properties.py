@@ -159,7 +159,7 @@ def same(got: KernelSummary, rows: list[Row], form: Form) -> None:
         assert abs(total - ns) <= rounding
 
 
-@settings(max_examples=120, derandomize=True, phases=PHASES)
+@settings(max_examples=settings().max_examples // 3, phases=PHASES)
 @given(name=SUMMARIES, form=FORMS)
 def test_a_real_summary_in_any_form_has_the_same_values(name: str, form: Form) -> None:
     rows = summary(name)
@@ -173,7 +173,7 @@ def test_a_real_summary_in_any_form_has_the_same_values(name: str, form: Form) -
     assert not got.notes
 
 
-@settings(max_examples=60, derandomize=True, phases=PHASES)
+@settings(max_examples=settings().max_examples // 3, phases=PHASES)
 @given(name=SUMMARIES, form=FORMS, ranks=st.integers(2, 4), close=st.booleans())
 def test_tables_of_several_ranks_are_added_up_and_their_lines_named(
     name: str, form: Form, ranks: int, close: bool
@@ -197,7 +197,7 @@ def test_tables_of_several_ranks_are_added_up_and_their_lines_named(
     assert f"{ranks} kernel summaries" in got.notes[0]
 
 
-@settings(max_examples=60, derandomize=True, phases=PHASES)
+@settings(max_examples=settings().max_examples // 3, phases=PHASES)
 @given(name=SUMMARIES, form=FORMS, lost=st.sampled_from([TOTAL, CALLS, NAME]))
 def test_a_table_without_a_needed_column_is_refused(name: str, form: Form, lost: str) -> None:
     rows = [{head: text for head, text in row.items() if head != lost} for row in summary(name)]
@@ -206,7 +206,7 @@ def test_a_table_without_a_needed_column_is_refused(name: str, form: Form, lost:
         read(table(rows, form), form)
 
 
-@settings(max_examples=80, derandomize=True, phases=PHASES)
+@settings(max_examples=settings().max_examples // 3, phases=PHASES)
 @given(name=SUMMARIES, form=FORMS, part=st.floats(0.05, 1), lost=st.sampled_from([TOTAL, CALLS]))
 def test_a_cut_or_holed_table_never_gives_another_number(
     name: str, form: Form, part: float, lost: str
