@@ -70,7 +70,9 @@ LONGEST = ("test_predict.py", "test_captures.py", "test_proof.py", "test_docs.py
            "test_scripts.py", "test_tools_that_lie.py", "test_wheel.py", "test_vllm_kernels.py",
            "test_resume_artifacts.py", "test_plots.py", "test_predict_networks.py",
            "test_failures.py", "test_signals.py", "test_offline.py", "test_goldens.py",
-           "test_links.py", "test_fleet.py")  # fmt: skip
+           "test_links.py", "test_fleet.py", "test_engine.py", "test_render.py", "test_findings.py",
+           "test_streams.py", "test_messages.py", "test_templating.py", "test_program_rules.py",
+           "test_serving_load.py", "test_site.py")  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)
