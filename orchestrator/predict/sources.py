@@ -165,9 +165,14 @@ class Source:
         return self._points([step for step in steps if step not in narrow])
 
     def host_steps(self, shape: ModelShape) -> Iterator[tuple[Engine, Workload, Row]]:
-        """Yield points of engines with all layers of `shape`, so narrow that the GPU waits."""
+        """Yield points of engines with all layers of `shape`, so narrow that the GPU waits.
+
+        Over several GPUs they were shared by as many.
+        """
         for engine in self._narrow:
-            if _shape(engine) == shape and (settings := _settings(engine)):
+            model, gpus = _shape(engine), int(engine["tensor_parallel"] or 1)
+            same = model is not None and model.shard(gpus) == shape
+            if same and (settings := _settings(engine)):
                 for work, row in self._points([engine["source"]]):
                     yield settings, work, row
 

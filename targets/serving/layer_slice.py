@@ -146,20 +146,22 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
     return found
 
 
-def narrowed(config: Mapping[str, Any]) -> dict[str, Any]:
+def narrowed(config: Mapping[str, Any], gpus: int = 1) -> dict[str, Any]:
     """Return the configuration with all its layers, each as narrow as its kernels allow.
 
-    Key `prof_slice` keeps the widths. Heads of latent attention stay: kernels need their number.
+    Each of `gpus` that share it has so much. Key `prof_slice` keeps the widths. Heads of latent
+    attention stay: kernels need their number.
     """
     widths = {key: config[key] for key in NARROWED if isinstance(config.get(key), int)}
     heads, kv_heads = widths["num_attention_heads"], widths.get("num_key_value_heads") or 1
-    found = dict(config) | {key: NARROW for key in widths if key.endswith("intermediate_size")}
+    found = dict(config)
+    found |= {key: gpus * NARROW for key in widths if key.endswith("intermediate_size")}
     if LATENT in config:
         found["hidden_size"] = 4 * NARROW
     else:
         group = max(1, heads // kv_heads)  # query heads of a key head: their kernels differ
-        found |= {"num_attention_heads": group, "hidden_size": group * config["head_dim"]}
-        found |= {"num_key_value_heads": 1} if "num_key_value_heads" in widths else {}
+        found |= {"num_attention_heads": gpus * group, "hidden_size": group * config["head_dim"]}
+        found |= {"num_key_value_heads": gpus} if "num_key_value_heads" in widths else {}
     found[SLICE] = dict(config[SLICE]) | {"narrowed": widths}
     return found
 
@@ -191,6 +193,8 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     add = parser.add_argument
     add("--layers", type=positive, default=4, metavar="N", help="layers that are left (4)")
     add("--narrow", action="store_true", help="all layers, of one key head: what the host needs")
+    text = "GPUs that share a narrow engine (1)"
+    add("--narrow-gpus", type=positive, default=1, metavar="N", help=text)
     add("--ranks", type=positive, default=1, metavar="N", help="GPUs that share the model (1)")
     sizes("--batches", (1, 2, 4, 8, 16, 32, 64, 128), "requests that generate at once")
     sizes("--contexts", (128, 1024, 4000), "tokens of their prompts")
@@ -204,7 +208,9 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     add("--out", metavar="FILE", help="records go there (the variable PROF_RESULTS)")
     add_engine_arguments(parser, without=("profiler", "weights", "tensor_parallel"))
     args = parser.parse_args(argv)
-    args.argv, args.weights, args.tensor_parallel = list(argv), "dummy", 1
+    args.argv, args.weights, args.tensor_parallel = list(argv), "dummy", args.narrow_gpus
+    if args.narrow_gpus > 1 and not args.narrow:
+        parser.error("--narrow-gpus is of a narrow engine: add --narrow, or see --ranks")
     return args
 
 
@@ -219,7 +225,8 @@ def run(args: Namespace, records: Records) -> int:
     model = find_model(args.model, "dummy")
     config = configuration(model)
     if args.narrow:
-        config = narrowed(cut(config, config.get("num_hidden_layers", 0), args.ranks))
+        whole_model = cut(config, config.get("num_hidden_layers", 0), args.ranks)
+        config = narrowed(whole_model, args.narrow_gpus)
     else:
         config = cut(config, args.layers, args.ranks)
     every = list(dict.fromkeys(points(args)))

@@ -941,3 +941,7 @@ def test_a_narrow_engine_tells_what_the_host_needs_and_nothing_else(copied: Copi
     assert 1e-3 + host.eager_s + host.decode_s == pytest.approx(np.mean(firsts))
     assert math.isnan(host.issue_s)
     assert host.graph_s < host.eager_s
+    shared = Source(source.path)
+    shared.__dict__["_narrow"] = [row | {"tensor_parallel": 2} for row in source._narrow]  # noqa: SLF001
+    assert not list(shared.host_steps(shape)), "one GPU does not have half of it"
+    assert len(list(shared.host_steps(shape.shard(2)))) == len(points)

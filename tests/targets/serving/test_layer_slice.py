@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,17 @@ def test_a_narrow_engine_has_all_layers_and_keeps_their_widths(name: str) -> Non
         line.outputs * line.inputs for line in whole.linears()
     )
     assert model_shape(found | found["prof_slice"]["narrowed"]) == whole
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-7b", "llama-3.1-8b", "qwen3-30b-a3b"])
+def test_gpus_that_share_a_narrow_engine_have_as_much_as_one_alone(name: str) -> None:
+    config = find_model(name).config
+    assert config is not None
+    whole = cut(config, config["num_hidden_layers"], 1)
+    shared, alone = model_shape(narrowed(whole, 2)).shard(2), model_shape(narrowed(whole))
+    assert replace(shared, tensor_parallel=1, vocabulary=alone.vocabulary) == alone
+    found = narrowed(whole, 2)
+    assert model_shape(found | found["prof_slice"]["narrowed"]) == model_shape(config)
 
 
 def test_all_batches_are_timed_and_then_traced_together(root: Path, tmp_path: Path) -> None:
