@@ -21,6 +21,8 @@ from nsight_prof.reports.analysis.models import GpuTime
 
 ALL = "(all)"
 """Name of the row of table `stages` that stands for the whole capture."""
+LAUNCHES, HOST, SYNCHRONISATION, QUEUED = "launches", "host", "synchronisation", "queued"
+"""Causes of idle time in table `idle_gaps`; what has none is "unknown"."""
 MEAN = ("wall_ns", "gpu_busy_ns", "idle_ns")
 """Columns of table `stages` that are one GPU's, on average of several; the others add up."""
 PARTS = ("gaps", "idle_ns", "late_calls", "before_call_ns", "in_call_ns")

@@ -15,17 +15,16 @@ from typing import Any
 
 from nsight_prof.parsers.cells import number, text
 from nsight_prof.parsers.run.run import Run, once
-from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
-from nsight_prof.reports.analysis.idle import HOST, LAUNCHES, QUEUED, launch_cost
+from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, per_gpu_gaps
 from nsight_prof.reports.analysis.stages import ALL, program_time, stage_rows
 from nsight_prof.reports.analysis.timeline import timeline
+from nsight_prof.reports.findings.launch_cost import launch_cost
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.page import Number, Text
 
 Gains = dict[str, Any]
 """Fields of `Finding` that say what is saved."""
-QUEUE_GAP_NS = 1000.0
-"""Between two kernels of a queue or a CUDA graph: 0.6 to 1.3 us in recorded runs of an H200."""
 LATE = 0.05
 """Part of a stage in which the GPU waits for a late host from which on the host sets its pace."""
 
@@ -38,8 +37,8 @@ def of_host(run: Run, saved_ns: float, late: float = 0.0) -> float:
     """
     gaps, idle = per_gpu_gaps(run, capture=True), number(program_time(run)[1].value)
     queued = number(gaps.loc[gaps["cause"] == QUEUED, "idle_ns"].sum())
-    left = late * (QUEUE_GAP_NS + number(launch_cost(run).added.value)) if late else 0.0
-    return max(0.0, min(saved_ns - left, idle - queued))
+    between = late * (QUEUE_GAP_NS + number(launch_cost(run).added.value)) if late else 0.0
+    return max(0.0, min(saved_ns - between, idle - queued))
 
 
 def of_gpu_time(
@@ -77,8 +76,8 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     What the host hides of their time is saved only once it issues faster: at most, then.
     """
     of_kernels = finding.rule and finding.gain_of == "GPU time" and finding.gain_ns > 0
-    part = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
-    if not part > 0:
+    hidden = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
+    if not hidden > 0:
         return finding
     return replace(
         finding,
@@ -87,11 +86,11 @@ def behind_host(run: Run, finding: Finding) -> Finding:
             "{verdict} {part} of that the host hides: it issues the next kernels late, so that "
             "this is saved only once the GPU need not wait for it.",
             verdict=finding.verdict,
-            part=Number(part, "fraction"),
+            part=Number(hidden, "fraction"),
         ),
-        gain_kernel=(1 - part) * finding.gain_kernel,
-        gain_program=(1 - part) * finding.gain_program,
-        gain_ns=(1 - part) * finding.gain_ns,
+        gain_kernel=(1 - hidden) * finding.gain_kernel,
+        gain_program=(1 - hidden) * finding.gain_program,
+        gain_ns=(1 - hidden) * finding.gain_ns,
     )
 
 
@@ -101,8 +100,8 @@ def _hidden(run: Run, kernel_ids: Sequence[str]) -> float:
     if frame is None or not stages:
         return 0.0
     rows = frame[frame["kernel_id"].isin(kernel_ids)] if kernel_ids else frame
-    part = rows["stage"].map(stages).fillna(stages.get(ALL, 0.0))
-    return float((part * rows["duration_ns"]).sum() / rows["duration_ns"].sum())
+    late = rows["stage"].map(stages).fillna(stages.get(ALL, 0.0))
+    return float((late * rows["duration_ns"]).sum() / rows["duration_ns"].sum())
 
 
 @once

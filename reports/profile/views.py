@@ -15,7 +15,6 @@ from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports import page
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
-from nsight_prof.reports.analysis.idle import lengthened
 from nsight_prof.reports.analysis.padding import Padding, paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.roof_comparison import (
@@ -38,6 +37,7 @@ from nsight_prof.reports.engine.operators.section import section as operators
 from nsight_prof.reports.engine.stages.section import section as stages_of_engine
 from nsight_prof.reports.engine.steps.section import section as steps
 from nsight_prof.reports.findings.kernels.findings import abstentions
+from nsight_prof.reports.findings.launch_cost import lengthened
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.ncu.view import rules_view
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share

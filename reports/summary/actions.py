@@ -11,7 +11,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import CHANNELS_LAST
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
-from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
+from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.choices import MINIMUM

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nsight_prof.reports.analysis.idle import HOST, LAUNCHES, SYNCHRONISATION
+from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, SYNCHRONISATION
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
 from nsight_prof.reports.findings.program.idle_rules import (

@@ -29,7 +29,7 @@ from nsight_prof.reports.analysis.lines import (
 )
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launches
+from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import BOUNDS, instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
@@ -325,7 +325,7 @@ def _host_place(line: HostLine) -> Text:
 def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     lines = callers(run, *finding.kernel_ids)
     hot_lines = _hot(lines)
-    if finding.rule == launches.GROWING_STEPS.key:  # the loop is at fault, not what it runs
+    if finding.rule == launch_rules.GROWING_STEPS.key:  # the loop is at fault, not what it runs
         rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
         rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
         hot_lines = _hot(host_lines(loop_lines(rows, run.launch_lines))) or hot_lines

@@ -13,7 +13,7 @@ from nsight_prof.reports.findings.program.collectives import COLLECTIVES_EXPOSED
 from nsight_prof.reports.findings.program.copies import CASTS_AND_COPIES, PIN
 from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND, SYNC_STALLS
-from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
+from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
 from nsight_prof.reports.page import Text
 
 OF_TORCH = ("PyTorch", "Triton", "vLLM")

@@ -20,7 +20,7 @@ from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
-from nsight_prof.reports.findings.program.launches import BLOCKING_LAUNCHES
+from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nsight_prof.parsers.nsys.engine.gaps import LAUNCHES, OF_GPU
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
-from nsight_prof.reports.analysis.idle import QUEUED
+from nsight_prof.reports.analysis.gpu_times import QUEUED, per_gpu_gaps
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name
 from nsight_prof.reports.engine.steps.times import (
     BEFORE,

@@ -70,8 +70,8 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         gain, at_roof = 1.0, max(at_roof, 1 - BOUND_FROM * minimum if end is not None else 0.0)
     elif end is None and cause is not None and cause.rule is LATENCY:
         # A wait is a symptom: what ends one for memory, or how much of it, nothing tells.
-        made = text(row["library"]) in OWN and text(row["top_stall"]) in REMEDIES
-        minimum = 0.0 if made else 1.0
+        mendable = text(row["library"]) in OWN and text(row["top_stall"]) in REMEDIES
+        minimum = 0.0 if mendable else 1.0
     gain = max(0.0, min(gain, 1 - minimum))
     fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
@@ -229,8 +229,8 @@ def _work_alone(row: Row, context: Context) -> tuple[float, Evidence | None]:
     """
     use = resource_use(row, context)
     busy = [use[key] for key in WORK if not math.isnan(use.get(key, math.nan))]
-    own = text(row["library"]) in OWN and row["category"] != "attention"
-    if not own or text(row["bound_by"]) not in EXCESS or not busy:
+    of_program = text(row["library"]) in OWN and row["category"] != "attention"
+    if not of_program or text(row["bound_by"]) not in EXCESS or not busy:
         return 1.0, None
     minimum = min(1.0, max(busy) / BOUND_FROM)
     refs = tuple(Ref("counters", text(row["kernel_id"]), name) for name in ("dram_pct", "flops"))

@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable
 
 from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
-from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.declared import Need
+from nsight_prof.reports.analysis.profiled import sm_count
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.matrix import ELEMENTS, WRITTEN, unaligned
 
@@ -79,6 +81,13 @@ def blocks(grid: str) -> float:
         return float(math.prod(int(size) for size in grid.split("x")))
     except ValueError:
         return math.nan
+
+
+def filled(run: Run) -> dict[str, float]:
+    """Return the part of the SMs that the blocks of a kernel fill, by kernel_id, where known."""
+    sms = sm_count(run)
+    fill = {text(r["kernel_id"]): blocks(text(r["grid"])) / sms for r in records(run.kernels)}
+    return {key: min(1.0, filled) for key, filled in fill.items() if filled > 0}
 
 
 def measure(row: Row, context: Context) -> dict[str, float]:

@@ -13,8 +13,7 @@ import pandas as pd
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
-from nsight_prof.reports.analysis.gpu_times import gpu_count
-from nsight_prof.reports.analysis.idle import HOST, LAUNCHES, QUEUED
+from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import kernel_unions

@@ -17,7 +17,7 @@ from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.timeline import chains
 from nsight_prof.reports.findings.gain import of_gpu_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
+from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rule import (
     NSYS,
     Rule,

@@ -12,7 +12,8 @@ import pandas as pd
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
-from nsight_prof.reports.analysis.idle import HOST, Stage, idle_stages
+from nsight_prof.reports.analysis.gpu_times import HOST
+from nsight_prof.reports.analysis.idle import Stage, idle_stages
 from nsight_prof.reports.analysis.lines import host_rows
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start

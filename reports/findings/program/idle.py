@@ -12,21 +12,13 @@ import pandas as pd
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
-from nsight_prof.reports.analysis.idle import (
-    HOST,
-    LAUNCHES,
-    QUEUED,
-    SYNCHRONISATION,
-    Gaps,
-    LaunchCost,
-    Stage,
-    idle_stages,
-    launch_cost,
-)
+from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, SYNCHRONISATION
+from nsight_prof.reports.analysis.idle import Gaps, Stage, idle_stages
 from nsight_prof.reports.analysis.lines import waiting_rows
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
 from nsight_prof.reports.findings.gain import of_host, of_wall_time
+from nsight_prof.reports.findings.launch_cost import LaunchCost, launch_cost
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
@@ -153,7 +145,8 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     waiting = _blocked(run, stage, waits)
     if waits and number(waiting.value) < LAUNCH_BOUND.limit("waiting") * lost:
         waits = []  # the host waits, and would be as late without it
-    steps = queued_steps(run, stage) if rule is LAUNCH_BOUND else None
+    name = "" if stage.is_capture else stage.name
+    steps = queued_steps(run, name) if rule is LAUNCH_BOUND else None
     formula = BOUNDED if rule is HOST_BOUND else CLOSED
     if waits:
         formula, saved = OF_WAITS, min(saved, number(waiting.value))
@@ -702,13 +695,13 @@ def _activity(gaps: Gaps) -> Text:
     launching = number(gaps.in_call.value or 0.0)
     code = total - sum(value for _, value in calls) - launching
     if launching >= 0.1 * total:
-        doing.append(_named(Text("the launch that ends the gap"), launching, gaps))
+        doing.append(_with_share(Text("the launch that ends the gap"), launching, gaps))
     if code >= 0.1 * total:
-        doing.append(_named(Text("the program's own code on the host (CPU)"), code, gaps))
+        doing.append(_with_share(Text("the program's own code on the host (CPU)"), code, gaps))
     large = [(name, value) for name, value in calls if value >= 0.1 * total][:NAMED]
-    doing += [_named(Verbatim(name), value, gaps) for name, value in large]
+    doing += [_with_share(Verbatim(name), value, gaps) for name, value in large]
     ranges = gaps.by("host_range")
-    inside = [_named(Verbatim(n), value, gaps) for n, value in ranges if value >= 0.1 * total]
+    inside = [_with_share(Verbatim(n), value, gaps) for n, value in ranges if value >= 0.1 * total]
     inside = inside[:NAMED]
     if inside:
         return Text(
@@ -724,9 +717,9 @@ def _activity(gaps: Gaps) -> Text:
     )
 
 
-def _named(what: Value, ns: float, gaps: Gaps) -> Text:
-    part = Number(ns, "ns", IDLE_CELLS).share_of(gaps.idle)
-    return Text("{what} ({part})", what=what, part=part)
+def _with_share(what: Value, ns: float, gaps: Gaps) -> Text:
+    share = Number(ns, "ns", IDLE_CELLS).share_of(gaps.idle)
+    return Text("{what} ({part})", what=what, part=share)
 
 
 def _waited(gaps: Gaps) -> Text | str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nsight_prof.reports.findings.gain import QUEUE_GAP_NS
 from nsight_prof.reports.findings.program.rule import Rule, Threshold
+from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.page import Text
 
 STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))

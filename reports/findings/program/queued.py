@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.idle import Stage
 from nsight_prof.reports.analysis.repeats import QUEUED_GAP_NS, Repeats, repeats
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.program.rule import measured
 from nsight_prof.reports.page import Evidence, Number, Text
 
 
-def queued_steps(run: Run, stage: Stage) -> Repeats | None:
-    """Return the steps that were queued ahead in a stage; see `repeats`."""
+def queued_steps(run: Run, stage: str) -> Repeats | None:
+    """Return the steps that were queued ahead in a stage, with "" in the run; see `repeats`."""
     frame = timeline(run)
-    return None if frame is None else repeats(frame, "" if stage.is_capture else stage.name)
+    return None if frame is None else repeats(frame, stage)
 
 
 def queued_clause(steps: Repeats | None) -> Text | str:

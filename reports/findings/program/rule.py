@@ -93,6 +93,10 @@ def column(table: str, name: str, row: str = "") -> tuple[Ref, ...]:
     return (Ref(table, row, name),)
 
 
+LAUNCHES = column("launches", "start_ns")
+DURATIONS = column("launches", "duration_ns")
+
+
 def names_of(kernels: Iterable[tuple[str, str]], limit: int = NAMED) -> list[Value]:
     """Return the names of (kernel_id, short_name), each once, that a sentence lists.
 

@@ -16,9 +16,11 @@ from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import longest_kernels
 from nsight_prof.reports.findings.gain import of_wall_time
+from nsight_prof.reports.findings.kernels.measure import filled
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.launches import DURATIONS, LAUNCHES, filled
 from nsight_prof.reports.findings.program.rule import (
+    DURATIONS,
+    LAUNCHES,
     LISTED,
     Rule,
     Threshold,

@@ -8,9 +8,10 @@ import pytest
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.findings.gain import QUEUE_GAP_NS, of_host
+from nsight_prof.reports.findings.gain import of_host
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
 from nsight_prof.reports.findings.program.rules import program_findings
+from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import english, of_cause, write
 

@@ -14,10 +14,10 @@ from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.idle import lengthened
 from nsight_prof.reports.analysis.timeline import runs, timeline
 from nsight_prof.reports.engine.stages.section import section as stages_section
 from nsight_prof.reports.findings.kernels.judge import judge
+from nsight_prof.reports.findings.launch_cost import lengthened
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import casts_and_copies
 from nsight_prof.reports.page import Number, Table

@@ -20,7 +20,7 @@ from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import chains, exposed, timeline, union
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
 from nsight_prof.reports.findings.program.backends import BACKENDS
-from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
+from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rules import RULES, program_findings
 from nsight_prof.reports.verdicts.bound_shares import bound_shares
 from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
