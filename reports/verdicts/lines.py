@@ -40,6 +40,10 @@ LEAST = 0.1
 """Share of the samples below which a line is not named."""
 MOST = 0.5
 """Share of the samples from which on a line says where the time goes."""
+INSIDE = 0.8
+"""Part of the samples within a line that those lines have which are named in its place."""
+COPYING = r"\.(?:to|cuda|cpu|copy_)\("
+"""Calls of PyTorch that copy, in the text of a line."""
 OF_LAUNCH = ("small_grid", "few_blocks", "tail", "block_limited", "warps_limited")
 """Rules about how a kernel is launched: the line at fault is that of the launch."""
 DOING = {
@@ -220,6 +224,9 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     doing = DOING.get(finding.rule, ())
     counted = "samples" if doing else "idle_samples"
     rows = host_rows(run, finding.stage, doing, idle=not doing)
+    if rows.empty and doing == DOING[copies.COPIES.key]:  # calls too short for a sample
+        rows = host_rows(run, finding.stage)
+        rows = rows[rows["source"].fillna("").str.contains(COPYING)]
     if _is_wait(finding) and len(waits := waiting_rows(run, finding.stage)):
         rows, counted = waits, "samples"
     if finding.rule in WORK:
@@ -291,7 +298,10 @@ def _around(
         return None
     line = found[0]
     known = any(line.location == hot.location for hot in hot_lines)
-    return None if known or number(line.share.value) < MOST else line
+    # Few lines that hold most of what lies within say more than who calls them.
+    inside = sum(number(hot.share.value) for hot in hot_lines)
+    told = finding.rule in IDLE and inside >= INSIDE * number(line.share.value)
+    return None if known or told or number(line.share.value) < MOST else line
 
 
 def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
