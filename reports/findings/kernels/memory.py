@@ -149,7 +149,7 @@ HOST_MEMORY = Rule(
     bounds=("latency",),
 )
 UNCOALESCED = replace(
-    UNCOALESCED_LOADS,
+    SCATTERED,
     key="uncoalesced",
     question="Are loads or stores scattered, where the capture does not hold them apart?",
     when=facts.LOAD_EFFICIENCY.unknown
@@ -165,13 +165,8 @@ UNCOALESCED = replace(
         efficiency=k.number(facts.SECTOR_EFFICIENCY),
     ),
     symptom=Text("accesses memory in scattered pieces"),
-    remedy=Text("With neighbouring accesses"),
-    advice=Text(
-        "let it read and write neighbouring data together; now most of what it moves is thrown away"
-    ),
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors are left. DRAM moves as much as now.",
-    remaining=facts.SECTORS_LEFT,
     unloads={"lsu": facts.SECTORS_LEFT, "l1": facts.SECTORS_LEFT, "l2": facts.SECTORS_LEFT},
 )
 NARROW_ACCESSES = Rule(

@@ -321,7 +321,6 @@ WARPS_LIMITED = replace(
         "Choose a block size that divides the warps of an SM (64 on most chips): 128, 256 "
         "or 512 threads."
     ),
-    disproof=Text("A block size that fills the SM takes as long."),
 )
 BARRIER_LIMITED = replace(
     SHARED_LIMITED,

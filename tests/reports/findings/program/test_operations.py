@@ -9,11 +9,15 @@ from tests.reports.findings.program.test_host_work import MS, line
 from tests.reports.programs import english, write
 
 
+def gap_of(cause: str) -> dict[str, object]:
+    return {"stage": "decode", "cause": cause, "waited": "", "call": "", "nvtx_range": "",
+            "gaps": 30, "idle_ns": 6 * MS, "longest_ns": MS}  # fmt: skip
+
+
 def titled(run: Run, rule: str, rows: list[dict[str, object]], cause: str) -> tuple[str, str]:
-    gap = {"stage": "decode", "cause": cause, "waited": "cudaStreamSynchronize", "call": "",
-           "nvtx_range": "", "gaps": 30, "idle_ns": 6 * MS, "longest_ns": MS}  # fmt: skip
-    if cause != "synchronisation":
-        gap["waited"] = ""
+    gap = gap_of(cause)
+    if cause == "synchronisation":
+        gap["waited"] = "cudaStreamSynchronize"
     run = write(write(run, "idle_gaps", [gap]), "host_lines", rows)
     (found,) = [f for f in findings(run) if f.rule == rule]
     return english(found.title), english(found.action)
@@ -70,3 +74,31 @@ def test_a_line_is_told_with_what_it_calls() -> None:
         " It calls norm, F.gelu and torch.cat there."
     )
     assert calls_at("for row in range(len(rows)):  # sum(rows)") == ""
+
+
+def told(run: Run, rule: str) -> str:
+    (found,) = [f for f in findings(run) if f.rule == rule]
+    return english(found.verdict)
+
+
+@pytest.mark.parametrize(("second", "loop"), [(32, False), (6, True)])
+def test_lines_that_hold_most_of_a_loop_are_named_before_it(
+    run: Run, second: int, loop: bool
+) -> None:
+    called = {"callers": "/a/train.py:70 run"}
+    rows = [line("", 40, line=41, **called), line("", second, line=48, function="sample", **called)]
+    others = [line("", 4, line=90 + n, function=f"part{n}", **called) for n in range(9)]
+    rows += others if loop else others[:1]
+    rows += [line("", 3, line=30 + n, function="run") for n in range(2)]
+    run = write(run, "idle_gaps", [gap_of("host")])
+    words = told(write(run, "host_lines", rows), "host_bound")
+    first = "train.py:70 in run" if loop else "train.py:41 in step"
+    assert f"The host is then in {first}" in words
+
+
+def test_a_copy_that_no_sample_met_is_at_the_line_whose_text_copies(run: Run) -> None:
+    copy = {"kind": "host to device", "calls": 40, "bytes": 4e8, "total_ns": 9 * MS}
+    rows = [line("", 9, line=20, source="x = net(x)"),
+            line("", 1, line=19, source="x = batch.to(device, non_blocking=True)")]  # fmt: skip
+    run = write(write(run, "memory_operations", [copy]), "host_lines", rows)
+    assert "The host is then in train.py:19 in step" in told(run, "copies")
