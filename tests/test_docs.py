@@ -27,7 +27,7 @@ from nsight_prof.orchestrator.recipe.read import load_recipe
 from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.parsers.tables import tables
 from scripts.pages import networks
-from scripts.pages.noise_floor import BOARDS, STARTS
+from scripts.pages.noise_floor import BOARDS, ENGINES, STARTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md",
@@ -69,6 +69,7 @@ sys.exit(docs.main(["--check"]))
 
 def test_the_pages_of_recorded_runs_are_up_to_date(
     docs: ModuleType,
+    root: Path,
     recorded_folder: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -78,6 +79,8 @@ def test_the_pages_of_recorded_runs_are_up_to_date(
         link = tmp_path / "captures" / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(recorded_folder(name))
+    for name in ENGINES:
+        (tmp_path / "captures" / name).symlink_to(root / "captures" / name)
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     monkeypatch.setattr(networks, "CAPTURES", tmp_path / "captures")
     monkeypatch.setattr(docs, "PAGES", {name: docs.PAGES[name] for name in OF_RECORDED_RUNS})

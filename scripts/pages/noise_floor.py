@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -89,15 +91,20 @@ def noise_floor(boards: Sequence[Path], servers: Sequence[Path], engines: Sequen
 
 
 def _repeats(path: Path) -> list[str]:
-    """Return a row of an engine: how far its repetitions lie from their median."""
-    requests = _requests(path)[0]
-    sizes = (
-        requests.groupby("case")["prompt_tokens"].sum() / requests.groupby("case")["repeat"].max()
+    """Return a row of an engine: how far its repetitions lie from their median, by its records."""
+    (file,) = path.glob("steps/*/result-*.jsonl.xz")
+    with lzma.open(file, "rt", encoding="utf-8") as lines:
+        found = pd.DataFrame(
+            record
+            for record in (json.loads(line) for line in lines if '"record": "request"' in line)
+            if record["status"] == "ok"
+        )
+    found["ttft_s"] = found["first_token_s"] - found["arrival_s"]
+    each = found.groupby(["case", "repeat"]).agg(
+        ttft_s=("ttft_s", "median"), tokens=("prompt_tokens", "sum")
     )
-    each = requests.groupby(["case", "repeat"])["ttft_s"].median().reset_index()
     middle = each.groupby("case")["ttft_s"].transform("median")
-    off = (each["ttft_s"] / middle - 1).abs()
-    short = each["case"].map(sizes).lt(SHORT_TOKENS)
+    off, short = (each["ttft_s"] / middle - 1).abs(), each["tokens"].lt(SHORT_TOKENS)
     shares = [value for of in (off[short], off[~short]) for value in (of.mean(), of.max())]
     return [f"`{path.name}`", *(f"{share:.1%}" for share in shares)]
 
@@ -132,20 +139,15 @@ def _distance(values: pd.Series[float]) -> float:
     return float((values - middle).abs().mean() / middle)
 
 
-def _requests(path: Path) -> tuple[pd.DataFrame, str]:
-    """Return the requests of a run that were answered, and its model."""
+def _starts(path: Path) -> pd.DataFrame:
+    """Medians of each start (a process of the benchmark) and point."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "run"
         shutil.copytree(path, copy)
         ensure_tables(copy)
         requests = pd.read_parquet(copy / "tables" / "requests.parquet")
         model = load_run(copy).manifest.recipe["target"]["args"]["model"]
-    return requests[requests["status"] == "ok"], str(model)
-
-
-def _starts(path: Path) -> pd.DataFrame:
-    """Medians of each start (a process of the benchmark) and point."""
-    good, model = _requests(path)
+    good = requests[requests["status"] == "ok"]
     medians = good.groupby(["case", "process"])[list(MEASURES)].median().reset_index()
     return medians.assign(model=model)
 
