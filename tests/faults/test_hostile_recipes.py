@@ -1,6 +1,7 @@
 """Recipes that somebody made to harm: refused with exit code 2, at once and with a sentence."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,9 +90,9 @@ def test_a_pattern_that_is_slow_on_these_names_ends(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_slow_rule_of_a_comparison_is_refused(
-    root: Path, capfd: pytest.CaptureFixture[str]
+    recorded_folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [str(root / "captures/compare" / name) for name in ("eager", "compiled")]
+    runs = [str(recorded_folder(f"compare/{name}")) for name in ("eager", "compiled")]
     assert main(["compare", *runs, "--fail-on", "kernel:(a+)+$>+5%"]) == 2
     assert "takes longer than" in capfd.readouterr().err
 

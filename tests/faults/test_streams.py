@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 PROF = f"{sys.executable} -m nsight_prof"
-COMPARE = "compare captures/compare/eager captures/compare/eager"
 
 
 def shell(line: str, root: Path) -> subprocess.CompletedProcess[str]:
@@ -28,9 +28,12 @@ def test_a_reader_that_has_gone_ends_prof_as_sigpipe_does(
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_a_comparison_that_nobody_reads_is_no_broken_rule(root: Path) -> None:
+def test_a_comparison_that_nobody_reads_is_no_broken_rule(
+    root: Path, recorded_folder: Callable[[str], Path]
+) -> None:
     """It exited with 1, as for a run that got slower."""
-    assert shell(CLOSED.format(f"{PROF} {COMPARE}"), root).returncode == 141
+    run = recorded_folder("compare/eager")
+    assert shell(CLOSED.format(f"{PROF} compare {run} {run}"), root).returncode == 141
 
 
 @pytest.mark.parametrize("words", ["--help", "recipe list", "metrics"])
