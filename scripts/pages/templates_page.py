@@ -203,7 +203,8 @@ def _languages() -> str:
 
 Pages are English. `--language` (`prof report`, `prof run`; `languages:` in a recipe) adds them in
 other languages: `report.LANGUAGE.md`, `stakeholder_summary.LANGUAGE.md` and all that belongs to
-them for {names}, or `all`. Numbers and units are the same in all of them, and so are pictures.
+them for {names}, or `all`. Numbers and units are the same in all of them;
+pictures have the words of their language as SVG, as PNG those of English.
 What is there in English only, such as the message of a tool, stays English.
 
 `_("Wall time")` in a template is a message, `{{{{ _("{{n}} kernels", n=3) }}}}` one with values.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import gpu_count
@@ -104,30 +104,27 @@ def _split_ranges(run: Run) -> Text | str:
     often = launched.groupby(by, observed=True).size()
     opened = launched[[*by, "opened"]].drop_duplicates().groupby(by, observed=True).size()
     times = pd.DataFrame({"rest_ns": sums["sum"] - sums["max"], "count": often / opened})
-    found: list[tuple[float, Text]] = []
-    for row in records(times[times["count"].between(*SPLIT)].reset_index()):
-        stage, rest_ns = text(row["stage"]), number(row["rest_ns"])
-        rest = rest_ns / stage_ns[stage]
-        if rest >= SPLIT_SHARE:
-            share = Number(rest, "fraction", column("launches", "duration_ns")).by(
-                Text("sum of all its kernels but the largest / sum of the stage's kernels")
-            )
-            words = _split_range(text(row["range"]), stage, number(row["count"]), share)
-            found.append((rest_ns, words))
-    ranked = [words for _, words in sorted(found, key=lambda pair: -pair[0])[:MOST_PARTS]]
-    return Text(" NVTX ranges of many kernels: {ranges}.", ranges=ranked) if ranked else ""
+    times = times[times["count"].between(*SPLIT)].reset_index()
+    times["share"] = times["rest_ns"] / times["stage"].map(stage_ns).astype("int64").clip(lower=1)
+    told = times[times["share"] >= SPLIT_SHARE].sort_values(
+        "rest_ns", ascending=False, kind="stable"
+    )
+    ranges = [_split_range(row) for row in records(told.head(MOST_PARTS))]
+    return Text(" NVTX ranges of many kernels: {ranges}.", ranges=ranges) if ranges else ""
 
 
-def _split_range(name: str, stage: str, count: float, share: Number) -> Text:
+def _split_range(row: Row) -> Text:
     return Text(
         "{range} in {stage} ({n} each time; all but the largest take {share} of the stage's GPU "
         "time)",
-        range=Verbatim(name),
-        stage=Name(stage, Ref("stages", stage)),
-        n=Number(count, "count", column("launches", "nvtx_path"), digits=2).by(
+        range=Verbatim(text(row["range"])),
+        stage=Name(text(row["stage"]), Ref("stages", text(row["stage"]))),
+        n=Number(row["count"], "count", column("launches", "nvtx_path"), digits=2).by(
             Text("launches in the range / times that it was opened")
         ),
-        share=share,
+        share=Number(row["share"], "fraction", column("launches", "duration_ns")).by(
+            Text("sum of all its kernels but the largest / sum of the stage's kernels")
+        ),
     )
 
 

@@ -467,3 +467,14 @@ def test_sentences_of_a_recorded_run_are_short_and_name_their_evidence(recorded:
 @pytest.fixture
 def recorded(recorded_run_of: Callable[[str], Run]) -> Run:
     return recorded_run_of("h200-top-kernels")
+
+
+def test_kernels_without_a_duration_have_no_part_of_their_stage(run: Run) -> None:
+    rows = [
+        {"kernel_id": run.kernels["kernel_id"].iloc[at % 2], "index": at, "start_ns": at * US,
+         "duration_ns": 0, "device": 0, "pid": 1, "context": 1, "stream": 7, "stage": "decode",
+         "nvtx_path": "decode/head"}
+        for at in range(20)
+    ]  # fmt: skip
+    (found,) = [f for f in program_findings(write(run, "launches", rows)) if f.key == "time"]
+    assert "NVTX ranges" not in english(found.verdict)
