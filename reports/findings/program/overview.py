@@ -106,10 +106,10 @@ def _split_ranges(run: Run) -> Text | str:
     times = pd.DataFrame({"rest_ns": sums["sum"] - sums["max"], "count": often / opened})
     times = times[times["count"].between(*SPLIT)].reset_index()
     times["share"] = times["rest_ns"] / times["stage"].map(stage_ns).astype("int64").clip(lower=1)
-    told = times[times["share"] >= SPLIT_SHARE].sort_values(
+    large = times[times["share"] >= SPLIT_SHARE].sort_values(
         "rest_ns", ascending=False, kind="stable"
     )
-    ranges = [_split_range(row) for row in records(told.head(MOST_PARTS))]
+    ranges = [_split_range(row) for row in records(large.head(MOST_PARTS))]
     return Text(" NVTX ranges of many kernels: {ranges}.", ranges=ranges) if ranges else ""
 
 
