@@ -257,10 +257,8 @@ def queued_apart(a: Run, b: Run, stage: str) -> tuple[Change, ...]:
         a_step, b_step = (_median(of) if len(of) >= FEWEST_ALIKE else NO_STEP for of in times)
         ratio = noise.of_intervals(a_step, b_step, Text("steps"), threshold("host_floor"))
         values = a_step[0], b_step[0]
-        on = [not math.isnan(value) for value in values]
-        if any(on):
-            verdict = "" if all(on) else "gone" if on[0] else "new"
-            changes.append(change(key, label, "ns", values, ratio, verdict))
+        if not all(map(math.isnan, values)):
+            changes.append(change(key, label, "ns", values, ratio))
     return tuple(changes) if len(changes) > 1 and None not in found else ()
 
 

@@ -595,7 +595,7 @@ def _finding(key: str, use: _Use) -> Finding:
             what=backend.label,
             kernels=names_of(names, NAMED),
             reason=backend.reason,
-            gain=_gain(low.share_of(gpu_time), high.share_of(gpu_time), rough=rough),
+            gain=_gain(low.share_of(gpu_time), high.share_of(gpu_time)),
         ),
         kernel_ids=use.ids,
         evidence=(
@@ -628,14 +628,12 @@ def _saved(rows: Sequence[Row], gains: Sequence[float]) -> Number:
     return Number(sum(known) if known else None, "ns", cells)
 
 
-def _gain(low: Number, high: Number, *, rough: bool) -> Text:
+def _gain(low: Number, high: Number) -> Text:
     """Say what better kernels save, of the GPU time."""
     if high.value is None:
         return Text("How much a better one gains is not known without counters.")
     if number(low.value) < high.value:
         return Text("Better ones could save {low} to {high} of the GPU time.", low=low, high=high)
-    if rough:
-        return Text("Better ones could save about {gain} of the GPU time.", gain=high)
     return Text("Better ones could save at most {gain} of the GPU time.", gain=high)
 
 

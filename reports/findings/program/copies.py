@@ -330,7 +330,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
                 "most of it {kind} ({calls}).{alone}{pageable}{once} Behind kernels, or "
                 "avoided, they would cost nothing: that saves at most {gain} of the wall time "
-                "({saved}).",
+                "({saved}).{hidden}",
                 share=share,
                 time=time,
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
@@ -341,6 +341,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 once=_once(once),
                 gain=gain,
                 saved=saved,
+                hidden=_hidden(0.0 if late.value else kernels_ns, saved),
             ),
             evidence=(
                 Evidence(
@@ -526,6 +527,16 @@ def _at_startup(once: Number, share: Number, wall: Number) -> Finding:
     )
 
 
+def _hidden(kernels_ns: float, saved: Number) -> Text | str:
+    """Say that kernels hide copies only as long as they run."""
+    if not 0 < kernels_ns < number(saved.value):
+        return ""
+    return Text(
+        " Kernels run for only {kernels}: copies behind them save no more than that.",
+        kernels=Number(kernels_ns, "ns", column("launches", "duration_ns")),
+    )
+
+
 def _speed(run: Run, row: Row) -> tuple[Number, Number]:
     """Return the bytes per second of a kind of copy, and what pinned memory reaches on this GPU.
 
@@ -560,18 +571,15 @@ def _small(each_bytes: float, late: Number) -> Text | str:
         return ""
     refs = (*column("memory_operations", "bytes"), *column("memory_operations", "calls"))
     size = Number(each_bytes, "B", refs)
-    if not late.value:
-        return Text(
-            " They move {size} each: starting them is what takes the time, so fewer and larger "
-            "ones are faster.",
-            size=size,
-        )
-    return Text(
+    small = Text(
         " They move {size} each: starting them is what takes the time, so fewer and larger ones "
-        "are faster. The GPU waits {late} for the host to start them, one by one.",
+        "are faster.",
         size=size,
-        late=late,
     )
+    if not late.value:
+        return small
+    waits = Text(" The GPU waits {late} for the host to start them, one by one.", late=late)
+    return concatenated((small, waits))
 
 
 def _launching(run: Run, row: Row) -> Number:
