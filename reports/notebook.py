@@ -249,8 +249,7 @@ def _what_it_says(run: Run) -> str:
         without_findings = replace(table, columns=table.columns[:-1], footer=smaller)
         tables.append(table_html(without_findings, write))
     if first.choices:
-        at = 0 if first.choices_lead else len(tables)
-        tables.insert(at, table_html(summary_tables.choices(first), write))
+        tables.append(table_html(summary_tables.choices(first), write))
     blocks += tables
     return "".join(blocks)
 

@@ -60,6 +60,7 @@ class Finding(PageFinding):
         stage: the stage that it is about; empty for the whole program.
         rank: its place by gain, from 1; None where it divides the time and is nothing to do.
         choice: it is no defect but a choice of the owner of the program: precision, graphs.
+        because: why it is no surer, where something of its own weakens it.
 
     Fractions are 0 to 1; NaN is unknown.
     """
@@ -82,6 +83,7 @@ class Finding(PageFinding):
     stage: str = ""
     rank: int | None = None
     choice: bool = False
+    because: Text | None = None
 
     def __post_init__(self) -> None:
         """Give the page's finding its gain."""

@@ -8,7 +8,7 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -302,11 +302,12 @@ class ReportView:
     part of the wall time in which none of them worked (both None for a single GPU).
     `profiled_share` is the part of GPU time that has counters, `unprofiled_share` the rest (None
     where that is nothing), and `bound_shares` divides the time by what limits it. `saved_ns` and
-    `saved_share` are what all kernels could save, the sums of their gains. `sections` are what a
-    serving engine adds (its model, steps and operators); empty for other programs. `abstained` are
-    questions that the evidence does not answer, each with the reason; `rules_abstained` are the
-    rules of kernels that lack evidence. `ncu_rules` is what ncu's own rules said where they were
-    applied, beside what prof says.
+    `saved_share` are what all kernels could save, the sums of their gains. `steady_roofs` are
+    the Tensor Core rates under load that lasts, by type. `sections` are what a serving engine adds
+    (its model, steps and operators); empty for other programs. `abstained` are questions
+    that the evidence does not answer, each with the reason; `rules_abstained` are the rules of
+    kernels that lack evidence. `ncu_rules` is what ncu's own rules said where they were applied,
+    beside what prof says.
     """
 
     title: str
@@ -346,6 +347,7 @@ class ReportView:
     api_calls: tuple[OperationRow, ...]
     sections: tuple[Section, ...]
     roofs: tuple[Roof, ...]
+    steady_roofs: Mapping[str, float]
     roof_comparison: tuple[RoofComparison, ...]
     roofs_measured_by: Text | None
     roofs_of_another: Text | None

@@ -151,6 +151,11 @@ def report_view(run: Run) -> ReportView:
         api_calls=_api_calls(run),
         sections=sections,
         roofs=roofs,
+        steady_roofs={
+            text(row["dtype"]): number(row["value"])
+            for row in records(run.measured_roofs)
+            if (row["level_or_pipe"], row["kind"]) == ("tensor", "steady")
+        },
         roof_comparison=compare_roofs(roofs),
         roofs_measured_by=roofs_measured_by(run),
         roofs_of_another=roofs_of_another(run),

@@ -20,7 +20,7 @@ TABLES: Mapping[str, Callable[..., Table[Any]]] = {
         *(findings.ncu_rules, findings.ncu_rules_of),
         *(kernels.kernel, kernels.numbers, kernels.counters, kernels.left_out),
         *(kernels.failed_joins, kernels.counter_files, kernels.environment, kernels.glossary),
-        *(summary.actions, summary.steps, summary.choices, summary.narrowed),
+        *(summary.actions, summary.steps, summary.floor_parts, summary.choices, summary.narrowed),
         *(summary.parts_of_time, summary.works),
         *(summary.facts, summary.overview),
     )

@@ -34,35 +34,27 @@ IN_TORCH = {
 def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
     """Return what to do, the largest gain first."""
     total_ns = view.run_time.whole_ns or 0.0
-    remaining, found = total_ns, list[Action]()
+    found = list[Action]()
     for step in saved.steps[:LONGEST]:
         if step.saves_ns < MINIMUM * total_ns:
             continue
-        remaining = max(0.0, remaining - step.saves_ns)
         lead = step.findings[0]
         found.append(
             Action(
                 remedy(view, step),
                 Number(step.saves_ns, "ns"),
                 Number(step.saves_ns / total_ns, "fraction"),
+                Number(step.estimate_ns, "ns"),
+                Number(step.most_ns, "ns"),
                 step.sure,
+                step.because,
                 EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
-                Number(remaining, "ns"),
                 tuple((f.rank or 0, f.anchor) for f in step.findings),
                 f"step-{len(found) + 1}",
-                _upper_bound(view, step),
                 share_of(view, step),
             )
         )
     return tuple(found)
-
-
-def _upper_bound(view: ReportView, step: Step) -> Number | None:
-    """Return the most that a step could save where what it saves ends before that; else None."""
-    bounds = [f.most_ns if f.most_ns == f.most_ns else f.gain_ns for f in step.findings]
-    if all(finding.is_bound for finding in step.findings):
-        return None
-    return Number(view.run_time.of_kernels(sum(bounds)), "ns")
 
 
 def share_of(view: ReportView, step: Step) -> float | None:

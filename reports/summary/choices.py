@@ -86,7 +86,10 @@ def _gains(choice: TimedChoice, whole_ns: float) -> Text:
     time = Link(Number(choice.saves_ns, "ns", digits=3), choice.anchor)
     fraction = Number(choice.saves_ns / whole_ns, "fraction")
     if math.isnan(choice.most_ns):
-        return Text("up to {time} ({part})", time=time, part=fraction)
+        clock = Text("at the power limit") if choice.lasting else Text("at equal clock")
+        if not choice.products:
+            return Text("up to {time} ({part})", time=time, part=fraction)
+        return Text("up to {time} ({part}) {clock}", time=time, part=fraction, clock=clock)
     return Text(
         "{time} ({part}); at most {most}",
         time=time,
@@ -106,7 +109,7 @@ def _smaller_types(view: ReportView, saved: Savings) -> Iterator[TimedChoice]:
                 smaller,
                 factor,
                 time.of_kernels(row.total_ns or 0.0) or 0.0,
-                saved.kernels[row.number] or 0.0,
+                (saved.most or saved).kernels[row.number] or 0.0,
             )
             for row in rows
             if (factor := _factor(view, row, dtype, smaller)) > 1
@@ -126,20 +129,27 @@ def _smaller_types(view: ReportView, saved: Savings) -> Iterator[TimedChoice]:
                 COSTS[smaller],
                 f"narrower-{dtype}",
                 products,
+                lasting={dtype, smaller} <= {*view.steady_roofs},
             )
 
 
 def _factor(view: ReportView, kernel: KernelRow, dtype: str, smaller: str) -> float:
-    """Return how many times as fast a kernel may be with a smaller type; 0 where not known."""
+    """Return how many times as fast a kernel may be with a smaller type; 0 where not known.
+
+    By load that lasts, which the power limit slows, where both types were so measured.
+    """
     to = "fp32" if smaller == "fp32" else "tensor"
     if kernel.bound_by == "dram":
         has_type = any((roof.key, roof.dtype) == (to, smaller) for roof in view.roofs)
         return BYTES[dtype] / BYTES[smaller] if has_type else 0.0
     if kernel.bound_by not in ("tensor", "fp64", "fp16"):
         return 0.0
-    for source in SOURCES:
-        roofs = {(r.key, r.dtype): r.value for r in view.roofs if r.source == source}
+    lasting = {("tensor", name): value for name, value in view.steady_roofs.items()}
+    by_source = (
+        {(r.key, r.dtype): r.value for r in view.roofs if r.source == source} for source in SOURCES
+    )
+    for roofs in (lasting, *by_source):
         now, then = roofs.get((kernel.bound_by, dtype)), roofs.get((to, smaller))
         if now and then:
-            return then / now
+            return float(then / now)
     return 0.0

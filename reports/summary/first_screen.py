@@ -11,17 +11,17 @@ from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.engine.step_costs import KEY as EXCHANGE
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.page import Link, Number, Text, Value, adding_up
-from nsight_prof.reports.page.frame import LEVELS, Places
+from nsight_prof.reports.page.frame import LEVELS
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.summary.actions import actions, problem, share_of, subjects
-from nsight_prof.reports.summary.choices import choices, linked, timed_choices
+from nsight_prof.reports.summary.choices import choices, timed_choices
+from nsight_prof.reports.summary.distance import over_floors
 from nsight_prof.reports.summary.models import Action, FirstScreen, Savings, Step, SummaryRow
 from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
 from nsight_prof.reports.summary.savings import OF_IDLE, gain_ns, is_repair, kernels_of
 from nsight_prof.reports.summary.time_parts import (
     EXPLAIN,
-    FIRST_USED,
     IDLE,
     OTHER,
     PARTS,
@@ -45,8 +45,8 @@ COUNTED = 0.9
 MORE = 1.02
 """Time of all kernels of a kind over that of the ones a step is about, from which on both are said:
 they then differ in the digits that are shown."""
-STEPS = ("memory_bound_step", "compute_bound_step")
-"""Findings that hold steps of an engine to their floors."""
+SEEN = 0.1
+"""Part of a bound from which on what was seen to be reached is said beside it."""
 SAID = 0.01
 """Part of the run from which on what the profiler adds to it is said."""
 
@@ -66,13 +66,13 @@ def first_screen(
     if time.whole_ns:
         line = _with_certainty(view, line, verdict, found)
     listed = {anchor for action in found for _, anchor in action.findings}
-    timed = timed_choices(view, saved)
-    offered = choices(view, timed)
+    timed, (above, parts) = timed_choices(view, saved), over_floors(view, saved)
     return FirstScreen(
         line,
         verdict,
         total,
-        saves=Number(saved.total_ns, "ns"),
+        estimate=Number(saved.estimate_ns, "ns"),
+        most=Number(saved.most_ns, "ns"),
         actions=found,
         smaller=tuple(
             (finding.rank or 0, finding.anchor)
@@ -80,55 +80,41 @@ def first_screen(
             if is_repair(finding) and gain_ns(view, finding) and finding.anchor not in listed
         ),
         basis="wall" if time.basis == WALL else "gpu",
-        choices=offered,
-        choices_lead=bool(offered) and offered[0].saves > max(map(_gain_of, found), default=0.0),
+        choices=choices(view, timed),
         narrowed=tuple(choice for choice in timed if choice.products),
-        over_floors=_over_floors(view),
-    )
-
-
-def _over_floors(view: ReportView) -> Text | None:
-    """Return how far steps of an engine are from their floors; None where it has none."""
-    ratios = []
-    for section in view.sections:
-        places = Places(section)
-        for finding in section.findings:
-            if finding.rule in STEPS:
-                kind, ratio = (finding.verdict.values[name] for name in ("kind", "ratio"))
-                ratios.append(
-                    Text("{ratio} ({kind})", ratio=linked(places, finding, ratio), kind=kind)
-                )
-    if not ratios:
-        return None
-    return Text(
-        "A step takes {ratios} the least time that its bytes or its arithmetic allow.",
-        ratios=ratios,
+        over_floors=above,
+        floor_parts=parts,
     )
 
 
 def _with_certainty(view: ReportView, line: Text, verdict: Text, found: tuple[Action, ...]) -> Text:
     """Return the line with how sure the verdict is; of steps, times are sure and limits unknown."""
     exchange = _exchange(view)
-    if exchange is None or verdict != exchange.lay_verdict:
-        return Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(view, found)])
-    return Text(
-        "{line} · how sure: {sure} of these times; what limits the kernels was not measured",
-        line=line,
-        sure=LEVELS["high"],
-    )
+    if exchange is not None and verdict == exchange.lay_verdict:
+        return Text(
+            "{line} · how sure: {sure} of these times; what limits the kernels was not measured",
+            line=line,
+            sure=LEVELS["high"],
+        )
+    sure, why = _sure(view, found)
+    return Text("{line} · how sure: {sure} ({why})", line=line, sure=LEVELS[sure], why=why)
 
 
-def _sure(view: ReportView, found: tuple[Action, ...]) -> str:
-    """Return how sure the verdict is: of one step as that step, of several as the least sure.
+def _sure(view: ReportView, found: tuple[Action, ...]) -> tuple[str, Text]:
+    """Return how sure the verdict is, and why: of one step as that step, of several as the least.
 
     That nothing is to be done is as sure as most of the time was counted.
     """
     if not found:
-        return "high" if (view.profiled_share or 0.0) >= COUNTED else "low"
+        counted = view.profiled_share or 0.0
+        why = Text("counters cover {part} of the GPU time", part=Number(counted, "fraction"))
+        return "high" if counted >= COUNTED else "low", why
     largest = max(found, key=_gain_of)
     if (largest.gain.value or 0.0) >= LARGE:
-        return largest.sure
-    return max((action.sure for action in found), key=list(LEVELS).index)
+        return largest.sure, largest.because
+    least = max((action.sure for action in found), key=list(LEVELS).index)
+    n = next(n for n, action in enumerate(found, 1) if action.sure == least)
+    return least, Text("step {n} is {why}", n=n, why=found[n - 1].because)
 
 
 def _of_longest_launch(view: ReportView) -> Text | None:
@@ -164,76 +150,84 @@ def _verdict(
     time = view.run_time
     if not time.whole_ns or not time_parts.rows:
         return _of_longest_launch(view)
-    whole_time = whole_of(time)
+    gain = _saving(view, saved.estimate_ns, saved.most_ns, PARTS)
     # The first step may save less than one that must come after it.
-    largest = max(found, key=_gain_of) if found else None
-    if largest and _gain_of(largest) >= LARGE:
-        return _of_step(view, time_parts, saved, largest)
-    total = saved.total_ns / time.whole_ns
-    gain = Link(Number(total, "fraction"), PARTS)
-    if total < LARGE:
-        return _of_little(view, time_parts, saved, largest)
-    if largest and _gain_of(largest) >= total / 2:
+    largest = max(found, key=_gain_of, default=None)
+    idle = next((row for row in time_parts.rows if row.kind == IDLE), None)
+    if saved.most_ns < LARGE * time.whole_ns:
+        little = _of_little(view, time_parts, idle, saved.most_ns)
+        if little is not None:
+            return little
+        if saved.most_ns < SAID * time.whole_ns:
+            return Text("Nothing in this run shows how the same work could be done faster.")
+    if largest is None:
         return Text(
-            "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
+            "Of the {whole} {gain} can be saved, but no step saves much.",
             gain=gain,
-            whole=whole_time,
-            do=largest.do,
-        )
-    if not largest:
-        return Text(
-            "Up to {gain} of the {whole} can be saved, but no step saves much.",
-            gain=gain,
-            whole=whole_time,
+            whole=whole_of(time),
         )
     step = _step_of(saved, largest)
     lead = step.findings[0]
-    first = Link(largest.gain, largest.anchor)
-    if lead.key != "kernel":
-        return Text(
-            "{problem}: mending that saves up to {first} of the {whole}, all steps up to {gain}.",
-            problem=problem(lead),
-            first=first,
-            whole=whole_time,
+    if lead.key in OF_IDLE and idle is not None and _gain_of(largest) >= LARGE:
+        cause = next((cause for cause, rules in EXPLAIN.items() if lead.rule in rules), None)
+        of_idle = (step.saves_ns for step in saved.steps if step.findings[0].key in OF_IDLE)
+        mends = cause is not None and sum(of_idle) >= (idle.time_ns or 0.0) / 2
+        why = WAITS[cause] if cause and mends else idle_cause(view)
+        verdict = Text(
+            "The GPU is idle for {part} of the run: {why}. The steps that are known save {gain} of "
+            "the run.",
+            part=Link(Number(idle.share, "fraction"), "whole-run"),
+            why=why,
             gain=gain,
         )
-    return _of_kernels(view, step, largest, gain)
+        return _with_profiler(view, verdict)
+    about_kernels = lead.key == "kernel" and lead.rule not in PROBLEMS
+    return Text(
+        "{what}: {first} of the {whole} can be saved there, {gain} in all.",
+        what=_where(view, step, largest.anchor) if about_kernels else problem(lead),
+        first=_saving(
+            view, largest.estimate.value or 0.0, largest.most.value or 0.0, largest.anchor
+        ),
+        whole=whole_of(time),
+        gain=gain,
+    )
+
+
+def _saving(view: ReportView, estimate_ns: float, most_ns: float, anchor: str) -> Text:
+    """Return times as parts of the run, what was seen to be reached apart from a bound."""
+    whole_ns = view.run_time.whole_ns or math.inf
+    seen, most = (Link(Number(ns / whole_ns, "fraction"), anchor) for ns in (estimate_ns, most_ns))
+    if estimate_ns < SEEN * most_ns:
+        return Text("up to {most}", most=most)
+    if most_ns < MORE * estimate_ns:
+        return Text("{seen}", seen=seen)
+    return Text("{seen} (at most {most})", seen=seen, most=most)
 
 
 def _of_little(
-    view: ReportView, time_parts: TimeParts, saved: Savings, largest: Action | None
-) -> Text:
-    """Return the verdict of a run of which little can be saved."""
-    total = saved.total_ns / (view.run_time.whole_ns or math.inf)
-    gain, idle = Link(Number(total, "fraction"), PARTS), _idle_row(time_parts)
+    view: ReportView, time_parts: TimeParts, idle: SummaryRow | None, most_ns: float
+) -> Text | None:
+    """Return the verdict of a run of which little can be saved: it waits, or was not measured.
+
+    Of the time in which the GPU works it is more.
+    """
     kernels = [row for row in time_parts.rows if row.kind not in (IDLE, OTHER)]
     unknown = sum(row.share or 0.0 for row in kernels if row.gain is None)
     unmeasured = unknown >= MOSTLY * sum(row.share or 0.0 for row in kernels)
-    if unmeasured and idle is not None and (idle.share or 0.0) >= MOSTLY:
+    waits = (idle.share or 0.0) if idle is not None else 0.0
+    if idle is not None and (waits >= MOSTLY if unmeasured else LARGE <= waits < 1):
+        works_ns = (view.run_time.whole_ns or 0.0) - (idle.time_ns or 0.0)
+        gain = Number(
+            (most_ns - (idle.gain_ns or 0.0)) / works_ns if works_ns else None, "fraction"
+        )
         return Text(
-            "The GPU is idle for {part} of the run: {why}.",
-            part=_share(idle),
+            "The GPU is idle for {part} of the run: {why}. Of the time in which it works, up to "
+            "{gain} can be saved.",
+            part=Link(Number(idle.share, "fraction"), "whole-run"),
             why=idle_cause(view),
+            gain=Link(gain, PARTS),
         )
-    if unmeasured:
-        return _of_unmeasured(view)
-    if idle is not None and LARGE <= (idle.share or 0.0) < 1:
-        return _while_it_works(view, idle, total)
-    if total < SAID:
-        return Text("Nothing in this run shows how the same work could be done faster.")
-    step = None if largest is None else _step_of(saved, largest)
-    if largest is not None and step is not None and step.findings[0].key == "kernel":
-        return Text(
-            "{where}. With the same work little is left to save: {gain} in all, as far as the run "
-            "shows.",
-            where=_where(view, step, largest.anchor),
-            gain=gain,
-        )
-    return Text(
-        "This program is near the limits of the hardware: {gain} can be saved with the same work, "
-        "as far as the run shows.",
-        gain=gain,
-    )
+    return _of_unmeasured(view) if unmeasured else None
 
 
 def _of_unmeasured(view: ReportView) -> Text:
@@ -257,26 +251,6 @@ def _exchange(view: ReportView) -> page.Finding | None:
     return next(found, None)
 
 
-def _of_kernels(view: ReportView, step: Step, action: Action, gain: Link) -> Text:
-    """Return the verdict about kernels of which a step saves little, `gain` of the run in all."""
-    bound, whole_ns = action.upper_bound, view.run_time.whole_ns or math.inf
-    values: dict[str, Value] = {
-        "where": _where(view, step, action.anchor),
-        "first": Link(action.gain, action.anchor),
-        "gain": gain,
-    }
-    if bound is None:
-        return Text(
-            "{where}: up to {first} can be saved there, up to {gain} in all.",
-            **values,
-        )
-    return Text(
-        "{where}: {first} can be saved there, at most {most}; up to {gain} in all.",
-        most=Link(Number((bound.value or 0.0) / whole_ns, "fraction"), action.anchor),
-        **values,
-    )
-
-
 def _gain_of(action: Action) -> float:
     return action.gain.value or 0.0
 
@@ -284,85 +258,6 @@ def _gain_of(action: Action) -> float:
 def _step_of(saved: Savings, action: Action) -> Step:
     """Return the step that an action tells of."""
     return next(step for step in saved.steps if step.saves_ns == action.saves.value)
-
-
-def _share(idle: SummaryRow) -> Link:
-    return Link(Number(idle.share, "fraction"), "whole-run")
-
-
-def _idle_row(time_parts: TimeParts) -> SummaryRow | None:
-    return next((row for row in time_parts.rows if row.kind == IDLE), None)
-
-
-def _while_it_works(view: ReportView, idle: SummaryRow, total: float) -> Text:
-    """Return the verdict of a run that mostly waits, while no step saves much of the whole.
-
-    `total` is the part of the run that can be saved; of the time in which the GPU works it is more.
-    """
-    share = idle.share or 0.0
-    values: dict[str, Value] = {
-        "part": _share(idle),
-        "gain": Link(Number((total - (idle.gain or 0.0)) / (1 - share), "fraction"), PARTS),
-    }
-    once = sum(
-        finding.evidence[0].value.value or 0.0
-        for finding in view.findings
-        if finding.rule == "first_use" and isinstance(finding.evidence[0].value, Number)
-    )
-    if once >= (idle.time_ns or math.inf) / 2:
-        return Text(
-            "The GPU is idle for {part} of the run, mostly at its start, which comes once. "
-            "Of the time in which it works, up to {gain} can be saved.",
-            **values,
-        )
-    return Text(
-        "The GPU is idle for {part} of the run: {why}. Of the time in which it works, up to {gain} "
-        "can be saved.",
-        why=idle_cause(view),
-        **values,
-    )
-
-
-def _of_step(view: ReportView, time_parts: TimeParts, saved: Savings, action: Action) -> Text:
-    """Return the verdict about one step that saves most."""
-    step = _step_of(saved, action)
-    lead, total = step.findings[0], whole_of(view.run_time)
-    idle, gain = _idle_row(time_parts), Link(action.gain, action.anchor)
-    if lead.key in OF_IDLE and idle is not None:
-        values: dict[str, Value] = {"part": _share(idle), "why": idle_cause(view)}
-        cause = next((cause for cause, rules in EXPLAIN.items() if lead.rule in rules), None)
-        of_idle = (step.saves_ns for step in saved.steps if step.findings[0].key in OF_IDLE)
-        saves_little = sum(of_idle) < (idle.time_ns or 0.0) / 2
-        if saves_little and values["why"] == FIRST_USED:
-            verdict = Text(
-                "The GPU is idle for {part} of the run, mostly since {why}. The largest step saves "
-                "{gain}.",
-                gain=gain,
-                **values,
-            )
-        elif saves_little:
-            verdict = Text(
-                "The GPU is idle for {part} of the run: {why}. Most of it comes once, or for other "
-                "reasons: the largest step saves {gain}.",
-                gain=gain,
-                **values,
-            )
-        else:  # what the largest step mends is most of it
-            values["why"] = WAITS[cause] if cause else values["why"]
-            verdict = Text("The GPU is idle for {part} of the run: {why}.", **values)
-        return _with_profiler(view, verdict)
-    if lead.key != "kernel" or lead.rule in PROBLEMS:
-        return Text(
-            "{problem}: up to {gain} of the {whole} can be saved.",
-            problem=problem(lead),
-            gain=gain,
-            whole=total,
-        )
-    return Text(
-        "{where}: up to {gain} can be saved there.",
-        where=_where(view, step, action.anchor),
-        gain=gain,
-    )
 
 
 def added_by_profiler(time: RunTime, anchor: str = "") -> Text:

@@ -52,33 +52,38 @@ class SummaryGpu:
 class Action:
     """Something to do: what it `saves` beyond the actions before it; `gain` as a part of the run.
 
-    `upper_bound` is the most that it could save, where `saves` ends at what kernels of its kind
-    were seen to reach, and None where `saves` is the most. `anchor` leads to its row of what each
-    step saves, `share` is the part of the run that it acts on: its kernels, or idle time; None
-    where that is not known.
+    `estimate` is what of that was seen to be reached, 0 where nothing but a bound is known, and
+    `most` the most that it could save. `anchor` leads to its row of what each step saves, `share`
+    is the part of the run that it acts on: its kernels, or idle time; None where that is not known.
 
-    `sure` and `effort` are low, medium or high; `after` is what is left of the run after this and
-    all actions before it. `findings` are the ranks and anchors of the findings that it is made of.
+    `sure` and `effort` are low, medium or high, `because` says why no surer. `findings` are the
+    ranks and anchors of the findings that it is made of.
     """
 
     do: Text
     saves: Number
     gain: Number
+    estimate: Number
+    most: Number
     sure: str
+    because: Text
     effort: str
-    after: Number
     findings: tuple[tuple[int, str], ...]
     anchor: str = ""
-    upper_bound: Number | None = None
     share: float | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """Findings with one remedy, the largest first; `saves_ns` beyond what larger steps save."""
+    """Findings with one remedy, the largest first; `saves_ns` beyond what larger steps save.
+
+    `estimate_ns` is the part of that which was seen to be reached, `most_ns` the most.
+    """
 
     findings: tuple[Finding, ...]
     saves_ns: float
+    estimate_ns: float
+    most_ns: float
 
     @property
     def rule(self) -> str:
@@ -89,6 +94,16 @@ class Step:
     def sure(self) -> str:
         """How sure it is that it saves as much: never high, since no repair was made and timed."""
         return "medium" if self.findings[0].confidence == "high" else self.findings[0].confidence
+
+    @property
+    def because(self) -> Text:
+        """Why it is no surer."""
+        reason, bound = self.findings[0].because, not self.estimate_ns
+        if bound and reason is None:
+            return Text("a bound: how much of it is reached was not seen")
+        if bound:
+            return Text("a bound, and {why}", why=reason or "")
+        return reason or Text("measured, but no repair was tried")
 
     @property
     def is_choice(self) -> bool:
@@ -103,10 +118,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Savings:
-    """What could be saved of a run at most, in ns of it; no time is counted twice.
+    """What could be saved of a run, in ns of it; no time is counted twice.
 
     `kernels` is by the number of the kernel, `unlisted` of those that the report does not list, of
     `steps` the largest is first, but for those that others must come before. None is unknown.
+    `most` is the same at most: where gains end at what was seen to be reached, these do not.
     """
 
     steps: tuple[Step, ...]
@@ -114,12 +130,32 @@ class Savings:
     idle: float | None
     copies: float | None
     unlisted: float | None
+    most: Savings | None = None
+
+    @property
+    def estimate_ns(self) -> float:
+        """What all steps, also smaller ones, were seen to reach."""
+        return sum(step.estimate_ns for step in self.steps)
+
+    @property
+    def most_ns(self) -> float:
+        """What can be saved in all at most."""
+        return self.total_ns if self.most is None else self.most.total_ns
 
     @property
     def total_ns(self) -> float:
         """What can be saved in all: that of `steps`, and of smaller ones that are not listed."""
         times = (*self.kernels.values(), self.idle, self.copies, self.unlisted)
         return sum(time for time in times if time is not None)
+
+
+@dataclass(frozen=True)
+class FloorPart:
+    """A part of the time that steps of an engine take above their floors, and how it is known."""
+
+    what: Text
+    time_ns: float
+    how: Text
 
 
 @dataclass(frozen=True)
@@ -148,7 +184,8 @@ class TimedChoice:
     Where that was measured it is no bound, and `most_ns` is.
 
     `anchor` leads to what that is worked out from: the `products` that it makes narrower, else the
-    `finding` that offers it.
+    `finding` that offers it. `lasting`: arithmetic is at the clock that the power limit leaves to
+    each type, else at one clock.
     """
 
     do: Text
@@ -158,6 +195,7 @@ class TimedChoice:
     products: tuple[Narrowed, ...] = ()
     finding: Finding | None = None
     most_ns: float = math.nan
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,26 +203,27 @@ class FirstScreen:
     """What a reader sees first.
 
     `line` says GPU, time and how sure the verdict is. `total` is that time, of which gains are
-    parts; `basis` says what it is: "wall" or "gpu". `saves` is what can be saved of it in all: by
-    the actions, and by smaller steps, of which `smaller` are the findings, as those of an action.
-    `choices` are what the owner may choose beside the actions, at a price: they are not added up
-    with them, and stand before them where one gains more (`choices_lead`); `narrowed` are the
-    matrix products of choices of a smaller type. `over_floors` says how far steps of an engine are
-    from the least time that they need. `picture` is the
-    name of the picture of the run, empty where there is none.
+    parts; `basis` says what it is: "wall" or "gpu". `estimate` and `most` are what can be saved of
+    it in all: by the actions, and by smaller steps, of which `smaller` are the findings, as those
+    of an action. `choices` are what the owner may choose beside the actions, at a price: they are
+    not added up with them; `narrowed` are the matrix products of choices of a smaller type.
+    `over_floors` says how far steps of an engine are from the least time that they need, what of
+    that the actions reach, and why not the rest: `floor_parts`. `picture` is the name of the
+    picture of the run, empty where there is none.
     """
 
     line: Text
     verdict: Text
     total: Number
-    saves: Number
+    estimate: Number
+    most: Number
     actions: tuple[Action, ...]
     smaller: tuple[tuple[int, str], ...]
     basis: str
     choices: tuple[Choice, ...] = ()
-    choices_lead: bool = False
     narrowed: tuple[TimedChoice, ...] = ()
     over_floors: Text | None = None
+    floor_parts: tuple[FloorPart, ...] = ()
     picture: str = ""
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
@@ -34,17 +35,26 @@ def savings(view: ReportView) -> Savings:
         if finding.advice and is_repair(finding) and gain_ns(view, finding):
             groups[finding.advice].append(finding)
     ranked = sorted(groups.values(), key=lambda found: -sum(gain_ns(view, f) for f in found))
-    pool = _Pool(view)
-    steps = [Step(tuple(found), sum(map(pool.take, found))) for found in ranked]
+    pool, most = _Pool(view, gain_ns), _Pool(view, most_ns)
+    steps = [_step(found, pool, most) for found in ranked]
     useful = [step for step in steps if step.saves_ns and not is_near(view, step.findings[0])]
-    saved = {kernel.number: _kernel(view, kernel, pool) for kernel in view.kernels}
-    other_ns = pool.saved["other"] or None
+    ordered = _in_order(view, sorted(useful, key=lambda step: -step.saves_ns))
+    return replace(_saved(view, ordered, pool), most=_saved(view, ordered, most))
+
+
+def _step(found: Sequence[Finding], pool: _Pool, most: _Pool) -> Step:
+    taken = [pool.take(finding) for finding in found]
+    estimate = sum(ns for f, ns in zip(found, taken, strict=True) if not f.is_bound)
+    upper = sum(map(most.take, found))
+    # Where larger steps save the most that they can, less is left for this one.
+    return Step(tuple(found), sum(taken), min(estimate, upper), upper)
+
+
+def _saved(view: ReportView, steps: tuple[Step, ...], pool: _Pool) -> Savings:
+    kernels = {kernel.number: _kernel(view, kernel, pool) for kernel in view.kernels}
+    saved = pool.saved
     return Savings(
-        _in_order(view, sorted(useful, key=lambda step: -step.saves_ns)),
-        saved,
-        _idle(view, pool),
-        pool.saved["copies"] or None,
-        other_ns,
+        steps, kernels, _idle(view, pool), saved["copies"] or None, saved["other"] or None
     )
 
 
@@ -94,11 +104,21 @@ def is_repair(finding: Finding) -> bool:
 
 def gain_ns(view: ReportView, finding: Finding) -> float:
     """Return what a finding saves by itself, in ns of the run; 0 where it is not known."""
+    return _of_run(view, finding, finding.gain_ns)
+
+
+def most_ns(view: ReportView, finding: Finding) -> float:
+    """Return the most that a finding saves by itself, in ns of the run; 0 where not known."""
+    most = finding.gain_ns if finding.is_bound else finding.most_ns
+    return _of_run(view, finding, most)
+
+
+def _of_run(view: ReportView, finding: Finding, saved_ns: float) -> float:
     time = view.run_time
-    if math.isnan(finding.gain_ns) or not time.whole_ns:
+    if math.isnan(saved_ns) or not time.whole_ns:
         return 0.0
     wall = finding.gain_of == "wall time"
-    return min(time.whole_ns, (finding.gain_ns if wall else time.of_kernels(finding.gain_ns)) or 0)
+    return min(time.whole_ns, (saved_ns if wall else time.of_kernels(saved_ns)) or 0)
 
 
 def kernels_of(view: ReportView, finding: Finding) -> Sequence[KernelRow]:
@@ -119,13 +139,13 @@ def is_near(view: ReportView, finding: Finding) -> bool:
 
 
 class _Pool:
-    """Parts of the run's time, and how much of each is saved already."""
+    """Parts of the run's time, and how much of each is saved already, by `gain` of findings."""
 
-    def __init__(self, view: ReportView) -> None:
+    def __init__(self, view: ReportView, gain: Callable[[ReportView, Finding], float]) -> None:
         time = view.run_time
         listed = {k.number: time.of_kernels(k.total_ns or 0.0) or 0.0 for k in view.kernels}
         rest = (time.kernels_ns or 0.0) - sum(listed.values())
-        self.view = view
+        self.view, self.gain = view, gain
         self.time: dict[int | str, float] = {
             **{number: kernel_ns for number, kernel_ns in listed.items()},
             **{"idle": time.idle_ns or 0.0, "copies": time.copies_ns or 0.0},
@@ -135,7 +155,7 @@ class _Pool:
 
     def take(self, finding: Finding) -> float:
         """Return what a finding saves beyond what was taken before."""
-        gain = gain_ns(self.view, finding)
+        gain = self.gain(self.view, finding)
         if finding.key in OF_IDLE and finding.gain_of == "wall time":
             return self._from("idle", self.saved["idle"] + gain)
         if finding.rule == "copies":

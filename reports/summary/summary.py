@@ -7,20 +7,17 @@ from dataclasses import replace
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
 from nsight_prof.reports.findings.program.idle_rules import IDLE as IDLE_RULE
-from nsight_prof.reports.page import Number, Section, Text, Value, Verbatim, adding_up
+from nsight_prof.reports.page import Number, Section, Text, Value, Verbatim
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed
 from nsight_prof.reports.summary.actions import near_limits
-from nsight_prof.reports.summary.first_screen import LARGE, added_by_profiler, first_screen
+from nsight_prof.reports.summary.first_screen import added_by_profiler, first_screen
 from nsight_prof.reports.summary.models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.time_parts import (
-    COPIES,
     IDLE,
-    KERNELS,
-    OTHER,
     TimeParts,
     largest_job,
     time_parts,
@@ -28,15 +25,13 @@ from nsight_prof.reports.summary.time_parts import (
 )
 
 FACTS, LEARNED, RESERVATIONS, HINTS = 5, 4, 4, 2
-SAID_FROM, PARTED_FROM = 0.01, 0.005
-"""Parts of the run from which on a gain is told, and from which on pauses and code are parted."""
 
 
 def summarise(view: ReportView) -> SummaryView:
     """Return the summary of a report; the numbers are those of the report."""
     saved = savings(view)
     time_parts_ = time_parts(view, saved)
-    answer = _answer(view, time_parts_)
+    answer = _answer(view)
     machine = _machine(view.run_time)
     first = first_screen(view, time_parts_, saved, headed(view.workload, machine), answer[0])
     advice, learned = _learned(view.sections)
@@ -61,8 +56,8 @@ def summarise(view: ReportView) -> SummaryView:
     return replace(summary, terms=summary_terms(_english(summary)))
 
 
-def _answer(view: ReportView, times: TimeParts) -> tuple[Text, ...]:
-    """Say on what the run spends its time, and what could be saved in all."""
+def _answer(view: ReportView) -> tuple[Text, ...]:
+    """Say on what the run spends its time."""
     time = view.run_time
     if not time.whole_ns or not view.kernels:
         open_questions = [question.lay_text or question.text for question in view.abstained]
@@ -81,7 +76,8 @@ def _answer(view: ReportView, times: TimeParts) -> tuple[Text, ...]:
                 n=time.gpus,
             )
         )
-    return (*found, _largest(view), *_savings(view, times))
+    unmeasured = [] if view.profiled_share else [Text("What limits it was not measured.")]
+    return (*found, _largest(view), *unmeasured)
 
 
 def _largest(view: ReportView) -> Text:
@@ -93,42 +89,6 @@ def _largest(view: ReportView) -> Text:
         part=Number(share, "fraction"),
         whole=whole_of(view.run_time),
     )
-
-
-def _savings(view: ReportView, times: TimeParts) -> list[Text]:
-    """Say what could be saved at most: by shorter pauses, and by faster code."""
-    total_ns = view.run_time.whole_ns or 1.0
-    code = times.gain_ns(KERNELS, OTHER, COPIES) or 0.0
-    idle = times.gain_ns(IDLE) or 0.0
-    values: dict[str, Value] = {
-        "time": Number(code + idle, "ns", digits=3),
-        "gain": Number((code + idle) / total_ns, "fraction"),
-    }
-    counted = view.profiled_share or 0.0
-    if not counted and code + idle < SAID_FROM * total_ns:
-        return [Text("What limits it was not measured.")]
-    if not counted:
-        return [
-            Text(
-                "In all, with smaller steps that are not listed, up to {time} ({gain}) can be "
-                "saved; how far each kernel is from its limit was not measured.",
-                **values,
-            )
-        ]
-    found = []
-    if code + idle >= LARGE * total_ns and min(idle, code) >= PARTED_FROM * total_ns:
-        total = Number(code + idle, "ns")
-        rounded = adding_up(total, Number(idle, "ns"), Number(code, "ns"), digits=3)
-        found.append(
-            Text(
-                "In all, with smaller steps that are not listed, up to {time} ({gain}) can be "
-                "saved: {idle} by shorter waits, {code} by faster or less work on the GPU.",
-                **{**values, **dict(zip(("time", "idle", "code"), rounded, strict=True))},
-            )
-        )
-    elif code + idle >= LARGE * total_ns:
-        found.append(Text("In all up to {time} ({gain}) can be saved.", **values))
-    return found
 
 
 def _learned(sections: tuple[Section, ...]) -> tuple[tuple[Text, ...], tuple[Text, ...]]:

@@ -24,9 +24,11 @@ from nsight_prof.reports.page.section import Footer
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.page.writer import IN_TEXT
 from nsight_prof.reports.profile.tables.time import kernel_link
+from nsight_prof.reports.summary.distance import ROW
 from nsight_prof.reports.summary.models import (
     Action,
     FirstScreen,
+    FloorPart,
     Narrowed,
     SummaryGpu,
     SummaryRow,
@@ -43,27 +45,38 @@ HARDLY = 0.005
 """Part of the run below which a gain is not worth a number."""
 SMALLER = "steps-smaller"
 """Id of the row of what smaller steps save."""
+AMOUNTS = ("estimate", "most")
 NAMED, LINKED = 3, 5
 """Kernels that a row names, findings that it leads to."""
 
 
 def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
-    """Return the first `count` of what to do, and what is left of the time after each.
+    """Return the first `count` of what to do, and what is left of the time after each at least.
 
     The last row of these has all that smaller steps save together; below is what all rows save.
     """
     rows, times = _with_smaller(first, count)
+    whole_ns = first.total.value or 0.0
+    estimates, bounds = ([getattr(row[1], name).value or 0.0 for row in rows] for name in AMOUNTS)
 
-    def saves(time: str, fraction: Number, anchor: str) -> Text:
-        return Text("{time} ({part})", time=Link(Verbatim(time), anchor), part=fraction)
-
-    def saving(row: int, action: Action) -> Value:
-        saved = saves(times[row][0], action.gain, action.anchor)
-        if action.upper_bound is None:
-            return Text("at most {saves}", saves=saved)
-        return Text(
-            "{saves}; at most {most}", saves=saved, most=Link(action.upper_bound, action.anchor)
+    def saving(estimate: tuple[str, float], most: tuple[str, float], anchor: str) -> Value:
+        seen, bound = (
+            Text(
+                "{time} ({part})",
+                time=Link(Verbatim(time), anchor),
+                part=Number(value / (whole_ns or 1.0), "fraction"),
+            )
+            for time, value in (estimate, most)
         )
+        if not estimate[1]:
+            return Text("at most {saves}", saves=bound)
+        if estimate[0] == most[0]:
+            return seen
+        return Text("{saves}; at most {most}", saves=seen, most=bound)
+
+    def saves(row: int) -> Value:
+        estimate, most, _ = times[row]
+        return saving((estimate, estimates[row]), (most, bounds[row]), rows[row][1].anchor)
 
     heading = Text("Saves (of the run)")
     if first.basis != "wall":
@@ -73,52 +86,58 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(
             heading,
-            lambda row: saving(*row),
+            lambda row: saves(row[0]),
             digits=IN_TEXT,
-            sort=lambda row: row[1].saves.value,
+            sort=lambda row: row[1].most.value,
             right=True,
         ),
-        Column(Text("How sure"), lambda row: Word(row[1].sure)),
+        Column(Text("How sure, and why no surer"), _sure),
         Column(Text("Effort"), lambda row: Word(row[1].effort)),
         Column(
-            Text("After it"),
-            lambda row: Verbatim(times[row[0]][1], row[1].after.value),
+            Text("After it, at least"),
+            lambda row: Verbatim(times[row[0]][2], whole_ns - sum(bounds[: row[0] + 1])),
             right=True,
         ),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
     footer = None
     if len(rows) > 1:
-        in_all = together([row[1].saves.value for row in rows], first.total.value)
-        fraction = Number((first.saves.value or 0.0) / (first.total.value or 1.0), "fraction")
-        total = saves(in_all, fraction, PARTS)
-        if all(row[1].upper_bound is None for row in rows):
-            total = Text("at most {saves}", saves=total)
+        seen, most = ((together(part, whole_ns), sum(part)) for part in (estimates, bounds))
+        total = saving(seen, most, PARTS)
         footer = Footer(["", Strong(Text("In all")), Strong(total), *[""] * 4])
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
 
+def _sure(row: tuple[int, Action]) -> Value:
+    """Return how sure a step is, and why; smaller steps together are neither sure nor not."""
+    action = row[1]
+    return Text("{sure}: {why}", sure=Word(action.sure), why=action.because) if action.sure else ""
+
+
 def _with_smaller(
     first: FirstScreen, count: int
-) -> tuple[list[tuple[int, Action]], list[tuple[str, str]]]:
+) -> tuple[list[tuple[int, Action]], list[tuple[str, str, str]]]:
     """Return the first `count` actions and what smaller steps save together, if that is anything.
 
-    And how each is written, with what is left after it: these add up. A row of smaller steps is
-    neither sure nor not, and has no effort.
+    And how each is written: estimate, most, and what is left after that. These add up.
     """
-    listed = list(first.actions[:count])
-    whole_ns, all_ns = first.total.value or 0.0, first.saves.value or 0.0
-    smaller_ns = max(0.0, all_ns - sum(action.saves.value or 0.0 for action in listed))
-    times = countdown([*(action.saves.value for action in listed), smaller_ns], whole_ns)
-    if smaller_ns >= LEAST * whole_ns:
+    listed, whole_ns = list(first.actions[:count]), first.total.value or 0.0
+    seen, most = ([getattr(action, name).value or 0.0 for action in listed] for name in AMOUNTS)
+    seen.append(max(0.0, (first.estimate.value or 0.0) - sum(seen)))
+    most.append(max(0.0, (first.most.value or 0.0) - sum(most)))
+    estimates = (time for time, _ in countdown(seen, whole_ns))
+    times = [(time, *left) for time, left in zip(estimates, countdown(most, whole_ns), strict=True)]
+    if most[-1] >= LEAST * whole_ns:
         more = [f for action in first.actions[count:] for f in action.findings]
         smaller = Action(
             Text("smaller steps and kernels without a finding, together"),
-            Number(smaller_ns, "ns"),
-            Number(smaller_ns / whole_ns, "fraction"),
+            Number(most[-1], "ns"),
+            Number(most[-1] / whole_ns, "fraction"),
+            Number(seen[-1], "ns"),
+            Number(most[-1], "ns"),
             sure="",
+            because=NO_TITLE,
             effort="",
-            after=Number(whole_ns - all_ns, "ns"),
             findings=(*more, *first.smaller),
             anchor=SMALLER,
         )
@@ -135,30 +154,43 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
     whole_ns = first.total.value or 0.0
     rows, times = _with_smaller(first, len(first.actions))
 
-    def saves(row: tuple[int, Action]) -> Verbatim:
-        return Verbatim(times[row[0]][0], row[1].saves.value)
+    def amount(heading: Text, n: int, *, part: bool = False) -> Column[tuple[int, Action]]:
+        def cell(row: tuple[int, Action]) -> Value:
+            value = getattr(row[1], AMOUNTS[n]).value
+            shown = (
+                Number(value / whole_ns, "fraction") if part else Verbatim(times[row[0]][n], value)
+            )
+            return shown if value else ""
 
-    def upper_bound(row: tuple[int, Action]) -> Value:
-        return saves(row) if row[1].upper_bound is None else row[1].upper_bound
+        return Column(heading, cell, right=True)
 
     def acts_on(action: Action) -> Value:
         return Number(action.share, "fraction") if action.sure else ""
-
-    def upper_part(action: Action) -> Number:
-        bound = action.saves if action.upper_bound is None else action.upper_bound
-        return Number((bound.value or 0.0) / whole_ns, "fraction")
 
     columns: list[Column[tuple[int, Action]]] = [
         Column(Text("#"), _row_number, right=True),
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(Text("Acts on, of the run"), lambda row: acts_on(row[1]), right=True),
-        Column(Text("Saves"), saves, right=True),
-        Column(Text("Of the run"), lambda row: row[1].gain),
-        Column(Text("At most"), upper_bound, right=True),
-        Column(Text("Of the run"), lambda row: upper_part(row[1])),
+        amount(Text("Saves"), 0),
+        amount(Text("Of the run"), 0, part=True),
+        amount(Text("At most"), 1),
+        amount(Text("Of the run"), 1, part=True),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
     return Table("steps", NO_TITLE, columns, rows, ids=lambda row: row[1].anchor)
+
+
+def floor_parts(first: FirstScreen) -> Table[FloorPart]:
+    """Return how far steps of an engine are from their floors, and what that time is."""
+    columns: list[Column[FloorPart]] = [
+        Column(Text("What"), lambda row: Capital(row.what)),
+        Column(Text("Time"), lambda row: Number(row.time_ns, "ns", digits=3)),
+        Column(Text("How it is worked out"), lambda row: row.how),
+    ]
+    rows = first.floor_parts
+    return Table(
+        "floor-parts", NO_TITLE, columns, rows, ids=lambda row: f"{ROW}-{rows.index(row) + 1}"
+    )
 
 
 def _links(findings: Sequence[tuple[int, str]]) -> Series:
@@ -206,9 +238,9 @@ def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
             return Text("hardly anything")
         return Text("{time} ({part})", time=saves[index], part=gains[index])
 
-    gain = Text("Could save (% of the run)")
+    gain = Text("Could save at most (% of the run)")
     if view.basis == "gpu":
-        gain = Text("Could save (% of GPU time)")
+        gain = Text("Could save at most (% of GPU time)")
     columns += [
         Column(Text("Time"), lambda row: times[row[0]], right=True),
         Column(share_heading(view), lambda row: shares[row[0]], right=True),

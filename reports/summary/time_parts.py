@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, SYNCHRONISATION
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
+from nsight_prof.reports.findings.kernels.judge import is_borderline
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
     FIRST_USE,
@@ -51,10 +53,6 @@ class TimeParts:
     rows: tuple[SummaryRow, ...]
     total: SummaryRow | None
 
-    def gain_ns(self, *kinds: str) -> float | None:
-        """Return what lines of these kinds save together; None where it is known of none."""
-        return total_of(row.gain_ns for row in self.rows if row.kind in kinds)
-
 
 def whole_of(time: RunTime) -> Text:
     """Return what shares of a time are shares of."""
@@ -64,9 +62,9 @@ def whole_of(time: RunTime) -> Text:
 def time_parts(view: ReportView, saved: Savings) -> TimeParts:
     """Return where the time goes: the longest kernels by plain name and limit, idle time, the rest.
 
-    Times and gains are parts of `view.run_time`; lines add up to the whole.
+    Times and gains, at most, are parts of `view.run_time`; lines add up to the whole.
     """
-    time = view.run_time
+    time, saved = view.run_time, saved.most or saved
     kernels = _kernel_rows(view, saved)
     if not time.whole_ns:
         return TimeParts(tuple(_numbered(kernels[:ROWS])), None)
@@ -144,7 +142,11 @@ def _time(row: SummaryRow) -> float:
 
 def limit_of(kernel: KernelRow) -> Text:
     """Return what limits a kernel in plain words."""
-    return CAUSES.get(kernel.bound_cause) or LIMITS.get(kernel.bound_by, UNMEASURED)
+    limit = CAUSES.get(kernel.bound_cause) or LIMITS.get(kernel.bound_by, UNMEASURED)
+    if not is_borderline(kernel.bound_by, kernel.roof_share or 0.0):
+        return limit
+    nearest = [LIMITS[key] for key, label in LABELS.items() if label == kernel.roof_label]
+    return Text("{limits}", limits=[limit, *nearest[:1]])
 
 
 def _kernel_rows(view: ReportView, saved: Savings) -> list[SummaryRow]:

@@ -33,6 +33,8 @@ BUSY = (
     ("tensor_pct", Text("Tensor busy")),
 )
 NO_MATRIX_WORK = Text("Tensor pipe (no matrix work) busy")
+ESTIMATED = Text("the counters show the cause, and the gain is estimated")
+UNEXPLAINED = Text("the counters do not show what it waits for")
 ISSUED = Text("issue slots busy, of all cycles")
 """What bounds a kernel is the time of the GPU, also that in which an SM has no warp; the rules of
 stalls look at the active cycles alone (`ISSUE_ACTIVE` of facts.py)."""
@@ -55,15 +57,15 @@ def evidence(judged: Judged) -> tuple[Evidence, ...]:
     return tuple(rows.values())
 
 
-def confidence(group: Sequence[Judged]) -> Confidence:
-    """Return how sure a finding is: less so by each doubt, and as its rule allows."""
+def confidence(group: Sequence[Judged]) -> tuple[Confidence, Text | None]:
+    """Return how sure a finding is, less so by each doubt and as its rule allows, and why."""
     lead = group[0]
-    steps = max(_doubts(judged) for judged in group)
+    doubts = max(map(_doubts, group), key=len)
     if lead.cause is not None:
-        steps += CONFIDENCE.index(lead.cause.rule.confidence)
+        doubts += CONFIDENCE.index(lead.cause.rule.confidence) * [ESTIMATED]
     elif lead.bound == "latency":
-        steps += 2
-    return CONFIDENCE[min(steps, 2)]
+        doubts += 2 * [UNEXPLAINED]
+    return CONFIDENCE[min(len(doubts), 2)], next(iter(doubts), None)
 
 
 def _cells(row: Row, names: Sequence[str]) -> tuple[Ref, ...]:
@@ -210,13 +212,16 @@ def _clock_fell(row: Row) -> bool:
     return text(row["bound_by"]) in ARITHMETIC and slower > SLOWER
 
 
-def _doubts(judged: Judged) -> int:
+def _doubts(judged: Judged) -> list[Text]:
     row = judged.row
     differs = abs(number(row["duration_difference"])) > threshold("duration_difference")
-    differs = differs or _clock_fell(row)
-    # One launch of many kinds of work tells of no other: that alone is doubt enough.
-    uneven = 2 * is_mixed(row)
     # The shortest launch is that of another kernel: a limit of the gain, no forecast of this one.
     floored = judged.floor is not None or judged.fixed is not None
-    unknown = math.isnan(number(row["share"]))
-    return uneven + sum((differs, row["loose_join"], unknown, floored, bool(judged.doubts)))
+    unsure = (differs or _clock_fell(row), row["loose_join"], math.isnan(number(row["share"])))
+    return [
+        # One launch of many kinds of work tells of no other: that alone is doubt enough.
+        *2 * is_mixed(row) * [Text("its launches differ, and one was counted")],
+        *bool(judged.doubts) * [Text("some counters fit another limit as well")],
+        *sum(map(bool, unsure)) * [Text("the counted launch may not stand for those of the trace")],
+        *floored * [ESTIMATED],
+    ]

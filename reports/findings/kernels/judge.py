@@ -22,7 +22,7 @@ from nsight_prof.reports.findings.kernels.causes import (
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.matrix import OWN
 from nsight_prof.reports.findings.kernels.measure import resource_use
-from nsight_prof.reports.findings.kernels.roofs import ROOFS
+from nsight_prof.reports.findings.kernels.roofs import RESOURCES, ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
@@ -102,14 +102,18 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         ),
         floor=floor if bounded < gain and fixed is None else None,
         fixed=fixed,
-        doubts=(*contradictions(row, context, conditions), *_borderline(row)),
+        doubts=(*contradictions(row, context, conditions), *_borderline(row, nearest)),
     )
 
 
-def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
-    """Return that a kernel that waits is all but at a roof, which would limit it then."""
+def is_borderline(bound: str, roof_share: float) -> bool:
+    """Tell whether a kernel that waits is all but at a roof, which limits it as well then."""
+    return bound == "latency" and 100 * roof_share >= 100 * LATENCY_BELOW - BORDER
+
+
+def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:
     reached, limit = 100 * number(row["roof_share"]), 100 * LATENCY_BELOW
-    if row["bound_by"] != "latency" or not reached >= limit - BORDER:
+    if not is_borderline(text(row["bound_by"]), number(row["roof_share"])):
         return ()
     key = text(row["kernel_id"])
     share = Number(reached, "%", (Ref("counters", key, "roof_share"),))
@@ -120,8 +124,12 @@ def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
              high=Number(limit, "%")),
         Text("prof: two runs differ by as much"),
     )  # fmt: skip
-    values = {"reached": share.at_digits(3), "limit": Number(limit, "%")}
-    clause = Text("{reached} of a roof is close to {limit}, where a roof begins to limit", **values)
+    clause = Text(
+        "{resource} limits it as well, at {reached} of its roof ({limit} would limit alone)",
+        reached=share.at_digits(3),
+        limit=Number(limit, "%"),
+        resource=RESOURCES[resource],
+    )
     return ((evidence, clause),)
 
 

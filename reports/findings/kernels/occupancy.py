@@ -79,12 +79,11 @@ SMALL_GRID = Rule(
     symptom=Text("starts too few blocks for the GPU"),
     remedy=Text("With a block for every SM"),
     action=Text(
-        "Give it more parallel work (larger batch, split the reduction over more blocks) "
-        "or fuse it with its neighbours."
+        "Divide its work over more blocks (smaller tiles, a split reduction), or fuse it with its "
+        "neighbours. A larger batch fills them too, but is other work."
     ),
     advice=Text(
-        "give the GPU more parallel work at a time (larger batch, more blocks), since part "
-        "of its processors get none"
+        "divide the same work over more of the GPU's processors, since part of them get none"
     ),
     estimate="With work for all SMs the time shrinks by the part of them that has none: (SMs - "
     "blocks) / SMs. It is a bound: blocks may not divide so, and of a short kernel what the "
@@ -177,7 +176,7 @@ FEW_BLOCKS = Rule(
     symptom=Text("starts few blocks for the GPU"),
     remedy=Text("With its places filled"),
     action=Text(
-        "Give it more parallel work (larger batch, smaller blocks, a split reduction) or "
+        "Divide its work over more blocks (smaller blocks, a split reduction) or "
         "fuse it with its neighbours."
     ),
     advice=SMALL_GRID.advice,

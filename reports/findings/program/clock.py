@@ -43,11 +43,12 @@ THROTTLING = Rule(
             ),
         ),
     },
-    gain="where kernels limited by arithmetic, and others at the same moment, take longer from "
+    gain="only where NVML names a reason that can be ended (heat, a power brake, clocks that were "
+    "set). Where kernels limited by arithmetic, and others at the same moment, take longer from "
     "some launch on: what these launches take beyond the median before. At most, sum over the "
-    "kernels that DRAM does not limit of their time x (1 - their clock / highest clock), where "
-    "NVML names a reason. The clock is that under ncu; of kernels limited by arithmetic x duration "
-    "under ncu / mean launch in the trace.",
+    "kernels that DRAM does not limit of their time x (1 - their clock / highest clock). The clock "
+    "is that under ncu; of kernels limited by arithmetic x duration under ncu / mean launch in the "
+    "trace.",
     action=Text(
         "Look at what limits the clock (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE): the power "
         "limit, cooling, other programs on the GPU. Data with many zeros or smaller types need "
@@ -63,12 +64,19 @@ AT_CLOCK = ("tensor", "fp32", "fp64", "fp16", "alu", "xu", "issue", "l1", "l2", 
 """Bounds that a higher SM clock moves; DRAM has a clock of its own."""
 FEWEST = 8
 """Launches from which on a step in their times is evidence."""
+NO_STEP = Text(
+    " That is a limit, and no gain: no step of the program lifts a limit of power, and nothing "
+    "recorded tells of another."
+)
 DIFFERENT = 0.02
 """Relative difference of two clocks from which on both are given."""
 NAMED = 2
 """Kernels that a sentence names."""
 LOST = Text("time lost since the clock fell")
 LOST_BY = Text("sum of what later launches take beyond the median before, by kernel and shape")
+LIFTED = ("thermal", "slowdown", "brake", "applications", "sync")
+"""Words of NVML's reasons that an owner can end: cooling, power supply, clocks that were set. At
+its limit of power a GPU has no higher clock to give, whatever the program does."""
 LOCKED = ("base", "boost")
 """Values of ncu's clock control with which it sets the clock itself."""
 
@@ -233,9 +241,9 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
     steps, reasons = _steps(run, rows), throttle_reasons(run.telemetry)
     refs = tuple(dict.fromkeys(ref for step in steps for ref in step.lost.refs))
     lost = Number(sum(number(step.lost.value) for step in steps), "ns", refs)
-    # What was measured, and not at a clock that nobody saw: at its limit of power the GPU may have
-    # none to give.
-    gain_ns = number(lost.value) if steps else math.nan
+    can_end = [reason for reason in reasons if any(word in reason for word in LIFTED)]
+    # What was measured, and not at a clock that nobody saw.
+    gain_ns = number(lost.value) if steps and can_end else math.nan
     clocks = (*column("counters", "sm_clock_hz"), *column("kernels", "share"))
     mean, top = Number(mean_hz, "Hz", clocks), Number(top_hz, "Hz", column("gpus", "clock_hz"))
     arithmetic = [r for r in rows if text(r["bound_by"]) in ARITHMETIC and not is_mixed(r)]
@@ -260,7 +268,7 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             "Under ncu the SMs ran at {mean} (mean weighted by GPU time), of {top} at most."
             "{by_times}{steps}{reasons} At the highest clock, kernels that are not bound by DRAM "
             "would save at most {gain} of the GPU time ({saved}); shares of roofs are at the clock "
-            "of each kernel, so this comes on top.",
+            "of each kernel, so this comes on top.{limit}",
             mean=mean.at_digits(3),
             top=top.at_digits(3),
             by_times=_by_times(in_trace, under_ncu) if differs else "",
@@ -271,6 +279,7 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             )
             if reasons
             else "",
+            limit="" if can_end else NO_STEP,
             gain=Number(gain, "fraction"),
             saved=Number(gain * kernel_time(run), "ns", clocks).by(
                 Text(
@@ -313,13 +322,13 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             *(row for step in steps[:NAMED] for row in _step_evidence(step)),
             measured(LOST, lost, LOST_BY) if steps else None,
         ),
-        offers=Choice(
-            HIGHER_CLOCK, lost if steps else Number(gain * kernel_time(run), "ns"), COSTS
-        ),
+        offers=Choice(HIGHER_CLOCK, lost if steps else Number(gain * kernel_time(run), "ns"), COSTS)
+        if can_end
+        else None,
         gain_program=gain_ns / kernel_time(run),
         gain_ns=gain_ns,
         # Launches that were faster before need not have had the highest clock.
-        most_ns=gain * kernel_time(run) if steps or reasons else math.nan,
+        most_ns=gain * kernel_time(run) if can_end else math.nan,
         confidence="medium" if reasons or steps else "low",
     )
 

@@ -1,0 +1,92 @@
+"""How far steps of an engine are from the least time that they need, and what keeps them there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nsight_prof.reports.page import Finding, Link, Number, Section, Text, Value, adding_up
+from nsight_prof.reports.page.frame import Places
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.summary.choices import linked
+from nsight_prof.reports.summary.models import FloorPart, Savings
+
+STEPS = ("memory_bound_step", "compute_bound_step")
+"""Findings that hold steps of an engine to their floors."""
+IN_FLOOR = ("gemm", "gemv", "attention", "moe")
+"""Kinds of kernels whose work is what a floor counts."""
+COUNTED = 0.5
+"""Part of the GPU time with counters from which on what kernels could gain is known."""
+ROW = "floor-part"
+THE_REST = Text("the rest")
+
+
+def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[FloorPart, ...]]:
+    """Return how far steps are from their floors, what of that is reached, and why not the rest.
+
+    And this time and its parts, which add up to it; None and nothing without such steps.
+    """
+    found = [(s, f) for s in view.sections for f in s.findings if f.rule in STEPS]
+    above_ns, idle_ns = (sum(_times(f, name) for _, f in found) for name in ("kernels", "idle"))
+    above_ns, whole_ns = above_ns + idle_ns, view.run_time.whole_ns or math.inf
+    if not found or not above_ns > 0:
+        return None, ()
+    left, parts = above_ns, list[FloorPart]()
+    for part in _parts(view, saved, idle_ns):
+        taken = min(left, max(0.0, part.time_ns))
+        left -= taken
+        parts += [replace(part, time_ns=taken)] if taken else []
+    times = [Number(part.time_ns, "ns") for part in parts]
+    above, *shown = adding_up(Number(above_ns, "ns"), *times, digits=3)
+    words: list[Value] = [
+        Text("{time} {what}", time=Link(time, f"{ROW}-{n}"), what=part.what)
+        for n, (part, time) in enumerate(zip(parts, shown, strict=True), 2)
+    ]
+    sentence = Text(
+        "A step takes {ratios} the least time that its bytes or its arithmetic allow: {above} "
+        "({part} of the run) more in all. Of that: {parts}.",
+        ratios=[_ratio(section, finding) for section, finding in found],
+        above=Link(above, f"{ROW}-1"),
+        part=Number(above_ns / whole_ns, "fraction"),
+        parts=words,
+    )
+    how = Text("sum over the steps of prefill and decode: time - floor")
+    return sentence, (FloorPart(Text("time above the floors"), above_ns, how), *parts)
+
+
+def _ratio(section: Section, finding: Finding) -> Text:
+    ratio, kind = (finding.verdict.values[name] for name in ("ratio", "kind"))
+    return Text("{ratio} ({kind})", ratio=linked(Places(section), finding, ratio), kind=kind)
+
+
+def _times(finding: Finding, name: str) -> float:
+    """Return a time that each of the steps of a finding has above its floor, of all together."""
+    steps, above = (item.values for item in finding.evidence[:2] if isinstance(item, Text))
+    count, time = steps["n"], above[name]
+    return (
+        count * (time.value or 0.0) if isinstance(count, int) and isinstance(time, Number) else 0.0
+    )
+
+
+def _parts(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPart]:
+    """Yield what the time above the floors may be, each up to what the ones before leave of it."""
+    most, rest = saved.most or saved, Text("the rest")
+    left = Text("time of these in the run - what to do about them saves at most")
+    yield FloorPart(Text("what to do below saves at most"), saved.most_ns, Text("in all, as above"))
+    yield FloorPart(Text("pauses between kernels"), idle_ns - (most.idle or 0.0), left)
+    if (view.profiled_share or 0.0) < COUNTED:
+        yield FloorPart(Text("kernels whose limit was not measured"), math.inf, rest)
+        return
+    others = [kernel for kernel in view.kernels if kernel.category not in IN_FLOOR]
+    others_ns = view.run_time.of_kernels(sum(kernel.total_ns or 0.0 for kernel in others)) or 0.0
+    yield FloorPart(
+        Text("work that this least time leaves out, as normalisation"),
+        others_ns - sum(most.kernels[kernel.number] or 0.0 for kernel in others),
+        left,
+    )
+    yield FloorPart(
+        Text("matrix products and attention, of whose kind none here is faster: no step is known"),
+        math.inf,
+        rest,
+    )
