@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from nsight_prof.parsers.cells import count
 from nsight_prof.reports.page import Basis, Finding, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES
-from nsight_prof.reports.studies.serving_load.points import LoadTest, Point, keeping
+from nsight_prof.reports.studies.serving_load.points import ANSWERED, LoadTest, Point, keeping
 
 MEDIAN = Text("median")
 
@@ -18,11 +18,37 @@ def basis(found: LoadTest, limit: Finding | None, agreement: Finding | None) -> 
     point = found.recommended or found.capacity
     if point is not None:
         yield _timed(point)
+    if found.planned is not None and found.capacity is not None:
+        yield _of_capacity(found, found.capacity)
     if agreement is not None:
         yield Basis(agreement.verdict)
     unknown = [*([] if limit else [Text("what limits throughput")]), *_loads_not_measured(found)]
     not_measured = Text("Not measured: {what}.", what=unknown)
     yield Basis(not_measured, not_measured)
+
+
+def _of_capacity(found: LoadTest, point: Point) -> Basis:
+    """State what the planned rate rests on, and by how much the overloaded loops differ."""
+    behind = [p for p in found.opened if p is not point and p.load > point.value(ANSWERED)]
+    other: Text | str = ""
+    if behind:
+        least = min(behind, key=lambda p: p.value(ANSWERED))
+        other = Text(
+            " {load} were answered at {rate}, {part} less.",
+            load=least.load_text,
+            rate=least.number(ANSWERED),
+            part=least.derived(1 - least.value(ANSWERED) / point.value(ANSWERED), "fraction"),
+        )
+    rests = Text(
+        "The rate rests on the {most} of {load}: {requests} requests in {time}, too short to show "
+        "what minutes would.{other}",
+        most=point.number(ANSWERED),
+        load=point.load_text,
+        requests=point.number("requests"),
+        time=point.number("duration_s"),
+        other=other,
+    )
+    return Basis(rests, rests)
 
 
 def _timed(point: Point) -> Basis:

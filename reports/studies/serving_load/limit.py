@@ -10,12 +10,10 @@ from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 from nsight_prof.reports.serving.formulas import Work, flops
 from nsight_prof.reports.serving.roofs import roof_name
 from nsight_prof.reports.studies.serving_load.causes import CLIENT_BUSY, lags, more_front_ends
-from nsight_prof.reports.studies.serving_load.points import RATE, LoadTest, Point, keeping
+from nsight_prof.reports.studies.serving_load.points import BUSY, RATE, LoadTest, Point, keeping
 
 FULL = 0.95
 """Part of the KV cache from which on it is full: the engine keeps some blocks free."""
-BUSY = 90.0
-"""Per cent of the time with a kernel on the GPU from which on more load finds it at work."""
 UTILIZATION = "gpu_util_pct_mean"
 FREE_CORES = Text("Run the client on a machine with free cores, and measure again.")
 COARSE = Text(
@@ -146,31 +144,12 @@ def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:
 
 def _gpu_verdict(point: Point, busy: dict[str, Value], mfu: dict[str, Value]) -> Text:
     """Return the sentence with the MFU and the part of the KV cache that is in use, if known."""
-    cache: dict[str, Value] = {"used": point.number("kv_usage_max")}
-    cached = not math.isnan(point.value("kv_usage_max"))
-    if not mfu:
-        if cached:
-            return Text(
-                "The GPU limits throughput, not its memory: at {load} it is busy {busy} of the "
-                "time, and the KV cache is {used} full.",
-                **busy,
-                **cache,
-            )
-        return Text("The GPU limits throughput: at {load} it is busy {busy} of the time.", **busy)
-    if cached:
-        return Text(
-            "The GPU limits throughput, not its memory: at {load} it is busy {busy} of the time, "
-            "the model's FLOPs are {mfu} of the {roof} (MFU), and the KV cache is {used} full.",
-            **busy,
-            **mfu,
-            **cache,
-        )
-    return Text(
-        "The GPU limits throughput: at {load} it is busy {busy} of the time, and the model's FLOPs "
-        "are {mfu} of the {roof} (MFU).",
-        **busy,
-        **mfu,
-    )
+    facts: list[Value] = [Text("it is busy {busy} of the time", busy=busy["busy"])]
+    if mfu:
+        facts.append(Text("the model's FLOPs are {mfu} of the {roof} (MFU)", **mfu))
+    if not math.isnan(point.value("kv_usage_max")):
+        facts.append(Text("the KV cache is {used} full", used=point.number("kv_usage_max")))
+    return Text("The GPU limits throughput: at {load} {facts}.", load=point.load_text, facts=facts)
 
 
 def _cheaper(found: LoadTest) -> Text:

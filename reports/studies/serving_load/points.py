@@ -34,6 +34,8 @@ BEYOND = 1.5
 """Times the expected number of requests above which a growing number means falling behind."""
 MIN_MET = 0.95
 """Share of requests within the targets from which on a load is within them."""
+BUSY = 90.0
+"""Per cent of the time with a kernel on the GPU from which on more load finds it at work."""
 RESERVE = 0.2
 """Part of the capacity that a server is planned without: near it latencies grow steeply, and
 requests come in bursts."""

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
+from nsight_prof.reports.studies.serving_load.causes import lags
 from nsight_prof.reports.studies.serving_load.points import (
     ANSWERED,
+    BUSY,
     MIN_MET,
     RATE,
     RESERVE,
@@ -161,47 +163,54 @@ def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Va
     high, low = plan.high, plan.low
     kept_up: Value = Text("{load} that it kept up with at most", load=high.load_text)
     if found.capacity is not None:
-        kept_up = Text("{most} that it answered at most", most=plan.base.number(ANSWERED))
-    values: dict[str, Value] = {
-        "rate": rate, "most": kept_up,
-        "part": plan.base.derived(plan.share, "fraction").by(
+        kept_up = Text(
+            "{most} that it answered at most ({load}, {time})",
+            most=plan.base.number(ANSWERED),
+            load=plan.base.load_text,
+            time=plan.base.number("duration_s"),
+        )
+
+    def between(name: str, part: str) -> Value:
+        if plan.measured:
+            return high.latency(name, part)
+        if low is None:
+            return Text("at most {most}", most=high.latency(name, part))
+        least, most = (point.latency(name, part) for point in (low, high))
+        return Text("{low} to {high}", low=least, high=most)
+
+    loads: list[Value] = [] if low is None or plan.measured else [low.load_text]
+    return Text(
+        "Run each server at up to {rate}, {part} of the {most}: TTFT is {ttft} ({percentile}) and "
+        "TPOT {tpot} (median), as measured at {loads}.",
+        rate=high.load_text if plan.measured else rate,
+        part=plan.base.derived(plan.share, "fraction").by(
             Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=_highest_rate(plan))
         ),
-        "percentile": percentile, "load": high.load_text,
-        "ttft": high.latency("ttft", which), "tpot": high.latency("tpot", "p50"),
-    }  # fmt: skip
-    if plan.measured:
-        return Text(
-            "Run each server at up to {load}, {part} of the {most}: TTFT is {ttft} ({percentile}) "
-            "and TPOT {tpot} (median).",
-            **{name: values[name] for name in values if name != "rate"},
-        )
-    if low is None:
-        return Text(
-            "Run each server at up to {rate}, {part} of the {most}: TTFT is at most {ttft} "
-            "({percentile}) and TPOT at most {tpot} (median), as at {load}.",
-            **values,
-        )
-    return Text(
-        "Run each server at up to {rate}, {part} of the {most}: TTFT is {low_ttft} to {ttft} "
-        "({percentile}) and TPOT {low_tpot} to {tpot} (median), as measured at {low} and {load}.",
-        low=low.load_text, low_ttft=low.latency("ttft", which),
-        low_tpot=low.latency("tpot", "p50"), **values,
-    )  # fmt: skip
+        most=kept_up,
+        ttft=between("ttft", which),
+        percentile=percentile,
+        tpot=between("tpot", "p50"),
+        loads=[*loads, high.load_text],
+    )
 
 
 def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
     """State what the server lacks; `sized`: another finding says how much to send to it."""
+    busy = point.number("gpu_util_pct_mean")
+    front_end = Text(
+        " Its front end is the limit there, not the GPU, which works {busy} of the time.", busy=busy
+    )
     return Finding(
         "falls_behind",
         Text(
             "At {load} the server falls behind: {last} requests are still in it when arrivals end, "
-            "and counted until the last answer it gives {answered}.",
+            "and counted until the last answer it gives {answered}.{limit}",
             load=point.load_text,
             answered=point.number(ANSWERED),
             last=point.derived(state.last, "").by(
                 Text("requests sent less those that were answered when the last one was sent")
             ),
+            limit=front_end if lags(point) and (busy.value or 100.0) < BUSY else "",
         ),
         action=None
         if sized
