@@ -17,6 +17,7 @@ SIGNIFICANT = 0.02
 """Part of a step from which on communication that nothing hides is worth work: below it, times of
 balanced ranks differ by as much."""
 OVERLAPPED = "overlapped_ns"
+UNKNOWN = Text("What kernels lose beside it is not known.")
 TIMES = ("wall_ns", "compute_ns", OVERLAPPED, "wait_ns", "transfer_ns", "other_ns")
 
 
@@ -65,11 +66,15 @@ def step_costs(steps: pd.DataFrame, *, skewed: bool = False) -> tuple[StepCost, 
 
 
 def communication(
-    costs: Sequence[StepCost], stages: Sequence[str], outside: Text | str = ""
+    costs: Sequence[StepCost],
+    stages: Sequence[str],
+    outside: Text | str = "",
+    beside: Text = UNKNOWN,
 ) -> Iterator[Finding]:
     """Yield what communication costs a step.
 
-    `stages` are those that come once with each step; `outside` says what of the run is in none.
+    `stages` are those that come once with each step; `outside` says what of the run is in none, and
+    `beside` what kernels lose that run beside communication.
     """
     if not costs:
         return
@@ -84,24 +89,27 @@ def communication(
         KEY,
         Text(
             "Of a step ({stages}) of {wall}, {exposed} ({share}) is communication between GPUs "
-            "that nothing hides: {wait} waiting for another GPU, {transfer} transfer.{beside} "
-            "Hidden in full it would save {share} of a step at most, GPUs that arrive together "
-            "{balanced}.{outside}",
+            "that nothing hides: {wait} waiting for another GPU, {transfer} transfer.{overlapped} "
+            "{beside} Hidden in full it would save {share} of a step at most, GPUs that arrive "
+            "together {balanced}.{outside}",
             stages=names,
             wall=wall,
             exposed=exposed,
             share=share,
             wait=waiting,
             transfer=transfer,
-            beside=_overlap_text(costs),
+            overlapped=_overlap_text(costs),
+            beside=beside if any(cost.overlapped_ns for cost in costs) else "",
             balanced=balanced,
             outside=outside,
         ),
         lay_verdict=Text(
-            "Communication between GPUs holds a step of {wall} up for {share} of it. {remedy}",
+            "Communication between GPUs holds a step of {wall} up for {share} of the step. "
+            "{remedy}{beside}",
             wall=wall,
             share=share,
             remedy=remedy or _elsewhere(costs),
+            beside="" if beside is UNKNOWN else Text(" {text}", text=beside),
         ),
         evidence=(
             Text(
@@ -117,8 +125,7 @@ def communication(
         action=remedy,
         disproof=Text(
             "Kernels beside communication are slower than alone, since it takes SMs and memory "
-            "bandwidth from them: what hidden communication costs so was not measured, and is in "
-            "no number here."
+            "bandwidth from them: that is in no number of what it costs a step."
         ),
     )
 
@@ -162,8 +169,8 @@ def _elsewhere(costs: Sequence[StepCost]) -> Text:
     wall, compute, idle = (_mean(costs, name) for name in ("wall_ns", "compute_ns", "other_ns"))
     if (compute.value or 0.0) >= (idle.value or 0.0):
         return Text(
-            "Other kernels take {share} of it: make these faster first; counters (ncu) tell what "
-            "limits them.",
+            "Other kernels take {share} of the step: make these faster first; counters (ncu) tell "
+            "what limits them.",
             share=compute.share_of(wall).at_digits(2),
         )
     return Text(
@@ -209,8 +216,9 @@ def _refs(row: StepCost) -> tuple[Ref, ...]:
 
 
 def _mean(costs: Sequence[StepCost], column: str) -> Number:
-    refs = (Ref("rank_steps", "", column),) if column in TIMES else ()
-    return Number(fmean(getattr(cost, column) or 0.0 for cost in costs), "ns", refs).at_digits(3)
+    refs = tuple(ref for cost in costs for ref in _refs(cost))
+    mean = Number(fmean(getattr(cost, column) or 0.0 for cost in costs), "ns", refs, digits=3)
+    return mean.by(Text("mean of {n} GPUs", n=len(costs)))
 
 
 def _name(cost: StepCost, costs: Sequence[StepCost]) -> Text:

@@ -136,7 +136,12 @@ def _busy(run: Run, total: Number) -> Text:
     each = Number(number(total.value) / gpus, "ns", total.refs).by(
         Text("{a} / {b}", a=total.at_digits(4), b=gpus)
     )
-    return Text("take {time} on {n} GPUs in all, {each} on each", time=total, n=gpus, each=each)
+    return Text(
+        "take {time} on {n} GPUs in all, {each} on each. Of this GPU time",
+        time=total,
+        n=gpus,
+        each=each,
+    )
 
 
 def _by_kernel(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
