@@ -16,6 +16,7 @@ from nsight_prof.parsers.roofs.comm import roof_at
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.engine.step_costs import (
+    UNKNOWN,
     StepCost,
     communication,
     communication_facts,
@@ -121,20 +122,11 @@ def _lost_beside(run: Run) -> Text:
                 alone_ns += float(len(together) * apart.median())
     refs = (Ref("launches", "", "duration_ns"),)
     if not compared_ns:
-        return Text(
-            "What kernels lose beside it is not known: none of them ran alone as well, doing the "
-            "same work."
-        )
+        return UNKNOWN
     return Text(
         "Kernels that also ran alone with the same work, {part} of the time of those beside it, "
         "take {longer} longer there; what the others lose is not known.",
-        part=Number(compared_ns / beside_ns, "fraction", refs, digits=2).by(
-            Text(
-                "{a} / {b} of launches more than half of which a collective covers",
-                a=Number(compared_ns, "ns", digits=3),
-                b=Number(beside_ns, "ns", digits=3),
-            )
-        ),
+        part=Number(compared_ns, "ns", refs).share_of(Number(beside_ns, "ns")).at_digits(2),
         longer=Number(compared_ns / alone_ns - 1, "fraction", refs, digits=2).by(
             Text(
                 "{a} / {b} - 1, of these launches and as many at the median of those alone",

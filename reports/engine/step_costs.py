@@ -17,7 +17,7 @@ SIGNIFICANT = 0.02
 """Part of a step from which on communication that nothing hides is worth work: below it, times of
 balanced ranks differ by as much."""
 OVERLAPPED = "overlapped_ns"
-UNKNOWN = Text("What kernels lose beside it is not known.")
+UNKNOWN = Text("What kernels lose beside it is not known: none ran alone with the same work.")
 TIMES = ("wall_ns", "compute_ns", OVERLAPPED, "wait_ns", "transfer_ns", "other_ns")
 
 

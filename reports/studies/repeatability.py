@@ -17,7 +17,6 @@ from nsight_prof.reports.page import (
     Bullets,
     Column,
     Evidence,
-    Figure,
     Finding,
     Number,
     Ref,
@@ -25,12 +24,8 @@ from nsight_prof.reports.page import (
     Table,
     Text,
 )
-from nsight_prof.reports.page.charts import Bar, BarFigure
-from nsight_prof.reports.page.units import percent
 
 KEY = "repeatability"
-SHOWN = 40
-"""Bars of the figure."""
 MOST_COLUMNS = 4
 """Repeats above which their values share a column."""
 DIGITS = 4
@@ -93,7 +88,6 @@ def section(run: Run) -> Section | None:
         Text("Repeatability"),
         (
             _finding(found, repeats),
-            Figure(_chart(found)),
             _table(found, what, repeats),
             Bullets(
                 Text("How it was measured"),
@@ -205,21 +199,6 @@ def _repeat(n: int) -> Column[Repeated]:
     return Column(
         Text("Repeat {n}", n=n + 1),
         lambda repeated: repeated.numbers[n] if n < len(repeated.values) else None,
-    )
-
-
-def _chart(found: Sequence[Repeated]) -> BarFigure:
-    first = found[:SHOWN]
-    return BarFigure(
-        KEY,
-        "How far the repeats lie apart",
-        "Bars: largest minus smallest of the repeats over their median",
-        "Largest minus smallest over the median (%)",
-        tuple(
-            Bar(repeated.name, 100 * repeated.spread, text=percent(100 * repeated.spread, 2))
-            for repeated in first
-        ),
-        subtitle=f"The {len(first)} with the largest spread." if len(first) < len(found) else "",
     )
 
 

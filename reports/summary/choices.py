@@ -109,7 +109,7 @@ def _smaller_types(view: ReportView, saved: Savings) -> Iterator[TimedChoice]:
                 smaller,
                 factor,
                 time.of_kernels(row.total_ns or 0.0) or 0.0,
-                (saved.most or saved).kernels[row.number] or 0.0,
+                saved.kernels[row.number] or 0.0,
             )
             for row in rows
             if (factor := _factor(view, row, dtype, smaller)) > 1

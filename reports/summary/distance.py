@@ -19,7 +19,6 @@ IN_FLOOR = ("gemm", "gemv", "attention", "moe")
 COUNTED = 0.5
 """Part of the GPU time with counters from which on what kernels could gain is known."""
 ROW = "floor-part"
-THE_REST = Text("the rest")
 
 
 def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[FloorPart, ...]]:
@@ -71,10 +70,12 @@ def _times(finding: Finding, name: str) -> float:
 
 def _parts(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPart]:
     """Yield what the time above the floors may be, each up to what the ones before leave of it."""
-    most, rest = saved.most or saved, Text("the rest")
+    rest = Text("the rest")
     left = Text("time of these in the run - what to do about them saves at most")
-    yield FloorPart(Text("what to do below saves at most"), saved.most_ns, Text("in all, as above"))
-    yield FloorPart(Text("pauses between kernels"), idle_ns - (most.idle or 0.0), left)
+    yield FloorPart(
+        Text("what to do below saves at most"), saved.total_ns, Text("in all, as above")
+    )
+    yield FloorPart(Text("pauses between kernels"), idle_ns - (saved.idle or 0.0), left)
     if (view.profiled_share or 0.0) < COUNTED:
         yield FloorPart(Text("kernels whose limit was not measured"), math.inf, rest)
         return
@@ -82,7 +83,7 @@ def _parts(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPa
     others_ns = view.run_time.of_kernels(sum(kernel.total_ns or 0.0 for kernel in others)) or 0.0
     yield FloorPart(
         Text("work that this least time leaves out, as normalisation"),
-        others_ns - sum(most.kernels[kernel.number] or 0.0 for kernel in others),
+        others_ns - sum(saved.kernels[kernel.number] or 0.0 for kernel in others),
         left,
     )
     yield FloorPart(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from nsight_prof.reports import page
-from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.engine.step_costs import KEY as EXCHANGE
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
@@ -72,7 +71,7 @@ def first_screen(
         verdict,
         total,
         estimate=Number(saved.estimate_ns, "ns"),
-        most=Number(saved.most_ns, "ns"),
+        most=Number(saved.total_ns, "ns"),
         actions=found,
         smaller=tuple(
             (finding.rank or 0, finding.anchor)
@@ -126,20 +125,14 @@ def _of_longest_launch(view: ReportView) -> Text | None:
     if not profiled or view.sections:
         return None
     longest = max(profiled, key=lambda kernel: kernel.ncu_duration_ns or 0.0)
-    used = reached([longest])
-    values: dict[str, Value] = {
-        "thing": plain_name(longest),
-        "time": Number(longest.ncu_duration_ns, "ns"),
-        "limit": limit_of(longest),
-    }
-    if used is None:
-        return Text(
-            "The longest profiled launch, {thing} ({time}), is limited by: {limit}.", **values
-        )
+    used, limit = reached([longest]), limit_of(longest)
+    if used is not None:
+        limit = Text("{limit} ({part} used)", limit=limit, part=Number(used, "fraction"))
     return Text(
-        "The longest profiled launch, {thing} ({time}), is limited by: {limit} ({part} used).",
-        part=Number(used, "fraction"),
-        **values,
+        "The longest profiled launch, {thing} ({time}), is limited by: {limit}.",
+        thing=plain_name(longest),
+        time=Number(longest.ncu_duration_ns, "ns"),
+        limit=limit,
     )
 
 
@@ -150,15 +143,15 @@ def _verdict(
     time = view.run_time
     if not time.whole_ns or not time_parts.rows:
         return _of_longest_launch(view)
-    gain = _saving(view, saved.estimate_ns, saved.most_ns, PARTS)
+    gain = _saving(view, saved.estimate_ns, saved.total_ns, PARTS)
     # The first step may save less than one that must come after it.
     largest = max(found, key=_gain_of, default=None)
     idle = next((row for row in time_parts.rows if row.kind == IDLE), None)
-    if saved.most_ns < LARGE * time.whole_ns:
-        little = _of_little(view, time_parts, idle, saved.most_ns)
+    if saved.total_ns < LARGE * time.whole_ns:
+        little = _of_little(view, time_parts, idle, saved.total_ns)
         if little is not None:
             return little
-        if saved.most_ns < SAID * time.whole_ns:
+        if saved.total_ns < SAID * time.whole_ns:
             return Text("Nothing in this run shows how the same work could be done faster.")
     if largest is None:
         return Text(
@@ -260,29 +253,21 @@ def _step_of(saved: Savings, action: Action) -> Step:
     return next(step for step in saved.steps if step.saves_ns == action.saves.value)
 
 
-def added_by_profiler(time: RunTime, anchor: str = "") -> Text:
-    """Return the idle time that nsys adds, as a range where known; each a link to `anchor`."""
-
-    def linked(time_ns: float | None) -> Value:
-        number = Number(time_ns, "ns")
-        return Link(number, anchor) if anchor else number
-
-    low, high = time.profiler_low_ns, time.profiler_high_ns
-    if low is None or high is None:
-        return Text("about {time}", time=linked(time.profiler_ns))
-    return Text("{low} to {high}", low=linked(low), high=linked(high))
-
-
 def _with_profiler(view: ReportView, verdict: Text) -> Text:
     """Return a verdict about idle time with what the profiler adds to that, where it is known."""
-    added = view.run_time.profiler_ns or 0.0
-    if added < SAID * (view.run_time.whole_ns or 0.0) or not added:
+    time = view.run_time
+    if (time.profiler_ns or 0.0) < SAID * (time.whole_ns or math.inf):
         return verdict
     anchor = next((f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key), "caveats")
+    ends = (time.profiler_low_ns, time.profiler_high_ns)
+    known = [Link(Number(ns, "ns"), anchor) for ns in ends if ns is not None]
     return Text(
-        "{verdict} The profiler itself adds {time} of that idle time.",
+        "{verdict} nsys itself adds {time} of that, by what a launch takes longer under it; the "
+        "times here include it.",
         verdict=verdict,
-        time=added_by_profiler(view.run_time, anchor),
+        time=Text("{low} to {high}", low=known[0], high=known[1])
+        if len(known) == len(ends)
+        else Link(Number(time.profiler_ns, "ns"), anchor),
     )
 
 

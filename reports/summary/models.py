@@ -118,11 +118,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Savings:
-    """What could be saved of a run, in ns of it; no time is counted twice.
+    """What could be saved of a run at most, in ns of it; no time is counted twice.
 
     `kernels` is by the number of the kernel, `unlisted` of those that the report does not list, of
     `steps` the largest is first, but for those that others must come before. None is unknown.
-    `most` is the same at most: where gains end at what was seen to be reached, these do not.
+    `gain_ns` is the same in all where gains end at what was seen to be reached.
     """
 
     steps: tuple[Step, ...]
@@ -130,17 +130,12 @@ class Savings:
     idle: float | None
     copies: float | None
     unlisted: float | None
-    most: Savings | None = None
+    gain_ns: float = 0.0
 
     @property
     def estimate_ns(self) -> float:
         """What all steps, also smaller ones, were seen to reach."""
         return sum(step.estimate_ns for step in self.steps)
-
-    @property
-    def most_ns(self) -> float:
-        """What can be saved in all at most."""
-        return self.total_ns if self.most is None else self.most.total_ns
 
     @property
     def total_ns(self) -> float:

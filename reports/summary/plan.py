@@ -68,7 +68,7 @@ def make_plan(view: ReportView) -> Plan:
     listed = [s for s in saved.steps if whole_ns and s.saves_ns >= LEAST * whole_ns]
     ordered = sorted(listed, key=lambda step: step.is_choice)
     repairs = [step for step in ordered if not step.is_choice]
-    smaller = round(max(0.0, saved.total_ns - sum(step.saves_ns for step in listed)))
+    smaller = round(max(0.0, saved.gain_ns - sum(step.saves_ns for step in listed)))
     steps, remaining = [], whole_ns
     for step in repairs:
         steps.append(_of_step(view, step, ordered, remaining))

@@ -39,7 +39,7 @@ def savings(view: ReportView) -> Savings:
     steps = [_step(found, pool, most) for found in ranked]
     useful = [step for step in steps if step.saves_ns and not is_near(view, step.findings[0])]
     ordered = _in_order(view, sorted(useful, key=lambda step: -step.saves_ns))
-    return replace(_saved(view, ordered, pool), most=_saved(view, ordered, most))
+    return replace(_saved(view, ordered, most), gain_ns=_saved(view, ordered, pool).total_ns)
 
 
 def _step(found: Sequence[Finding], pool: _Pool, most: _Pool) -> Step:

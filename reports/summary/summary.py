@@ -6,19 +6,16 @@ from dataclasses import replace
 
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
-from nsight_prof.reports.findings.program.idle_rules import IDLE as IDLE_RULE
 from nsight_prof.reports.page import Number, Section, Text, Value, Verbatim
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed
 from nsight_prof.reports.summary.actions import near_limits
-from nsight_prof.reports.summary.first_screen import added_by_profiler, first_screen
+from nsight_prof.reports.summary.first_screen import first_screen
 from nsight_prof.reports.summary.models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.time_parts import (
-    IDLE,
-    TimeParts,
     largest_job,
     time_parts,
     whole_of,
@@ -50,7 +47,7 @@ def summarise(view: ReportView) -> SummaryView:
         facts=facts,
         learned=tuple(text for text in learned if text != first.verdict)[:LEARNED],
         hints=(*advice, *near),
-        reservations=_reservations(view, time_parts_),
+        reservations=_reservations(view),
         terms=(),
     )
     return replace(summary, terms=summary_terms(_english(summary)))
@@ -133,30 +130,13 @@ def _machine(time: RunTime) -> Text:
     return Text("{name}, {n} of the {total} in the machine", **given)
 
 
-def _reservations(view: ReportView, times: TimeParts) -> tuple[Text | str, ...]:
+def _reservations(view: ReportView) -> tuple[Text | str, ...]:
     """Return what weakens the answer: what is open, failed steps, doubtful counters."""
     asked = (question.lay_text for question in view.abstained)
     found: list[Text | str] = []
     found += [simple for simple in asked if simple is not None][:1]
-    idle = next((row.share or 0.0 for row in times.rows if row.kind == IDLE), 0.0)
-    if idle >= IDLE_RULE.limit("share"):
-        found.append(_lengthened(view.run_time))
     found += [caveat.lay_text for caveat in view.caveats if caveat.lay_text]
     return tuple(found[:RESERVATIONS])
-
-
-def _lengthened(time: RunTime) -> Text:
-    """Say by how much the profiler lengthens the waits of the GPU, as far as that is known."""
-    if time.profiler_ns is None:
-        return Text(
-            "The recording tool lengthens the pauses, by how much was not measured: without it the "
-            "run and its waits are shorter."
-        )
-    return Text(
-        "The recording tool lengthens the pauses, by {time}: without it the run and its waits "
-        "are shorter.",
-        time=added_by_profiler(time),
-    )
 
 
 def _english(summary: SummaryView) -> str:

@@ -64,7 +64,7 @@ def time_parts(view: ReportView, saved: Savings) -> TimeParts:
 
     Times and gains, at most, are parts of `view.run_time`; lines add up to the whole.
     """
-    time, saved = view.run_time, saved.most or saved
+    time = view.run_time
     kernels = _kernel_rows(view, saved)
     if not time.whole_ns:
         return TimeParts(tuple(_numbered(kernels[:ROWS])), None)

@@ -65,13 +65,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
             *_of_sheet(stages.roofs.read_sheet, floor, kind.read_rate, BYTES),
         ),
         disproof=Text("The floor reads every weight once and no activation."),
-        lay_verdict=Text(
-            "Generating a token for each of {n} requests takes {time}; reading the model and "
-            "the KV cache from memory once takes {floor} of that.",
-            n=size,
-            time=time,
-            floor=minimum,
-        ),
+        technical=True,
     )
 
 
@@ -123,12 +117,7 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
             **values,
         ),
         (*evidence, *_of_sheet(stages.roofs.compute_sheet, floor, kind.flop_rate, FLOPS)),
-        lay_verdict=Text(
-            "Reading {n} prompt tokens takes {time}, {ratio} the least that this GPU needs.",
-            n=tokens,
-            time=time,
-            ratio=kind.over_floor,
-        ),
+        technical=True,
     )
 
 

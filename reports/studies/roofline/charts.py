@@ -1,4 +1,4 @@
-"""Figures of the measured roofs: the roofline, bars of roofs, bursts, data, launch shapes."""
+"""Figures of the measured roofs: the roofline, bars of roofs, bursts, data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nsight_prof.parsers.build.roofline import LEVELS
 from nsight_prof.parsers.cells import Row, known, number, text
-from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
+from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof
 from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
 from nsight_prof.reports.page.charts import (
     Bar,
@@ -25,7 +25,7 @@ DIGITS = 3
 
 
 def charts(
-    rows: Sequence[Row], roofs: Sequence[MeasuredRoof], tried: Sequence[Search], l2_bytes: float
+    rows: Sequence[Row], roofs: Sequence[MeasuredRoof], l2_bytes: float
 ) -> tuple[Chart | None, ...]:
     """Return the figures that the cases allow; `l2_bytes` is NaN where it is not known."""
     return (
@@ -37,7 +37,6 @@ def charts(
         latency_sweep(rows, l2_bytes),
         stride_sweep(rows),
         host_sweep(rows),
-        _shapes([search for search in tried if search.roof.key != "tensor"]),
     )
 
 
@@ -146,22 +145,3 @@ def _data_bar(pair: tuple[Row, Row]) -> Bar:
     size = shape_text(row["params"]) if "m" in row["params"] else ""
     name = f"{text(row['operation'])} {size}".strip()
     return Bar(name, 100 * speed, text=f"{quantity(speed, 'fraction', DIGITS)}, {clocks}")
-
-
-def _shapes(tried: Sequence[Search]) -> BarFigure | None:
-    return BarFigure(
-        "launch-shapes",
-        "What a poor launch shape keeps of the best",
-        "Bars: throughput of the poorest launch shape of each roof in per cent of the best",
-        "Per cent of the best shape",
-        tuple(
-            Bar(
-                search.roof.name,
-                100 * search.poorest_fraction,
-                text=f"{quantity(search.poorest_fraction, 'fraction', DIGITS)}: "
-                f"{shape_text(search.poorest['params'])}",
-            )
-            for search in tried
-        ),
-        subtitle="The poorest of the launch shapes that were tried; the median is in the table.",
-    ) if tried else None  # fmt: skip

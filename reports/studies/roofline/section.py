@@ -68,7 +68,7 @@ def section(run: Run) -> Section | None:
         arranged(
             [INTRO],
             findings(Measured(rows, every, tried, ridges, l2_bytes)),
-            charts(rows, roofs, tried, l2_bytes),
+            charts(rows, roofs, l2_bytes),
             tables(every, tried, ridges),
             METHOD,
         ),
