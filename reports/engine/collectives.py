@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
@@ -16,7 +14,6 @@ from nsight_prof.parsers.roofs.comm import roof_at
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.engine.step_costs import (
-    UNKNOWN,
     StepCost,
     communication,
     communication_facts,
@@ -36,9 +33,6 @@ from nsight_prof.reports.page import (
 )
 
 KEY, TITLE = "collectives", Text("Collectives")
-MOSTLY, FEWEST, ALIKE = 0.5, 8, 0.1
-"""Part of a launch that collectives cover from which on it runs beside them; launches alone that
-tell of a kernel, and by how much the slow of these are longer than the fast at most."""
 SHOWN = 24
 """Rows of the table; table `collectives` has all."""
 OUTSIDE = 0.05
@@ -87,54 +81,9 @@ def _steps(run: Run, costs: Sequence[StepCost]) -> tuple[Finding | Table[StepCos
     often = instances.value_counts(["gpu", "stage"]) == max(cost.steps for cost in costs)
     stages = often[often].index.get_level_values("stage")
     order = instances[instances["stage"].isin(stages)].sort_values("gpu_start_ns")["stage"]
-    beside = _lost_beside(run)
-    found = communication(costs, [*map(str, order.unique())], _outside(run, costs), beside)
+    found = communication(costs, [*map(str, order.unique())], _outside(run, costs))
     # What to do about much of it is a finding about the whole program.
     return (*(replace(finding, action=None) for finding in found), cost_table(costs, SHOWN))
-
-
-def _lost_beside(run: Run) -> Text:
-    """Say how much longer kernels take beside collectives than alone, as far as launches tell.
-
-    They tell it of kernels that also ran alone, in launches that agree: these do the same work.
-    """
-    sends = run.kernels.loc[run.kernels["category"] == "collective", "kernel_id"]
-    beside_ns, compared_ns, alone_ns = 0.0, 0.0, 0.0
-    for _, rows in run.launch_times.groupby("device"):
-        own, durations = ~rows["kernel_id"].isin(sends), rows["duration_ns"].astype(float)
-        start, end = rows["start_ns"].astype(float), rows["start_ns"] + durations
-        order = start[~own].sort_values().index
-        ends = np.maximum.accumulate(end[order].to_numpy(float))
-        begins = np.maximum(start[order].to_numpy(float), np.append(-np.inf, ends[:-1]))
-        if not len(order):
-            continue
-        sums = np.cumsum(np.column_stack([np.zeros(len(order)), ends - begins]))
-        edges = np.column_stack([begins, ends]).ravel()
-        part = (np.interp(end, edges, sums) - np.interp(start, edges, sums)) / durations
-        for _, of_kernel in durations[own].groupby(rows["kernel_id"].astype(str)):
-            apart, together = (
-                of_kernel[hit[of_kernel.index]] for hit in (part <= 0, part > MOSTLY)
-            )
-            beside_ns += float(together.sum())
-            spread = apart.quantile(0.9) / apart.quantile(0.1) if len(apart) else math.inf
-            if len(apart) >= FEWEST and spread <= 1 + ALIKE:
-                compared_ns += float(together.sum())
-                alone_ns += float(len(together) * apart.median())
-    refs = (Ref("launches", "", "duration_ns"),)
-    if not compared_ns:
-        return UNKNOWN
-    return Text(
-        "Kernels that also ran alone with the same work, {part} of the time of those beside it, "
-        "take {longer} longer there; what the others lose is not known.",
-        part=Number(compared_ns, "ns", refs).share_of(Number(beside_ns, "ns")).at_digits(2),
-        longer=Number(compared_ns / alone_ns - 1, "fraction", refs, digits=2).by(
-            Text(
-                "{a} / {b} - 1, of these launches and as many at the median of those alone",
-                a=Number(compared_ns, "ns", digits=3),
-                b=Number(alone_ns, "ns", digits=3),
-            )
-        ),
-    )
 
 
 def _outside(run: Run, costs: Sequence[StepCost]) -> Text | str:

@@ -17,7 +17,6 @@ SIGNIFICANT = 0.02
 """Part of a step from which on communication that nothing hides is worth work: below it, times of
 balanced ranks differ by as much."""
 OVERLAPPED = "overlapped_ns"
-UNKNOWN = Text("What kernels lose beside it is not known: none ran alone with the same work.")
 TIMES = ("wall_ns", "compute_ns", OVERLAPPED, "wait_ns", "transfer_ns", "other_ns")
 
 
@@ -66,15 +65,11 @@ def step_costs(steps: pd.DataFrame, *, skewed: bool = False) -> tuple[StepCost, 
 
 
 def communication(
-    costs: Sequence[StepCost],
-    stages: Sequence[str],
-    outside: Text | str = "",
-    beside: Text = UNKNOWN,
+    costs: Sequence[StepCost], stages: Sequence[str], outside: Text | str = ""
 ) -> Iterator[Finding]:
     """Yield what communication costs a step.
 
-    `stages` are those that come once with each step; `outside` says what of the run is in none, and
-    `beside` what kernels lose that run beside communication.
+    `stages` are those that come once with each step; `outside` says what of the run is in none.
     """
     if not costs:
         return
@@ -89,27 +84,24 @@ def communication(
         KEY,
         Text(
             "Of a step ({stages}) of {wall}, {exposed} ({share}) is communication between GPUs "
-            "that nothing hides: {wait} waiting for another GPU, {transfer} transfer.{overlapped} "
-            "{beside} Hidden in full it would save {share} of a step at most, GPUs that arrive "
-            "together {balanced}.{outside}",
+            "that nothing hides: {wait} waiting for another GPU, {transfer} transfer.{beside} "
+            "Hidden in full it would save {share} of a step at most, GPUs that arrive together "
+            "{balanced}.{outside}",
             stages=names,
             wall=wall,
             exposed=exposed,
             share=share,
             wait=waiting,
             transfer=transfer,
-            overlapped=_overlap_text(costs),
-            beside=beside if any(cost.overlapped_ns for cost in costs) else "",
+            beside=_overlap_text(costs),
             balanced=balanced,
             outside=outside,
         ),
         lay_verdict=Text(
-            "Communication between GPUs holds a step of {wall} up for {share} of the step. "
-            "{remedy}{beside}",
+            "Communication between GPUs holds a step of {wall} up for {share} of it. {remedy}",
             wall=wall,
             share=share,
             remedy=remedy or _elsewhere(costs),
-            beside="" if beside is UNKNOWN else Text(" {text}", text=beside),
         ),
         evidence=(
             Text(
@@ -125,7 +117,8 @@ def communication(
         action=remedy,
         disproof=Text(
             "Kernels beside communication are slower than alone, since it takes SMs and memory "
-            "bandwidth from them: that is in no number of what it costs a step."
+            "bandwidth from them: what hidden communication costs so was not measured, and is in "
+            "no number here."
         ),
     )
 
@@ -136,7 +129,11 @@ def _overlap_text(costs: Sequence[StepCost]) -> Text | str:
     time = _mean(costs, OVERLAPPED)
     if not time.value:
         return Text(" None runs beside other kernels.")
-    return Text(" {time} more runs beside other kernels.", time=time)
+    return Text(
+        " {time} more runs beside other kernels; what these lose by it a run without "
+        "communication would tell.",
+        time=time,
+    )
 
 
 def communication_facts(costs: Sequence[StepCost]) -> tuple[Fact, ...]:
