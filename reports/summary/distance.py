@@ -16,8 +16,6 @@ STEPS = ("memory_bound_step", "compute_bound_step")
 """Findings that hold steps of an engine to their floors."""
 IN_FLOOR = ("gemm", "gemv", "attention", "moe")
 """Kinds of kernels whose work is what a floor counts."""
-COUNTED = 0.5
-"""Part of the GPU time with counters from which on what kernels could gain is known."""
 ROW = "floor-part"
 
 
@@ -76,7 +74,7 @@ def _parts(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPa
         Text("what to do below saves at most"), saved.total_ns, Text("in all, as above")
     )
     yield FloorPart(Text("pauses between kernels"), idle_ns - (saved.idle or 0.0), left)
-    if (view.profiled_share or 0.0) < COUNTED:
+    if not view.profiled_share:
         yield FloorPart(Text("kernels whose limit was not measured"), math.inf, rest)
         return
     others = [kernel for kernel in view.kernels if kernel.category not in IN_FLOOR]

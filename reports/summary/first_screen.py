@@ -111,9 +111,8 @@ def _sure(view: ReportView, found: tuple[Action, ...]) -> tuple[str, Text]:
     largest = max(found, key=_gain_of)
     if (largest.gain.value or 0.0) >= LARGE:
         return largest.sure, largest.because
-    least = max((action.sure for action in found), key=list(LEVELS).index)
-    n = next(n for n, action in enumerate(found, 1) if action.sure == least)
-    return least, Text("step {n} is {why}", n=n, why=found[n - 1].because)
+    least = max(found, key=lambda action: list(LEVELS).index(action.sure))
+    return least.sure, least.because
 
 
 def _of_longest_launch(view: ReportView) -> Text | None:

@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
-from nsight_prof.reports.findings.kernels.judge import EXCESS, is_borderline, is_near, judge
+from nsight_prof.reports.findings.kernels.judge import EXCESS, is_near, judge
 from nsight_prof.reports.findings.kernels.matrix import OWN, WRITTEN
 from nsight_prof.reports.findings.kernels.roofs import (
     DRAM_OTHERS,
@@ -23,7 +23,6 @@ from nsight_prof.reports.findings.kernels.roofs import (
     NEAR_DRAM,
     NEAR_DRAM_OTHERS,
     PRODUCTS,
-    RESOURCES,
     ROOFS,
     in_part,
     is_mixed_bound,
@@ -303,11 +302,7 @@ def _title(lead: Judged) -> Text:
     """Return the kernel, and what it lacks or the roof it is at."""
     name = Verbatim(text(lead.row["short_name"]))
     if lead.cause is not None:
-        symptom = lead.cause.rule.symptom
-        if is_borderline(lead.bound, number(lead.row["roof_share"])):
-            near = RESOURCES[lead.nearest]
-            symptom = Text("{symptom}, near the roof of {resource}", symptom=symptom, resource=near)
-        return Text("{kernel}: {symptom}", kernel=name, symptom=symptom)
+        return Text("{kernel}: {symptom}", kernel=name, symptom=lead.cause.rule.symptom)
     if lead.bound == "latency":
         return Text("{kernel}: {symptom}", kernel=name, symptom=LATENCY.symptom)
     reached = _reached(lead.row)
