@@ -17,6 +17,8 @@ from nsight_prof.parsers.metrics.catalogue import UTILIZATION, catalogue
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute
 2025) calls a kernel latency bound where compute and memory are both under 60 %."""
+BORDER = 5.0
+"""Per cent of a roof below LATENCY_BELOW within which a kernel may be limited by it as well."""
 BOUND_FROM = 0.8
 """From this utilization on a resource bounds a kernel by itself (SOLBottleneck, as above); between
 LATENCY_BELOW and it the kernel also waits, or uses another resource as much."""
@@ -84,6 +86,11 @@ class Bound:
     use: Use = Use(math.nan)
     second: str = ""
     second_share: float = math.nan
+
+
+def is_borderline(bound: str, roof_share: float) -> bool:
+    """Tell whether a kernel that waits is all but at a roof, which limits it as well then."""
+    return bound == "latency" and 100 * roof_share >= 100 * LATENCY_BELOW - BORDER
 
 
 def assign_bounds(

@@ -29,16 +29,16 @@ def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[Fl
     above_ns, whole_ns = above_ns + idle_ns, view.run_time.whole_ns or math.inf
     if not found or not above_ns > 0:
         return None, ()
-    left, parts = above_ns, list[FloorPart]()
-    for part in _parts(view, saved, idle_ns):
-        taken = min(left, max(0.0, part.time_ns))
-        left -= taken
-        parts += [replace(part, time_ns=taken)] if taken else []
-    times = [Number(part.time_ns, "ns") for part in parts]
-    above, *shown = adding_up(Number(above_ns, "ns"), *times, digits=3)
+    remaining, pieces = above_ns, list[FloorPart]()
+    for piece in _pieces(view, saved, idle_ns):
+        taken = min(remaining, max(0.0, piece.time_ns))
+        remaining -= taken
+        pieces += [replace(piece, time_ns=taken)] if taken else []
+    times = [Number(piece.time_ns, "ns") for piece in pieces]
+    above, *written = adding_up(Number(above_ns, "ns"), *times, digits=3)
     words: list[Value] = [
-        Text("{time} {what}", time=Link(time, f"{ROW}-{n}"), what=part.what)
-        for n, (part, time) in enumerate(zip(parts, shown, strict=True), 2)
+        Text("{time} {what}", time=Link(time, f"{ROW}-{n}"), what=piece.what)
+        for n, (piece, time) in enumerate(zip(pieces, written, strict=True), 2)
     ]
     sentence = Text(
         "A step takes {ratios} the least time that its bytes or its arithmetic allow: {above} "
@@ -49,7 +49,7 @@ def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[Fl
         parts=words,
     )
     how = Text("sum over the steps of prefill and decode: time - floor")
-    return sentence, (FloorPart(Text("time above the floors"), above_ns, how), *parts)
+    return sentence, (FloorPart(Text("time above the floors"), above_ns, how), *pieces)
 
 
 def _ratio(section: Section, finding: Finding) -> Text:
@@ -66,14 +66,14 @@ def _times(finding: Finding, name: str) -> float:
     )
 
 
-def _parts(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPart]:
+def _pieces(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPart]:
     """Yield what the time above the floors may be, each up to what the ones before leave of it."""
     rest = Text("the rest")
-    left = Text("time of these in the run - what to do about them saves at most")
+    remaining = Text("time of these in the run - what to do about them saves at most")
     yield FloorPart(
         Text("what to do below saves at most"), saved.total_ns, Text("in all, as above")
     )
-    yield FloorPart(Text("pauses between kernels"), idle_ns - (saved.idle or 0.0), left)
+    yield FloorPart(Text("pauses between kernels"), idle_ns - (saved.idle or 0.0), remaining)
     if not view.profiled_share:
         yield FloorPart(Text("kernels whose limit was not measured"), math.inf, rest)
         return
@@ -82,7 +82,7 @@ def _parts(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPa
     yield FloorPart(
         Text("work that this least time leaves out, as normalisation"),
         others_ns - sum(saved.kernels[kernel.number] or 0.0 for kernel in others),
-        left,
+        remaining,
     )
     yield FloorPart(
         Text("matrix products and attention, of whose kind none here is faster: no step is known"),

@@ -65,13 +65,13 @@ def first_screen(
     if time.whole_ns:
         line = _with_certainty(view, line, verdict, found)
     listed = {anchor for action in found for _, anchor in action.findings}
-    timed, (above, parts) = timed_choices(view, saved), over_floors(view, saved)
+    timed, (above, pieces) = timed_choices(view, saved), over_floors(view, saved)
     return FirstScreen(
         line,
         verdict,
         total,
         estimate=Number(saved.estimate_ns, "ns"),
-        most=Number(saved.total_ns, "ns"),
+        upper=Number(saved.total_ns, "ns"),
         actions=found,
         smaller=tuple(
             (finding.rank or 0, finding.anchor)
@@ -82,7 +82,7 @@ def first_screen(
         choices=choices(view, timed),
         narrowed=tuple(choice for choice in timed if choice.products),
         over_floors=above,
-        floor_parts=parts,
+        floor_parts=pieces,
     )
 
 
@@ -95,8 +95,8 @@ def _with_certainty(view: ReportView, line: Text, verdict: Text, found: tuple[Ac
             line=line,
             sure=LEVELS["high"],
         )
-    sure, why = _sure(view, found)
-    return Text("{line} · how sure: {sure} ({why})", line=line, sure=LEVELS[sure], why=why)
+    sure, reason = _sure(view, found)
+    return Text("{line} · how sure: {sure} ({why})", line=line, sure=LEVELS[sure], why=reason)
 
 
 def _sure(view: ReportView, found: tuple[Action, ...]) -> tuple[str, Text]:
@@ -106,13 +106,13 @@ def _sure(view: ReportView, found: tuple[Action, ...]) -> tuple[str, Text]:
     """
     if not found:
         counted = view.profiled_share or 0.0
-        why = Text("counters cover {part} of the GPU time", part=Number(counted, "fraction"))
-        return "high" if counted >= COUNTED else "low", why
+        reason = Text("counters cover {part} of the GPU time", part=Number(counted, "fraction"))
+        return "high" if counted >= COUNTED else "low", reason
     largest = max(found, key=_gain_of)
     if (largest.gain.value or 0.0) >= LARGE:
         return largest.sure, largest.because
-    least = max(found, key=lambda action: list(LEVELS).index(action.sure))
-    return least.sure, least.because
+    lowest = max(found, key=lambda action: list(LEVELS).index(action.sure))
+    return lowest.sure, lowest.because
 
 
 def _of_longest_launch(view: ReportView) -> Text | None:
@@ -164,12 +164,12 @@ def _verdict(
         cause = next((cause for cause, rules in EXPLAIN.items() if lead.rule in rules), None)
         of_idle = (step.saves_ns for step in saved.steps if step.findings[0].key in OF_IDLE)
         mends = cause is not None and sum(of_idle) >= (idle.time_ns or 0.0) / 2
-        why = WAITS[cause] if cause and mends else idle_cause(view)
+        reason = WAITS[cause] if cause and mends else idle_cause(view)
         verdict = Text(
             "The GPU is idle for {part} of the run: {why}. The steps that are known save {gain} of "
             "the run.",
             part=Link(Number(idle.share, "fraction"), "whole-run"),
-            why=why,
+            why=reason,
             gain=gain,
         )
         return _with_profiler(view, verdict)
@@ -178,7 +178,7 @@ def _verdict(
         "{what}: {first} of the {whole} can be saved there, {gain} in all.",
         what=_where(view, step, largest.anchor) if about_kernels else problem(lead),
         first=_saving(
-            view, largest.estimate.value or 0.0, largest.most.value or 0.0, largest.anchor
+            view, largest.estimate.value or 0.0, largest.upper.value or 0.0, largest.anchor
         ),
         whole=whole_of(time),
         gain=gain,
@@ -188,12 +188,14 @@ def _verdict(
 def _saving(view: ReportView, estimate_ns: float, most_ns: float, anchor: str) -> Text:
     """Return times as parts of the run, what was seen to be reached apart from a bound."""
     whole_ns = view.run_time.whole_ns or math.inf
-    seen, most = (Link(Number(ns / whole_ns, "fraction"), anchor) for ns in (estimate_ns, most_ns))
+    estimate, upper = (
+        Link(Number(ns / whole_ns, "fraction"), anchor) for ns in (estimate_ns, most_ns)
+    )
     if estimate_ns < SEEN * most_ns:
-        return Text("up to {most}", most=most)
+        return Text("up to {most}", most=upper)
     if most_ns < MORE * estimate_ns:
-        return Text("{seen}", seen=seen)
-    return Text("{seen} (at most {most})", seen=seen, most=most)
+        return Text("{seen}", seen=estimate)
+    return Text("{seen} (at most {most})", seen=estimate, most=upper)
 
 
 def _of_little(

@@ -53,7 +53,7 @@ class Action:
     """Something to do: what it `saves` beyond the actions before it; `gain` as a part of the run.
 
     `estimate` is what of that was seen to be reached, 0 where nothing but a bound is known, and
-    `most` the most that it could save. `anchor` leads to its row of what each step saves, `share`
+    `upper` the most that it could save. `anchor` leads to its row of what each step saves, `share`
     is the part of the run that it acts on: its kernels, or idle time; None where that is not known.
 
     `sure` and `effort` are low, medium or high, `because` says why no surer. `findings` are the
@@ -64,7 +64,7 @@ class Action:
     saves: Number
     gain: Number
     estimate: Number
-    most: Number
+    upper: Number
     sure: str
     because: Text
     effort: str
@@ -198,7 +198,7 @@ class FirstScreen:
     """What a reader sees first.
 
     `line` says GPU, time and how sure the verdict is. `total` is that time, of which gains are
-    parts; `basis` says what it is: "wall" or "gpu". `estimate` and `most` are what can be saved of
+    parts; `basis` says what it is: "wall" or "gpu". `estimate` and `upper` are what can be saved of
     it in all: by the actions, and by smaller steps, of which `smaller` are the findings, as those
     of an action. `choices` are what the owner may choose beside the actions, at a price: they are
     not added up with them; `narrowed` are the matrix products of choices of a smaller type.
@@ -211,7 +211,7 @@ class FirstScreen:
     verdict: Text
     total: Number
     estimate: Number
-    most: Number
+    upper: Number
     actions: tuple[Action, ...]
     smaller: tuple[tuple[int, str], ...]
     basis: str

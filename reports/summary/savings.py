@@ -35,17 +35,17 @@ def savings(view: ReportView) -> Savings:
         if finding.advice and is_repair(finding) and gain_ns(view, finding):
             groups[finding.advice].append(finding)
     ranked = sorted(groups.values(), key=lambda found: -sum(gain_ns(view, f) for f in found))
-    pool, most = _Pool(view, gain_ns), _Pool(view, most_ns)
-    steps = [_step(found, pool, most) for found in ranked]
+    pool, bounds = _Pool(view, gain_ns), _Pool(view, most_ns)
+    steps = [_step(found, pool, bounds) for found in ranked]
     useful = [step for step in steps if step.saves_ns and not is_near(view, step.findings[0])]
     ordered = _in_order(view, sorted(useful, key=lambda step: -step.saves_ns))
-    return replace(_saved(view, ordered, most), gain_ns=_saved(view, ordered, pool).total_ns)
+    return replace(_saved(view, ordered, bounds), gain_ns=_saved(view, ordered, pool).total_ns)
 
 
-def _step(found: Sequence[Finding], pool: _Pool, most: _Pool) -> Step:
+def _step(found: Sequence[Finding], pool: _Pool, bounds: _Pool) -> Step:
     taken = [pool.take(finding) for finding in found]
     estimate = sum(ns for f, ns in zip(found, taken, strict=True) if not f.is_bound)
-    upper = sum(map(most.take, found))
+    upper = sum(map(bounds.take, found))
     # Where larger steps save the most that they can, less is left for this one.
     return Step(tuple(found), sum(taken), min(estimate, upper), upper)
 
@@ -109,8 +109,8 @@ def gain_ns(view: ReportView, finding: Finding) -> float:
 
 def most_ns(view: ReportView, finding: Finding) -> float:
     """Return the most that a finding saves by itself, in ns of the run; 0 where not known."""
-    most = finding.gain_ns if finding.is_bound else finding.most_ns
-    return _of_run(view, finding, most)
+    upper = finding.gain_ns if finding.is_bound else finding.most_ns
+    return _of_run(view, finding, upper)
 
 
 def _of_run(view: ReportView, finding: Finding, saved_ns: float) -> float:

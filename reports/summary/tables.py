@@ -45,7 +45,7 @@ HARDLY = 0.005
 """Part of the run below which a gain is not worth a number."""
 SMALLER = "steps-smaller"
 """Id of the row of what smaller steps save."""
-AMOUNTS = ("estimate", "most")
+AMOUNTS = ("estimate", "upper")
 NAMED, LINKED = 3, 5
 """Kernels that a row names, findings that it leads to."""
 
@@ -59,24 +59,24 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     whole_ns = first.total.value or 0.0
     estimates, bounds = ([getattr(row[1], name).value or 0.0 for row in rows] for name in AMOUNTS)
 
-    def saving(estimate: tuple[str, float], most: tuple[str, float], anchor: str) -> Value:
-        seen, bound = (
+    def saving(estimate: tuple[str, float], upper: tuple[str, float], anchor: str) -> Value:
+        estimated, bound = (
             Text(
                 "{time} ({part})",
                 time=Link(Verbatim(time), anchor),
                 part=Number(value / (whole_ns or 1.0), "fraction"),
             )
-            for time, value in (estimate, most)
+            for time, value in (estimate, upper)
         )
         if not estimate[1]:
             return Text("at most {saves}", saves=bound)
-        if estimate[0] == most[0]:
-            return seen
-        return Text("{saves}; at most {most}", saves=seen, most=bound)
+        if estimate[0] == upper[0]:
+            return estimated
+        return Text("{saves}; at most {most}", saves=estimated, most=bound)
 
     def saves(row: int) -> Value:
-        estimate, most, _ = times[row]
-        return saving((estimate, estimates[row]), (most, bounds[row]), rows[row][1].anchor)
+        estimate, upper, _ = times[row]
+        return saving((estimate, estimates[row]), (upper, bounds[row]), rows[row][1].anchor)
 
     heading = Text("Saves (of the run)")
     if first.basis != "wall":
@@ -88,7 +88,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
             heading,
             lambda row: saves(row[0]),
             digits=IN_TEXT,
-            sort=lambda row: row[1].most.value,
+            sort=lambda row: row[1].upper.value,
             right=True,
         ),
         Column(Text("How sure, and why no surer"), _sure),
@@ -102,8 +102,10 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     ]
     footer = None
     if len(rows) > 1:
-        seen, most = ((together(part, whole_ns), sum(part)) for part in (estimates, bounds))
-        total = saving(seen, most, PARTS)
+        estimated, upper = (
+            (together(times_ns, whole_ns), sum(times_ns)) for times_ns in (estimates, bounds)
+        )
+        total = saving(estimated, upper, PARTS)
         footer = Footer(["", Strong(Text("In all")), Strong(total), *[""] * 4])
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
@@ -122,19 +124,23 @@ def _with_smaller(
     And how each is written: estimate, most, and what is left after that. These add up.
     """
     listed, whole_ns = list(first.actions[:count]), first.total.value or 0.0
-    seen, most = ([getattr(action, name).value or 0.0 for action in listed] for name in AMOUNTS)
-    seen.append(max(0.0, (first.estimate.value or 0.0) - sum(seen)))
-    most.append(max(0.0, (first.most.value or 0.0) - sum(most)))
-    estimates = (time for time, _ in countdown(seen, whole_ns))
-    times = [(time, *left) for time, left in zip(estimates, countdown(most, whole_ns), strict=True)]
-    if most[-1] >= LEAST * whole_ns:
+    estimated, upper = (
+        [getattr(action, name).value or 0.0 for action in listed] for name in AMOUNTS
+    )
+    estimated.append(max(0.0, (first.estimate.value or 0.0) - sum(estimated)))
+    upper.append(max(0.0, (first.upper.value or 0.0) - sum(upper)))
+    estimates = (time for time, _ in countdown(estimated, whole_ns))
+    times = [
+        (time, *rest) for time, rest in zip(estimates, countdown(upper, whole_ns), strict=True)
+    ]
+    if upper[-1] >= LEAST * whole_ns:
         more = [f for action in first.actions[count:] for f in action.findings]
         smaller = Action(
             Text("smaller steps and kernels without a finding, together"),
-            Number(most[-1], "ns"),
-            Number(most[-1] / whole_ns, "fraction"),
-            Number(seen[-1], "ns"),
-            Number(most[-1], "ns"),
+            Number(upper[-1], "ns"),
+            Number(upper[-1] / whole_ns, "fraction"),
+            Number(estimated[-1], "ns"),
+            Number(upper[-1], "ns"),
             sure="",
             because=NO_TITLE,
             effort="",
@@ -154,13 +160,13 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
     whole_ns = first.total.value or 0.0
     rows, times = _with_smaller(first, len(first.actions))
 
-    def amount(heading: Text, n: int, *, part: bool = False) -> Column[tuple[int, Action]]:
+    def amount(heading: Text, n: int, *, share: bool = False) -> Column[tuple[int, Action]]:
         def cell(row: tuple[int, Action]) -> Value:
             value = getattr(row[1], AMOUNTS[n]).value
-            shown = (
-                Number(value / whole_ns, "fraction") if part else Verbatim(times[row[0]][n], value)
+            written = (
+                Number(value / whole_ns, "fraction") if share else Verbatim(times[row[0]][n], value)
             )
-            return shown if value else ""
+            return written if value else ""
 
         return Column(heading, cell, right=True)
 
@@ -172,9 +178,9 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
         Column(Text("Acts on, of the run"), lambda row: acts_on(row[1]), right=True),
         amount(Text("Saves"), 0),
-        amount(Text("Of the run"), 0, part=True),
+        amount(Text("Of the run"), 0, share=True),
         amount(Text("At most"), 1),
-        amount(Text("Of the run"), 1, part=True),
+        amount(Text("Of the run"), 1, share=True),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
     return Table("steps", NO_TITLE, columns, rows, ids=lambda row: row[1].anchor)

@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.build.bound import LABELS, is_borderline
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, SYNCHRONISATION
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
-from nsight_prof.reports.findings.kernels.judge import is_borderline
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
     FIRST_USE,

@@ -300,8 +300,8 @@ def _around(
     known = any(line.location == hot.location for hot in hot_lines)
     # Few lines that hold most of what lies within say more than who calls them.
     inside = sum(number(hot.share.value) for hot in hot_lines)
-    told = finding.rule in IDLE and inside >= INSIDE * number(line.share.value)
-    return None if known or told or number(line.share.value) < MOST else line
+    is_within = finding.rule in IDLE and inside >= INSIDE * number(line.share.value)
+    return None if known or is_within or number(line.share.value) < MOST else line
 
 
 def _hot(lines: Sequence[HostLine]) -> list[HostLine]:

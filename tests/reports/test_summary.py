@@ -97,7 +97,7 @@ def test_actions_save_no_more_than_the_total(view: ReportView) -> None:
     assert summary.total is not None
     assert sum(saved) <= (summary.total.gain_ns or 0.0) * (1 + 1e-9)
     for action in summary.first.actions:
-        assert (action.estimate.value or 0.0) <= (action.most.value or 0.0)
+        assert (action.estimate.value or 0.0) <= (action.upper.value or 0.0)
 
 
 def times_of(value: Value | None) -> tuple[float, float]:
@@ -126,7 +126,7 @@ def test_what_was_seen_to_be_reached_and_bounds_add_up_apart(
         assert summary.total is not None
         assert times_of(in_all.value)[1] == pytest.approx((summary.total.gain_ns or 0) / 1e6, 0.01)
         *_, after, links = table.cells()[-1]
-        whole, most = first.total.value or 0.0, first.most.value or 0.0
+        whole, most = first.total.value or 0.0, first.upper.value or 0.0
         assert float(words(after).split()[0]) == pytest.approx((whole - most) / 1e6, abs=0.11)
         links = words(links).rstrip(", …").split(", ")
         listed = {str(rank) for action in first.actions[:count] for rank, _ in action.findings}
@@ -143,7 +143,7 @@ def test_steps_of_an_engine_are_held_to_their_floors(
     assert words(first.over_floors).startswith("A step takes 1.6x (decode) and 1.1x (prefill) the")
     total, *parts = (part.time_ns for part in first.floor_parts)
     assert sum(parts) == pytest.approx(total)
-    assert parts[0] == pytest.approx(first.most.value)
+    assert parts[0] == pytest.approx(first.upper.value)
     # By hand: 31 steps read 14.14 GB of weights and 0.48 GB of cache, and one computes 108.4 TFLOP.
     roofs = {
         (row["level_or_pipe"], row["kind"]): number(row["value"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nsight_prof.parsers.build.bound import BOUND_FROM, LATENCY_BELOW
+from nsight_prof.parsers.build.bound import BORDER, BOUND_FROM, LATENCY_BELOW, is_borderline
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings, written
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.names.kernel_names import classify
@@ -40,8 +40,6 @@ WORK = ("dram", "tensor", "fp16", "fp32", "fp64")
 """Resources whose use is the work of a kernel: the bytes and FLOPs of its task."""
 EXCESS = ("issue", "alu", "xu", "l2")
 """Bounds that say nothing of the work: data of tiles goes through L1 and shared memory anyway."""
-BORDER = 5.0
-"""Per cent of a roof below LATENCY_BELOW within which a kernel may be limited by it as well."""
 
 
 def context_of(run: Run) -> Context:
@@ -104,11 +102,6 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         fixed=fixed,
         doubts=(*contradictions(row, context, conditions), *_borderline(row, nearest)),
     )
-
-
-def is_borderline(bound: str, roof_share: float) -> bool:
-    """Tell whether a kernel that waits is all but at a roof, which limits it as well then."""
-    return bound == "latency" and 100 * roof_share >= 100 * LATENCY_BELOW - BORDER
 
 
 def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:

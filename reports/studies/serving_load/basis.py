@@ -30,14 +30,14 @@ def basis(found: LoadTest, limit: Finding | None, agreement: Finding | None) -> 
 def _of_capacity(found: LoadTest, point: Point) -> Basis:
     """State what the planned rate rests on, and by how much the overloaded loops differ."""
     behind = [p for p in found.opened if p is not point and p.load > point.value(ANSWERED)]
-    other: Text | str = ""
+    overloaded: Text | str = ""
     if behind:
-        least = min(behind, key=lambda p: p.value(ANSWERED))
-        other = Text(
+        lowest = min(behind, key=lambda p: p.value(ANSWERED))
+        overloaded = Text(
             " {load} were answered at {rate}, {part} less.",
-            load=least.load_text,
-            rate=least.number(ANSWERED),
-            part=least.derived(1 - least.value(ANSWERED) / point.value(ANSWERED), "fraction"),
+            load=lowest.load_text,
+            rate=lowest.number(ANSWERED),
+            part=lowest.derived(1 - lowest.value(ANSWERED) / point.value(ANSWERED), "fraction"),
         )
     rests = Text(
         "The rate rests on the {most} of {load}: {requests} requests in {time}, too short to show "
@@ -46,7 +46,7 @@ def _of_capacity(found: LoadTest, point: Point) -> Basis:
         load=point.load_text,
         requests=point.number("requests"),
         time=point.number("duration_s"),
-        other=other,
+        other=overloaded,
     )
     return Basis(rests, rests)
 

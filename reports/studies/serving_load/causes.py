@@ -6,15 +6,13 @@ import math
 from statistics import median
 
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
-from nsight_prof.reports.studies.serving_load.points import LoadTest, Point
+from nsight_prof.reports.studies.serving_load.points import AGREE, LoadTest, Point
 
 STALL = 5.0
 """P99 of the time between tokens over its median from which on text stalls."""
 CLIENT_BUSY = 0.8
 """CPU share of a core from which on the client itself may be the limit."""
 LATE_S = 0.02
-AGREE = 0.05
-"""Largest difference of client and server that is called agreement."""
 PHASES = {
     "queue": Text("waiting in the queue"),
     "prefill": Text("prefill"),
@@ -180,7 +178,7 @@ def front_end(found: LoadTest) -> Finding | None:
     vLLM times tokens in its engine and whole requests in its front end (v1/metrics/stats.py): where
     the client agrees with the second and not with the first, tokens waited in between.
     """
-    lagging = [p for p in found.points if lags(p)]
+    lagging = [p for p in found.points if p.lags]
     if not lagging:
         return None
     point = max(lagging, key=lambda p: p.differences()["tpot"])
@@ -207,12 +205,6 @@ def front_end(found: LoadTest) -> Finding | None:
         ),
         technical=True,
     )  # fmt: skip
-
-
-def lags(point: Point) -> bool:
-    """Whether tokens reach the client later than the engine makes them, and whole answers not."""
-    found = point.differences()
-    return found.get("tpot", math.nan) > AGREE and abs(found.get("e2e", math.nan)) <= AGREE
 
 
 def client(found: LoadTest) -> Finding | None:
@@ -266,7 +258,7 @@ def agreement(found: LoadTest) -> Finding | None:
     worst: dict[str, tuple[float, Point]] = {}
     for name in QUANTITIES:
         # Tokens that wait in the front end are a finding of their own.
-        points = [p for p in fair if name != "tpot" or not lags(p)]
+        points = [p for p in fair if name != "tpot" or not p.lags]
         pairs = [(p.differences()[name], p) for p in points if name in p.differences()]
         if pairs:
             worst[name] = max(pairs, key=lambda pair: abs(pair[0]))

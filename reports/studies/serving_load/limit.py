@@ -9,7 +9,7 @@ from nsight_prof.parsers.cells import count
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 from nsight_prof.reports.serving.formulas import Work, flops
 from nsight_prof.reports.serving.roofs import roof_name
-from nsight_prof.reports.studies.serving_load.causes import CLIENT_BUSY, lags, more_front_ends
+from nsight_prof.reports.studies.serving_load.causes import CLIENT_BUSY, more_front_ends
 from nsight_prof.reports.studies.serving_load.points import BUSY, RATE, LoadTest, Point, keeping
 
 FULL = 0.95
@@ -181,7 +181,7 @@ def _host(found: LoadTest, point: Point) -> Finding | None:
             **values,
         ),
         action=more_front_ends(found)
-        if lags(point)
+        if point.lags
         else Text(
             "Trace what the GPU waits for with the recipe {recipe}.", recipe=found.option("kernels")
         ),

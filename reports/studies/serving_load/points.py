@@ -51,6 +51,8 @@ OPTIONS = {
     "kernels": {"vLLM": "vllm-kernels", "SGLang": "sglang-kernels"},
 }
 """What engines call an option, and the recipe that traces their kernels."""
+AGREE = 0.05
+"""Largest difference of client and server that is called agreement."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,12 @@ class Point(ServingPoint):
             name: client / server - 1 for name, (client, server) in pairs.items() if server > 0
         }
         return {name: value for name, value in found.items() if not math.isnan(value)}
+
+    @property
+    def lags(self) -> bool:
+        """Whether tokens reach the client later than the engine makes them, and answers not."""
+        found = self.differences()
+        return found.get("tpot", math.nan) > AGREE and abs(found.get("e2e", math.nan)) <= AGREE
 
 
 @dataclass(frozen=True)

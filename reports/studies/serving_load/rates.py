@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
-from nsight_prof.reports.studies.serving_load.causes import lags
 from nsight_prof.reports.studies.serving_load.points import (
     ANSWERED,
     BUSY,
@@ -170,13 +169,13 @@ def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Va
             time=plan.base.number("duration_s"),
         )
 
-    def between(name: str, part: str) -> Value:
+    def between(name: str, which_part: str) -> Value:
         if plan.measured:
-            return high.latency(name, part)
+            return high.latency(name, which_part)
         if low is None:
-            return Text("at most {most}", most=high.latency(name, part))
-        least, most = (point.latency(name, part) for point in (low, high))
-        return Text("{low} to {high}", low=least, high=most)
+            return Text("at most {most}", most=high.latency(name, which_part))
+        lower, upper = (point.latency(name, which_part) for point in (low, high))
+        return Text("{low} to {high}", low=lower, high=upper)
 
     loads: list[Value] = [] if low is None or plan.measured else [low.load_text]
     return Text(
@@ -210,7 +209,7 @@ def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
             last=point.derived(state.last, "").by(
                 Text("requests sent less those that were answered when the last one was sent")
             ),
-            limit=front_end if lags(point) and (busy.value or 100.0) < BUSY else "",
+            limit=front_end if point.lags and (busy.value or 100.0) < BUSY else "",
         ),
         action=None
         if sized
