@@ -411,7 +411,7 @@ def test_a_run_that_is_mostly_its_start_is_not_called_near_the_limits(view: Repo
         idle, key="idle_outside", rule="first_use", gain_ns=math.nan, evidence=(at_start,)
     )
     for found, said in (
-        (once, "kernels are loaded and graphs made, which comes once"),
+        (once, "kernels are loaded, which comes once"),
         (replace(once, rule="host_bound"), words(WAITS["host"])),
     ):
         summary = summarise(replace(view, run_time=long, findings=(found, *rest)))

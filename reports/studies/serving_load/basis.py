@@ -40,8 +40,8 @@ def _of_capacity(found: LoadTest, point: Point) -> Basis:
             part=lowest.derived(1 - lowest.value(ANSWERED) / point.value(ANSWERED), "fraction"),
         )
     rests = Text(
-        "The rate rests on the {most} of {load}: {requests} requests in {time}, too short to show "
-        "what minutes would.{other}",
+        "The rate rests on {most}, the most that was answered (at {load}, {requests} requests in "
+        "{time}): too short to show what minutes would.{other}",
         most=point.number(ANSWERED),
         load=point.load_text,
         requests=point.number("requests"),

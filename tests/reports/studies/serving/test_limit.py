@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -50,7 +51,8 @@ def test_the_flops_of_requests_are_those_of_qwen_by_hand(found: LoadTest) -> Non
 def test_the_gpu_limits_a_server_that_keeps_it_busy(found: LoadTest) -> None:
     finding = limit(found)
     text = words(finding)
-    assert text.startswith("The GPU limits throughput, not its memory: at 128 clients")
+    assert text.startswith("The GPU limits throughput: at 128 clients")
+    assert "the KV cache is 4.2 % full" in text
     assert "98 % of the time" in text
     assert "65 % of the measured steady roof (MFU)" in text
     assert finding is not None
@@ -104,6 +106,7 @@ def test_a_run_says_what_was_served(recorded_run_of: Recorded, name: str, line: 
 def test_the_share_of_the_roof_leads_to_its_load(found: LoadTest) -> None:
     finding = limit(found)
     assert finding is not None
-    shares = [value for value in finding.verdict.values.values() if isinstance(value, Number)]
+    facts = cast(list[Text], finding.verdict.values["facts"])
+    shares = [v for fact in facts for v in fact.values.values() if isinstance(v, Number)]
     assert len(shares) == 3
     assert {ref.row for share in shares for ref in share.refs} == {"closed/c128/p512/o128"}

@@ -189,7 +189,8 @@ def test_the_server_keeps_up_below_the_limit_of_the_law(run: Run, told: Section)
     assert (slow.verdict, fast.verdict) == ("yes", "no")
     assert fast.expected == math.inf
     best = finding(told, "run_at").verdict.values
-    assert shown(best["load"]) == "20 requests/s"
+    assert shown(best["rate"]) == "20 requests/s"
+    assert shown(best["most"]) == "71 requests/s that it answered at most (100 requests/s, 14 s)"
     assert number(best["ttft"]) == pytest.approx(TTFT_S)
     assert shown(finding(told, "falls_behind").verdict.values["load"]) == "100 requests/s"
     assert [shown(row["Keeps up"]) for row in cells(told, "serving-open")] == ["yes", "no"]
@@ -263,10 +264,11 @@ def test_the_first_screen_says_where_requests_wait(told: Section) -> None:
 
 
 def test_the_first_screen_says_how_sure_it_is(told: Section) -> None:
-    timed, agreed, open_ = (Writer().text(item.text) for item in told.basis)
+    timed, planned, agreed, open_ = (Writer().text(item.text) for item in told.basis)
     # All requests of a rate take the same time, so that the intervals have no width.
     assert timed.startswith("At 20 requests/s 200 requests were timed in 11 s, once.")
     assert "50 to 50 ms for TTFT (P95)" in timed
+    assert "1,000 requests in 14 s): too short to show what minutes would" in planned
     assert agreed.startswith("The client's numbers agree with the server's own")
     assert "rates between 20 requests/s and 100 requests/s, load for longer than 14 s" in open_
 
