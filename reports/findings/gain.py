@@ -21,10 +21,16 @@ from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.launch_cost import launch_cost
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
-from nsight_prof.reports.page import Number, Text
+from nsight_prof.reports.page import Evidence, Number, Ref, Text
 
 Gains = dict[str, Any]
 """Fields of `Finding` that say what is saved."""
+HIDDEN_CELLS = (Ref("idle_gaps", "", "gaps"), Ref("launches", "", "duration_ns"))
+"""Columns that tell what the host hides."""
+HIDDEN = Text(
+    "time of its launches in a stage x part of the gaps there before which the host was late and "
+    "had not waited for the GPU, / its time"
+)
 LATE = 0.05
 """Part of a stage in which the GPU waits for a late host from which on the host sets its pace."""
 
@@ -79,14 +85,24 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     hidden = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
     if not hidden > 0:
         return finding
+    part = Number(hidden, "fraction", HIDDEN_CELLS)
     return replace(
         finding,
+        evidence=(
+            *finding.evidence,
+            Evidence(
+                Text("could save of a program whose host is never late"),
+                Number(finding.gain_ns, "ns"),
+            ),
+            Evidence(Text("the same, of the GPU time"), Number(finding.gain_program, "fraction")),
+            Evidence(Text("part of that which the host hides"), part, source=HIDDEN),
+        ),
         most_ns=max(finding.gain_ns, number(finding.most_ns)),
         verdict=Text(
             "{verdict} {part} of that the host hides: it issues the next kernels late, so that "
             "this is saved only once the GPU need not wait for it.",
             verdict=finding.verdict,
-            part=Number(hidden, "fraction"),
+            part=part,
         ),
         gain_kernel=(1 - hidden) * finding.gain_kernel,
         gain_program=(1 - hidden) * finding.gain_program,

@@ -20,6 +20,7 @@ from nsight_prof.reports.summary.models import Action, FirstScreen, Savings, Ste
 from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
 from nsight_prof.reports.summary.savings import OF_IDLE, gain_ns, is_repair, kernels_of
 from nsight_prof.reports.summary.time_parts import (
+    ALL_STEPS,
     EXPLAIN,
     IDLE,
     OTHER,
@@ -142,7 +143,7 @@ def _verdict(
     time = view.run_time
     if not time.whole_ns or not time_parts.rows:
         return _of_longest_launch(view)
-    gain = _saving(view, saved.estimate_ns, saved.total_ns, PARTS)
+    gain = _saving(view, saved.estimate_ns, saved.total_ns, ALL_STEPS if found else PARTS)
     # The first step may save less than one that must come after it.
     largest = max(found, key=_gain_of, default=None)
     idle = next((row for row in time_parts.rows if row.kind == IDLE), None)

@@ -35,7 +35,7 @@ from nsight_prof.reports.summary.models import (
     SummaryView,
     TimedChoice,
 )
-from nsight_prof.reports.summary.time_parts import PARTS
+from nsight_prof.reports.summary.time_parts import ALL_STEPS, PARTS
 
 NO_TITLE = Text("")
 """Of tables below a heading of the template."""
@@ -105,7 +105,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         estimated, upper = (
             (together(times_ns, whole_ns), sum(times_ns)) for times_ns in (estimates, bounds)
         )
-        total = saving(estimated, upper, PARTS)
+        total = saving(estimated, upper, ALL_STEPS)
         footer = Footer(["", Strong(Text("In all")), Strong(total), *[""] * 4])
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
 
@@ -183,7 +183,13 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
         amount(Text("Of the run"), 1, share=True),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
-    return Table("steps", NO_TITLE, columns, rows, ids=lambda row: row[1].anchor)
+    sums: list[Value] = []
+    for name in AMOUNTS:
+        amounts = [getattr(action, name).value or 0.0 for _, action in rows]
+        share = Number(sum(amounts) / (whole_ns or 1.0), "fraction")
+        sums += [Strong(Verbatim(together(amounts, whole_ns))), Strong(share)]
+    footer = Footer(["", Strong(Text("In all")), "", *sums, ""], ALL_STEPS)
+    return Table("steps", NO_TITLE, columns, rows, footer=footer, ids=lambda row: row[1].anchor)
 
 
 def floor_parts(first: FirstScreen) -> Table[FloorPart]:

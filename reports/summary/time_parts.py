@@ -29,7 +29,7 @@ OWN_LINE = 0.01
 """Share of the run from which on copies have a line of their own."""
 KERNELS, IDLE, COPIES, GRAPHS = "kernels", "idle", "copies", "graphs"
 OTHER, TOTAL = "other", "total"
-PARTS = "parts-of-time-all"
+PARTS, ALL_STEPS = "parts-of-time-all", "steps-all"
 """Id of the sum of the lines."""
 ALONE = Text("nothing is computed meanwhile")
 IN_PART_ALONE = Text("does not fully overlap with computation")

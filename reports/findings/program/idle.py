@@ -15,10 +15,11 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, SYNCHRONISATION
 from nsight_prof.reports.analysis.idle import Gaps, Stage, idle_stages
 from nsight_prof.reports.analysis.lines import waiting_rows
+from nsight_prof.reports.analysis.repeats import Repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
 from nsight_prof.reports.findings.gain import of_host, of_wall_time
-from nsight_prof.reports.findings.launch_cost import LaunchCost, launch_cost
+from nsight_prof.reports.findings.launch_cost import LaunchCost, launch_cost, lengthened
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
@@ -150,9 +151,13 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     formula = BOUNDED if rule is HOST_BOUND else CLOSED
     if waits:
         formula, saved = OF_WAITS, min(saved, number(waiting.value))
-    elif steps is not None:  # measured: what steps take that did not wait for the host
-        formula = OF_QUEUED
-        saved = of_host(run, steps.others * number((steps.period - steps.queued_period).value))
+    bound = None
+    if steps is not None and not waits:  # seen to be reached: steps that did not wait for the host
+        queued = of_host(run, steps.others * number((steps.period - steps.queued_period).value))
+        (saved, formula), (upper, how) = sorted(
+            ((saved, formula), (queued, OF_QUEUED)), key=lambda found: found[0]
+        )
+        bound = Number(upper, "ns")
     is_framework = rule is HOST_BOUND and _of_framework(stage, gaps)
     gain = Number(saved / number(program_wall.value), "fraction")
     diagnosis = _diagnosis(run, gaps, cause)
@@ -169,7 +174,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
                 )
             ),
             queued=_once_clause(once) if once else queued_clause(steps),
-            saves=_saves(waits, gain, Number(saved, "ns"), Number(all_gaps - saved, "ns")),
+            saves=_saves(waits, gain, Number(saved, "ns"), Number(all_gaps - saved, "ns"), steps),
             remark=_of_gaps(gaps, is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
         action=_action(diagnosis.rule, waits, is_framework),
@@ -187,12 +192,14 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
             if waits
             else None,
             *_gain_evidence(cost, Number(saved, "ns"), formula),
+            measured(Text("could save at most"), bound, how) if bound else None,
+            *(_lengthened(run) if rule is LAUNCH_BOUND else ()),
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
             *_other_causes(stage, gaps.cause),
         ),
         confidence=_confidence(stage, gaps, rule, cost),
-        **of_wall_time(Number(saved, "ns"), program_wall),
+        **of_wall_time(Number(saved, "ns"), program_wall, bound),
     )
 
 
@@ -339,11 +346,19 @@ def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
     )
 
 
-def _saves(waits: list[str], gain: Number, saved: Number, rest: Number) -> Text:
+def _saves(
+    waits: list[str], gain: Number, saved: Number, rest: Number, steps: Repeats | None
+) -> Text:
     """Say what closing the gaps saves; of a loop that waits for results what ends with the wait,
     and what is left of the gaps.
     """
     values: dict[str, Value] = {"gain": gain, "saved": saved}
+    if not waits and steps is not None:
+        return Text(
+            "As the queued steps show, closing these gaps saves {gain} of the wall time under nsys "
+            "({saved}).",
+            **values,
+        )
     if not waits:
         return Text(
             "Closing these gaps saves at most {gain} of the wall time under nsys ({saved}).",
@@ -801,6 +816,18 @@ def _gain_evidence(cost: LaunchCost, saved: Number, formula: Text) -> list[Evide
         *costs,
         measured(save, saved, formula),
     ]
+
+
+def _lengthened(run: Run) -> Iterator[Evidence]:
+    """Yield what nsys adds to the idle time of all late launches of the run."""
+    added = lengthened(run)
+    if added is not None and added.value:
+        yield Evidence(
+            Text("what nsys adds to the idle time of the run"),
+            added,
+            _between_processes(added),
+            Text("late launches x what nsys adds to one"),
+        )
 
 
 def _between_processes(value: Number) -> Text | None:

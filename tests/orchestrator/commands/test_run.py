@@ -53,7 +53,7 @@ def test_a_file_called_runs_is_named(
     lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (lab.folder / "runs").write_text("mine")
-    assert cli.main(["run", recipe]) == 1
+    assert cli.main(["run", recipe]) == 2
     assert "error: runs/mine-" in capsys.readouterr().err
     assert (lab.folder / "runs").read_text() == "mine"
 

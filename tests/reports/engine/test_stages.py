@@ -197,7 +197,8 @@ def test_the_report_shows_the_sections_and_fits_its_schema(serving_run: Make) ->
     view = report_view(run)
     assert [made.key for made in view.sections][0] == "stages"
     assert {"stages", "model"} <= {made.key for made in view.sections}
-    assert view.answer[:2] == tuple(f.verdict for f in view.sections[0].findings[:2])
+    leading = [f.verdict for made in view.sections for f in made.findings if not f.technical]
+    assert view.answer[0] in leading
     written = json.loads(render_metrics(view, page_links(run, view), run.gaps))
     jsonschema.validate(written, schema())
     assert [s["key"] for s in written["sections"]] == [s.key for s in view.sections]

@@ -183,8 +183,8 @@ def test_who_waits_for_the_data_loader_stands_before_the_line_that_loads(run: Ru
 
 def test_time_that_no_line_has_most_of_is_told_by_the_line_of_the_loop(run: Run) -> None:
     around = "/a/train.py:52 run < /a/train.py:60 main"
-    rows = [line("", 20, line=17, callers=around), line("", 20, line=20, callers=around),
-            line("", 9, line=51, function="run", callers="/a/train.py:60 main")]  # fmt: skip
+    within = [line("", 8, line=17 + n, callers=around) for n in range(5)]
+    rows = [*within, line("", 9, line=51, function="run", callers="/a/train.py:60 main")]
     run = write(waiting(run, "host"), "host_lines", rows)
     (found,) = [f for f in findings(run) if f.key == "idle"]
     words = english(found.verdict)
