@@ -24,8 +24,6 @@ from nsight_prof.reports.page.section import (
 from nsight_prof.reports.page.values import Link, Number, Strong, Text, Value
 from nsight_prof.reports.page.writer import InHtml, Writer
 
-BROAD = 8
-"""Tables with more columns are set tighter on paper."""
 LONG = 24
 """Columns with longer texts are not squeezed to one word per line."""
 HTML = Writer(markup=InHtml())
@@ -159,8 +157,8 @@ def table_html(
     lines += [_footer(table, table.footer, texts[-1], labels)] if table.footer is not None else []
     heads = "".join(_head(table, rows, index, write) for index in columns)
     is_headed = any(column.heading.message for column in table.columns)
-    kinds = [("sortable", is_headed and len(lines) >= LEAST_ROWS), ("broad", len(columns) > BROAD),
-             ("facts", not is_headed), ("cards", table.cards)]  # fmt: skip
+    kinds = [("sortable", is_headed and len(lines) >= LEAST_ROWS), ("facts", not is_headed),
+             ("cards", table.cards)]  # fmt: skip
     body = "\n".join(lines)
     notes = "".join(f"<li>{note}</li>" for note in footnotes)
     return (

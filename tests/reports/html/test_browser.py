@@ -117,3 +117,30 @@ def test_on_paper_the_evidence_is_open_and_all_is_light(page: str, in_browser: A
       return [...found, open()];
     """)  # fmt: skip
     assert before == after < during
+
+
+def test_on_paper_nothing_is_wider_than_the_page(page: str, in_browser: Ask) -> None:
+    """A browser shrinks all text of a print to the width of the widest table."""
+    long = ["model.layers.0.self_attn.qkv_proj", f"{'x' * 90}.{'y' * 90}", "7"]
+    many = ["decode", long[0], "8192 x 37888 x 3584", *["730 TFLOP/s", "83.4 %", "28"] * 4]
+    tables = [
+        f"|{'|'.join(f'Time {n}' for n in range(len(row)))}\n"
+        f"|{'--|' * 3}{'--:|' * (len(row) - 3)}\n|{'|'.join(row)}|\n"
+        for row in (long, many)
+    ]
+    text = "\n".join(["# run\n", *tables])
+    for html in (page, html_page(text)):
+        paper = html.replace("@media print", "@media all").replace(
+            "@media screen", "@media not all"
+        )
+        shown, beyond = in_browser(paper, """
+          dispatchEvent(new Event("beforeprint"));
+          const sheet = document.getElementById("page");
+          sheet.style.width = "186mm"; // A4 less the margins
+          const edge = sheet.getBoundingClientRect().right + 1;
+          const boxes = [...document.querySelectorAll("table, p, li, pre, figure, svg")].map(
+            (one) => [one.getBoundingClientRect(), one.textContent]).filter(([box]) => box.width);
+          return [boxes.length, boxes.filter(([box]) => box.right > edge).map(([, text]) => text)];
+        """)  # fmt: skip
+        assert shown >= 2
+        assert beyond == []
