@@ -236,7 +236,9 @@ def _explain_system(error: OSError) -> tuple[str, str, int]:
     where = str(error.filename or "")
     where = where if len(where) <= LONGEST_NAME else f"{where[:LONGEST_NAME]}…"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where and f': {where}'}", REMEDIES[errno.ENOSPC], 1
+        if not where:  # as a stream says it
+            return "the disk is full", "free some space there, or write the output elsewhere", 1
+        return f"the disk is full: {where}", REMEDIES[errno.ENOSPC], 1
     if not where and error.errno == errno.ENOENT and not _has_folder():
         return "the current folder is gone", "change to a folder that is there (cd)", 1
     what = error.strerror or str(error)

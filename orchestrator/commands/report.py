@@ -116,6 +116,7 @@ def command(
     style = shared_options.given_style(templates, languages, formats, png=png == "yes")
     if rank is not None:
         run = _of_rank(RunDir(run), rank)
+    read_manifest(RunDir(run))  # a wrong name is told before pandas is read
     from nsight_prof.orchestrator.system.run_lock import writing
 
     with writing(run), _watched(run, quiet) as display:

@@ -28,6 +28,7 @@ from nsight_prof.parsers.run.directory import (
     VARIANTS,
     RunDir,
     read_manifest,
+    refuse_bytes,
 )
 
 LOCK = ".lock"
@@ -44,10 +45,11 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
 
     Raises:
         UsageError: `out` holds something and `force` is not given, or what it holds is not of a
-            run and would be replaced.
+            run and would be replaced, or its path is not UTF-8.
     """
     if out is None:
         return _default_folder(recipe_name)
+    refuse_bytes(out)
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file", "name a folder that does not exist yet")
     content = [path for path in out.iterdir() if path.name != LOCK] if out.is_dir() else []

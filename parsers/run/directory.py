@@ -245,15 +245,27 @@ def write_manifest(run: RunDir, manifest: Manifest) -> None:
     write_atomic(run.manifest_path, text + "\n")
 
 
+def refuse_bytes(path: Path) -> None:
+    """Raise UsageError where the path of a run is not UTF-8, which pyarrow does not open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the path {path} of the run is not UTF-8: no Parquet file can be written there",
+            "give the folder, or the one above it that has such a name, a name in UTF-8",
+        ) from error
+
+
 def read_manifest(run: RunDir) -> Manifest:
     """Read the manifest of a run directory.
 
     Raises:
-        UsageError: the folder is not a run directory.
+        UsageError: the folder is not a run directory, or its path is not UTF-8.
         ArtifactUnreadable: the manifest is damaged, or names what lies outside of the run.
         SchemaTooNew: a newer version of prof wrote it.
     """
     path = run.manifest_path
+    refuse_bytes(run.path)
     if not os.path.isfile(path):
         raise UsageError(
             f"{run.path} is not a run directory: it has no {MANIFEST}",

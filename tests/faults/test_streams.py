@@ -43,6 +43,8 @@ def test_output_that_does_not_fit_is_an_error_with_its_reason(root: Path, words:
     done = shell(f"{PROF} {words} > /dev/full", root)
     assert done.returncode == 1
     assert "the disk is full" in done.stderr
+    assert "write the output elsewhere" in done.stderr
+    assert "--resume" not in done.stderr  # none of them makes a run
     assert "Exception ignored" not in done.stderr
     assert shell(f"{PROF} {words} > /dev/full 2>&1", root).returncode == 1
 

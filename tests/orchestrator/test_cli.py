@@ -51,6 +51,18 @@ def test_help_and_version_import_nothing_heavy(root: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_wrong_name_is_told_before_pandas_is_imported(root: Path) -> None:
+    code = (
+        "import sys; from orchestrator.cli import main; "
+        "print(main(['report', 'nowhere']), main(['recipe', 'check', '-q', 'nowhere.yaml']), "
+        "'pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "2 2 False"
+
+
 def test_python_m_runs_the_same_command(root: Path) -> None:
     argv = [sys.executable, "-m", "nsight_prof", "recipe", "chek"]
     done = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False)

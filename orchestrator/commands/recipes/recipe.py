@@ -141,12 +141,13 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...], as_json: bool, qui
 
 def _runs(file: str, overrides: tuple[str, ...]) -> int:
     """Return how many runs a recipe makes, after a look at all that they would be refused for."""
+    from nsight_prof.orchestrator.recipe.read import expand, load_recipe
+
+    variants = expand(load_recipe(file, overrides))  # a wrong recipe is told before pandas is read
     from nsight_prof.orchestrator.plan.given_kernels import given_selection
     from nsight_prof.orchestrator.plan.program import resolve_program
-    from nsight_prof.orchestrator.recipe.read import expand, load_recipe
     from nsight_prof.orchestrator.run.replay import check_reused_trace
 
-    variants = expand(load_recipe(file, overrides))
     for _, variant in variants:
         resolve_program(variant)
         given_selection(variant)

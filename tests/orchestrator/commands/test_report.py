@@ -8,8 +8,9 @@ from rich.console import Console
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.report import reporting
+from nsight_prof.orchestrator.system.run_lock import new_folder
 from nsight_prof.orchestrator.terminal import display
-from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
 from nsight_prof.reports.render.style import Style
 
@@ -85,6 +86,19 @@ def test_a_folder_that_is_no_run_is_refused(
 ) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "is not a run directory" in capsys.readouterr().err
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Arrow cannot open such a path, which looked like a defect of prof."""
+    folder = tmp_path / "r\udcff"
+    assert main(["report", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "is not UTF-8" in said
+    assert "a name in UTF-8" in said
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        new_folder("top-kernels", folder, force=False)
 
 
 def test_pages_of_one_format(
