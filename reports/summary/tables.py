@@ -240,6 +240,7 @@ def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
 
     times, shares = texts("time_ns"), texts("share", "fraction")
     saves, gains = texts("gain_ns"), texts("gain", "fraction")
+    unknown = sum(row.share or 0.0 for row in view.rows if row.gain_ns is None)
 
     def saved(index: int) -> Value:
         row = every[index]
@@ -248,7 +249,10 @@ def parts_of_time(view: SummaryView) -> Table[tuple[int, SummaryRow]]:
             return Text("not known")
         if little:
             return Text("hardly anything")
-        return Text("{time} ({part})", time=saves[index], part=gains[index])
+        found = Text("{time} ({part})", time=saves[index], part=gains[index])
+        if index == len(rows) and unknown >= HARDLY:
+            return Text("{saves} as far as it is known", saves=found)
+        return found
 
     gain = Text("Could save at most (% of the run)")
     if view.basis == "gpu":
