@@ -85,7 +85,7 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     hidden = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
     if not hidden > 0:
         return finding
-    part = Number(hidden, "fraction", HIDDEN_CELLS)
+    hidden_share = Number(hidden, "fraction", HIDDEN_CELLS)
     return replace(
         finding,
         evidence=(
@@ -95,14 +95,14 @@ def behind_host(run: Run, finding: Finding) -> Finding:
                 Number(finding.gain_ns, "ns"),
             ),
             Evidence(Text("the same, of the GPU time"), Number(finding.gain_program, "fraction")),
-            Evidence(Text("part of that which the host hides"), part, source=HIDDEN),
+            Evidence(Text("part of that which the host hides"), hidden_share, source=HIDDEN),
         ),
         most_ns=max(finding.gain_ns, number(finding.most_ns)),
         verdict=Text(
             "{verdict} {part} of that the host hides: it issues the next kernels late, so that "
             "this is saved only once the GPU need not wait for it.",
             verdict=finding.verdict,
-            part=part,
+            part=hidden_share,
         ),
         gain_kernel=(1 - hidden) * finding.gain_kernel,
         gain_program=(1 - hidden) * finding.gain_program,

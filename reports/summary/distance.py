@@ -53,8 +53,9 @@ def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[Fl
 
 
 def _ratio(section: Section, finding: Finding) -> Text:
-    ratio, kind = (finding.verdict.values[name] for name in ("ratio", "kind"))
-    return Text("{ratio} ({kind})", ratio=linked(Places(section), finding, ratio), kind=kind)
+    values, places = finding.verdict.values, Places(section)
+    ratio, time = (linked(places, finding, values[name]) for name in ("ratio", "time"))
+    return Text("{ratio} ({kind}, {time})", ratio=ratio, kind=values["kind"], time=time)
 
 
 def _times(finding: Finding, name: str) -> float:
