@@ -7,9 +7,11 @@ import pytest
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.gpu_times import LAUNCHES
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_host
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
+from nsight_prof.reports.findings.launch_cost import launch_cost
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.verdicts.ranking import findings
@@ -44,7 +46,14 @@ def test_steps_that_were_queued_are_what_launches_cost(recorded_run_of: Recorded
     fast = periods < 1.2 * periods.min()
     assert 2 < fast.sum() < len(fast) - 2
     late = (~fast).sum() * (np.median(periods[~fast]) - np.median(periods[fast]))
-    assert of_cause(run, "launch_bound").gain_ns == pytest.approx(late, rel=0.05)
+    found = of_cause(run, "launch_bound")
+    assert found.most_ns == pytest.approx(late, rel=0.05)
+    gaps = run.idle_gaps[
+        (run.idle_gaps["stage"] == "decode") & (run.idle_gaps["cause"] == LAUNCHES)
+    ]
+    kept = gaps["gaps"].sum() * (QUEUE_GAP_NS + number(launch_cost(run).added.value))
+    assert found.gain_ns == pytest.approx(gaps["idle_ns"].sum() - kept)
+    assert not found.is_bound
 
 
 @pytest.mark.parametrize("late", [0, 500])
