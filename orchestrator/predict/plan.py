@@ -267,9 +267,10 @@ class Plan:
         if not tokens:
             tokens = BATCHED_TOKENS
             self.notes.append(note("step-limit", tokens=tokens))
+        drafted = self.shard.drafted or self.settings.drafted
         most_requests = self.settings.max_requests
         if most_requests:
-            sizes = captured_sizes(most_requests, self.shard.drafted or self.settings.drafted)
+            sizes = captured_sizes(most_requests, drafted)
         else:
             limits = [number(row["max_num_seqs"]) for row in rows]
             usual = MAX_NUM_SEQS if self.memory >= LARGE_GPU_BYTES else MAX_NUM_SEQS_SMALL
@@ -277,7 +278,6 @@ class Plan:
         widest = max((work.together for work in self.settings.workloads), default=0)
         if widest > most_requests:
             self.notes.append(note("some-wait", requests=widest, most=most_requests))
-        drafted = self.shard.drafted or self.settings.drafted
         accept = self.served.accept if self.served else self.settings.accept
         sizes = sizes or captured_sizes(most_requests, drafted)
         if drafted and not self.shard.drafted:  # recorded without drafts

@@ -21,7 +21,7 @@ LARGEST_STEP_GAP = 0.1
 """Part of the steps whose number of launches may differ."""
 KERNELS = 5
 """Launches of a step, at least: a kernel or two are no step."""
-QUEUED_GAP_NS = 2000.0
+QUEUED_UP_TO_NS = 2000.0
 """Idle time per launch up to which a step was queued: 0.6 to 1.3 us in recorded runs of an H200."""
 FEWEST_ALIKE = 2
 """Steps of a kind, at least: one may be where a loop begins or ends."""
@@ -83,7 +83,7 @@ def periods(
     before = np.maximum.accumulate(end)[:-1]
     idle = np.concatenate([[0], np.maximum(start[1:] - before, 0)]).cumsum()
     launches = np.diff(at)
-    is_queued = np.diff(idle[at]) <= QUEUED_GAP_NS * launches
+    is_queued = np.diff(idle[at]) <= QUEUED_UP_TO_NS * launches
     return np.diff(start[at]), is_queued, int(np.median(launches))
 
 

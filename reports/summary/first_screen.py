@@ -45,7 +45,7 @@ COUNTED = 0.9
 MORE = 1.02
 """Time of all kernels of a kind over that of the ones a step is about, from which on both are said:
 they then differ in the digits that are shown."""
-SEEN = 0.1
+ESTIMATED_FROM = 0.1
 """Part of a bound from which on what was seen to be reached is said beside it."""
 SAID = 0.01
 """Part of the run from which on what the profiler adds to it is said."""
@@ -192,7 +192,7 @@ def _saving(view: ReportView, estimate_ns: float, most_ns: float, anchor: str) -
     estimate, upper = (
         Link(Number(ns / whole_ns, "fraction"), anchor) for ns in (estimate_ns, most_ns)
     )
-    if estimate_ns < SEEN * most_ns:
+    if estimate_ns < ESTIMATED_FROM * most_ns:
         return Text("up to {most}", most=upper)
     if most_ns < MORE * estimate_ns:
         return Text("{seen}", seen=estimate)

@@ -45,7 +45,6 @@ HARDLY = 0.005
 """Part of the run below which a gain is not worth a number."""
 SMALLER = "steps-smaller"
 """Id of the row of what smaller steps save."""
-AMOUNTS = ("estimate", "upper")
 NAMED, LINKED = 3, 5
 """Kernels that a row names, findings that it leads to."""
 
@@ -57,7 +56,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     """
     rows, times = _with_smaller(first, count)
     whole_ns = first.total.value or 0.0
-    estimates, bounds = ([getattr(row[1], name).value or 0.0 for row in rows] for name in AMOUNTS)
+    estimates, bounds = _amounts([action for _, action in rows])
 
     def saving(estimate: tuple[str, float], upper: tuple[str, float], anchor: str) -> Value:
         estimated, bound = (
@@ -124,15 +123,11 @@ def _with_smaller(
     And how each is written: estimate, most, and what is left after that. These add up.
     """
     listed, whole_ns = list(first.actions[:count]), first.total.value or 0.0
-    estimated, upper = (
-        [getattr(action, name).value or 0.0 for action in listed] for name in AMOUNTS
-    )
+    estimated, upper = _amounts(listed)
     estimated.append(max(0.0, (first.estimate.value or 0.0) - sum(estimated)))
     upper.append(max(0.0, (first.upper.value or 0.0) - sum(upper)))
-    estimates = (time for time, _ in countdown(estimated, whole_ns))
-    times = [
-        (time, *rest) for time, rest in zip(estimates, countdown(upper, whole_ns), strict=True)
-    ]
+    written = countdown(estimated, whole_ns), countdown(upper, whole_ns)
+    times = [(time, *rest) for (time, _), rest in zip(*written, strict=True)]
     if upper[-1] >= LEAST * whole_ns:
         more = [f for action in first.actions[count:] for f in action.findings]
         smaller = Action(
@@ -151,6 +146,11 @@ def _with_smaller(
     return list(enumerate(listed)), times
 
 
+def _amounts(actions: Sequence[Action]) -> tuple[list[float], list[float]]:
+    """Return what actions save, in ns: estimates, and upper bounds."""
+    return [a.estimate.value or 0.0 for a in actions], [a.upper.value or 0.0 for a in actions]
+
+
 def _row_number(row: tuple[int, Action]) -> str:
     return str(row[0] + 1) if row[1].sure else ""
 
@@ -159,14 +159,14 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
     """Return what each of the actions saves, all smaller steps, and what they act on."""
     whole_ns = first.total.value or 0.0
     rows, times = _with_smaller(first, len(first.actions))
+    amounts = _amounts([action for _, action in rows])
 
     def amount(heading: Text, n: int, *, share: bool = False) -> Column[tuple[int, Action]]:
         def cell(row: tuple[int, Action]) -> Value:
-            value = getattr(row[1], AMOUNTS[n]).value
-            written = (
-                Number(value / whole_ns, "fraction") if share else Verbatim(times[row[0]][n], value)
-            )
-            return written if value else ""
+            value = amounts[n][row[0]]
+            if share and value:
+                return Number(value / whole_ns, "fraction")
+            return Verbatim(times[row[0]][n], value) if value else ""
 
         return Column(heading, cell, right=True)
 
@@ -184,10 +184,9 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
     ]
     sums: list[Value] = []
-    for name in AMOUNTS:
-        amounts = [getattr(action, name).value or 0.0 for _, action in rows]
-        share = Number(sum(amounts) / (whole_ns or 1.0), "fraction")
-        sums += [Strong(Verbatim(together(amounts, whole_ns))), Strong(share)]
+    for of_kind in amounts:
+        share = Number(sum(of_kind) / (whole_ns or 1.0), "fraction")
+        sums += [Strong(Verbatim(together(of_kind, whole_ns))), Strong(share)]
     footer = Footer(["", Strong(Text("In all")), "", *sums, ""], ALL_STEPS)
     return Table("steps", NO_TITLE, columns, rows, footer=footer, ids=lambda row: row[1].anchor)
 

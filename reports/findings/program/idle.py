@@ -34,6 +34,8 @@ from nsight_prof.reports.findings.program.idle_rules import (
 )
 from nsight_prof.reports.findings.program.queued import queued_clause, queued_evidence, queued_steps
 from nsight_prof.reports.findings.program.rule import (
+    DURATIONS,
+    STARTS,
     Rule,
     column,
     concatenated,
@@ -79,8 +81,7 @@ IN_CALLS = 0.5
 RANGE = 0.5
 """Part of the idle time that lies before the launches of one NVTX range, so that it is named."""
 IDLE_CELLS = column("idle_gaps", "idle_ns")
-DURATIONS = column("launches", "duration_ns")
-LAUNCHED = (*column("launches", "start_ns"), *DURATIONS)
+LAUNCHED = (*STARTS, *DURATIONS)
 TORCH = "PyTorch"
 """Library of kernels whose programs copy results by calls that have names of their own."""
 NAMED = 2

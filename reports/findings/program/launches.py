@@ -21,8 +21,8 @@ from nsight_prof.reports.findings.program.launch_rules import (
 )
 from nsight_prof.reports.findings.program.rule import (
     DURATIONS,
-    LAUNCHES,
     LISTED,
+    STARTS,
     column,
     measured,
     names_of,
@@ -94,7 +94,7 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
         return []  # queued, or nodes of a graph
     busy = (rows["duration_ns"] - floor.ns).clip(lower=0).sum()
     gpus = int(rows["gpu"].nunique())
-    saved = Number(max(0.0, spans - float(busy)) / gpus, "ns", (*LAUNCHES, *DURATIONS))
+    saved = Number(max(0.0, spans - float(busy)) / gpus, "ns", (*STARTS, *DURATIONS))
     if number(saved.share_of(wall).value) < rule.limit("share"):
         return []
     often = rows["kernel_id"].astype(object).value_counts()
@@ -113,9 +113,9 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 "operation on all items at most {gain} of the wall time is saved ({saved}).",
                 n=len(rows),
                 names=names_of((str(key), str(names[key])) for key in often.index),
-                each=Number(len(rows) / len(again), "count", LAUNCHES),
+                each=Number(len(rows) / len(again), "count", STARTS),
                 total=total,
-                span=Number(spans, "ns", (*LAUNCHES, *DURATIONS)),
+                span=Number(spans, "ns", (*STARTS, *DURATIONS)),
                 gain=saved.share_of(wall),
                 saved=saved,
             ),
@@ -124,12 +124,12 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
             evidence=(
                 Evidence(
                     Text("launches in a row for each of their kernels"),
-                    Number(len(rows) / len(again) / len(often), "count", LAUNCHES),
+                    Number(len(rows) / len(again) / len(often), "count", STARTS),
                     Text("{limit} or more", limit=rule.thresholds["repeats"].number),
                     rule.thresholds["repeats"].source,
                 ),
                 measured(Text("time of these kernels"), total),
-                measured(Text("time of the loops"), Number(spans, "ns", LAUNCHES)),
+                measured(Text("time of the loops"), Number(spans, "ns", STARTS)),
                 floor.evidence(),
                 measured(Text("could save"), saved),
                 wall_evidence(wall),
@@ -279,7 +279,7 @@ def _finding(row: Short, floor: Floor, wall: Number, total_ns: float) -> Finding
             mean=Number(row.total_ns / row.launches, "ns"),
             where=where,
             length=round(row.launches / row.runs),
-            total=Number(row.total_ns, "ns", column("launches", "duration_ns")).by(
+            total=Number(row.total_ns, "ns", DURATIONS).by(
                 Text("sum of the launches in these rows")
             ),
             part=Number(row.total_ns / total_ns, "fraction"),
@@ -356,17 +356,17 @@ def _evidence(row: Short, floor: Floor, saved: Number, wall: Number) -> tuple[Ev
         ),
         Evidence(
             Text("kernels in a row"),
-            Number(row.launches / row.runs, "", LAUNCHES),
+            Number(row.launches / row.runs, "", STARTS),
             Text("{limit} or more", limit=limits["run"].number),
             limits["run"].source,
         ),
-        measured(Text("kernels in these rows"), Number(row.launches, "count", LAUNCHES)),
-        measured(Text("rows"), Number(row.runs, "count", LAUNCHES)),
+        measured(Text("kernels in these rows"), Number(row.launches, "count", STARTS)),
+        measured(Text("rows"), Number(row.runs, "count", STARTS)),
         *batched,
         floor.evidence(),
         Evidence(
             Text("time between them"),
-            Number(row.queued_ns, "ns", (*LAUNCHES, *DURATIONS)),
+            Number(row.queued_ns, "ns", (*STARTS, *DURATIONS)),
             Text("{limit} per gap at most", limit=limits["queue_gap"].number),
             limits["queue_gap"].source,
         ),

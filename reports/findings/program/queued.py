@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.repeats import QUEUED_GAP_NS, Repeats, repeats
+from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.program.rule import measured
 from nsight_prof.reports.page import Evidence, Number, Text
@@ -36,7 +36,7 @@ def queued_evidence(steps: Repeats | None) -> list[Evidence]:
     """Return both kinds of steps, and how many times as long the second takes."""
     if steps is None:
         return []
-    few = Text("{limit} of idle time per launch at most", limit=Number(QUEUED_GAP_NS, "ns"))
+    few = Text("{limit} of idle time per launch at most", limit=Number(QUEUED_UP_TO_NS, "ns"))
     source = Text("prof: 0.6 to 1.3 us between two queued kernels in recorded runs of an H200")
     usual = Text("median step for which the GPU waits, {n} of them", n=steps.others)
     return [

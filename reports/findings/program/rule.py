@@ -93,7 +93,7 @@ def column(table: str, name: str, row: str = "") -> tuple[Ref, ...]:
     return (Ref(table, row, name),)
 
 
-LAUNCHES = column("launches", "start_ns")
+STARTS = column("launches", "start_ns")
 DURATIONS = column("launches", "duration_ns")
 
 

@@ -20,8 +20,8 @@ from nsight_prof.reports.findings.kernels.measure import filled
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     DURATIONS,
-    LAUNCHES,
     LISTED,
+    STARTS,
     Rule,
     Threshold,
     column,
@@ -118,7 +118,7 @@ def serial_streams(run: Run, frame: pd.DataFrame) -> list[Finding]:
     turns = _turns(run, frame)
     if turns is None or run.api_calls.empty or not wall.value:
         return []
-    saved = Number(turns.saved_ns / turns.gpus, "ns", (*LAUNCHES, *DURATIONS))
+    saved = Number(turns.saved_ns / turns.gpus, "ns", (*STARTS, *DURATIONS))
     if number(saved.share_of(wall).value) < SERIAL_STREAMS.limit("share"):
         return []
     return [_finding(run, turns, saved, wall)]

@@ -169,12 +169,12 @@ def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Va
             time=plan.base.number("duration_s"),
         )
 
-    def between(name: str, which_part: str) -> Value:
+    def between(name: str, quantile: str) -> Value:
         if plan.measured:
-            return high.latency(name, which_part)
+            return high.latency(name, quantile)
         if low is None:
-            return Text("at most {most}", most=high.latency(name, which_part))
-        lower, upper = (point.latency(name, which_part) for point in (low, high))
+            return Text("at most {most}", most=high.latency(name, quantile))
+        lower, upper = (point.latency(name, quantile) for point in (low, high))
         return Text("{low} to {high}", low=lower, high=upper)
 
     loads: list[Value] = [] if low is None or plan.measured else [low.load_text]
