@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.predict.costs import T1, T2, Estimate, Gpu, Residuals
-from nsight_prof.parsers.predict.fit import Array, Model, fit
+from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.measured import near_shift, smooth_roofline
 
 TARGET = "network_kernels"
@@ -204,16 +204,16 @@ class KernelModel:
             free += [cls.SHARP, cls.HALF] if len(cases) >= WELL_KNOWN else []
         if l2_bytes and _spans(operations, l2_bytes):
             free.append(cls.CACHED)
-        parameters = np.array(cls.START)
-        parameters[cls.CACHED] = 1.0
+        given = dict(enumerate(cls.START)) | {cls.CACHED: 1.0}
         roofline = _smooth(gpu, operations, l2_bytes)
 
         def smooth(values: Array) -> Array:
-            parameters[free] = values
-            return roofline(parameters)
+            return roofline([*(given | dict(zip(free, values, strict=True))).values()])
 
-        found = fit(smooth, seconds, np.ones(len(seconds)), np.array(cls.START)[free])
-        logs = np.log(seconds / smooth(found))
+        start = np.array(cls.START)[free]
+        found = fit(smooth, seconds, np.ones(len(seconds)), start)
+        parameters = np.array([*(given | dict(zip(free, found, strict=True))).values()])
+        logs = np.log(seconds / roofline(parameters))
         return cls(gpu, l2_bytes, operations, seconds, parameters, logs)
 
     def _between(self, same: Mapping[Operation, float]) -> list[HeldOut]:
@@ -271,7 +271,9 @@ def _spans(operations: Sequence[Operation], l2_bytes: float) -> bool:
     return bool(missed.min() < 0.5 < missed.max())
 
 
-def _smooth(gpu: Gpu, operations: Sequence[Operation], l2_bytes: float) -> Model:
+def _smooth(
+    gpu: Gpu, operations: Sequence[Operation], l2_bytes: float
+) -> Callable[[Sequence[Any] | Array], Array]:
     """Return the smooth roofline of some operations: its fixed time each serial step takes."""
     multiplied = operations[0].op in MULTIPLIED
     computing = (
@@ -282,12 +284,10 @@ def _smooth(gpu: Gpu, operations: Sequence[Operation], l2_bytes: float) -> Model
     serial = np.array([float(operation.serial) for operation in operations])
     missed = _missed(operations, l2_bytes) if l2_bytes else np.ones(len(operations))
 
-    def seconds(parameters: Array) -> Array:
+    def seconds(parameters: Sequence[Any] | Array) -> Array:
         fixed, *rest, cached = parameters
         moved = moving * (missed + (1 - missed) / cached)
-        return np.asarray(
-            serial * fixed + smooth_roofline(computing, moved, outputs, np.array([0.0, *rest]))
-        )
+        return np.asarray(serial * fixed + smooth_roofline(computing, moved, outputs, (0.0, *rest)))
 
     return seconds
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -159,7 +159,7 @@ def roofline_fit(gpu: Gpu, sizes: Array, parameters: Array, dtype: str = BF16) -
 
 
 def smooth_roofline(
-    computing_s: Array, moving_s: Array, outputs: Array, parameters: Array
+    computing_s: Array, moving_s: Array, outputs: Array, parameters: Sequence[Any] | Array
 ) -> Array:
     """Return t0 + ((F (1 + s / outputs) / e)^p + (B / b)^p)^(1/p), p = 1 + sharpness.
 
