@@ -145,16 +145,20 @@ def read(folder: Path, table: str, only: Sequence[str] | None = None) -> pd.Data
         ArtifactUnreadable: the file is damaged or of another layout.
     """
     path = folder / f"{table}.parquet"
-    none = empty(table) if only is None else empty(table)[[*only]]
     if not path.is_file():
-        return none
+        return _nothing(table, only)
     with parquet_file(path) as file, reading(path, *WHAT):
         if not file.metadata.num_rows and file.schema_arrow.equals(_empty_schema(table)):
-            return none
+            return _nothing(table, only)
         frame = file.read(only).to_pandas()
-        added = ADDED.get(table, {})
-        lacking = {name: value for name, value in added.items() if name not in frame.columns}
-        return check(frame.assign(**lacking), table, only)
+        for name, value in ADDED.get(table, {}).items():
+            if name not in frame.columns:
+                frame[name] = value
+        return check(frame, table, only)
+
+
+def _nothing(table: str, only: Sequence[str] | None) -> pd.DataFrame:
+    return empty(table) if only is None else empty(table)[[*only]]
 
 
 def is_of_now(folder: Path, table: str) -> bool:

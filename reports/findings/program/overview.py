@@ -86,14 +86,15 @@ def _graphs(run: Run) -> Text | str:
 
 def _split_ranges(run: Run) -> Text | str:
     """Name NVTX ranges that are many kernels at a time: one job, which findings see in pieces."""
-    frame = timeline(run)
-    if frame is None:
+    if (frame := timeline(run)) is None:
         return ""
     path, stage_of = frame["nvtx_path"].array, frame["stage"].array
     innermost = pd.Categorical([text.rpartition("/")[2] for text in path.categories])
     name, names = innermost.codes[path.codes], innermost.categories
     of_stage = names.get_indexer(stage_of.categories)
     inside = np.flatnonzero((names != "")[name] & (of_stage[stage_of.codes] != name))
+    if not len(inside):
+        return ""
     launched = frame[["stage", "kernel_id", "duration_ns"]].iloc[inside]
     launched["range"] = pd.Categorical.from_codes(name[inside], names)
     launched["opened"] = np.cumsum(np.diff(name, prepend=-1) != 0)[inside]
@@ -106,9 +107,8 @@ def _split_ranges(run: Run) -> Text | str:
     times = pd.DataFrame({"rest_ns": sums["sum"] - sums["max"], "count": often / opened})
     times = times[times["count"].between(*SPLIT)].reset_index()
     times["share"] = times["rest_ns"] / times["stage"].map(stage_ns).astype("int64").clip(lower=1)
-    large = times[times["share"] >= SPLIT_SHARE].sort_values(
-        "rest_ns", ascending=False, kind="stable"
-    )
+    large = times[times["share"] >= SPLIT_SHARE]
+    large = large.sort_values("rest_ns", ascending=False, kind="stable")
     ranges = [_split_range(row) for row in records(large.head(MOST_PARTS))]
     return Text(" NVTX ranges of many kernels: {ranges}.", ranges=ranges) if ranges else ""
 
