@@ -18,7 +18,7 @@ import argparse
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jinja2
@@ -113,9 +113,9 @@ def of_template(path: Path) -> Iterator[tuple[str, str]]:
 
 def messages(path: Path) -> Iterator[tuple[str, str]]:
     """Yield message and plural of each `Text(...)` of a module that has words to translate."""
-    tree = ast.parse(path.read_text("utf-8"))
-    yield from ((words, "") for words in fixed_words(tree))
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+    yield from ((words, "") for words in fixed_words(nodes))
+    for node in nodes:
         if not isinstance(node, ast.Call) or _kind(node) not in ("Text", "partial"):
             continue
         args = node.args
@@ -131,16 +131,16 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
             yield message, plural
 
 
-def fixed_words(tree: ast.Module) -> Iterator[str]:
+def fixed_words(nodes: Sequence[ast.AST]) -> Iterator[str]:
     """Yield the literals that are given as `alt` or `missing`, or name what a file holds."""
     named = {
         target.id: node.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         given: list[ast.expr] = []
         if isinstance(node, ast.keyword):
             given = [node.value] if node.arg in WORDS_OF else []

@@ -1,6 +1,5 @@
 """The translations of the messages: files that are up to date, and take the same values."""
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +11,13 @@ from nsight_prof.reports.page.catalogue import catalogue, entries
 pytest.importorskip("babel", reason="translations are kept with Babel")
 
 
-def test_translations_are_up_to_date_and_take_the_same_values(root: Path) -> None:
-    script = root / "scripts" / "messages.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_translations_are_up_to_date_and_take_the_same_values(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from scripts import messages
+
+    monkeypatch.setattr(sys, "argv", ["messages.py", "--check"])
+    assert messages.main() == 0, capsys.readouterr().err
 
 
 def singular(text: str | Sequence[str] | None) -> str:
