@@ -2,12 +2,17 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.build.serving_tables import static_compute_frames
+from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.reports.engine.stage_work import section
 from nsight_prof.reports.page import Verbatim
 from nsight_prof.reports.page.markdown import section_markdown
@@ -38,19 +43,26 @@ def work(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def run(root: Path, tmp_path: Path) -> Any:
+def run(recorded_folder: Callable[[str], Path], tmp_path: Path) -> Any:
+    """A recorded run whose target counted; of its tables only those of the work are made again."""
+
     def made(counted: object, recorded: str = "h200-top-kernels") -> Any:
-        folder = tmp_path / "run"
-        shutil.copytree(root / "captures" / recorded, folder)
-        if counted is not None:
-            (folder / "steps/1-trace/static_compute.json").write_text(json.dumps(counted))
-        return load_run(folder)
+        folder = RunDir(shutil.copytree(recorded_folder(recorded), tmp_path / "run"))
+        (folder.path / "steps/1-trace/static_compute.json").write_text(json.dumps(counted))
+        gaps = Gaps()
+        frames = static_compute_frames(folder, gaps)
+        frames["gaps"] = gaps.frame(tables.read(folder.tables, "gaps"))
+        for name, frame in frames.items():
+            tables.write(frame, name, folder.tables)
+        return load_run(folder.path)
 
     return made
 
 
 def test_mfu_and_mbu_are_work_over_time_and_the_measured_roofs(run: Any) -> None:
     found = run(work() | {"modules": MODULES, "operators": OPERATORS})
+    shutil.rmtree(found.path / "tables")  # all of them are made, as of a new run
+    found = load_run(found.path)
     shown = section(found)
     assert shown is not None
     prefill, decode = shown.numbers["stages"]
