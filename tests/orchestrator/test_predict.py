@@ -6,9 +6,10 @@ import math
 import shlex
 import shutil
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -18,6 +19,7 @@ import yaml
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.predict import predicting
 from nsight_prof.orchestrator.predict.changes import break_even, changes_frame, without_drafts
 from nsight_prof.orchestrator.predict.plan import Settings
 from nsight_prof.orchestrator.predict.predicting import held_out, plan
@@ -43,8 +45,11 @@ Copied = Callable[[str], Path]
 @pytest.fixture(scope="module")
 def copied(
     recorded_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Copied:
-    """A copy of a recorded run with its tables."""
+) -> Iterator[Copied]:
+    """A copy of a recorded run with its tables, which all predictions read once: none changes it.
+
+    What a test changes it copies again.
+    """
     folder = tmp_path_factory.mktemp("captures")
 
     def copy(name: str) -> Path:
@@ -52,7 +57,14 @@ def copied(
             shutil.copytree(recorded_folder(name), folder / name)
         return folder / name
 
-    return copy
+    read = cache(opened)
+
+    def once(path: Path) -> Source:
+        return read(path) if path.is_relative_to(folder) else opened(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predicting, "opened", once)
+        yield copy
 
 
 def first_point(run: Path) -> Row:
