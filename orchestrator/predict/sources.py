@@ -205,6 +205,10 @@ class Source:
         and the engine. With more clients it has requests that wait for a step to end, so that the
         least counts. NaN: no server was recorded, or not with one client.
         """
+        return self._around_engine
+
+    @cached_property
+    def _around_engine(self) -> tuple[float, float]:
         keys = ["case", "source"]
         totals = self.table("vllm_totals").groupby(keys)[["queue_mean_s", "prefill_mean_s"]].mean()
         points = self.table("serving_points")
