@@ -4,7 +4,6 @@ import fcntl
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
@@ -33,7 +32,10 @@ def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
 
 
 def with_tables(name: str, folder: Path, tables: Path | None = None) -> None:
-    """Copy captures/`name` to the new folder `folder`, with `tables` or those made of the copy."""
+    """Copy captures/`name` to the new folder `folder`, with `tables` or those made of the copy.
+
+    Those that are made are Parquet alone: tests of replays have the same rows as CSV.
+    """
     # A test that reads captures where they lie leaves tables there.
     without = shutil.ignore_patterns("tables", "tables.partial")
     shutil.copytree(ROOT / "captures" / name, folder, ignore=without)
@@ -42,7 +44,12 @@ def with_tables(name: str, folder: Path, tables: Path | None = None) -> None:
         assert tables is not None
         shutil.copytree(tables, run.tables)
 
-    with patch.object(refresh, "build_tables", copied) if tables else nullcontext():
+    patched = (
+        patch.object(refresh, "build_tables", copied)
+        if tables
+        else patch("nsight_prof.parsers.tables.write_csv")
+    )
+    with patched:
         refresh.refresh_tables(RunDir(folder))
 
 
