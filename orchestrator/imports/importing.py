@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import lzma
 import os
 import secrets
 import shutil
@@ -45,6 +44,7 @@ from nsight_prof.parsers.run.directory import (
     MANIFEST,
     RANKS,
     STEPS,
+    Artifact,
     Manifest,
     RunDir,
     StepRecord,
@@ -67,6 +67,8 @@ ARTIFACTS = {
     Kind.NCU_TEXT: "counters.csv",
 }
 COUNTERS_STEM = "counters"
+_PART, _PARTS = 1 << 16, 1 << 10
+"""Bytes of each part of a long trace, and parts, by which a resumed import knows it again."""
 EXPORTED = {"trace": ".sqlite", "counters": ".csv"}
 """Suffix of what a tool makes beside the copy of its report."""
 
@@ -290,9 +292,7 @@ def _is_there(run: RunDir, trace: Given) -> bool:
     if not run.manifest_path.is_file():
         return False
     with suppress(ProfError, OSError):
-        unpacked = lzma.open if trace.path.suffix == ".xz" else open
-        with unpacked(trace.path, "rb") as stream:
-            return read_manifest(run).steps[0].inputs["sha256"] == _digest(stream)
+        return read_manifest(run).steps[0].inputs.get("sample") == _sample(trace.path)
     return False
 
 
@@ -372,7 +372,7 @@ def _fill(
     if counters:
         _take_counters(run, manifest, counters, work)
     for record in manifest.steps:
-        record.files = describe(run.step(record))
+        record.files = describe(run.step(record), record.files)
     try:
         _finish(run, manifest, work)
     except ArtifactUnreadable as error:
@@ -503,10 +503,10 @@ def _take(
         source = given.path  # of which the rows alone are copied
     else:
         shutil.copyfile(given.path, target)
-    record = _record(step, directory, source, given)
     if given.kind is Kind.SQLITE:
         with whole_file(target) as copy:
             copy_export(source, copy)
+    record = _record(step, directory, target, given)
     if given.kind is Kind.NSYS_REPORT:
         export_sqlite(target, export)
         # It holds the environments of all processes that nsys saw, where nobody can delete them.
@@ -515,21 +515,33 @@ def _take(
 
 
 def _record(step: str, directory: str, file: Path, given: Given) -> StepRecord:
-    """Return the record of a step that holds `file`, the copy of what was given."""
+    """Return the record of a step that holds `file`, what is kept of what was given."""
     with file.open("rb") as stream:
-        digest = _digest(stream)
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return StepRecord(
         name=step,
         id=digest[:16],
         state=StepState.DONE,
         directory=directory,
-        inputs={"file": given.name, "sha256": digest},
+        inputs={"file": given.name, "sha256": digest, "sample": _sample(given.path)},
         finished=_now(),
+        files={file.name: Artifact(file.stat().st_size, digest)},
     )
 
 
-def _digest(stream: Any) -> str:
-    return hashlib.file_digest(stream, "sha256").hexdigest()
+def _sample(path: Path) -> str:
+    """Return the hash of a file's size and of parts all over it; of a small one those are all.
+
+    By it a resumed import knows a trace again: to hash all of a long one takes as long as to copy
+    it. The first part of an SQLite file has a number that each change of the file counts up.
+    """
+    size = path.stat().st_size
+    digest = hashlib.sha256(b"%d" % size)
+    with path.open("rb", buffering=0) as stream:
+        for at in range(0, size, max(_PART, size // _PARTS)):
+            stream.seek(at)
+            digest.update(stream.read(_PART))
+    return digest.hexdigest()
 
 
 def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:

@@ -18,7 +18,7 @@ from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 
 MOST_THREADS, DEEPEST, MOST_SEGMENTS = 8, 6, 60_000
 """Threads that are kept, levels of nesting, and segments of each level of a thread."""
-_NEAR = 1 << 14  # ranges at a time, whose ends are near each other: the processor keeps them
+_NEAR = 1 << 14  # ranges at a time: the processor keeps their ends
 
 
 def busiest(calls: ApiCalls, ranges: Array) -> list[int]:
@@ -64,16 +64,17 @@ def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
         order = np.lexsort((-end, start))
         start, end, name = start[order], end[order], name[order]
     # Of nested ranges by start, those that began before and have not ended are around it.
-    ends, depth = np.sort(end), np.empty(len(start), np.int8)
-    done = 0
-    for first in range(0, len(start), _NEAR):
-        chunk = start[first : first + _NEAR]
-        upto = int(np.searchsorted(ends, chunk[-1], "right"))
-        around = np.arange(first - done, first - done + len(chunk))
-        around -= np.searchsorted(ends[done:upto], chunk, "right")
-        depth[first : first + _NEAR] = np.clip(around, 0, DEEPEST - 1)
-        done = upto
-    del ends
+    still, depth = np.empty(0, np.int64), np.empty(len(start), np.int8)
+    first = 0
+    while first < len(start):
+        until = start[min(first + _NEAR, len(start)) - 1]
+        upto = int(np.searchsorted(start, until, "right"))
+        ends = np.sort(np.append(still, end[first:upto]))
+        around = np.arange(len(still), len(still) + upto - first)
+        around -= np.searchsorted(ends, start[first:upto], "right")
+        depth[first:upto] = np.clip(around, 0, DEEPEST - 1)
+        still = ends[np.searchsorted(ends, until, "right") :]
+        first = upto
     for level in range(int(depth.max()) + 1):
         rows = np.flatnonzero(depth == level)
         codes, names = pd.factorize(name[rows])

@@ -14,12 +14,20 @@ UNREAD = (".log", ".nsys-rep", ".qdstrm", "command.json")
 PACKED = ".xz"
 
 
-def describe(folder: Path) -> dict[str, Artifact]:
-    """Return file -> its size and the hash of its content, of all that a report may read."""
-    return {
-        path.relative_to(folder).as_posix(): Artifact(path.stat().st_size, _hash(path))
+def describe(folder: Path, known: Mapping[str, Artifact] | None = None) -> dict[str, Artifact]:
+    """Return file -> its size and the hash of its content, of all that a report may read.
+
+    `known` are files that whoever wrote them has hashed.
+    """
+    found = {
+        path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink() and not path.name.endswith(UNREAD)
+    }
+    known = known or {}
+    return {
+        name: known.get(name) or Artifact(path.stat().st_size, _hash(path))
+        for name, path in found.items()
     }
 
 
