@@ -31,8 +31,8 @@ import yaml
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
 OWN, FRESH, THIRD = "programs.yaml", "fresh.yaml", "third.yaml"
-FOURTH, FIFTH = "fourth.yaml", "fifth.yaml"
-SETS = OWN, FRESH, THIRD, FOURTH, FIFTH
+FOURTH, FIFTH, SIXTH = "fourth.yaml", "fifth.yaml", "sixth.yaml"
+SETS = OWN, FRESH, THIRD, FOURTH, FIFTH, SIXTH
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "report")
 CHOICES = ("graph", "tf32")
