@@ -32,4 +32,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=40, warm=1)
+main(prepare, run, steps=30, warm=1)

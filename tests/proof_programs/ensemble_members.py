@@ -63,4 +63,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=24)
+main(prepare, run, steps=16)

@@ -64,4 +64,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=60)
+main(prepare, run, steps=30)

@@ -20,7 +20,7 @@ def play(genes, starts, moves):
 
 
 def prepare(device, repaired):
-    number, starts, hidden, moves = (192, 256, 32, 30) if device == "cuda" else (6, 4, 4, 3)
+    number, starts, hidden, moves = (192, 256, 32, 30) if device == "cuda" else (8, 4, 4, 3)
     genes = (
         0.5 * torch.randn(number, 5, hidden, device=device),
         0.5 * torch.randn(number, hidden, 2, device=device),
@@ -49,4 +49,4 @@ def run(state, steps, repaired):
     return play(genes, starts, moves).mean()
 
 
-main(prepare, run, steps=12)
+main(prepare, run, steps=6)

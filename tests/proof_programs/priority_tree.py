@@ -93,4 +93,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=70)
+main(prepare, run, steps=40)

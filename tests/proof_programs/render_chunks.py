@@ -39,7 +39,7 @@ def shade(field, origins, directions):
 
 
 def prepare(device, repaired):
-    size, width, depth = (400, 128, 4) if device == "cuda" else (8, 8, 2)
+    size, width, depth = (300, 128, 4) if device == "cuda" else (8, 8, 2)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     field = Field(width, depth).to(device, dtype).eval()
     line = torch.linspace(-0.5, 0.5, size, device=device)

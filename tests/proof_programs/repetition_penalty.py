@@ -25,14 +25,15 @@ def discourage_all(scores, said):
 
 def prepare(device, repaired):
     words, width, depth, people = (32000, 1024, 3, 6) if device == "cuda" else (40, 8, 1, 2)
-    model = nn.ModuleDict(
-        {
-            "table": nn.Embedding(words, width),
-            "cells": nn.ModuleList(nn.GRUCell(width, width) for _ in range(depth)),
-            "head": nn.Linear(width, words),
-        }
-    )
-    return model.to(device).eval(), torch.zeros(depth, people, width, device=device)
+    with torch.device(device):
+        model = nn.ModuleDict(
+            {
+                "table": nn.Embedding(words, width),
+                "cells": nn.ModuleList(nn.GRUCell(width, width) for _ in range(depth)),
+                "head": nn.Linear(width, words),
+            }
+        )
+    return model.eval(), torch.zeros(depth, people, width, device=device)
 
 
 @torch.inference_mode()
@@ -53,4 +54,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=56)
+main(prepare, run, steps=36)

@@ -44,4 +44,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=50)
+main(prepare, run, steps=30)

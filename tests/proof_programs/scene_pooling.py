@@ -51,4 +51,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=20)
+main(prepare, run, steps=10)

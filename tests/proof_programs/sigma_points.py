@@ -80,4 +80,4 @@ def run(state, steps, repaired):
     return (mean - truth)[:, :2].square().mean() + cover.diagonal(dim1=1, dim2=2).mean()
 
 
-main(prepare, run, steps=300)
+main(prepare, run, steps=350)

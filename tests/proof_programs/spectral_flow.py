@@ -65,4 +65,4 @@ def run(state, steps, repaired):
     return kind.back(waves, size).square().mean()
 
 
-main(prepare, run, steps=150)
+main(prepare, run, steps=300)

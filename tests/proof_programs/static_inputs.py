@@ -4,6 +4,7 @@ import torch
 from common import main
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class Decoder(nn.Module):
@@ -28,7 +29,8 @@ class Decoder(nn.Module):
             made.append(torch.stack([k, v]))
             keys.index_copy_(2, at, k[:, :, None])
             values.index_copy_(2, at, v[:, :, None])
-            read = F.scaled_dot_product_attention(q[:, :, None], keys, values, reach[None])
+            with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+                read = F.scaled_dot_product_attention(q[:, :, None], keys, values, reach[None])
             x = x + self.out[level](read[:, :, 0].flatten(1))
             x = x + self.down[level](F.gelu(self.up[level](F.layer_norm(x, x.shape[-1:]))))
         return (x @ self.table.weight.t()).argmax(-1), torch.stack(made)
@@ -89,4 +91,4 @@ def run(state, steps, repaired):
     return tokens.float().mean()
 
 
-main(prepare, run, steps=250)
+main(prepare, run, steps=150)

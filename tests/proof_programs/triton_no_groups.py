@@ -53,4 +53,4 @@ def run(state, steps, repaired):
     return c[:256].float().square().mean()
 
 
-main(prepare, run, steps=250)
+main(prepare, run, steps=200)

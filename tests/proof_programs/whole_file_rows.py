@@ -42,7 +42,7 @@ class Windows:
 
 def prepare(device, repaired):
     times, length, width, depth, batch = (
-        (1_500_000, 1024, 128, 8, 24) if device == "cuda" else (4000, 32, 8, 2, 2)
+        (750_000, 1024, 128, 8, 24) if device == "cuda" else (4000, 32, 8, 2, 2)
     )
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "load.npy"
@@ -69,4 +69,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=8)
+main(prepare, run, steps=4)
