@@ -18,6 +18,8 @@ LADDERS: dict[str, tuple[tuple[float, str], ...]] = {
 }
 """Base unit -> (size in base units, unit with its prefix), largest first. "iB": bytes shown with
 binary prefixes, as sizes of caches and buffers are chosen."""
+IN_TABLES = 3
+"""Significant digits of numbers in tables."""
 
 
 def significant(value: float, digits: int) -> str:
@@ -67,7 +69,7 @@ def places(total: float, unit: str, digits: int = 0) -> tuple[float, str, int]:
     """
     if unit == "fraction":
         return 0.01, "%", 1
-    step, name = step_of(total, unit, 3)
+    step, name = step_of(total, unit, IN_TABLES)
     if digits:
         return step, name, max(0, digits - 1 - math.floor(math.log10(total / step)))
     return step, name, 1 if total / step >= 10 else 2
@@ -119,12 +121,21 @@ def quantity(value: float, unit: str, digits: int) -> str:
     if unit == "%":
         return percent(value, digits)
     if unit == "x":
-        return f"{significant(value, digits)}x"
+        return f"{significant(value, _whole_digits(value, digits))}x"
     if unit == "change":
         return change(value, digits)
-    step, name = step_of(value, unit, digits)
+    step, name = step_of(value, unit, max(digits, IN_TABLES))
     scaled = value / step
     # Sizes that are chosen (64 MiB, 128 B) are whole.
     is_exact = scaled.is_integer() and (unit == "iB" or name == "B")
-    text = f"{scaled:,.0f}" if is_exact else significant(scaled, digits)
+    text = f"{scaled:,.0f}" if is_exact else significant(scaled, _whole_digits(scaled, digits))
     return f"{text} {name}".rstrip()
+
+
+def _whole_digits(value: float, digits: int) -> int:
+    """Return at least the digits before the point, up to those of tables.
+
+    "260 ms" in a sentence beside "264 ms" in a table would be read as another number.
+    """
+    before_point = math.floor(math.log10(abs(value))) + 1 if abs(value) >= 1 else 0
+    return max(digits, min(before_point, IN_TABLES))
