@@ -26,7 +26,7 @@ from nsight_prof.reports.page.values import (
 Row = TypeVar("Row")
 Json: TypeAlias = Any
 """What metrics.json can say: None, bool, int, float, str, lists and dictionaries of them."""
-FOLD_ABOVE = 30
+FOLD_ABOVE = 20
 """Rows above which a table shows its first ones only."""
 FOLDED_TO = 10
 

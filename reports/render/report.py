@@ -232,14 +232,14 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     drawn = draw(drawings, style)
     lead, studies = leading_figure(view.sections)
     sections = (*studies, view.trust)
-    first_screen = {"lead": lead, **_first_screen(view)}
+    summary = bench_summary(view)
+    first_screen = {"lead": lead, "headline": summary.answer, **_first_screen(view)}
 
     def content(written: Sequence[str]) -> dict[str, Any]:
         *studies, trust = written
         text = {"sections": studies, "trust": trust}
         return {"view": view, "pictures": drawings, **first_screen, **text}
 
-    summary = bench_summary(view)
     markdown, texts, tables = _section_pages("bench.md.j2", sections, content, style)
     _add_summary(summary, (markdown, texts), tables, style)
     files = {
