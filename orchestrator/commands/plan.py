@@ -70,6 +70,7 @@ def _step_data(step: PlanStep) -> dict[str, Any]:
         "costs": _words(step.costs),
         "wrong_if": _words(step.wrong) if step.wrong is not None else None,
         "saves_ns": step.saves.value,
+        "is_bound": step.is_bound,
         "of_remaining": step.of_remaining.value,
         "after_ns": step.after.value,
         "sure": step.sure,
@@ -102,12 +103,13 @@ def as_text(run: Path, plan: Plan) -> str:
 
 def _smaller(plan: Plan) -> str:
     smaller, after = _words(plan.smaller), _words(plan.after_smaller)
-    return f"smaller steps, together: save {smaller}; {after} remain"
+    return f"smaller steps, together: save at most {smaller}; {after} remain"
 
 
 def _step_lines(step: PlanStep) -> list[str]:
     first = f", after step {', '.join(map(str, step.first))}" if step.first else ""
-    saves = f"saves {_words(step.saves)} ({_words(step.of_remaining)} of what is left){first}"
+    saved = f"at most {_words(step.saves)}" if step.is_bound else _words(step.saves)
+    saves = f"saves {saved} ({_words(step.of_remaining)} of what is left){first}"
     rows = [
         f"{step.number:3}. {_words(step.do)}",
         f"     {saves}; {_words(step.after)} remain",

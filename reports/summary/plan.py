@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsight_prof.reports.page import Name, Number, Text, Value, Verbatim
+from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.actions import SUBJECTS, remedy
 from nsight_prof.reports.summary.choices import timed_choices
@@ -24,15 +26,17 @@ class PlanStep:
 
     `number` counts from 1 over repairs and choices; `first` are the numbers of steps that must come
     before it. `saves` and `after` are in ns, `of_remaining` is the part of what the steps before
-    leave. `sure` and `effort` are low, medium or high. `evidence` is the evidence in a sentence,
-    `wrong` what one would see if it were wrong, `costs` what it takes beside the effort. `anchor`
-    leads to the finding in the report; empty for what no finding tells of.
+    leave; `is_bound`: it saves at most that, and how much of it is reached was not seen. `sure`
+    and `effort` are low, medium or high. `evidence` is the evidence in a sentence, `wrong` what one
+    would see if it were wrong, `costs` what it takes beside the effort. `anchor` leads to the
+    finding in the report; empty for what no finding tells of.
     """
 
     number: int
     do: Text
     where: Text
     saves: Number
+    is_bound: bool
     of_remaining: Number
     after: Number
     sure: str
@@ -104,6 +108,7 @@ def _of_step(
         do=remedy(view, step),
         where=_where(view, step),
         saves=Number(saves, "ns", digits=3),
+        is_bound=not step.estimate_ns,
         of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
         after=Number(remaining_ns - saves, "ns", digits=3),
         sure=step.sure,
@@ -151,6 +156,7 @@ def _of_choice(choice: TimedChoice, number: int, saves_ns: float, remaining_ns: 
         do=choice.do,
         where=_stages_text(stages, list(dict.fromkeys(row.short_name for row in rows))),
         saves=Number(saves, "ns", digits=3),
+        is_bound=math.isnan(choice.most_ns),
         of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
         after=Number(remaining_ns - saves, "ns", digits=3),
         sure=finding.confidence if finding else "low",
@@ -165,11 +171,12 @@ def _of_choice(choice: TimedChoice, number: int, saves_ns: float, remaining_ns: 
 
 
 def _narrower(products: Sequence[Narrowed]) -> Text:
-    factors = [product.factor for product in products]
+    ends = (min(product.factor for product in products), max(p.factor for p in products))
+    low, high = (Number(factor, "x", digits=2) for factor in ends)
+    alike = quantity(ends[0], "x", 2) == quantity(ends[1], "x", 2)
     return Text(
-        "Their roofs allow {least} to {most} times the speed with {smaller}: bytes halve "
-        "where memory limits, and the roof of the pipe rises where arithmetic does.",
-        least=Number(min(factors), "").at_digits(3),
-        most=Number(max(factors), "").at_digits(3),
+        "Their roofs allow {speed} the speed with {smaller}: bytes halve where memory limits, and "
+        "the roof of the pipe rises where arithmetic does.",
+        speed=low if alike else Text("{low} to {high}", low=low, high=high),
         smaller=Verbatim(products[0].smaller),
     )
