@@ -26,12 +26,16 @@ class HasRoofs(Protocol):
 
 @dataclass(frozen=True)
 class Peak:
-    """One roof: `value` in FLOP/s or B/s, `name` as a sentence needs it, `detail` its origin."""
+    """One roof: `value` in FLOP/s or B/s, `name` as a sentence needs it, `detail` its origin.
+
+    `clock_hz` is the SM clock that it was measured at; None where that is not known.
+    """
 
     key: str
     name: str
     value: float
     detail: str = ""
+    clock_hz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,12 @@ class Peaks:
     def compute(self) -> Peak | None:
         """The roof for arithmetic: steady where it was measured, else burst, else datasheet."""
         return self.steady or self.burst or self.compute_sheet
+
+    @property
+    def fastest(self) -> Peak | None:
+        """The roof for arithmetic that no step beats: the highest that was measured."""
+        measured = [peak for peak in (self.steady, self.burst) if peak is not None]
+        return max(measured, key=lambda peak: peak.value, default=self.compute_sheet)
 
     @property
     def memory(self) -> Peak | None:
@@ -95,4 +105,5 @@ def peaks(run: HasRoofs, dtype: str) -> Peaks:
 def _peak(row: dict[str, object] | None, key: str, name: str) -> Peak | None:
     if row is None:
         return None
-    return Peak(key, name, known(row["value"]) or 0.0, text(row.get("detail")))
+    value, clock = known(row["value"]) or 0.0, known(row.get("clock_hz"))
+    return Peak(key, name, value, text(row.get("detail")), clock)

@@ -13,6 +13,7 @@ from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.roofs.comm import roof_at
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import wall_time
+from nsight_prof.reports.engine.contention import contention
 from nsight_prof.reports.engine.step_costs import (
     StepCost,
     communication,
@@ -81,7 +82,8 @@ def _steps(run: Run, costs: Sequence[StepCost]) -> tuple[Finding | Table[StepCos
     often = instances.value_counts(["gpu", "stage"]) == max(cost.steps for cost in costs)
     stages = often[often].index.get_level_values("stage")
     order = instances[instances["stage"].isin(stages)].sort_values("gpu_start_ns")["stage"]
-    found = communication(costs, [*map(str, order.unique())], _outside(run, costs))
+    names = [*map(str, order.unique())]
+    found = communication(costs, names, _outside(run, costs), contention(run))
     # What to do about much of it is a finding about the whole program.
     return (*(replace(finding, action=None) for finding in found), cost_table(costs, SHOWN))
 

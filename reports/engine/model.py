@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nsight_prof.parsers.build.peaks import Peaks, peaks
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import Linear, ModelShape
-from nsight_prof.reports.engine.stages.names import LIMITS, roof_name
+from nsight_prof.reports.engine.stages.names import LIMITS
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -37,6 +37,7 @@ from nsight_prof.reports.serving.formulas import (
     prefill,
     traffic,
 )
+from nsight_prof.reports.serving.roofs import roof_name
 
 KEY, TITLE = "model", Text("The model, from its configuration")
 BATCHES = (1, 8, 64, 256)

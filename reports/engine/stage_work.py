@@ -25,7 +25,7 @@ from nsight_prof.reports.page import (
     Verbatim,
 )
 from nsight_prof.reports.serving.engine import DTYPES
-from nsight_prof.reports.serving.roofs import roof_name
+from nsight_prof.reports.serving.roofs import roof_at
 
 KEY, TITLE = "stage-work", Text("Work of the stages")
 STEPS = ("trace", "counters", "operators", "untraced")
@@ -256,9 +256,7 @@ def _table(run: Run, stages: list[Stage], roofs: Peaks) -> Table[Stage]:
 def _roof(roof: Peak | None, unit: str) -> Value:
     if roof is None:
         return Text("roof of this type, which is not known")
-    return Text(
-        "{roof} ({value})", roof=roof_name(roof.name), value=Number(roof.value, unit, digits=3)
-    )
+    return roof_at(roof, unit)
 
 
 def _numbers(stage: Stage) -> Json:

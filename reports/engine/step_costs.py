@@ -9,6 +9,7 @@ from statistics import fmean
 import pandas as pd
 
 from nsight_prof.parsers.cells import known
+from nsight_prof.reports.engine.contention import Contention
 from nsight_prof.reports.engine.rank_times import has_several, rank_name
 from nsight_prof.reports.page import Column, Fact, Finding, Name, Number, Ref, Table, Text, Value
 
@@ -65,11 +66,15 @@ def step_costs(steps: pd.DataFrame, *, skewed: bool = False) -> tuple[StepCost, 
 
 
 def communication(
-    costs: Sequence[StepCost], stages: Sequence[str], outside: Text | str = ""
+    costs: Sequence[StepCost],
+    stages: Sequence[str],
+    outside: Text | str = "",
+    slower: Contention | None = None,
 ) -> Iterator[Finding]:
     """Yield what communication costs a step.
 
-    `stages` are those that come once with each step; `outside` says what of the run is in none.
+    `stages` are those that come once with each step; `outside` says what of the run is in none,
+    `slower` what kernels beside communication lose by it.
     """
     if not costs:
         return
@@ -84,7 +89,8 @@ def communication(
         KEY,
         Text(
             "Of a step ({stages}) of {wall}, {exposed} ({share}) is communication between GPUs "
-            "that nothing hides: {wait} waiting for another GPU, {transfer} transfer.{beside} "
+            "that nothing hides: {wait} waiting for another GPU{waits}, {transfer} transfer."
+            "{beside} "
             "Hidden in full it would save {share} of a step at most, GPUs that arrive together "
             "{balanced}.{outside}",
             stages=names,
@@ -92,15 +98,20 @@ def communication(
             exposed=exposed,
             share=share,
             wait=waiting,
+            waits=_each_wait(costs),
             transfer=transfer,
-            beside=_overlap_text(costs),
+            beside=_overlap_text(costs, slower),
             balanced=balanced,
             outside=outside,
         ),
         lay_verdict=Text(
-            "Communication between GPUs holds a step of {wall} up for {share} of it. {remedy}",
+            "Communication between GPUs holds a step of {wall} up for {share} of it: {wait} "
+            "waiting for another GPU{waits} and {transfer} of transfer. {remedy}",
             wall=wall,
             share=share,
+            wait=waiting,
+            waits=_each_wait(costs),
+            transfer=transfer,
             remedy=remedy or _elsewhere(costs),
         ),
         evidence=(
@@ -117,22 +128,47 @@ def communication(
         action=remedy,
         disproof=Text(
             "Kernels beside communication are slower than alone, since it takes SMs and memory "
-            "bandwidth from them: what hidden communication costs so was not measured, and is in "
-            "no number here."
+            "bandwidth from them: what hidden communication costs so is in no saving here."
         ),
     )
 
 
-def _overlap_text(costs: Sequence[StepCost]) -> Text | str:
+def _each_wait(costs: Sequence[StepCost]) -> Text | str:
+    """Return the waits of single GPUs behind their mean: the shortest and the longest."""
+    low, high = (pick(costs, key=lambda cost: cost.wait_ns) for pick in (min, max))
+    if low.wait_ns == high.wait_ns:
+        return ""
+    waits = (Number(cost.wait_ns, "ns", _refs(cost), digits=3) for cost in (low, high))
+    return Text(
+        " ({low} on {first}, {high} on {last})",
+        **dict(zip(("low", "high"), waits, strict=True)),
+        first=_name(low, costs),
+        last=_name(high, costs),
+    )
+
+
+def _overlap_text(costs: Sequence[StepCost], slower: Contention | None) -> Text | str:
     if any(cost.overlapped_ns is None for cost in costs):
         return ""
     time = _mean(costs, OVERLAPPED)
     if not time.value:
         return Text(" None runs beside other kernels.")
+    if slower is None:
+        return Text(
+            " {time} more runs beside other kernels; what these lose by it a run without "
+            "communication would tell.",
+            time=time,
+        )
     return Text(
-        " {time} more runs beside other kernels; what these lose by it a run without "
-        "communication would tell.",
+        " {time} more runs beside other kernels: {n} launch of these that can be compared takes "
+        "{part} longer there than alone ({compared} of {total}).",
+        " {time} more runs beside other kernels: {n} launches of these that can be compared take "
+        "{part} longer there than alone ({compared} of {total}).",
         time=time,
+        n=slower.launches,
+        part=slower.longer.at_digits(2),
+        compared=Number(slower.beside_ns, "ns", digits=3),
+        total=Number(slower.total_ns, "ns", digits=3),
     )
 
 

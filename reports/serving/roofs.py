@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nsight_prof.reports.page.values import Text, Value, Verbatim
+from nsight_prof.parsers.build.peaks import Peak
+from nsight_prof.reports.page.values import Number, Text, Value, Verbatim
 
 ROOF_NAMES = {
     "measured steady roof": Text("measured steady roof"),
@@ -16,3 +17,12 @@ ROOF_NAMES = {
 def roof_name(name: str) -> Value:
     """Return the name of a roof."""
     return ROOF_NAMES.get(name) or Verbatim(name)
+
+
+def roof_at(peak: Peak, unit: str) -> Text:
+    """Return the name of a roof with its value, and of arithmetic with its SM clock."""
+    roof, value = roof_name(peak.name), Number(peak.value, unit, digits=3)
+    if peak.clock_hz is None or unit == "B/s":
+        return Text("{roof} ({value})", roof=roof, value=value)
+    clock = Number(peak.clock_hz, "Hz", digits=3)
+    return Text("{roof} ({value} at {clock})", roof=roof, value=value, clock=clock)

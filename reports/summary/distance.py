@@ -25,17 +25,19 @@ def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[Fl
     And this time and its parts, which add up to it; None and nothing without such steps.
     """
     found = [(s, f) for s in view.sections for f in s.findings if f.rule in STEPS]
-    above_ns, idle_ns = (sum(_times(f, name) for _, f in found) for name in ("kernels", "idle"))
-    above_ns, whole_ns = above_ns + idle_ns, view.run_time.whole_ns or math.inf
+    kernels_ns, idle_ns, power_ns = (
+        sum(_times(f, name) for _, f in found) for name in ("kernels", "idle", "power")
+    )
+    above_ns, whole_ns = kernels_ns + idle_ns + power_ns, view.run_time.whole_ns or math.inf
     if not found or not above_ns > 0:
         return None, ()
     remaining, pieces = above_ns, list[FloorPart]()
-    for piece in _pieces(view, saved, idle_ns):
+    for piece in _pieces(view, saved, idle_ns, power_ns):
         taken = min(remaining, max(0.0, piece.time_ns))
         remaining -= taken
         pieces += [replace(piece, time_ns=taken)] if taken else []
     times = [Number(piece.time_ns, "ns") for piece in pieces]
-    above, *written = adding_up(Number(above_ns, "ns"), *times, digits=3)
+    above, *written = adding_up(Number(above_ns, "ns"), *times)
     words: list[Value] = [
         Text("{time} {what}", time=Link(time, f"{ROW}-{n}"), what=piece.what)
         for n, (piece, time) in enumerate(zip(pieces, written, strict=True), 2)
@@ -61,32 +63,39 @@ def _ratio(section: Section, finding: Finding) -> Text:
 def _times(finding: Finding, name: str) -> float:
     """Return a time that each of the steps of a finding has above its floor, of all together."""
     steps, above = (item.values for item in finding.evidence[:2] if isinstance(item, Text))
-    count, time = steps["n"], above[name]
+    count, time = steps["n"], above.get(name)
     return (
         count * (time.value or 0.0) if isinstance(count, int) and isinstance(time, Number) else 0.0
     )
 
 
-def _pieces(view: ReportView, saved: Savings, idle_ns: float) -> Iterator[FloorPart]:
+def _pieces(
+    view: ReportView, saved: Savings, idle_ns: float, power_ns: float
+) -> Iterator[FloorPart]:
     """Yield what the time above the floors may be, each up to what the ones before leave of it."""
     rest = Text("the rest")
     remaining = Text("time of these in the run - what to do about them saves at most")
     yield FloorPart(
-        Text("what to do below saves at most"), saved.total_ns, Text("in all, as above")
+        Text("saved at most by what to do below"), saved.total_ns, Text("in all, as above")
     )
     yield FloorPart(Text("pauses between kernels"), idle_ns - (saved.idle or 0.0), remaining)
+    yield FloorPart(
+        Text("the power limit, which lowers the clock of long steps"),
+        power_ns,
+        Text("of steps that arithmetic limits: FLOPs / steady roof - FLOPs / burst roof"),
+    )
     if not view.profiled_share:
         yield FloorPart(Text("kernels whose limit was not measured"), math.inf, rest)
         return
     others = [kernel for kernel in view.kernels if kernel.category not in IN_FLOOR]
     others_ns = view.run_time.of_kernels(sum(kernel.total_ns or 0.0 for kernel in others)) or 0.0
     yield FloorPart(
-        Text("work that this least time leaves out, as normalisation"),
+        Text("kernels of other work, as normalisation, which this least time does not count"),
         others_ns - sum(saved.kernels[kernel.number] or 0.0 for kernel in others),
         remaining,
     )
     yield FloorPart(
-        Text("matrix products and attention, of whose kind none here is faster: no step is known"),
+        Text("matrix products and attention that no step here makes faster"),
         math.inf,
         rest,
     )

@@ -61,7 +61,11 @@ def first_screen(
     facts: dict[str, Value] = {"gpu": machine, "time": total}
     line = Text("{gpu} · {time}", **facts) if time.whole_ns else machine
     if time.whole_ns and time.gpus > 1:
-        line = Text("{gpu} · {time}, all times per GPU", **facts)
+        line = Text(
+            "{gpu} · {time}; times are per GPU, the mean of {n}, and GPU time is the sum of all",
+            **facts,
+            n=time.gpus,
+        )
     verdict = _verdict(view, time_parts, saved, found) or answer
     if time.whole_ns:
         line = _with_certainty(view, line, verdict, found)

@@ -65,14 +65,6 @@ def _answer(view: ReportView) -> tuple[Text, ...]:
         found.append(
             Text("The GPU works for {time}; how long it waits in between is not known.", time=total)
         )
-    if time.gpus > 1:
-        found.append(
-            Text(
-                "All times are per GPU, the mean of {n}; kernels that run at the same time count "
-                "once.",
-                n=time.gpus,
-            )
-        )
     unmeasured = [] if view.profiled_share else [Text("What limits it was not measured.")]
     return (*found, _largest(view), *unmeasured)
 

@@ -379,7 +379,7 @@ def test_a_floor_leads_to_the_table_of_floors_and_a_run_to_its_files(
 ) -> None:
     report = replay("vllm-kernels") / "report"
     text = whole_report(report)
-    floors = re.findall(r"its floor of \[[\d.]+ ms\]\(([^)]*)\)", text)
+    floors = re.findall(r"its floor of \[[\d.]+ ms\]\(([^)]*)\): it ", text)
     assert floors
     assert all("#row-stages-floors-" in link for link in floors)
     files = re.findall(r"\]\((\.\./steps/[^)]*)\)", text)

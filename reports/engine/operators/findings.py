@@ -16,9 +16,9 @@ from nsight_prof.reports.engine.operators.stages import (
     FLOPS,
     excess_operator,
 )
-from nsight_prof.reports.engine.stages.names import roof_name
 from nsight_prof.reports.page import Evidence, Finding, Name, Number, Text, Verbatim
 from nsight_prof.reports.page.formats import shorten
+from nsight_prof.reports.serving.roofs import roof_name
 
 WORTHWHILE = 0.02
 """Part of a stage's kernel time from which time beyond the roof has a finding."""

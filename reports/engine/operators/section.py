@@ -20,7 +20,6 @@ from nsight_prof.reports.engine.operators.stages import (
     FLOPS,
     stages_of_operators,
 )
-from nsight_prof.reports.engine.stages.names import roof_name
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -36,6 +35,7 @@ from nsight_prof.reports.page import (
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import shorten
 from nsight_prof.reports.page.units import percent, quantity
+from nsight_prof.reports.serving.roofs import roof_name
 
 SHOWN = 12
 """Operators of a table."""

@@ -153,7 +153,7 @@ def _by_model(steps: Stages | None, kind: Kind | None) -> tuple[float, float, fl
         return math.nan, math.nan, math.nan
     shard, flops, traffic = steps.shard, kind.work.flops, kind.work.traffic
     values = sum(linear.values for linear in shard.linears()) + shard.head().values
-    memory, compute = steps.roofs.memory, steps.roofs.compute
+    memory, compute = steps.roofs.memory, steps.roofs.fastest
     floor = math.nan
     if memory is not None and compute is not None:
         floor = max(flops.attention / compute.value, traffic.kv_read / memory.value)

@@ -12,9 +12,9 @@ import pandas as pd
 from nsight_prof.parsers.cells import known, number, records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages
-from nsight_prof.reports.engine.stages.names import roof_name
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.serving.formulas import attention_flops
+from nsight_prof.reports.serving.roofs import roof_name
 
 HOST = Text("host's clock")
 THROUGHPUT = Text("vLLM's time per output token")

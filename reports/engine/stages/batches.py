@@ -66,7 +66,7 @@ def _batch(size: int, row: Row, stages: Stages) -> Batch:
     context = prompt + output // 2
     seconds, rate = number(row["decode_step_s"]), number(row["output_tokens_per_s"])
     batch = Batch(size, context, prompt, output, seconds, rate)
-    read, compute = stages.roofs.memory, stages.roofs.compute
+    read, compute = stages.roofs.memory, stages.roofs.fastest
     if stages.shard is None or read is None:
         return batch
     work = decode(size, context)

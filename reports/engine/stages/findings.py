@@ -9,8 +9,9 @@ from nsight_prof.reports.engine.stages.agreement import THROUGHPUT, Agreement
 from nsight_prof.reports.engine.stages.batches import Batch
 from nsight_prof.reports.engine.stages.counted import ATTENTION, COMPONENT_NAMES, Counted
 from nsight_prof.reports.engine.stages.kinds import Floor, Kind, ModelWork, Stages
-from nsight_prof.reports.engine.stages.names import KIND_NAMES, roof_name
+from nsight_prof.reports.engine.stages.names import KIND_NAMES
 from nsight_prof.reports.page import Choice, Evidence, Finding, Number, Text, Value
+from nsight_prof.reports.serving.roofs import roof_at, roof_name
 
 LARGE_IDLE = 0.1
 """Part of a step from which on the verdict about it has its idle time."""
@@ -61,7 +62,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
             **values,
         ),
         (
-            *_above_floor(kind, floor, BYTES),
+            *_above_floor(kind, floor, BYTES, 0.0),
             *_of_sheet(stages.roofs.read_sheet, floor, kind.read_rate, BYTES),
         ),
         disproof=Text("The floor reads every weight once and no activation."),
@@ -72,23 +73,15 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
 def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> Finding:
     time, minimum, *_ = _divided(kind, floor)
     tokens = round(kind.tokens / kind.steps)
+    evidence = list(_above_floor(kind, floor, FLOPS, kind.power_ns(stages.roofs)))
     steady = stages.roofs.steady
-    evidence = list(_above_floor(kind, floor, FLOPS))
     if floor.roof.key == "burst" and steady is not None:
         evidence.append(
             Text(
-                "for comparison, {share} of the steady roof: the trace ends before the power "
-                "limit slows the clock",
+                "for comparison, {share} of the {roof}, which is lower by the clock alone: the "
+                "power limit slows it under load that lasts",
                 share=Number(kind.flop_rate / steady.value, "fraction"),
-            )
-        )
-    burst = stages.roofs.burst
-    if floor.roof.key == "steady" and burst is not None:
-        evidence.append(
-            Text(
-                "for comparison, {share} of the burst roof, which holds until the power limit "
-                "lowers the clock",
-                share=Number(kind.flop_rate / burst.value, "fraction"),
+                roof=roof_at(steady, FLOPS),
             )
         )
     values: dict[str, Value] = {
@@ -121,14 +114,16 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
     )
 
 
-def _divided(kind: Kind, floor: Floor) -> tuple[Number, ...]:
-    """Return the time of a step, its floor, and of the time above that: idle time, and kernels.
+def _divided(kind: Kind, floor: Floor, power_ns: float = 0.0) -> tuple[Number, ...]:
+    """Return the time of a step, its floor, and of the time above that: idle time, what the power
+    limit takes, and kernels.
 
     Where steps are shorter than their floor the last is negative.
     """
     time, idle = kind.per_step("model_ns"), kind.per_step("model_idle_ns")
-    minimum = kind.number(floor.seconds * 1e9, "ns")
-    return tuple(n.at_digits(3) for n in (time, minimum, idle, time - minimum - idle))
+    minimum, power = (kind.number(ns, "ns") for ns in (floor.seconds * 1e9, power_ns))
+    kernels = time - minimum - idle - power
+    return tuple(n.at_digits(3) for n in (time, minimum, idle, power, kernels))
 
 
 def _idle(kind: Kind) -> Text | str:
@@ -148,27 +143,36 @@ def _besides(kind: Kind) -> Text | str:
     )
 
 
-def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Text]:
+def _above_floor(kind: Kind, floor: Floor, unit: str, power_ns: float) -> Iterator[Evidence | Text]:
     """Yield how the time above the floor divides: idle, and kernels that do not reach the roof."""
-    _, _, idle, kernels = _divided(kind, floor)
+    _, _, idle, power, kernels = _divided(kind, floor, power_ns)
     median = kind.number(kind.step_ns, "ns").at_digits(3)
     mean = kind.per_step("time_ns").at_digits(3)
     yield Text("steps: {n} (mean {mean}, median {median})", n=kind.steps, mean=mean, median=median)
-    yield Text(
-        "above the floor: {idle} of idle time and {kernels} of kernels that do not reach the roof",
-        idle=idle,
-        kernels=kernels,
-    )
-    yield Evidence(Text("roof of the floor:"), Number(floor.roof.value, unit, digits=3))
+    if power_ns:
+        yield Text(
+            "above the floor: {idle} of idle time, {power} by the power limit, which lowers the "
+            "clock, and {kernels} of kernels that do not reach the roof",
+            idle=idle,
+            power=power,
+            kernels=kernels,
+        )
+    else:
+        yield Text(
+            "above the floor: {idle} of idle time and {kernels} of kernels that do not reach the "
+            "roof",
+            idle=idle,
+            kernels=kernels,
+        )
+    yield Evidence(Text("the floor is by the"), roof_at(floor.roof, unit))
 
 
 def _of_sheet(peak: Peak | None, floor: Floor, rate: float, unit: str) -> Iterator[Text]:
     if peak is not None and peak.key != floor.roof.key:
         yield Text(
-            "for comparison, {share} of the {roof} ({peak})",
+            "for comparison, {share} of the {roof}",
             share=Number(rate / peak.value, "fraction"),
-            roof=roof_name(peak.name),
-            peak=Number(peak.value, unit, digits=3),
+            roof=roof_at(peak, unit),
         )
 
 

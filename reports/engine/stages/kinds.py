@@ -113,6 +113,18 @@ class Kind:
         """Needed B/s of reading; NaN where the work is not known."""
         return self.work.traffic.read / self.model_ns * 1e9 if self.work else math.nan
 
+    def power_ns(self, roofs: Peaks) -> float:
+        """Return by how much the power limit lengthens a step: it lowers clock and roof.
+
+        0 where that is not known, and for steps that end before it does so.
+        """
+        floor, work, steady = self.floor, self.work, roofs.steady
+        if floor is None or work is None or steady is None or floor.limited_by == "memory":
+            return 0.0
+        lasting_ns = work.flops.total / steady.value / self.steps * 1e9
+        ends_before = lasting_ns * self.steps > self.model_ns - self.model_idle_ns
+        return 0.0 if ends_before else max(0.0, lasting_ns - floor.seconds * 1e9)
+
     @property
     def over_floor(self) -> Number:
         """Time of the language model in a step over its floor."""
@@ -246,17 +258,15 @@ def _kind(
         share=sums["time_ns"] / span if span > 0 else math.nan,
         gaps=gaps,
         work=work,
-        floor=_floor(work, len(rows), sums["time_ns"] - wall, roofs),
+        floor=_floor(work, len(rows), roofs),
         **sums,
     )
 
 
-def _floor(work: ModelWork | None, steps: int, model_ns: float, roofs: Peaks) -> Floor | None:
+def _floor(work: ModelWork | None, steps: int, roofs: Peaks) -> Floor | None:
     if work is None:
         return None
-    # Steps that were faster than the power limit lets them be for long are held to the burst roof.
-    rate = work.flops.total / model_ns * 1e9 if model_ns > 0 else 0.0
-    compute, memory = roofs.attained(rate), roofs.memory
+    compute, memory = roofs.fastest, roofs.memory
     if compute is None or memory is None:
         return None
     reading = work.traffic.read / memory.value / steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nsight_prof.reports.page import Text, Value, Verbatim
-from nsight_prof.reports.serving.roofs import roof_name as roof_name
 
 KIND_NAMES = {"prefill": Text("prefill"), "mixed": Text("mixed"), "decode": Text("decode")}
 """Kinds of steps that compute something, in the order of a report."""

@@ -13,7 +13,7 @@ from nsight_prof.reports.engine.stages.batches import Batch, batches
 from nsight_prof.reports.engine.stages.counted import COMPONENT_NAMES, Counted, counted
 from nsight_prof.reports.engine.stages.findings import BYTES, FLOPS, findings
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
-from nsight_prof.reports.engine.stages.names import KIND_NAMES, LIMITS, activity_name, roof_name
+from nsight_prof.reports.engine.stages.names import KIND_NAMES, LIMITS, activity_name
 from nsight_prof.reports.page import (
     Column,
     Fact,
@@ -30,8 +30,13 @@ from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.serving.engine import ENCODER_APART, ENCODER_LEFT_OUT
+from nsight_prof.reports.serving.roofs import roof_at, roof_name
 
 NO_WORK = Text("work or roofs are not known")
+CLOCKS = Text(
+    " The burst roof and the steady one differ by the clock: a power limit lowers it under load "
+    "that lasts. Counters hold a kernel to the burst roof at the clock of its counted launch."
+)
 LONGER = 8
 """Times the decode steps of a trace for which it is said what part of the time they would have."""
 METHOD = (
@@ -43,8 +48,7 @@ METHOD = (
     Text(
         "MFU is the FLOPs that the model needs over time and the roof of the Tensor Cores; MBU the "
         "weights and KV cache that it must read over time and the bandwidth of DRAM. The floor is "
-        "the larger of the two at the measured roofs; single steps at a higher clock than the "
-        "roof's may be faster."
+        "the larger of the two at the highest roofs that were measured, which no step beats."
     ),
 )
 
@@ -236,12 +240,9 @@ def _utilization(stages: Stages) -> list[Table[Kind]]:
         )
 
     def origin(peak: Peak, unit: str) -> Text:
-        return Text(
-            "{roof}: {value}{detail}",
-            roof=roof_name(peak.name),
-            value=Number(peak.value, unit, digits=3),
-            detail=Text(" ({detail})", detail=Verbatim(peak.detail)) if peak.detail else "",
-        )
+        roof = roof_at(peak, unit)
+        detail = Verbatim(peak.detail)
+        return Text("{roof}: {detail}", roof=roof, detail=detail) if peak.detail else roof
 
     return [
         Table(
@@ -256,7 +257,7 @@ def _utilization(stages: Stages) -> list[Table[Kind]]:
             ],
             stages.kinds,
             note=Text(
-                "{floors}Roofs: {roofs}.",
+                "{floors}Roofs: {roofs}.{clocks}",
                 floors=Text(
                     "Floors are by the {roofs}; the others are for comparison. ",
                     roofs=[*map(roof_name, floors)],
@@ -264,6 +265,7 @@ def _utilization(stages: Stages) -> list[Table[Kind]]:
                 if floors
                 else "",
                 roofs=[origin(p, FLOPS) for p in compute] + [origin(p, BYTES) for p in memory],
+                clocks=CLOCKS if stages.roofs.steady and stages.roofs.burst else "",
             ),
         )
     ]

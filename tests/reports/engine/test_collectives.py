@@ -49,12 +49,44 @@ def test_the_first_screen_says_what_communication_costs_a_step(
     exposed = (steps["wait_ns"] + steps["transfer_ns"]).mean()
     first = (run / "report/report.md").read_text().partition("\n## ")[0]
     assert exposed / steps["wall_ns"].mean() == pytest.approx(0.0113, abs=0.0001)
-    assert "**Communication between GPUs holds a step of 21.2 ms up for 1.1 % of it." in first
+    assert "**Communication between GPUs holds a step of 21.2 ms up for 1.1 % of it: " in first
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first)
     said = f"Of a step (`forward`, `backward` and `optimizer`) of 21.2 ms, {exposed / 1e3:.0f} us"
     assert f"{said} (1.1 %) is communication" in plain
+    shortest, longest = sorted(steps.groupby("device")["wait_ns"].mean() / 1e3)
+    assert f"({shortest:.1f} us on GPU 1, {longest:.1f} us on GPU 0)" in plain
     assert f"{steps['overlapped_ns'].mean() / 1e6:.2f} ms more runs beside" in plain
     # The test of the links that follows the steps is in none of them.
     assert "Outside of the steps lie 18.6 ms of the run (15 %)" in first
     page = whole_report(run / "report")
     assert "Means of 5 steps and of 2 GPUs" in page
+
+
+def test_kernels_beside_communication_are_compared_with_the_same_alone(
+    replay: Callable[[str], Path],
+) -> None:
+    run = replay("data-parallel")
+    launches = pd.read_parquet(run / "tables/launches.parquet")
+    kernels = pd.read_parquet(run / "tables/kernels.parquet").set_index("kernel_id")
+    sends = launches["kernel_id"].map(kernels["category"]) == "collective"
+    launches["end_ns"] = launches["start_ns"] + launches["duration_ns"]
+    # Of all kernels in backward, the launches of one grid of this one alone last alike.
+    names = launches["kernel_id"].map(kernels["short_name"])
+    adds = (names == "PyTorch add, bf16, vectorized") & (launches["grid"] == "16384x1x1")
+    columns = ["start_ns", "end_ns", "duration_ns", "device"]
+    of_kernel = launches[adds & (launches["stage"] == "backward")][columns].to_numpy(int)
+    beside, alone = list[int](), list[int]()
+    for start, end, duration, device in of_kernel:
+        others = launches[sends & (launches["device"] == device)]
+        both = others["end_ns"].clip(upper=end) - others["start_ns"].clip(lower=start)
+        overlap = both.clip(lower=0).sum() / duration
+        if not overlap:
+            alone.append(duration)
+        elif overlap > 0.5:
+            beside.append(duration)
+    longer = sum(beside) / (len(beside) * float(pd.Series(alone).median())) - 1
+    assert len(beside) == 70
+    assert longer == pytest.approx(0.12, abs=0.005)
+    page = whole_report(run / "report")
+    assert f"70 launches of these that can be compared take {100 * longer:.0f} %" in page
+    assert f"({sum(beside) / 1e6:.2f} ms of " in page
