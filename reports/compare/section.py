@@ -43,11 +43,10 @@ from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import brief, escape_html
 from nsight_prof.reports.page.html import section_html
-from nsight_prof.reports.page.json import TEXT, TEXTS, object_of
+from nsight_prof.reports.page.json import TEXT, TEXTS, json_text, object_of
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.units import change as signed
 from nsight_prof.reports.page.writer import InMarkdown, Writer
-from nsight_prof.reports.render.json_text import json_text
 from nsight_prof.reports.render.metrics_json import definitions
 
 SCHEMA_VERSION = 2

@@ -21,9 +21,12 @@ from nsight_prof.parsers.build.rank_tables import (
 from nsight_prof.parsers.cells import Row, count, from_row, known, records, text
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
-from nsight_prof.reports.engine.rank_calls import CALLS, CallRow, call_rows, call_table
 from nsight_prof.reports.engine.rank_counters import (
+    CALLS,
+    CallRow,
     RankCounterRow,
+    call_rows,
+    call_table,
     rank_counter_row,
     rank_counter_tables,
 )

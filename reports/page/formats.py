@@ -24,7 +24,8 @@ TEXTS = 1 << 14
 MANY = 10
 """Ratio from which on a change in per cent is hard to read."""
 
-_TIME = tuple(step for step in units.LADDERS["ns"] if step[0] >= 1.0)
+MEASURED = {*units.LADDERS, "FLOP/B", "%", "fraction", "x", "count"}
+"""Base units of what is measured; a whole number of anything else is a count of it."""
 # Characters that start or end markup somewhere in GitHub's markdown, tables included.
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
 _HTML_MARKUP = re.compile(r"[\\`*_{}\[\]|~#&<>\"'$]")
@@ -50,101 +51,42 @@ def known(value: Any) -> float | None:
 def significant(value: Any, digits: int = DIGITS) -> str:
     """Return `value` with `digits` significant digits, without an exponent in [1e-4, 1e9)."""
     number = known(value)
-    if number is None:
-        return NA
-    if number == 0:
-        return "0"
-    rounded = float(f"{number:.{digits - 1}e}")
-    size = abs(rounded)
-    if not 1e-4 <= size < 1e9:
-        return f"{rounded:.{digits - 1}e}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(size)))
-    return f"{rounded:,.{decimals}f}"
+    return NA if number is None else units.significant(number, digits)
 
 
-def _scaled(value: Any, steps: tuple[tuple[float, str], ...], unit: str) -> str:
+def quantity(value: Any, unit: str, digits: int = DIGITS) -> str:
+    """Return `value` in the way of its base unit; an unlisted unit stands behind the number."""
     number = known(value)
     if number is None:
         return NA
-    for step, prefix in steps:
-        # 999.9 rounds to 1.00 of the next step, never to 1,000 of this one.
-        if abs(float(f"{number:.{DIGITS - 1}e}")) >= step:
-            return f"{significant(number / step)} {prefix}{unit}".rstrip()
-    step, prefix = steps[-1]
-    return f"{significant(number / step)} {prefix}{unit}".rstrip()
+    if number.is_integer() and unit not in MEASURED:
+        return f"{number:,.0f} {unit}".rstrip()
+    return units.quantity(number, unit, digits)
 
 
-def duration(value_ns: Any) -> str:
-    """Return nanoseconds as "12.3 us"."""
-    return _scaled(value_ns, _TIME, "")
+def _in(unit: str, meaning: str, digits: int = DIGITS) -> Callable[[Any], str]:
+    """Return what writes values of a base unit; `meaning` is its line in docs/templates.md."""
+
+    def write(value: Any) -> str:
+        return quantity(value, unit, digits)
+
+    write.__doc__ = meaning
+    return write
 
 
-def seconds(value: Any) -> str:
-    """Return seconds as "41.2 s"."""
-    number = known(value)
-    return NA if number is None else duration(number * 1e9)
-
-
-def data_size(value_bytes: Any) -> str:
-    """Return bytes as "3.21 MB" (decimal prefixes, as data sheets use them)."""
-    return _scaled(value_bytes, units.SI, "B")
-
-
-def byte_rate(value: Any) -> str:
-    """Return bytes per second as "3.21 TB/s"."""
-    return _scaled(value, units.SI, "B/s")
-
-
-def flop_count(value: Any) -> str:
-    """Return floating-point operations as "1.12 TFLOP"."""
-    return _scaled(value, units.SI, "FLOP")
-
-
-def flop_rate(value: Any) -> str:
-    """Return floating-point operations a second as "786 TFLOP/s"."""
-    return _scaled(value, units.SI, "FLOP/s")
-
-
-def clock(value_hz: Any) -> str:
-    """Return hertz as "1.98 GHz"."""
-    return _scaled(value_hz, units.SI, "Hz")
-
-
-def intensity(value: Any) -> str:
-    """Return FLOP per byte as "381 FLOP/B"."""
-    text = significant(value)
-    return text if text == NA else f"{text} FLOP/B"
-
-
-def percent(value: Any) -> str:
-    """Return a value that is in percent already: 31.24 as "31.2 %"."""
-    number = known(value)
-    if number is None:
-        return NA
-    if 0 < number < 0.05:
-        return "<0.1 %"
-    # -0.04 would print as "-0.0".
-    return f"{round(number, 1) + 0.0:.1f} %"
-
-
-def share(value: Any) -> str:
-    """Return a fraction as percent: 0.3124 as "31.2 %"."""
-    number = known(value)
-    return NA if number is None else percent(100 * number)
-
-
-def rounded_share(value: Any) -> str:
-    """Return a fraction as per cent of two digits at most: 0.4781 as "48 %", 0.0213 as "2.1 %"."""
-    number = known(value)
-    if number is None:
-        return NA
-    return percent(100 * number) if 0 < abs(number) < 0.0995 else f"{100 * number:.0f} %"
-
-
-def count(value: Any) -> str:
-    """Return a whole number with thousands separated: "12,345"."""
-    number = known(value)
-    return NA if number is None else f"{round(number):,}"
+duration = _in("ns", 'Return nanoseconds as "12.3 us".')
+seconds = _in("s", 'Return seconds as "41.2 s".')
+data_size = _in("B", 'Return bytes as "3.21 MB" (decimal prefixes, as data sheets use them).')
+byte_rate = _in("B/s", 'Return bytes per second as "3.21 TB/s".')
+flop_count = _in("FLOP", 'Return floating-point operations as "1.12 TFLOP".')
+flop_rate = _in("FLOP/s", 'Return floating-point operations a second as "786 TFLOP/s".')
+clock = _in("Hz", 'Return hertz as "1.98 GHz".')
+intensity = _in("FLOP/B", 'Return FLOP per byte as "381 FLOP/B".')
+percent = _in("%", 'Return a value that is in percent already: 31.24 as "31.2 %".')
+share = _in("fraction", 'Return a fraction as percent: 0.3124 as "31.2 %".')
+rounded_share = _in("fraction", 'Return a fraction as per cent of two digits: 0.4781 as "48 %".', 2)
+count = _in("count", 'Return a whole number with thousands separated: "12,345".')
+speedup = _in("x", 'Return a ratio as "1.27x".')
 
 
 def counted(value: Any, noun: str) -> str:
@@ -159,12 +101,6 @@ def listed(names: list[str]) -> str:
     return " and ".join(p for p in (", ".join(names[:-1]), *names[-1:]) if p)
 
 
-def speedup(value: Any) -> str:
-    """Return a ratio as "1.27x"."""
-    number = known(value)
-    return NA if number is None else f"{significant(number)}x"
-
-
 def difference(value: Any) -> str:
     """Return a signed fraction as "+3.1 %"."""
     number = known(value)
@@ -173,36 +109,11 @@ def difference(value: Any) -> str:
 
 def change(ratio: Any, work: Any = 1) -> str:
     """Return a ratio as its change, per unit where `work` grew too: "+3.1 %", from ten on "12x"."""
-    number, units = known(ratio), known(work)
-    if number is None or not units:
+    number, units_of_work = known(ratio), known(work)
+    if number is None or not units_of_work:
         return NA
-    return speedup(number / units) if number / units >= MANY else difference(number / units - 1)
-
-
-_UNITS: dict[str, Callable[[Any], str]] = {
-    "count": count,
-    "ns": duration,
-    "B": data_size,
-    "B/s": byte_rate,
-    "FLOP": flop_count,
-    "FLOP/s": flop_rate,
-    "FLOP/B": intensity,
-    "Hz": clock,
-    "%": percent,
-    "fraction": share,
-    "x": speedup,
-}
-
-
-def quantity(value: Any, unit: str) -> str:
-    """Return `value` in the way of its base unit; an unlisted unit stands behind the number."""
-    if unit in _UNITS:
-        return _UNITS[unit](value)
-    number = known(value)
-    if number is None:
-        return NA
-    text = count(number) if number.is_integer() else significant(number)
-    return f"{text} {unit}".rstrip()
+    each = number / units_of_work
+    return speedup(each) if each >= MANY else difference(each - 1)
 
 
 def adding_up(values: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
@@ -379,16 +290,18 @@ def _of_quantities(write: Callable[..., str]) -> Callable[..., Quantity]:
     return filter_
 
 
-_QUANTITIES: tuple[Callable[..., str], ...] = (
-    *(significant, duration, seconds, data_size, byte_rate, flop_count, flop_rate, clock),
-    *(intensity, percent, share, rounded_share, count, speedup, difference, change),
-    *(quantity, exact),
-)
+_QUANTITIES: dict[str, Callable[..., str]] = {
+    **{"significant": significant, "duration": duration, "seconds": seconds},
+    **{"data_size": data_size, "byte_rate": byte_rate, "flop_count": flop_count},
+    **{"flop_rate": flop_rate, "clock": clock, "intensity": intensity, "percent": percent},
+    **{"share": share, "rounded_share": rounded_share, "count": count, "speedup": speedup},
+    **{"difference": difference, "change": change, "quantity": quantity, "exact": exact},
+}
 _TEXTS: tuple[Callable[..., Any], ...] = (
     *(adding_up, countdown, or_na, shorten, brief),
     *(escape, escape_html, fenced, code, markdown),
 )
 FILTERS: dict[str, Callable[..., Any]] = {
-    **{write.__name__: _of_quantities(write) for write in _QUANTITIES},
+    **{name: _of_quantities(write) for name, write in _QUANTITIES.items()},
     **{write.__name__: write for write in _TEXTS},
 }

@@ -32,7 +32,7 @@ from nsight_prof.reports.engine import (
     stage_work,
     telemetry,
 )
-from nsight_prof.reports.engine.operators.savings import Saving, Savings
+from nsight_prof.reports.engine.operators.products import Saving, Savings
 from nsight_prof.reports.engine.operators.section import section as operators
 from nsight_prof.reports.engine.stages.section import section as stages_of_engine
 from nsight_prof.reports.engine.steps.section import section as steps

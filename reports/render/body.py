@@ -14,7 +14,26 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from nsight_prof.reports.page.html import Fragment, Heading
-from nsight_prof.reports.render.html_tables import dressed, plain_text
+
+
+def dressed(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield the tokens with tables as they stand on a page; nothing is known of them to sort by."""
+    for token in tokens:
+        if token.type in ("th_open", "td_open"):
+            number = "right" in str(token.attrGet("style"))
+            token.attrs = {"class": "n"} if number else {}
+        if token.type == "table_open":
+            yield Token("html_block", "", 0, content='<div class="wide">')
+        yield token
+        if token.type == "table_close":
+            yield Token("html_block", "", 0, content="</div>\n")
+
+
+def plain_text(inline: Token) -> str:
+    """Return the text of an inline token without its markup."""
+    kinds = ("text", "code_inline", "softbreak")
+    return "".join(t.content or " " for t in inline.children or [] if t.type in kinds).strip()
+
 
 PICTURES = (".svg", ".png")
 TAKEN = ("top", "main", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")

@@ -21,13 +21,21 @@ from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
-from nsight_prof.reports.page.json import TEXTS, array_of, object_of, section_json, section_schema
+from nsight_prof.reports.page.json import (
+    JSON_TYPES,
+    TEXTS,
+    array_of,
+    json_text,
+    meaning,
+    object_of,
+    section_json,
+    section_schema,
+)
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict.view import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.view_models import MissingValue, ReportView
 from nsight_prof.reports.render.findings_json import findings_json, findings_schema
-from nsight_prof.reports.render.json_text import JSON_TYPES, json_text, meaning
 from nsight_prof.reports.studies.models import BenchReport, NotRun
 from nsight_prof.reports.studies.report_json import report_json, report_schema
 from nsight_prof.reports.sweep.models import SweepView

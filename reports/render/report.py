@@ -130,8 +130,8 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
 def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     """Render the report of a profiled program."""
     # All findings take a while to import; measured cases and predictions have none of these.
-    from nsight_prof.reports.engine.operators.page import FILE as OPERATORS
-    from nsight_prof.reports.engine.operators.page import operators_page
+    from nsight_prof.reports.engine.operators.section import FILE as OPERATORS
+    from nsight_prof.reports.engine.operators.section import operators_page
     from nsight_prof.reports.profile.links import page_links
     from nsight_prof.reports.profile.overview import overview
     from nsight_prof.reports.profile.provenance import provenance

@@ -18,9 +18,16 @@ from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.tables import Column
 from nsight_prof.reports.page import Section
-from nsight_prof.reports.page.json import TEXT, TEXTS, array_of, object_of
+from nsight_prof.reports.page.json import (
+    JSON_TYPES,
+    TEXT,
+    TEXTS,
+    array_of,
+    json_text,
+    meaning,
+    object_of,
+)
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.render.json_text import JSON_TYPES, json_text, meaning
 
 SCHEMA_VERSION = 1
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""

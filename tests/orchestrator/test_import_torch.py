@@ -14,7 +14,7 @@ from nsight_prof.orchestrator.imports.importing import import_files
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.engine.operators.icicle import icicle
+from nsight_prof.reports.engine.operators.section import icicle
 
 STAGES = ["^execute_context.*"]
 

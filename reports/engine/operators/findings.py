@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.join.gemms import BY_NAME, BY_ORDER
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.engine.operators.products import Product, Stage
-from nsight_prof.reports.engine.operators.savings import Savings, kernel_savings
-from nsight_prof.reports.engine.operators.stages import (
+from nsight_prof.reports.engine.operators.products import (
     ALL_KERNELS,
     ATTENTION,
     FLOPS,
+    Product,
+    Savings,
+    Stage,
     excess_operator,
+    kernel_savings,
 )
 from nsight_prof.reports.page import Evidence, Finding, Name, Number, Text, Verbatim
 from nsight_prof.reports.page.formats import shorten

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.join.gemms import BY_BOTH, BY_NAME, BY_ORDER
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import stage_words
 from nsight_prof.reports.engine.operators.findings import calls, findings
-from nsight_prof.reports.engine.operators.icicle import icicle
-from nsight_prof.reports.engine.operators.products import Operator, Product, Stage, View
-from nsight_prof.reports.engine.operators.savings import Savings
-from nsight_prof.reports.engine.operators.stages import (
+from nsight_prof.reports.engine.operators.products import (
     ALL_KERNELS,
     ATTENTION,
     FLOPS,
+    Operator,
+    Product,
+    Savings,
+    Stage,
+    View,
     stages_of_operators,
+)
+from nsight_prof.reports.engine.stage_memory import (
+    PATHS,
+    Outer,
+    inner_path,
+    memory_table,
+    outer_functions,
+    split_path,
+    stage_name,
 )
 from nsight_prof.reports.page import (
     Bullets,
@@ -32,10 +44,121 @@ from nsight_prof.reports.page import (
     Value,
     Verbatim,
 )
-from nsight_prof.reports.page.charts import Bar, BarFigure
+from nsight_prof.reports.page.charts import Bar, BarFigure, IcicleFigure, Slice
 from nsight_prof.reports.page.formats import shorten
 from nsight_prof.reports.page.units import percent, quantity
 from nsight_prof.reports.serving.roofs import roof_name
+
+LEAST = 0.004
+"""Part of the whole below which boxes of one parent are one box."""
+DEEPEST = 12
+"""Rows of the icicle, the operator's included."""
+OUTSIDE, OTHERS = "outside of stages", "others"
+
+
+@dataclass
+class Node:
+    """A stage, function or operator, and what it consists of."""
+
+    value: float = 0.0
+    children: dict[str, Node] = field(default_factory=dict)
+
+    def add(self, path: list[str], value: float) -> None:
+        """Add a time to what is at the end of a path, and to all above it."""
+        self.value += value
+        if path:
+            self.children.setdefault(path[0], Node()).add(path[1:], value)
+
+
+def icicle(run: Run) -> IcicleFigure | None:
+    """Return the icicle of table operators; None where no time is known.
+
+    Widths are GPU time, or host time for a program that used no GPU.
+    """
+    rows = records(run.operators)
+    on_gpu = any(known(row["gpu_ns"]) for row in rows)
+    root, outer = Node(), outer_functions(run)
+    for row in rows:
+        value = known(row["gpu_ns" if on_gpu else "self_cpu_ns"])
+        functions = split_path(inner_path(row, outer))
+        if value:
+            path = [text(row["stage"]) or OUTSIDE, *functions[: DEEPEST - 2]]
+            root.add([*path, text(row["operator"])], value)
+    if not root.value:
+        return None
+    what = Text("GPU time") if on_gpu else Text("host time")
+    return IcicleFigure(
+        "operators-icicle",
+        Text("Where the {what} of the operators goes", what=what),
+        "Icicle: time of each stage, of the functions in it, and of their operators",
+        tuple(_slices(root, 0, 0.0, (), LEAST * root.value)),
+        subtitle=Text(
+            "Width is {what} under the torch profiler. Each row divides the box above it: stage, "
+            "functions (file:line of the definition), operator.",
+            what=what,
+        ),
+    )
+
+
+def _slices(
+    node: Node, depth: int, begin: float, above: tuple[str, ...], smallest: float
+) -> Iterator[Slice]:
+    """Give the boxes below a node, the widest first; small ones of one parent as one."""
+    children = sorted(node.children.items(), key=lambda item: -item[1].value)
+    rest = sum(child.value for _, child in children if child.value < smallest)
+    for name, child in children:
+        if child.value >= smallest:
+            path = (*above, name)
+            yield Slice(depth, begin, child.value, name, " > ".join(path), path[0])
+            yield from _slices(child, depth + 1, begin, path, smallest)
+            begin += child.value
+    if rest > smallest:
+        path = (*above, OTHERS)
+        yield Slice(depth, begin, rest, OTHERS, " > ".join(path), path[0])
+
+
+FILE = "operators.md"
+MOST = 500
+"""Rows of the page; the table of the run has all."""
+
+
+def operators_page(run: Run) -> Section | None:
+    """Return the page; None for a run without an operator view."""
+    rows = records(run.operators)
+    if not rows:
+        return None
+    intro = Text(
+        "All operators under the torch profiler, most GPU time first, by stage, shapes of the "
+        "inputs and functions of the program around them. Host times hold the cost of the profiler."
+    )
+    memory = records(run.stage_memory)
+    tables = [_table(rows, outer_functions(run)), *([memory_table(memory)] if memory else ())]
+    return Section("all-operators", Text("Operators"), (intro, *tables))
+
+
+def _table(rows: list[Row], outer: Outer) -> Table[Row]:
+    def number(row: Row, column: str, unit: str) -> Number:
+        return Number(known(row[column]), unit)
+
+    def words(value: str) -> Verbatim | None:
+        return Verbatim(value) if value else None
+
+    columns = [
+        Column(Text("Stage"), stage_name),
+        Column(Text("Operator"), lambda row: Verbatim(text(row["operator"]))),
+        Column(Text("Input shapes"), lambda row: words(text(row["input_shapes"]))),
+        Column(Text("Types"), lambda row: words(text(row["dtypes"]))),
+        Column(Text("Calls"), lambda row: number(row, "calls", "count")),
+        Column(Text("GPU time"), lambda row: number(row, "gpu_ns", "ns")),
+        Column(Text("Host time"), lambda row: number(row, "cpu_ns", "ns")),
+        Column(Text("Host time itself"), lambda row: number(row, "self_cpu_ns", "ns")),
+        Column(Text("Allocated"), lambda row: number(row, "allocated_bytes", "B")),
+        Column(Text("Kernel"), lambda row: Name(text(row["kernel"]))),
+        Column(Text("Functions"), lambda row: words(inner_path(row, outer))),
+    ]
+    title = Text("Operators by stage")
+    return Table("all-operators", title, columns, rows, note=PATHS, preview=MOST)
+
 
 SHOWN = 12
 """Operators of a table."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from nsight_prof.parsers.build.peaks import Peak
 from nsight_prof.reports.engine.stages.agreement import THROUGHPUT, Agreement
-from nsight_prof.reports.engine.stages.batches import Batch
 from nsight_prof.reports.engine.stages.counted import ATTENTION, COMPONENT_NAMES, Counted
-from nsight_prof.reports.engine.stages.kinds import Floor, Kind, ModelWork, Stages
+from nsight_prof.reports.engine.stages.kinds import Batch, Floor, Kind, ModelWork, Stages
 from nsight_prof.reports.engine.stages.names import KIND_NAMES
 from nsight_prof.reports.page import Choice, Evidence, Finding, Number, Text, Value
 from nsight_prof.reports.serving.roofs import roof_at, roof_name

@@ -1,23 +1,173 @@
-"""Engine steps of a trace by kind, beside the FLOPs and bytes that the model needs for them."""
+"""Engine steps of a trace by kind, beside the FLOPs and bytes that the model needs for them.
+
+And what a decode step costs at other batches, as the target timed them without a profiler.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
-from nsight_prof.parsers.cells import Row, count, records
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import ModelShape
 from nsight_prof.reports.analysis.timeline import range_times
 from nsight_prof.reports.engine.stages.names import KIND_NAMES
-from nsight_prof.reports.engine.stages.works import Counts, works
 from nsight_prof.reports.page import Number, Ref, Text, Value, Verbatim
-from nsight_prof.reports.serving.engine import ENCODER, Engine, engine_of, traced_requests
-from nsight_prof.reports.serving.formulas import Flops, Traffic, Work, total_flops, total_traffic
+from nsight_prof.reports.serving.engine import ENCODER, Engine, Requests, engine_of, traced_requests
+from nsight_prof.reports.serving.formulas import (
+    Flops,
+    Traffic,
+    Work,
+    decode,
+    floor_s,
+    mbu,
+    total_flops,
+    total_traffic,
+    traffic,
+)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Requests and new tokens of one step, of prompts and of requests that go on."""
+
+    prefill_requests: int
+    prefill_tokens: int
+    decode_requests: int
+    decode_tokens: int
+
+
+@dataclass
+class _Prompt:
+    pending: int
+    done: int
+    outputs: int
+
+
+def works(steps: Iterable[Counts], batches: Sequence[Requests]) -> list[Work | None]:
+    """Return the work of each step; None from the step on that `batches` do not explain.
+
+    The trace has the requests and new tokens of each step. What they had in the KV cache follows
+    from vLLM's scheduler: first come, first served, a prompt that does not fit is cut, and requests
+    that have a token go on (vllm/v1/core/sched/scheduler.py, 0.20).
+    So a trace that began in the middle of a batch gives no work rather than a wrong one.
+    """
+    waiting = deque(
+        _Prompt(batch.prompt_tokens, 0, batch.output_tokens)
+        for batch in batches
+        for _ in range(batch.batch)
+    )
+    running: list[_Prompt] = []
+    found: list[Work | None] = []
+    explained = bool(batches)
+    for step in steps:
+        work = _step(step, waiting, running) if explained else None
+        explained = work is not None
+        found.append(work)
+    return found
+
+
+def _step(step: Counts, waiting: deque[_Prompt], running: list[_Prompt]) -> Work | None:
+    if step.decode_requests > len(running) or step.decode_tokens != step.decode_requests:
+        return None
+    if step.prefill_requests > len(waiting):
+        return None
+    going_on = running[: step.decode_requests]
+    decode = tuple(request.done for request in going_on)
+    chunks = []
+    tokens = step.prefill_tokens
+    prompts = list(waiting)[: step.prefill_requests]
+    for prompt in prompts:
+        new = min(prompt.pending, tokens)
+        # Only the last prompt of a step is cut.
+        if new <= 0 or (new < prompt.pending and prompt is not prompts[-1]):
+            return None
+        chunks.append((new, prompt.done))
+        tokens -= new
+    if tokens:
+        return None
+    for request in going_on:
+        request.done += 1
+        request.outputs -= 1
+    for new, _ in chunks:
+        prompt = waiting[0]
+        prompt.pending, prompt.done = prompt.pending - new, prompt.done + new
+        if prompt.pending == 0:
+            running.append(waiting.popleft())
+            running[-1].outputs -= 1
+    running[:] = [request for request in running if request.outputs != 0]
+    return Work(tuple(chunks), decode)
+
+
+PREFERRED = ("operators", "bench", "untraced", "trace")
+"""Steps of a run, the one whose times stand beside the trace's last."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A decode step of one batch: seconds by the host's clock, without a profiler.
+
+    `prompt` and `output` are tokens of each request, `rate` the output tokens per second over the
+    whole batch, its prompts too. `floor_s` and `mbu` are NaN where the model or a roof is not
+    known.
+    """
+
+    batch: int
+    context: int
+    prompt: int
+    output: int
+    seconds: float
+    rate: float
+    floor_s: float = math.nan
+    mbu: float = math.nan
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Generated tokens per second while the batch decodes."""
+        return self.batch / self.seconds
+
+
+def batches(run: Run, stages: Stages) -> tuple[Batch, ...]:
+    """Return the timed batches, the smallest first: those of one step of the run and one mode."""
+    groups: dict[tuple[str, str, int], dict[int, Row]] = defaultdict(dict)
+    modes = ("", stages.engine.mode) if stages.engine and stages.engine.mode else None
+    for row in records(run.serving_points):
+        size, prompt, mode = count(row["batch"]), count(row["prompt_tokens"]), text(row["engine"])
+        timed = known(row["decode_step_s"]) is not None and text(row["status"]) == "ok"
+        if not timed or str(row["traced"]) == "True" or size is None or prompt is None:
+            continue
+        if modes is None or mode in modes:
+            groups[text(row["source"]), mode, prompt].setdefault(size, row)
+    if not groups:
+        return ()
+    best = max(groups, key=lambda key: (len(groups[key]), _preference(key[0])))
+    return tuple(_batch(size, row, stages) for size, row in sorted(groups[best].items()))
+
+
+def _preference(source: str) -> int:
+    return PREFERRED.index(source) if source in PREFERRED else -1
+
+
+def _batch(size: int, row: Row, stages: Stages) -> Batch:
+    prompt, output = count(row["prompt_tokens"]) or 0, count(row["output_tokens"]) or 0
+    # The median step of a batch has half of its output in the cache.
+    context = prompt + output // 2
+    seconds, rate = number(row["decode_step_s"]), number(row["output_tokens_per_s"])
+    batch = Batch(size, context, prompt, output, seconds, rate)
+    read, compute = stages.roofs.memory, stages.roofs.fastest
+    if stages.shard is None or read is None:
+        return batch
+    work = decode(size, context)
+    floor = floor_s(stages.shard, work, read.value, compute.value if compute else math.inf)
+    used = mbu(traffic(stages.shard, work).read, seconds, read.value)
+    return replace(batch, floor_s=floor, mbu=used)
+
 
 NO_WORK = Text(
     "which tokens each step computed is not known: the requests of the trace were not recorded, or "

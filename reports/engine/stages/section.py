@@ -9,10 +9,9 @@ from typing import Any
 from nsight_prof.parsers.build.peaks import Peak
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.agreement import Agreement, agreements
-from nsight_prof.reports.engine.stages.batches import Batch, batches
 from nsight_prof.reports.engine.stages.counted import COMPONENT_NAMES, Counted, counted
 from nsight_prof.reports.engine.stages.findings import BYTES, FLOPS, findings
-from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
+from nsight_prof.reports.engine.stages.kinds import Batch, Kind, Stages, batches, stages_of
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, LIMITS, activity_name
 from nsight_prof.reports.page import (
     Column,

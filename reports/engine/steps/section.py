@@ -8,7 +8,7 @@ from typing import Any
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.findings import calls
-from nsight_prof.reports.engine.operators.stages import excess_operator, stages_of_operators
+from nsight_prof.reports.engine.operators.products import excess_operator, stages_of_operators
 from nsight_prof.reports.engine.stages.kinds import timed_steps
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name
 from nsight_prof.reports.engine.steps.charts import idle_causes, timeline

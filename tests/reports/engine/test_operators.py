@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.engine.operators.savings import Saving
+from nsight_prof.reports.engine.operators.products import Saving, stages_of_operators
 from nsight_prof.reports.engine.operators.section import section
-from nsight_prof.reports.engine.operators.stages import stages_of_operators
 from nsight_prof.reports.render.report import render_report
 from tests.recorded import whole_report
 from tests.sections import evidence, finding, told, words

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.reports.engine.stages.works import Counts, works
+from nsight_prof.reports.engine.stages.kinds import Counts, works
 from nsight_prof.reports.serving.engine import Requests
 from nsight_prof.reports.serving.formulas import Work
 
