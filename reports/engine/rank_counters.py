@@ -141,7 +141,12 @@ def rank_counter_tables(rows: Sequence[RankCounterRow]) -> Iterator[Table[RankCo
         yield Table(
             "rank-counters",
             Text("Counters of kernels by rank"),
-            [*_kernel(), *_use(), _bytes(), Column(Text("Passes"), lambda row: row.passes)],
+            [
+                *_kernel(),
+                *_use(),
+                Column(Text("DRAM bytes"), lambda row: row.number("dram_bytes", "B")),
+                Column(Text("Passes"), lambda row: row.passes),
+            ],
             counted[:MOST],
             lead=Text(
                 "By ncu, {mode}, of one launch of each kernel; in full with the run of the rank. "
@@ -189,10 +194,6 @@ def _use() -> list[Column[RankCounterRow]]:
         percent(Text("Tensor Cores active"), "tensor_pct"),
         percent(Text("Of the DRAM roof"), "dram_pct"),
     ]
-
-
-def _bytes() -> Column[RankCounterRow]:
-    return Column(Text("DRAM bytes"), lambda row: row.number("dram_bytes", "B"))
 
 
 def _rest(rows: int) -> Text | None:

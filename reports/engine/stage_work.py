@@ -59,15 +59,18 @@ def part_tables(run: Run, source: str) -> list[Table[Modules] | Table[Row]]:
 
 
 def _modules(rows: list[Row]) -> list[Modules]:
-    """Return the modules that multiply, most FLOPs first; outer ones before those inside."""
-    groups = grouped(rows, lambda row: _of_any_layer(text(row["module"])))
+    """Return the modules that multiply, most FLOPs first; outer ones before those inside.
+
+    Those of all layers are one, with * for the number of the layer.
+    """
+
+    def name(row: Row) -> str:
+        words = text(row["module"]).split(".")
+        return ".".join("*" if word.isdecimal() else word for word in words)
+
+    groups = grouped(rows, name)
     busy = [Modules(n, tuple(of)) for n, of in groups.items() if any(row["flops"] for row in of)]
     return sorted(busy, key=lambda m: m.sum("flops", "FLOP").value or 0, reverse=True)
-
-
-def _of_any_layer(name: str) -> str:
-    """Return the name of a module with * for the number of its layer."""
-    return ".".join("*" if word.isdecimal() else word for word in name.split("."))
 
 
 def _module_table(modules: list[Modules]) -> Table[Modules]:
@@ -76,7 +79,10 @@ def _module_table(modules: list[Modules]) -> Table[Modules]:
         "module-work",
         Text("Modules"),
         [
-            Column(Text("Module"), _name),
+            Column(
+                Text("Module"),
+                lambda m: Verbatim(m.name) if m.name else Text("the whole model"),
+            ),
             Column(Text("Class"), lambda m: Verbatim(text(m.rows[0]["kind"]))),
             Column(Text("Modules"), lambda m: Number(len(m.rows), "count")),
             Column(Text("Parameters"), lambda m: m.sum("parameters", "count")),
@@ -91,10 +97,6 @@ def _module_table(modules: list[Modules]) -> Table[Modules]:
         ),
         preview=SHOWN,
     )
-
-
-def _name(modules: Modules) -> Value:
-    return Verbatim(modules.name) if modules.name else Text("the whole model")
 
 
 def _operator_table(rows: list[Row]) -> Table[Row]:

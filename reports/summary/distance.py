@@ -57,7 +57,9 @@ def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[Fl
 def _ratio(section: Section, finding: Finding) -> Text:
     values, places = finding.verdict.values, Places(section)
     ratio, time = (linked(places, finding, values[name]) for name in ("ratio", "time"))
-    return Text("{ratio} ({kind}, {time})", ratio=ratio, kind=values["kind"], time=time)
+    step = values["step"]
+    kind = step.values["kind"] if isinstance(step, Text) else step
+    return Text("{ratio} ({kind}, {time})", ratio=ratio, kind=kind, time=time)
 
 
 def _times(finding: Finding, name: str) -> float:

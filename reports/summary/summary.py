@@ -65,19 +65,15 @@ def _answer(view: ReportView) -> tuple[Text, ...]:
         found.append(
             Text("The GPU works for {time}; how long it waits in between is not known.", time=total)
         )
-    unmeasured = [] if view.profiled_share else [Text("What limits it was not measured.")]
-    return (*found, _largest(view), *unmeasured)
-
-
-def _largest(view: ReportView) -> Text:
-    """Say what takes most of the time that the GPU works."""
     longest, share = largest_job(view)
-    return Text(
+    largest = Text(
         "The largest job of the GPU is {thing}: {part} of the {whole}.",
         thing=longest,
         part=Number(share, "fraction"),
-        whole=whole_of(view.run_time),
+        whole=whole_of(time),
     )
+    unmeasured = [] if view.profiled_share else [Text("What limits it was not measured.")]
+    return (*found, largest, *unmeasured)
 
 
 def _learned(sections: tuple[Section, ...]) -> tuple[tuple[Text, ...], tuple[Text, ...]]:

@@ -79,6 +79,7 @@ PAGES = (
          {"view": SummaryView}),
     Page("bench.md.j2", "report.md of a benchmark or a serving run",
          {"view": BenchReport, "pictures": PICTURES, "lead": LEAD,
+          "headline": "tuple of Text: the sentences that the summary begins with",
           "leads": "list of (sentence of the answer, id of its section)",
           "sure": "list of sentences: how sure the numbers are, the caveats among them",
           "sections": SECTIONS,

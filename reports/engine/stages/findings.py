@@ -36,7 +36,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
     time, minimum, *_ = _divided(kind, floor)
     size = round(kind.requests)
     values: dict[str, Value] = {
-        "kind": KIND_NAMES[kind.kind],
+        **_step(kind),
         "n": size,
         "time": time,
         "ratio": kind.over_floor,
@@ -50,13 +50,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
     return Finding(
         "memory_bound_step",
         Text(
-            "A {kind} step at batch {n} takes {time} on average, {ratio} its floor of {floor}: it "
-            "reads {weights} of weights and {cache} of KV cache at {mbu} of the {roof}{idle}.",
-            **values,
-        )
-        if kind.steps > 1
-        else Text(
-            "The {kind} step at batch {n} takes {time}, {ratio} its floor of {floor}: it reads "
+            "{step} at batch {n} takes {time}{mean}, {ratio} its floor of {floor}: it reads "
             "{weights} of weights and {cache} of KV cache at {mbu} of the {roof}{idle}.",
             **values,
         ),
@@ -84,7 +78,7 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
             )
         )
     values: dict[str, Value] = {
-        "kind": KIND_NAMES[kind.kind],
+        **_step(kind),
         "tokens": tokens,
         "time": time,
         "encoder": _besides(kind),
@@ -98,19 +92,21 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
     return Finding(
         "compute_bound_step",
         Text(
-            "A {kind} step of {tokens} tokens takes {time} on average{encoder}, {ratio} its floor "
-            "of {floor}: it computes {flops} at {mfu} of the {roof}{idle}.",
-            **values,
-        )
-        if kind.steps > 1
-        else Text(
-            "The {kind} step of {tokens} tokens takes {time}{encoder}, {ratio} its floor of "
-            "{floor}: it computes {flops} at {mfu} of the {roof}{idle}.",
+            "{step} of {tokens} tokens takes {time}{mean}{encoder}, {ratio} its floor of {floor}: "
+            "it computes {flops} at {mfu} of the {roof}{idle}.",
             **values,
         ),
         (*evidence, *_of_sheet(stages.roofs.compute_sheet, floor, kind.flop_rate, FLOPS)),
         technical=True,
     )
+
+
+def _step(kind: Kind) -> dict[str, Value]:
+    """Return what sentences call a step, of several the mean one."""
+    name = KIND_NAMES[kind.kind]
+    if kind.steps > 1:
+        return {"step": Text("a {kind} step", kind=name), "mean": Text(" on average")}
+    return {"step": Text("the {kind} step", kind=name), "mean": ""}
 
 
 def _divided(kind: Kind, floor: Floor, power_ns: float = 0.0) -> tuple[Number, ...]:

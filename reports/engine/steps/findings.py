@@ -59,26 +59,16 @@ def findings(
 
 def _keeps_up(run: Run, kind: KindTime) -> Finding:
     gap, name = _queued_gap(run, kind.kind), KIND_NAMES[kind.kind]
-    values: dict[str, Value] = {
-        "kind": name,
-        "part": kind.share(kind.idle_mean),
-        "idle": kind.number(kind.idle_mean, "ns", "idle_ns"),
-    }
-    verdict = Text(
-        "The CPU keeps ahead in {kind}: the GPU is idle for {part} of a step ({idle}), mostly "
-        "between kernels that are queued already.",
-        **values,
-    )
-    if gap.value is not None:
-        verdict = Text(
-            "The CPU keeps ahead in {kind}: the GPU is idle for {part} of a step ({idle}), mostly "
-            "in gaps of {gap} between kernels that are queued already.",
-            **values,
-            gap=gap,
-        )
     return Finding(
         "host_keeps_up",
-        verdict,
+        Text(
+            "The CPU keeps ahead in {kind}: the GPU is idle for {part} of a step ({idle}), mostly "
+            "{gaps}between kernels that are queued already.",
+            kind=name,
+            part=kind.share(kind.idle_mean),
+            idle=kind.number(kind.idle_mean, "ns", "idle_ns"),
+            gaps="" if gap.value is None else Text("in gaps of {gap} ", gap=gap),
+        ),
         (
             *_evidence(kind),
             *([Evidence(Text("mean gap between queued kernels:"), gap)] if gap.value else []),
