@@ -12,6 +12,8 @@ from nsight_prof.reports.engine.rank_times import rank_name
 from nsight_prof.reports.page import Column, Name, Number, Ref, Table, Text, Value
 
 CALLS, MOST_CALLS = "collective_calls", 10
+COUNTERS, SAMPLES = "counters", "samples"
+MOST = 30
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,6 @@ def call_table(rows: Sequence[CallRow], *, several: bool) -> Table[CallRow]:
         ),
         refs=lambda row: row.number("wait_ns").refs,
     )
-
-
-COUNTERS, SAMPLES = "counters", "samples"
-MOST = 30
 
 
 @dataclass(frozen=True)

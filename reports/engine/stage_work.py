@@ -28,6 +28,32 @@ from nsight_prof.reports.serving.roofs import roof_at
 
 SHOWN = 12
 """Rows of each table before the rest."""
+KEY, TITLE = "stage-work", Text("Work of the stages")
+STEPS = ("trace", "counters", "operators", "untraced")
+"""Whose work is shown, the first that has it: that of the trace, whose times are known."""
+MOST = 1.05
+"""Share of a roof beyond which the roof or the count must be wrong."""
+BEYOND = "more than its roof allows, so that roof or count are wrong"
+RANGE_COLUMNS = {"wall_ns": "wall_ns", "gpu_busy_ns": "busy_ns"}
+"""Column of a stage -> that of a range inside of one."""
+REFUTED = Text(
+    "The measured roofs are left out: a stage reaches more than they allow, as where another "
+    "program ran while they were measured."
+)
+METHOD = (
+    Text(
+        "FLOPs: matrix products, convolutions and attention, counted by torch while the model ran "
+        "once more without a profiler; attention counts all pairs of query and key. Weights: what "
+        "each call reads, of an embedding the rows and of a mixture of experts those that tokens "
+        "were sent to. Activations are not counted."
+    ),
+    Text(
+        "MFU is these FLOPs over the time of the stage and the roof of the Tensor Cores; MBU the "
+        "weights and KV cache over its time and the bandwidth of DRAM. The time includes what the "
+        "GPU was idle; MFU while busy leaves that out: where it is much higher, the GPU waits for "
+        "work, and faster kernels would change little."
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -126,34 +152,6 @@ def _operator_table(rows: list[Row]) -> Table[Row]:
 def _flops(row: Row) -> Number:
     key = f"{text(row['stage'])}/{text(row['operator'])}"
     return Number(known(row["flops"]), "FLOP", (Ref("operator_work", key, "flops"),))
-
-
-KEY, TITLE = "stage-work", Text("Work of the stages")
-STEPS = ("trace", "counters", "operators", "untraced")
-"""Whose work is shown, the first that has it: that of the trace, whose times are known."""
-MOST = 1.05
-"""Share of a roof beyond which the roof or the count must be wrong."""
-BEYOND = "more than its roof allows, so that roof or count are wrong"
-RANGE_COLUMNS = {"wall_ns": "wall_ns", "gpu_busy_ns": "busy_ns"}
-"""Column of a stage -> that of a range inside of one."""
-REFUTED = Text(
-    "The measured roofs are left out: a stage reaches more than they allow, as where another "
-    "program ran while they were measured."
-)
-METHOD = (
-    Text(
-        "FLOPs: matrix products, convolutions and attention, counted by torch while the model ran "
-        "once more without a profiler; attention counts all pairs of query and key. Weights: what "
-        "each call reads, of an embedding the rows and of a mixture of experts those that tokens "
-        "were sent to. Activations are not counted."
-    ),
-    Text(
-        "MFU is these FLOPs over the time of the stage and the roof of the Tensor Cores; MBU the "
-        "weights and KV cache over its time and the bandwidth of DRAM. The time includes what the "
-        "GPU was idle; MFU while busy leaves that out: where it is much higher, the GPU waits for "
-        "work, and faster kernels would change little."
-    ),
-)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,26 @@ from nsight_prof.reports.page.writer import Writer
 
 JSON_TYPES = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}
 """Types of columns as JSON Schema calls them."""
+_WRITE = Writer()
+TEXT = {"type": "string"}
+TEXTS = {"type": "array", "items": TEXT}
+_VALUE = {
+    "description": "A text; or a number in its base unit, null where unknown, then with a reason.",
+    "anyOf": [
+        {"type": ["string", "null", "integer", "number"]},
+        {
+            "type": "object",
+            "properties": {
+                "value": {"type": ["number", "null"]},
+                "unit": TEXT,
+                "low": {"type": ["number", "null"]},
+                "high": {"type": ["number", "null"]},
+                "missing": TEXT,
+            },
+            "required": ["unit"],
+        },
+    ],
+}
 
 
 def json_text(data: Any) -> str:
@@ -34,28 +54,6 @@ def finite(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     return float(value) if math.isfinite(value) else None
-
-
-_WRITE = Writer()
-TEXT = {"type": "string"}
-TEXTS = {"type": "array", "items": TEXT}
-_VALUE = {
-    "description": "A text; or a number in its base unit, null where unknown, then with a reason.",
-    "anyOf": [
-        {"type": ["string", "null", "integer", "number"]},
-        {
-            "type": "object",
-            "properties": {
-                "value": {"type": ["number", "null"]},
-                "unit": TEXT,
-                "low": {"type": ["number", "null"]},
-                "high": {"type": ["number", "null"]},
-                "missing": TEXT,
-            },
-            "required": ["unit"],
-        },
-    ],
-}
 
 
 def section_json(section: Section) -> dict[str, Json]:

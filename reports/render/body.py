@@ -15,6 +15,12 @@ from markdown_it.token import Token
 
 from nsight_prof.reports.page.html import Fragment, Heading
 
+PICTURES = (".svg", ".png")
+TAKEN = ("top", "main", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
+"""Ids of the page around the text (templates/report.html.j2)."""
+_ID, _ID_ENDS = '<a id="', '">'
+_SECTION, _SECTION_ENDS = '<div data-section="', '"></div>'
+
 
 def dressed(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yield the tokens with tables as they stand on a page; nothing is known of them to sort by."""
@@ -33,13 +39,6 @@ def plain_text(inline: Token) -> str:
     """Return the text of an inline token without its markup."""
     kinds = ("text", "code_inline", "softbreak")
     return "".join(t.content or " " for t in inline.children or [] if t.type in kinds).strip()
-
-
-PICTURES = (".svg", ".png")
-TAKEN = ("top", "main", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
-"""Ids of the page around the text (templates/report.html.j2)."""
-_ID, _ID_ENDS = '<a id="', '">'
-_SECTION, _SECTION_ENDS = '<div data-section="', '"></div>'
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,16 @@ from nsight_prof.parsers.torch.gemm_shapes import SIZES
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
 from nsight_prof.reports.page import Name, Number, Ref, Text, Value, Verbatim
 
+ALL = "(all)"
+FLOPS = "FLOPs of matrix products"
+ALL_KERNELS = "time of all kernels"
+ATTENTION = "time of attention"
+"""Quantities of views."""
+EXCESS = 0.1
+"""Part by which the operator view's kernel time may exceed the trace's without a sentence."""
+COUNTED_LIKE = 0.02
+"""Counted FLOPs within this part of those of whole tiles are of that shape (clusters round up)."""
+
 
 @dataclass(frozen=True)
 class Saving:
@@ -62,15 +72,6 @@ def kernel_savings(
     )
     if open_kernels := [saving.name for saving in judged if not saving.advised]:
         yield Text("no finding is about {kernels}", kernels=open_kernels)
-
-
-ALL = "(all)"
-FLOPS = "FLOPs of matrix products"
-ALL_KERNELS = "time of all kernels"
-ATTENTION = "time of attention"
-"""Quantities of views."""
-EXCESS = 0.1
-"""Part by which the operator view's kernel time may exceed the trace's without a sentence."""
 
 
 def stages_of_operators(run: Run) -> tuple[Stage, ...]:
@@ -212,10 +213,6 @@ def _sum(values: Iterable[float]) -> float:
     """Return the sum; NaN for nothing, and where one is unknown."""
     terms = list(values)
     return float(sum(terms)) if terms else math.nan
-
-
-COUNTED_LIKE = 0.02
-"""Counted FLOPs within this part of those of whole tiles are of that shape (clusters round up)."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,49 @@ LEAST = 0.004
 DEEPEST = 12
 """Rows of the icicle, the operator's included."""
 OUTSIDE, OTHERS = "outside of stages", "others"
+FILE = "operators.md"
+MOST = 500
+"""Rows of the page; the table of the run has all."""
+SHOWN = 12
+"""Operators of a table."""
+SMALL = 0.01
+"""Part of the GPU time of the operator view below which a stage is not shown."""
+LARGEST = 4
+"""Stages that are shown."""
+JOINS = {
+    BY_BOTH: Text("order, same kernel"),
+    BY_ORDER: Text("order, other kernel"),
+    BY_NAME: Text("name"),
+}
+NOT_JOINED = Text("not joined")
+QUANTITIES = {
+    FLOPS: Text("FLOPs of matrix products"),
+    "weights that they read": Text("weights that they read"),
+    "time of matrix products": Text("time of matrix products"),
+    ATTENTION: Text("time of attention"),
+    ALL_KERNELS: Text("time of all kernels"),
+    "kernels": Text("kernels"),
+}
+METHOD = (
+    Text(
+        "Operators are of a run of their own under the torch profiler, with the shapes of their "
+        "inputs. Its host times include the cost of the profiler, some microseconds per operator; "
+        "times of products and rates are of the trace."
+    ),
+    Text(
+        "A kernel of the trace gets the shape of the product at the same place in the order of the "
+        "stage's products (order). That also works where the trace replays CUDA graphs and the "
+        "operator view runs without them; the library may choose another kernel there. Where the "
+        "counts do not fit, it is joined by its name and grid, if no other shape of the stage has "
+        "them (name)."
+    ),
+    Text(
+        "The share of the roof is the time that min(peak, intensity x bandwidth) allows over the "
+        "mean time of a call in the trace, with 2MNK FLOPs and both factors and the output moved "
+        "once. A split of K is read from the name of the kernel; its number of blocks along K is "
+        "the blocks of the grid over its tiles."
+    ),
+)
 
 
 @dataclass
@@ -117,11 +160,6 @@ def _slices(
         yield Slice(depth, begin, rest, OTHERS, " > ".join(path), path[0])
 
 
-FILE = "operators.md"
-MOST = 500
-"""Rows of the page; the table of the run has all."""
-
-
 def operators_page(run: Run) -> Section | None:
     """Return the page; None for a run without an operator view."""
     rows = records(run.operators)
@@ -158,48 +196,6 @@ def _table(rows: list[Row], outer: Outer) -> Table[Row]:
     ]
     title = Text("Operators by stage")
     return Table("all-operators", title, columns, rows, note=PATHS, preview=MOST)
-
-
-SHOWN = 12
-"""Operators of a table."""
-SMALL = 0.01
-"""Part of the GPU time of the operator view below which a stage is not shown."""
-LARGEST = 4
-"""Stages that are shown."""
-JOINS = {
-    BY_BOTH: Text("order, same kernel"),
-    BY_ORDER: Text("order, other kernel"),
-    BY_NAME: Text("name"),
-}
-NOT_JOINED = Text("not joined")
-QUANTITIES = {
-    FLOPS: Text("FLOPs of matrix products"),
-    "weights that they read": Text("weights that they read"),
-    "time of matrix products": Text("time of matrix products"),
-    ATTENTION: Text("time of attention"),
-    ALL_KERNELS: Text("time of all kernels"),
-    "kernels": Text("kernels"),
-}
-METHOD = (
-    Text(
-        "Operators are of a run of their own under the torch profiler, with the shapes of their "
-        "inputs. Its host times include the cost of the profiler, some microseconds per operator; "
-        "times of products and rates are of the trace."
-    ),
-    Text(
-        "A kernel of the trace gets the shape of the product at the same place in the order of the "
-        "stage's products (order). That also works where the trace replays CUDA graphs and the "
-        "operator view runs without them; the library may choose another kernel there. Where the "
-        "counts do not fit, it is joined by its name and grid, if no other shape of the stage has "
-        "them (name)."
-    ),
-    Text(
-        "The share of the roof is the time that min(peak, intensity x bandwidth) allows over the "
-        "mean time of a call in the trace, with 2MNK FLOPs and both factors and the output moved "
-        "once. A split of K is read from the name of the kernel; its number of blocks along K is "
-        "the blocks of the grid over its tiles."
-    ),
-)
 
 
 def section(run: Run, savings: Savings) -> Section | None:

@@ -32,6 +32,23 @@ from nsight_prof.reports.serving.formulas import (
     traffic,
 )
 
+PREFERRED = ("operators", "bench", "untraced", "trace")
+"""Steps of a run, the one whose times stand beside the trace's last."""
+NO_WORK = Text(
+    "which tokens each step computed is not known: the requests of the trace were not recorded, or "
+    "its steps do not fit them"
+)
+SUMS = {
+    "time_ns": "time_ns",
+    "kernel_ns": "kernel_ns",
+    "busy_ns": "busy_ns",
+    "idle_inside_ns": "idle_inside_ns",
+    "idle_after_ns": "idle_after_ns",
+    "collective_ns": "collective_ns",
+    "exposed_ns": "collective_exposed_ns",
+}
+"""Field of a kind -> column of engine_steps that it is the sum of."""
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -105,10 +122,6 @@ def _step(step: Counts, waiting: deque[_Prompt], running: list[_Prompt]) -> Work
     return Work(tuple(chunks), decode)
 
 
-PREFERRED = ("operators", "bench", "untraced", "trace")
-"""Steps of a run, the one whose times stand beside the trace's last."""
-
-
 @dataclass(frozen=True)
 class Batch:
     """A decode step of one batch: seconds by the host's clock, without a profiler.
@@ -167,22 +180,6 @@ def _batch(size: int, row: Row, stages: Stages) -> Batch:
     floor = floor_s(stages.shard, work, read.value, compute.value if compute else math.inf)
     used = mbu(traffic(stages.shard, work).read, seconds, read.value)
     return replace(batch, floor_s=floor, mbu=used)
-
-
-NO_WORK = Text(
-    "which tokens each step computed is not known: the requests of the trace were not recorded, or "
-    "its steps do not fit them"
-)
-SUMS = {
-    "time_ns": "time_ns",
-    "kernel_ns": "kernel_ns",
-    "busy_ns": "busy_ns",
-    "idle_inside_ns": "idle_inside_ns",
-    "idle_after_ns": "idle_after_ns",
-    "collective_ns": "collective_ns",
-    "exposed_ns": "collective_exposed_ns",
-}
-"""Field of a kind -> column of engine_steps that it is the sum of."""
 
 
 @dataclass(frozen=True)
