@@ -39,6 +39,8 @@ from nsight_prof.parsers.operations.networks import EAGER, network_time, read_ne
 from nsight_prof.parsers.predict.corrections import (
     HOSTS,
     KERNELS,
+    LAYER_BEYOND,
+    LAYER_IN_GRAPHS,
     LONG,
     LONG_TOKENS,
     RANK_WAIT,
@@ -401,7 +403,8 @@ RESIDUALS_INTRO = """\
 # Written by scripts/accuracy.py from captures/; do not edit.
 # Measured over predicted medians of recorded serving points (batches of requests, vLLM 0.20, dense
 # models in bf16), without a correction: by GPU, by what was predicted from, quantity and model.
-# rank_wait_s: measured less predicted seconds of steps over two GPUs.\
+# rank_wait_s: measured less predicted seconds of steps over two GPUs. hosts: ms in which the host
+# issued a layer of a short prompt, whichever GPU was beside it.\
 """
 INTRO = """\
 <!-- Written by scripts/accuracy.py from captures/; do not edit. -->
@@ -787,7 +790,35 @@ def residuals(work: Path) -> str:
     for basis, of_basis in pairs.items():
         lines.append(f"  {basis}:")
         lines += _residual_lines(work, of_basis, _kind_of_residual, corrected=False)
-    return "\n".join([*lines, *_rank_waits(work)]) + "\n"
+    return "\n".join([*lines, *_rank_waits(work), *_host_layers(work)]) + "\n"
+
+
+def _host_layers(work: Path) -> list[str]:
+    """Return lines of YAML: ms in which the host issued a layer of short prompts, by model.
+
+    Of single prompts, what is left of the time to first token beside the next step, which is issued
+    before it is sent, and the way of request and token. Where the GPU took longer that is more than
+    the host needed, and counts all the same.
+    """
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    dense = [pair for name, of in H100_CLASSES.items() if "experts" not in name for pair in of]
+    for sources, names in (*(pair for question in SLICED for pair in question.pairs), *dense):
+        copy_captures(work, [*sources, *names])
+        others = tuple(opened(work / source) for source in sources)
+        for truth in (opened(work / name) for name in names):
+            predictor = held_out(truth, others, corrected=False).predictor()
+            for load, row in truth.points():
+                prefill, decode = load.steps()
+                if load.batch == 1 and load.prompt < LONG_TOKENS:
+                    within = bool(predictor.engine.rows(prefill))
+                    beside = predictor.host.overhead_s + predictor.issued(decode).value
+                    layer = (float(row["ttft_p50_s"]) - beside) / predictor.shape.layers
+                    kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
+                    found[kind][truth.model].append(1e3 * layer)
+    lines = [f"{HOSTS}:"]
+    for kind, models in sorted(found.items()):
+        lines += [f"  {kind}:", *_lines_of(models, "    ")]
+    return lines
 
 
 def _rank_waits(work: Path) -> list[str]:

@@ -23,6 +23,7 @@ from nsight_prof.parsers.predict.corrections import (
     SLICE,
     Correction,
     correction,
+    host_layer_s,
     points_of,
     rank_wait_s,
 )
@@ -298,12 +299,15 @@ class Plan:
         narrow = list(self._narrow_steps())
         if narrow:
             predictor.host = narrow_host(predictor.host, narrow)
+        elif self.corrected:
+            predictor.host = self._with_other_hosts(predictor.host)
         predictor.host = self._with_server(predictor.host)
         if self.settings.drafted and not self.shard.drafted:
             predictor = self._with_drafts(predictor)
         if self.corrected:
             found = self._correction(predictor.host)
-            if found and narrow:  # measured without a profiler: other models tell nothing of it
+            # Measured without a profiler: what others took beyond a trace tells nothing of it.
+            if found and (narrow or not math.isnan(predictor.host.others_s)):
                 found = replace(found, host=1.0)
             predictor = replace(predictor, correction=found)
             predictor.host = self._with_ranks(predictor.host)
@@ -367,6 +371,22 @@ class Plan:
             for engine, work, row in source.host_steps(self.shard):
                 times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
                 yield engine, SingleStep(work, *times)
+
+    def _with_other_hosts(self, host: Host) -> Host:
+        """Return the host of a model that a slice tells, as engines of other models needed it.
+
+        The slice's own was recorded on another machine than the one that will serve it, under nsys.
+        """
+        shard, trace = self.shard, self.trace
+        if trace is None or not (trace.is_slice and trace.serves(shard)):
+            return host
+        if shard.experts or shard.latent or shard.extended or self.settings.drafted:
+            return host  # their layers are launched otherwise
+        layer = host_layer_s(self.name if self.left_out else "")
+        if layer is None or not (math.isnan(host.eager_s) and math.isnan(host.graph_s)):
+            return host
+        beyond, within = (shard.layers * seconds for seconds in layer)
+        return replace(host, others_s=beyond, others_graph_s=within)
 
     def _with_ranks(self, host: Host) -> Host:
         """Return the host of several GPUs whose layers a slice on one tells: ranks wait."""

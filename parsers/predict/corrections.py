@@ -28,6 +28,8 @@ RANK_WAIT = "rank_wait_s"
 HOSTS = "hosts"
 """Machine of residuals of prompts that wait for the host: it is another one with each start, at one
 of two speeds, whichever GPU it has, so that all engines count."""
+LAYER_IN_GRAPHS, LAYER_BEYOND = "layer_in_graphs_ms", "layer_beyond_graphs_ms"
+"""What the host needs to issue a layer of a prompt, within CUDA graphs and beyond them."""
 TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
 LONG_TOKENS = 1000
 """Tokens of prompts from which on the GPU decides their time, and not the host."""
@@ -137,6 +139,26 @@ def rank_wait_s(gpu: str, unseen: str = "") -> float:
     found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(gpu, {})
     waits = [np.array(of) for model, of in found.get(RANK_WAIT, {}).items() if model != unseen]
     return _percentile(waits, 50) if waits else 0.0
+
+
+def host_layer_s(unseen: str = "") -> tuple[float, float] | None:
+    """Return what the host needs for a layer of prompts, beyond CUDA graphs and within them, in s.
+
+    The median of served models without experts, latent attention, drafts or adapters, whose layers
+    are launched as often: which machine will serve the next one is not known, and a slice was
+    recorded on one of many. None: too few were served.
+
+    Args:
+        unseen: model whose own engines do not count, since it is held out.
+    """
+    found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(HOSTS, {})
+    middles = []
+    for name in (LAYER_BEYOND, LAYER_IN_GRAPHS):
+        known = [np.array(of) for model, of in found.get(name, {}).items() if model != unseen]
+        if len(known) < FEWEST:
+            return None
+        middles.append(_percentile(known, 50) / 1e3)
+    return middles[0], middles[1]
 
 
 def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:

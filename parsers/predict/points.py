@@ -36,9 +36,8 @@ def frames(prediction: Prediction, workloads: Sequence[Workload]) -> dict[str, p
     """Return the three tables of the points of `workloads`."""
     points, steps, operator_rows = [], [], []
     for work in workloads:
-        steps_by_kind = dict(
-            zip(STEP_KINDS, map(prediction.predictor.step, work.steps()), strict=True)
-        )
+        step_of = prediction.predictor.of(work).step
+        steps_by_kind = dict(zip(STEP_KINDS, map(step_of, work.steps()), strict=True))
         points.append(_row(prediction, work, list(steps_by_kind.values())))
         for kind, step in steps_by_kind.items():
             tokens = prediction.predictor.engine.tokens(step.step)

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,8 @@ SLOW_HOST = 1.5
 """How many times as long the slower of the host's two speeds takes (docs/accuracy.md)."""
 SERVED_SPEEDS = (1 / PROFILED, SLOW_HOST / PROFILED)
 """Both speeds over that of a trace, which is the faster one under the profiler."""
+MEAN_SPEEDS = (2 / (1 + SLOW_HOST), 2 * SLOW_HOST / (1 + SLOW_HOST))
+"""Both speeds over their mean, as engines without a profiler tell it."""
 SPEED_S = 0.3
 """Seconds for which a server's host has one of its speeds, each half of the time: of 1,056 runs
 of a loop of Python (vCPUs beside an H200) 51 % were slow; speeds 0.3 s apart correlate by 0.2."""
@@ -102,6 +104,10 @@ class Seconds(NamedTuple):
     high: float
 
 
+ISSUES = ("eager_s", "graph_s", "issue_s", "issue_graph_s")
+"""Times in which a host issues steps with prompts."""
+
+
 @dataclass(frozen=True)
 class Host:
     """What the host adds, in seconds; NaN: nothing recorded tells.
@@ -115,7 +121,9 @@ class Host:
     engine, of which its event loop is busy for `request_s`; with each token that it sends it is
     for `token_s`. `untraced`: what a step that generates takes the GPU without the profiler, over
     what its traced kernels and gaps sum to. `issue_s` and `issue_graph_s`: in which the host issues
-    a step with prompts outside of and within CUDA graphs, by the trace of an engine.
+    a step with prompts outside of and within CUDA graphs, by the trace of an engine. `others_s` and
+    `others_graph_s`: the same as engines of other models needed it for batches, without a profiler.
+    `mean_speed`: what is known is a mean over both speeds of a host.
     """
 
     overhead_s: float = math.nan
@@ -132,6 +140,30 @@ class Host:
     issue_graph_s: float = math.nan
     lead_s: float = math.nan
     decode_slow: float = 1.0
+    mean_speed: bool = False
+    others_s: float = math.nan
+    others_graph_s: float = math.nan
+
+    def of_batches(self) -> Host:
+        """Return the host of an engine in one process with what gives it batches, as others had it.
+
+        A server's engine is a process of its own: what it needs differs from start to start around
+        what a trace tells.
+        """
+        if math.isnan(self.others_s):
+            return self
+        return replace(
+            self,
+            issue_s=self.others_s,
+            issue_graph_s=self.others_graph_s,
+            others_s=math.nan,
+            mean_speed=True,
+        )
+
+    def at_speed(self, speed: float) -> Host:
+        """Return the host where it needs so many times as long to issue prompts."""
+        issued = {name: speed * getattr(self, name) for name in ISSUES}
+        return replace(self, **issued)
 
     @property
     def in_graphs_s(self) -> float:
@@ -351,27 +383,38 @@ class Predictor:
         return Seconds((fast, slow)[int(when_s / SPEED_S) % 2], fast, slow)
 
     def host_speeds(self) -> list[tuple[float, Predictor]]:
-        """Return the same with each speed of the host beyond graphs, and how often it has it.
+        """Return the same with each speed of the host, and how often it has it.
 
-        As often at the slower one as it takes for the mean that other models needed. Which of both
-        lies above what the GPU needs decides, so that the mean of both is not that of their mean.
+        Half of the time each, where what it needs is a mean over both; else, beyond graphs, as
+        often the slower one as it takes for the mean that other models needed. Which of both lies
+        above what the GPU needs decides, so that the mean of both is not that of their mean.
         """
+        if self.host.mean_speed:
+            return [(0.5, self._shared(host=self.host.at_speed(of))) for of in MEAN_SPEEDS]
         if self.correction is None or not 1 < self.correction.host < SLOW_HOST:
             return [(1.0, self)]
-        slow = (self.correction.host - 1) / (SLOW_HOST - 1)
-        found = []
-        for share, host in ((1 - slow, 1.0), (slow, SLOW_HOST)):
-            same = replace(self, correction=replace(self.correction, host=host))
-            same._estimates, same._kernels = self._estimates, self._kernels
-            found.append((share, same))
-        return found
+        slow, moved = (self.correction.host - 1) / (SLOW_HOST - 1), self.correction
+        return [(share, self._shared(correction=replace(moved, host=host)))
+                for share, host in ((1 - slow, 1.0), (slow, SLOW_HOST))]  # fmt: skip
+
+    def of(self, work: Workload) -> Predictor:
+        """Return the predictor of a load: batches have the host of an offline engine."""
+        host = self.host.of_batches() if work.batch else self.host
+        return self if host is self.host else self._shared(host=host)
+
+    def _shared(self, **changed: Any) -> Predictor:
+        """Return the same but for what changes no kernel, with all that was worked out already."""
+        same = replace(self, **changed)
+        same._estimates, same._kernels = self._estimates, self._kernels
+        return same
 
     def waits_for(self, work: Workload) -> str:
         """Return what the first token of a batch may wait for: GPU, HOST or IN_GRAPHS."""
         prefill, decode = work.steps()
         if math.isnan(self.host.overhead_s):
             return GPU if prefill.tokens >= LONG_TOKENS else HOST
-        host = sum(self.issued(step)[HIGH] for step in (prefill, decode))
+        issued = self.of(work).issued
+        host = sum(issued(step)[HIGH] for step in (prefill, decode))
         if host < self.on_gpu(prefill).value:
             return GPU
         return IN_GRAPHS if self.engine.rows(prefill) else HOST
@@ -778,6 +821,7 @@ def point(
         UsageError: a request alone needs more KV cache than there is.
     """
     found: dict[str, float] = {}
+    predictor = predictor.of(workload)
     time = predictor.seconds if workload.batch else predictor.served
     bounded = all(math.isfinite(time(step).high) for step in workload.steps())
     for which, label in ((VALUE, ""), (LOW, "_low"), (HIGH, "_high")):
