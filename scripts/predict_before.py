@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from nsight_prof.orchestrator.predict.plan import Settings  # noqa: E402
 from nsight_prof.orchestrator.predict.predicting import plan  # noqa: E402
+from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
 from nsight_prof.parsers.predict.points import point_row  # noqa: E402
 from nsight_prof.parsers.predict.serving import Workload  # noqa: E402
 from nsight_prof.parsers.serving.model_shape import Adapters  # noqa: E402
@@ -87,13 +88,16 @@ def main(
 def _servers(
     model: str, work: Path, sources: list[Path], asked: Settings, rates: str, name: str
 ) -> None:
-    """Write the loads of a server, with each event loop that is known."""
+    """Write the loads of a server, with each event loop that is known on such a GPU."""
     copy_captures(work, sorted({run for server in SERVERS.values() for run in server}))
     loads = [Workload(512, 128, concurrency=n, count=max(10, 4 * n)) for n in BATCHES]
     loads += [Workload(512, 128, rate=float(rate), count=10 * int(rate))
               for rate in rates.split(",")]  # fmt: skip
     served, rows = replace(asked, workloads=tuple(loads)), []
+    here = {opened(source).gpu_name for source in sources}
     for server, runs in SERVERS.items():
+        if not here.issuperset(opened(work / run).gpu_name for run in runs):
+            continue  # runs of several GPUs are refused together
         points = _points(model, [*sources, *(work / run for run in runs)], served)
         best = max((point for point in points if point["experiment"] == "closed"),
                    key=lambda point: float(point["requests_per_s"]))  # fmt: skip
