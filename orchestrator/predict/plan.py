@@ -386,6 +386,7 @@ class Plan:
         if layer is None or not (math.isnan(host.eager_s) and math.isnan(host.graph_s)):
             return host
         beyond, within = (shard.layers * seconds for seconds in layer)
+        self.notes.append(note("other-hosts"))
         return replace(host, others_s=beyond, others_graph_s=within)
 
     def _with_ranks(self, host: Host) -> Host:

@@ -107,14 +107,14 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "open-loop": partial(
         Text,
-        "assumed: requests of an open loop come at random times for {time}, {least} of them at "
-        "least",
+        "assumed: requests of an open loop come at random for {time}, {least} of them at least",
     ),
     "other-engine": partial(
         Text,
         "the recorded engine served another model, or on another number of GPUs: what its kernels "
         "take beyond the benchmark is carried over, and how well that holds is not known",
     ),
+    "other-hosts": partial(Text, "prompts of batches are issued as those of other models were"),
     "other-gpu": partial(
         Text,
         "nothing was measured on {gpu}: each operator reaches the part of the roofline that it "

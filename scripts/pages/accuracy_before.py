@@ -54,11 +54,13 @@ def server_rows(run: Path, model: str) -> Iterator[Row]:
             what = what or f"open, {rate:g} per second"
         for column, name in QUANTITIES.items():
             ends = row[f"{column}_low"], row[f"{column}_high"]
-            yield _error(row["server"], f"{what}: {name}", row[f"{column}_predicted"],
-                         row[column], ends)  # fmt: skip
+            error = _error(row["server"], f"{what}: {name}", row[f"{column}_predicted"],
+                           row[column], ends)  # fmt: skip
+            yield error | {"case": row["case"], "name": name}
     for row in records(predicted[predicted["case"].eq("capacity")]):
         ends = row["requests_per_s_low"], row["requests_per_s_high"]
-        yield _error(row["server"], "capacity", row["requests_per_s"], best, ends)
+        error = _error(row["server"], "capacity", row["requests_per_s"], best, ends)
+        yield error | {"case": "capacity", "name": "capacity"}
 
 
 def _error(server: object, what: str, value: float, measured: float, ends: tuple[float, float]
