@@ -23,6 +23,7 @@ from nsight_prof.parsers.predict.corrections import (
     SLICE,
     correction,
     factors,
+    host_layer_s,
     points_of,
     rank_wait_s,
 )
@@ -760,6 +761,35 @@ def test_the_host_of_a_server_has_both_its_speeds_in_turn(shape: ModelShape) -> 
     assert found[0][1:] == pytest.approx((0.1, 0.15))
     graph = replace(predictor, host=replace(host, decode_s=0.002))
     assert graph.issued_at(Step(decode=4, context=64), 0.4) == (0.002, 0.002, 0.002)
+
+
+def test_batches_have_the_host_of_other_engines_at_both_speeds(shape: ModelShape) -> None:
+    """Oracle: prompts that wait for the host alone, a fifth longer or shorter than on average."""
+    host = Host(issue_s=0.5, overhead_s=0.001, gap_prefill_s=0.0, others_s=0.1, others_graph_s=0.05)
+    predictor = Predictor(shape, Datasheet(H200), H200, host=host)
+    for prompt, seconds in ((600, 0.1), (64, 0.05)):
+        batch = Workload(prompt, 2, batch=1)
+        found = point(predictor, batch)["ttft_p50_s"]
+        assert found == pytest.approx(seconds + 0.001, rel=1e-6), "neither of the trace's 0.5 s"
+        assert predictor.of(batch).host.at_speed(0.8).issue_s == pytest.approx(0.08)
+    # The GPU takes longer than the faster host, so that the mean is later than with a mean host.
+    long = Workload(4000, 2, batch=1)
+    gpu = predictor.on_gpu(long.steps()[0]).value
+    even = replace(predictor, host=replace(host, others_s=gpu))
+    assert point(even, long)["ttft_p50_s"] == pytest.approx(1.1 * gpu + 0.001, rel=1e-3)
+    assert predictor.issued_at(Step(prefill=((600, 0),)), 0.0).value == pytest.approx(0.5 / 1.2)
+
+
+def test_what_a_layer_needs_of_the_host_is_the_median_of_other_models() -> None:
+    recorded = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml")[HOSTS]
+    found = host_layer_s()
+    assert found is not None
+    for seconds, kind in zip(found, ("layer_beyond_graphs_ms", "layer_in_graphs_ms"), strict=True):
+        medians = [np.median(of) / 1e3 for of in recorded[kind].values()]
+        assert min(medians) < seconds < max(medians)
+    assert found[0] > found[1], "more is issued kernel by kernel beyond graphs"
+    without = [host_layer_s(model) for model in recorded["layer_beyond_graphs_ms"]]
+    assert any(other != found for other in without), "a model that is held out says nothing"
 
 
 def test_what_the_host_needs_for_a_layer_is_told_by_the_steps_of_a_few(shape: ModelShape) -> None:
