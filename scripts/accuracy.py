@@ -461,10 +461,10 @@ TPOT and throughput of batches are not divided.
 
 - **First tokens of batches, of short and long prompts alike, are missed by those that wait for the
   host**: it is another machine's, at one of two speeds
-  ([where the errors come from](#where-the-errors-come-from)). Those that wait for the GPU are
-  within the bound on one GPU, long prompts on H100 among them: neither the power limit nor
-  attention of chunks misses the row. Over two GPUs they wait for both ranks in one batch
-  (Qwen3-14B, 4 prompts), which took as long as twice its prompts.
+  ([where the errors come from](#where-the-errors-come-from)). Long ones of dense models that wait
+  for the GPU are at the bound on one GPU, an H100 too: neither the power limit nor attention of
+  chunks misses the row. Over two GPUs one batch is what they miss (Qwen3-14B, 4 prompts), which
+  took as long as twice its prompts.
 - **KV cache on H100**: slices were started for more requests than engines, and sampling from more
   held memory ([by the model of today](#kv-cache-by-the-model-of-today)).
 - **TPOT and throughput with a head or adapters**: steps wait for the host, or are longer without
