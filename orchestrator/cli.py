@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import importlib
 import os
 import sys
@@ -62,12 +61,6 @@ REMEDIES = {
     errno.ENOTDIR: "part of it is a file, and a folder is needed there: choose another name",
 }
 ASKED_WRONGLY = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR)
-ALLOCATIONS = 50_000
-"""New containers until the garbage collector runs: at Python 3.11's own 700 it takes about 5 % of
-the time of a report, whose containers nearly all live to its end."""
-YOUNG = 50
-"""Such runs until those that lived through one are looked at again: after Python's own 10 it took
-another 4 %."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -157,7 +150,6 @@ def group(debug: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `prof` and return its exit code; the one place where errors are caught."""
     words = list(sys.argv[1:] if argv is None else argv)
-    gc.set_threshold(ALLOCATIONS, YOUNG)
     try:
         with _readers():
             code = _answer(words)

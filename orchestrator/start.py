@@ -12,9 +12,7 @@ from nsight_prof import parsers
 WAITS = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if WAITS:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-# A report makes millions of objects that reference counts free; looking for cycles after each 700
-# of them (Python's default) is an eighth of its time.
-gc.set_threshold(100_000)
+gc.set_threshold(parsers.ALLOCATIONS)
 parsers.PROCESS_IS_PROF = True
 
 

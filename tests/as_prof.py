@@ -4,5 +4,5 @@ import gc
 
 from nsight_prof import parsers
 
-gc.set_threshold(100_000)
+gc.set_threshold(parsers.ALLOCATIONS)
 parsers.PROCESS_IS_PROF = True  # text of tables is kept as prof keeps it, not given to Arrow

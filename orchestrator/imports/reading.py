@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+
+from nsight_prof import parsers
 from nsight_prof.orchestrator.imports import importing
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build import refresh, run_tables
@@ -13,3 +16,6 @@ __all__ = ["importing", "refresh", "run_tables"]
 for table in tables.tables():
     tables.empty(table)
 classify("")
+# Nor does each look through all of it for cycles, or get pages of its own by doing so.
+gc.set_threshold(parsers.ALLOCATIONS)
+gc.freeze()
