@@ -21,6 +21,7 @@ from typing import NamedTuple
 # Every child inherits these: the folder that it writes into, as a hash, and the prof that began it.
 MARK, OWNER = "PROF_PROCESS_MARK", "PROF_PROCESS_OWNER"
 PROC = Path("/proc")
+PF_KTHREAD = 0x00200000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 1, 36, 37
 # Loaded before a fork: between fork and exec nothing may be imported.
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
@@ -175,6 +176,8 @@ def _processes() -> dict[int, _Process]:
     found = {}
     for name in os.listdir(PROC) if PROC.is_dir() else ():
         if name.isdigit() and (fields := _stat(int(name))):
+            if int(fields[7]) & PF_KTHREAD:  # as most are of a machine that does little else
+                continue
             numbers = (*fields[2:5], fields[20])
             found[int(name)] = _Process(fields[0], fields[1], *map(int, numbers))
     return found
