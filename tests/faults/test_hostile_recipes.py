@@ -49,9 +49,15 @@ BOMBS = {
 }
 
 
+@pytest.fixture
+def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse slow patterns after less time than those of users: what takes for ever takes that."""
+    monkeypatch.setattr(patterns, "_PROBE_SECONDS", 0.1)
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_hostile_recipe_is_refused_at_once(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], short_probes: None
 ) -> None:
     text, words = BOMBS[name]
     path = tmp_path / "mine.yaml"
@@ -90,7 +96,7 @@ def test_a_pattern_that_is_slow_on_these_names_ends(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_slow_rule_of_a_comparison_is_refused(
-    recorded_folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+    recorded_folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str], short_probes: None
 ) -> None:
     runs = [str(recorded_folder(f"compare/{name}")) for name in ("eager", "compiled")]
     assert main(["compare", *runs, "--fail-on", "kernel:(a+)+$>+5%"]) == 2
