@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsight_prof.reports.page import Name, Number, Text, Value, Verbatim
+from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.actions import SUBJECTS, remedy
@@ -131,7 +132,7 @@ def _where(view: ReportView, step: Step) -> Text:
     stages = {finding.stage for finding in step.findings} - {"", "(all)"}
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
     stages |= {stage for kernel in kernels for stage in kernel.stages}
-    names = list(dict.fromkeys(kernel.short_name for kernel in kernels))
+    names = list(dict.fromkeys(brief(kernel.short_name) for kernel in kernels))
     return _stages_text(sorted(stages), names)
 
 
@@ -154,7 +155,7 @@ def _of_choice(choice: TimedChoice, number: int, saves_ns: float, remaining_ns: 
     return PlanStep(
         number=number,
         do=choice.do,
-        where=_stages_text(stages, list(dict.fromkeys(row.short_name for row in rows))),
+        where=_stages_text(stages, list(dict.fromkeys(brief(row.short_name) for row in rows))),
         saves=Number(saves, "ns", digits=3),
         is_bound=math.isnan(choice.most_ns),
         of_remaining=Number(saves / remaining_ns if remaining_ns else None, "fraction"),
