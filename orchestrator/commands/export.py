@@ -131,7 +131,7 @@ def _of_ranks(run: Path, ranks: str, output: Path) -> Exported:
     from nsight_prof.orchestrator.ranks.folder import gather
     from nsight_prof.orchestrator.report.reporting import job_tables
     from nsight_prof.orchestrator.system.run_lock import writing
-    from nsight_prof.reports.export.job_trace import export_ranks
+    from nsight_prof.reports.export.trace_file import export_ranks
 
     numbers = [number.strip() for number in ranks.split(",")]
     if not all(number.isdecimal() for number in numbers):

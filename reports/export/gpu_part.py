@@ -15,9 +15,9 @@ from nsight_prof.parsers.nsys.rows.memory_events import COPY, MemoryEvents
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.reading import reading
 from nsight_prof.reports.export import event_text
+from nsight_prof.reports.export.event_text import Tracks, lane_name
 from nsight_prof.reports.export.host_part import HostPart
 from nsight_prof.reports.export.lanes import Array, disjoint
-from nsight_prof.reports.export.tracks import Tracks, lane_name
 
 ROWS = 1 << 15  # launches that are Python objects at a time
 ToTimeline = Callable[[Array], Array]

@@ -10,8 +10,8 @@ import numpy as np
 from nsight_prof.parsers.nsys.events import HostEvents
 from nsight_prof.parsers.nsys.rows.nvtx import MARK, PUSH_POP, START_END, NvtxEvents
 from nsight_prof.reports.export import event_text
+from nsight_prof.reports.export.event_text import Tracks, lane_name
 from nsight_prof.reports.export.lanes import Array, nested
-from nsight_prof.reports.export.tracks import Tracks, lane_name
 
 PART = 1 << 16  # events that are Python objects at a time
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from nsight_prof.parsers.serving.engine import held_by
-from nsight_prof.reports.export.event_text import Track, complete, counter, label
-from nsight_prof.reports.export.tracks import Tracks
+from nsight_prof.reports.export.event_text import Track, Tracks, complete, counter, label
 
 CURVES = {
     "power_w": ("Power, W", 1.0),

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import HeatFigure
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.palette import BLUE, GRID
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, headed
-from nsight_prof.reports.plots.spots import MOST, Spot, thinned, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, MOST, Ink, Spot, headed, thinned, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, say
 

@@ -8,8 +8,7 @@ from nsight_prof.reports.page.charts import IcicleFigure
 from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import INK, SERIES, text_on
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
-from nsight_prof.reports.plots.spots import Spot, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Spot, headed, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import say
 

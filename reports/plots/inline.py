@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import COLOURS
-from nsight_prof.reports.plots.sheet import PT
-from nsight_prof.reports.plots.spots import Spot, spots
+from nsight_prof.reports.plots.sheet import PT, Spot, spots
 from nsight_prof.reports.plots.style import DPI, text_width
 from nsight_prof.reports.plots.words import say
 

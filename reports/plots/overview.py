@@ -15,8 +15,7 @@ from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview,
 from nsight_prof.reports.page.formats import clock, duration
 from nsight_prof.reports.page.values import Text, Word
 from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families, text_on
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
-from nsight_prof.reports.plots.spots import Spot, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, Spot, keys_height, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import say
 

@@ -14,8 +14,7 @@ from matplotlib.patches import Rectangle
 
 from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import QUIET
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
-from nsight_prof.reports.plots.spots import Spot
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Spot, headed
 from nsight_prof.reports.plots.style import WIDTH, fit, text_width
 from nsight_prof.reports.plots.ticks import draw_ticks
 

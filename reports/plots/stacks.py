@@ -13,8 +13,7 @@ from nsight_prof.reports.page.figure_models import StallFigure
 from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.plots.palette import INK, SERIES, text_on
 from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
-from nsight_prof.reports.plots.sheet import Ink, Key
-from nsight_prof.reports.plots.spots import tooltip
+from nsight_prof.reports.plots.sheet import Ink, Key, tooltip
 from nsight_prof.reports.plots.style import HATCHES, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, say
 

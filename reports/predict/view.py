@@ -1,4 +1,4 @@
-"""The report of a predicted run, and that of a validation."""
+"""The report of a predicted run, of a validation, and of operators that others measured."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import text
+from nsight_prof.parsers.predict.aiconfigurator import Counted, counted
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Section, Text
+from nsight_prof.reports.page import Column, Name, Section, Table, Text, Verbatim
 from nsight_prof.reports.predict import errors, forecast, networks
 from nsight_prof.reports.predict.notes import notes_of
 
@@ -53,3 +54,26 @@ def prediction_view(run: Run) -> PredictionView:
         sections=sections,
         notes=notes_of(run),
     )
+
+
+def operators_view(run: Run) -> PredictionView:
+    """Return what the imported tables hold, and where they are from."""
+    frame, manifest = run.imported_operators, run.manifest
+    answer = Text(
+        "{n} operators of {gpu}, measured by others, are there to predict from with {option}.",
+        n=len(frame), gpu=text(manifest.gpus[0]["name"]),
+        option=Verbatim("prof predict MODEL --on RUN"),
+    )  # fmt: skip
+    columns: tuple[Column[Counted], ...] = (
+        Column(Text("operator"), lambda row: Text("{kind}", kind=row.kind)),
+        Column(Text("type"), lambda row: Name(row.dtype)),
+        Column(Text("rows"), lambda row: row.rows),
+        Column(Text("file"), lambda row: Name(row.source)),
+    )
+    key, title = "imported-operators", Text("Operators")
+    section = Section(key, Text("Imported tables"), (Table(key, title, columns, counted(frame)),))
+    return PredictionView(
+        title=text(manifest.recipe.get("name")), question=None, run_id=manifest.run_id,
+        created=manifest.created, asked={}, answer=(answer,), sections=(section,),
+        notes=notes_of(run),
+    )  # fmt: skip

@@ -174,11 +174,10 @@ def _draw_chart(chart: Chart) -> Figure:
 
 
 def _draw(kind: str, *given: Any) -> Figure:
-    from nsight_prof.reports.plots.bars import plot_occupancy, plot_time
+    from nsight_prof.reports.plots.bars import plot_occupancy, plot_throughput, plot_time
     from nsight_prof.reports.plots.overview import plot_overview
     from nsight_prof.reports.plots.roofline.roofline import plot_roofline
     from nsight_prof.reports.plots.stacks import plot_stalls
-    from nsight_prof.reports.plots.throughput import plot_throughput
 
     of_kind: dict[str, Callable[..., Figure]] = {
         **{"overview": plot_overview, "time": plot_time, "roofline": plot_roofline},

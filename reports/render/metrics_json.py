@@ -36,8 +36,7 @@ from nsight_prof.reports.predict.view import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.view_models import MissingValue, ReportView
 from nsight_prof.reports.render.findings_json import findings_json, findings_schema
-from nsight_prof.reports.studies.models import BenchReport, NotRun
-from nsight_prof.reports.studies.report_json import report_json, report_schema
+from nsight_prof.reports.studies.models import BenchReport, NotRun, report_json, report_schema
 from nsight_prof.reports.sweep.models import SweepView
 
 SCHEMA_VERSION = 2

@@ -29,8 +29,7 @@ from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
 from nsight_prof.reports.page.writer import InTemplate, Writer
-from nsight_prof.reports.predict.imported import operators_view
-from nsight_prof.reports.predict.view import PredictionView, prediction_view
+from nsight_prof.reports.predict.view import PredictionView, operators_view, prediction_view
 from nsight_prof.reports.profile.pages import Render, kernel_file, marked_pages, profile_pages
 from nsight_prof.reports.render.body import placeholder
 from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
@@ -53,9 +52,8 @@ from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 from nsight_prof.reports.render.templating import IN_PAGE, render
-from nsight_prof.reports.studies.job_summary import job_summary
 from nsight_prof.reports.studies.models import BenchReport, BenchSummary, leading
-from nsight_prof.reports.studies.summary import bench_summary
+from nsight_prof.reports.studies.summary import bench_summary, job_summary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.sweep.section import page_texts, sweep_section

@@ -60,7 +60,7 @@ from nsight_prof.reports.plots.style import (
     render_svg,
     text_width,
 )
-from nsight_prof.reports.plots.throughput import plot_throughput
+from nsight_prof.reports.plots.bars import plot_throughput
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.gallery import NARROW, pictures
 

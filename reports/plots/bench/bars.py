@@ -13,8 +13,7 @@ from nsight_prof.reports.page.values import Text, Words
 from nsight_prof.reports.plots.bench.axes import stacked
 from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES, STAGES
 from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
-from nsight_prof.reports.plots.sheet import Ink, Key
-from nsight_prof.reports.plots.spots import tooltip
+from nsight_prof.reports.plots.sheet import Ink, Key, tooltip
 from nsight_prof.reports.plots.style import LINE, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, range_of
 

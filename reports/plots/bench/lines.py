@@ -15,8 +15,7 @@ from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.bench.axes import Scale, byte_text, dress, scale, spread, stacked
 from nsight_prof.reports.plots.palette import INK, QUIET, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
-from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Spot, headed, thinned, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, range_of
 

@@ -25,8 +25,7 @@ from nsight_prof.reports.plots.palette import (
     VERMILLION,
     YELLOW,
 )
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, headed
-from nsight_prof.reports.plots.spots import Spot, thinned, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Spot, headed, thinned, tooltip
 from nsight_prof.reports.plots.style import WIDTH, style, text_width
 from nsight_prof.reports.plots.words import labelled, range_of, say
 

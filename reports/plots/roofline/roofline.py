@@ -23,8 +23,7 @@ from nsight_prof.reports.page.values import Text, Verbatim, Word, Words
 from nsight_prof.reports.plots.palette import INK, LEVEL_COLOURS, QUIET, family
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
-from nsight_prof.reports.plots.sheet import MARGIN, PT, Entry, Ink, Key, headed
-from nsight_prof.reports.plots.spots import Spot, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, PT, Entry, Ink, Key, Spot, headed, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, style, text_width
 from nsight_prof.reports.plots.ticks import draw_ticks
 from nsight_prof.reports.plots.words import labelled, of_gpu_time, say

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Finding, Number, Text, Value, Verbatim
-from nsight_prof.reports.studies.gemm_staircase.points import Curve
-from nsight_prof.reports.studies.gemm_staircase.steps import (
+from nsight_prof.reports.studies.gemm_staircase.points import (
     Batches,
+    Curve,
     OddSize,
     Staircase,
     Step,

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.reports.page import Column, Number, Table, Text, Value
-from nsight_prof.reports.studies.gemm_staircase.points import Curve, Point
-from nsight_prof.reports.studies.gemm_staircase.steps import (
+from nsight_prof.reports.studies.gemm_staircase.points import (
     Batches,
+    Curve,
     OddSize,
+    Point,
     Staircase,
     Step,
     median_loss,

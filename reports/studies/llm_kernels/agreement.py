@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from nsight_prof.reports.cases.points import NOT_COUNTED
 from nsight_prof.reports.page import Column, Evidence, Finding, Interval, Number, Ref, Table, Text
-from nsight_prof.reports.studies.llm_kernels.columns import DETAILS
-from nsight_prof.reports.studies.llm_kernels.points import POINTWISE, Point, of_tokens, select
+from nsight_prof.reports.studies.llm_kernels.points import (
+    DETAILS,
+    POINTWISE,
+    Point,
+    of_tokens,
+    select,
+)
 
 LINEAR = "linear layers"
 CLOSE = 0.05

@@ -8,19 +8,24 @@ from typing import Any
 from nsight_prof.parsers.cells import grouped, number
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Verbatim
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
-from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
 from nsight_prof.reports.studies.llm_kernels.points import (
     BACKENDS,
+    COUNTED,
+    DETAILS,
+    DRAM,
+    RATES,
+    TENSOR,
     Point,
     fastest,
     first,
+    of_roof,
+    roof_levels,
     samples,
     select,
     sequences,
     slowdown,
     title,
 )
-from nsight_prof.reports.studies.llm_kernels.roofs import DRAM, TENSOR, of_roof, roof_levels
 
 STAGES = {
     "prefill": (

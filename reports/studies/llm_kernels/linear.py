@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from nsight_prof.parsers.cells import known, names, number
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text, Value
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
-from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
 from nsight_prof.reports.studies.llm_kernels.points import (
+    COUNTED,
+    DETAILS,
+    DRAM,
+    RATES,
+    TENSOR,
     Layer,
     Point,
     layers,
     model_titles,
+    of_roof,
     of_tokens,
+    roof_levels,
     samples,
     select,
     title,
 )
-from nsight_prof.reports.studies.llm_kernels.roofs import DRAM, TENSOR, of_roof, roof_levels
 
 FEW = 16
 """Tokens of the batch that is compared with a single token."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Table, Text
-from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
 from nsight_prof.reports.studies.llm_kernels.points import (
+    COUNTED,
+    DETAILS,
+    RATES,
     Point,
     first,
     of_tokens,

@@ -11,7 +11,8 @@ from nsight_prof.parsers.cells import Row, count, known, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.points import CasePoint
 from nsight_prof.reports.cases.rows import cases, measured
-from nsight_prof.reports.page import Number, Ref, Text, Word
+from nsight_prof.reports.page import Column, Number, Ref, Text, Word
+from nsight_prof.reports.page.units import quantity
 
 TARGET = "llm_kernels"
 LAYER = ("qkv", "out", "gate-up", "down")
@@ -266,3 +267,42 @@ def sized(point: Point) -> Text:
 def sequences(n: int) -> Text:
     """Return "1 sequence" or "16 sequences"."""
     return Text("{n} sequence", "{n} sequences", n=n)
+
+
+TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)
+
+
+def of_roof(point: Point | Layer) -> Text | str:
+    """Return " (87 % of the DRAM roof)" behind a rate; empty where no roof is known."""
+    if point.fraction.value is None:
+        return ""
+    if not point.roof:
+        return Text(" ({share} of the roofs)", share=point.fraction)
+    return Text(" ({share} of the {roof} roof)", share=point.fraction, roof=point.roof)
+
+
+def roof_levels(
+    found: Sequence[Point], roofs: Sequence[str], scale: float
+) -> tuple[tuple[float, str], ...]:
+    """Return the measured roofs that limit some of the points, divided by `scale`."""
+    levels = {}
+    for point in found:
+        value = known(point.row["roof_value"])
+        if value is not None:
+            label = f"{point.roof} roof {quantity(value, str(point.row['roof_unit']), 3)}"
+            levels[str(point.row["roof_used"])] = (value / scale, label)
+    return tuple(levels[name] for name in roofs if name in levels)
+
+
+RATES = (
+    Column[Point](Text("time"), lambda point: point.time),
+    Column[Point](Text("compute rate"), lambda point: point.flop_rate, "TFLOP/s"),
+    Column[Point](Text("compulsory bytes"), lambda point: point.byte_rate, "GB/s"),
+    Column[Point](Text("of its roof"), lambda point: point.fraction),
+    Column[Point](Text("roof"), lambda point: point.roof or None),
+    Column[Point](Text("counted FLOPs"), lambda point: point.flops_ratio),
+    Column[Point](Text("DRAM bytes"), lambda point: point.bytes_ratio),
+)
+DETAILS = 6
+"""Rows of a table of details that a page shows."""
+COUNTED = Text("Counted FLOPs and DRAM bytes are those of ncu over those of the formula.")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
-from nsight_prof.reports.studies.llm_kernels.columns import DETAILS
 from nsight_prof.reports.studies.llm_kernels.points import (
+    DETAILS,
     VARIANTS,
     Point,
     fastest,

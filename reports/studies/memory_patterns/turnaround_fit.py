@@ -13,8 +13,7 @@ penalty is one of (M = min(R, W), N switches from writing to reading, run = M / 
                                                     batch; below, caches and controllers gather
                                                     `batch` bytes before they turn
     drain       N c r^p min(w, D)^(1 - p)           r = R / N bytes of reads pay for the last D
-                                                    bytes written before them, which L2 still has:
-                                                    reports.studies.memory_patterns.turnaround_drain
+                                                    bytes written before them, which L2 still has
 
 "batched" is "switches" for long runs and "mix" with c = t_turnaround / batch for short ones. Models
 are compared by AICc (Hurvich and Tsai 1989) and by the error of predicting each mix from all other

@@ -4,6 +4,13 @@
 a case, and is linear in between: cases with runs up to there pay c M with c = t_turnaround / batch,
 the others N t_turnaround. So each stretch between two run lengths is solved as a linear model with
 both prices, taken where their ratio falls into the stretch, and else at the stretch's ends.
+
+"drain", penalty = N c r^p min(w, D)^(1 - p) with r = R / N, w = W / N: L2 keeps what was written
+last, D bytes at most, and writes it back while the reads that follow evict it. So a turn costs the
+more the more reads follow it; and runs of writes below D cost c R^p W^(1 - p), a price by the byte,
+however often they alternate. An empirical law: p is fitted. The parameters are found by the damped
+Gauss-Newton method of Levenberg and Marquardt, for all rows of weights at once, from the best point
+of a grid.
 """
 
 from __future__ import annotations
@@ -13,15 +20,118 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsight_prof.reports.studies.memory_patterns.turnaround_drain import (
-    Drain,
-    Parameters,
-    jacobian,
-    solve_drain,
-)
-from nsight_prof.reports.studies.memory_patterns.turnaround_drain import penalty as drain_penalty
-
 Floats = NDArray[np.float64]
+
+STEPS = 60
+EXPONENTS = np.linspace(0.0, 1.0, 11)
+SIZES = 24
+DAMPING = 1e-3
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The cases of a fit in the terms of the model "drain"; see Mixes.
+
+    Attributes:
+        both: (cases, 2) bytes read and written.
+        switches: (cases,) N.
+        read_run, write_run: (cases,) logarithms of r and w; 0 without a switch.
+        seconds: (cases,) measured times.
+    """
+
+    both: Floats
+    switches: Floats
+    read_run: Floats
+    write_run: Floats
+    seconds: Floats
+
+
+def drain_penalty(drain: Drain, beta: Floats) -> Floats:
+    """Return the seconds that each fit adds to each case, (fits, cases).
+
+    A row of `beta` (fits, 5) is one fit: s per byte read and written, c, p, and ln D.
+    """
+    return np.asarray(beta[:, 2, None] * _shape(drain, beta))
+
+
+def _drained(drain: Drain, beta: Floats) -> Floats:
+    """Return the seconds that each fit predicts for each case, (fits, cases)."""
+    return np.asarray(beta[:, :2] @ drain.both.T + drain_penalty(drain, beta))
+
+
+def _shape(drain: Drain, beta: Floats) -> Floats:
+    p, drained = beta[:, 3, None], np.minimum(drain.write_run, beta[:, 4, None])
+    return np.asarray(drain.switches * np.exp(p * drain.read_run + (1 - p) * drained))
+
+
+def jacobian(drain: Drain, beta: Floats) -> Floats:
+    """Return derivatives of the predictions (fits, cases, 5) by the columns of `beta`."""
+    shape = _shape(drain, beta)
+    cost, p, batch = (beta[:, n, None] for n in (2, 3, 4))
+    drained, beyond = np.minimum(drain.write_run, batch), drain.write_run > batch
+    by_rate = np.broadcast_to(drain.both, (len(beta), *drain.both.shape))
+    by_penalty = np.stack(
+        [shape, cost * shape * (drain.read_run - drained), cost * shape * (1 - p) * beyond], axis=2
+    )
+    return np.concatenate([by_rate, by_penalty], axis=2)
+
+
+def loss(drain: Drain, beta: Floats, weights: Floats) -> Floats:
+    """Return the weighted sums of squared residuals, (fits,)."""
+    return np.asarray((weights * (drain.seconds - _drained(drain, beta)) ** 2).sum(axis=1))
+
+
+def _start(drain: Drain, weights: Floats) -> Floats:
+    """Return the parameters that are best on a grid of p and ln D, for one weighting."""
+    runs = drain.write_run[drain.switches > 0]
+    best, found = np.inf, np.array([0.0, 0.0, 0.0, 0.5, float(runs.mean())])
+    root = np.sqrt(weights)
+    for exponent in EXPONENTS:
+        for batch in np.linspace(runs.min(), runs.max(), SIZES):
+            shape = _shape(drain, np.array([[0.0, 0.0, 0.0, exponent, batch]]))[0]
+            design = np.column_stack([drain.both, shape])
+            scale = np.abs(design).max(axis=0)
+            scale[scale == 0] = 1.0
+            scaled = design / scale * root[:, None]
+            linear = np.linalg.lstsq(scaled, drain.seconds * root, rcond=None)[0]
+            error = float(((drain.seconds * root - scaled @ linear) ** 2).sum())
+            if error < best:
+                best, found = error, np.array([*(linear / scale), exponent, batch])
+    return found
+
+
+def solve_drain(drain: Drain, weights: Floats) -> tuple[Floats, Floats]:
+    """Fit once for each row of `weights` (fits, cases); return parameters and losses."""
+    fits = len(weights)
+    beta = np.tile(_start(drain, weights.mean(axis=0)), (fits, 1))
+    runs = drain.write_run[drain.switches > 0]
+    lowest = (-np.inf, -np.inf, -np.inf, 0.0, runs.min())
+    highest = (np.inf, np.inf, np.inf, 1.0, runs.max())
+    current = loss(drain, beta, weights)
+    damping = np.full(fits, DAMPING)
+    for _ in range(STEPS):
+        slopes = jacobian(drain, beta)
+        scale = np.abs(slopes).max(axis=1)
+        scale[scale == 0] = 1.0
+        scaled = slopes / scale[:, None, :]
+        normal = np.einsum("fni,fn,fnj->fij", scaled, weights, scaled)
+        residuals = drain.seconds - _drained(drain, beta)
+        right = np.einsum("fni,fn,fn->fi", scaled, weights, residuals)
+        diagonal = np.einsum("fii->fi", normal).copy()
+        # Where a case weighs nothing, a parameter may have no slope; it then stays where it is.
+        diagonal += 1e-12 * diagonal.max(axis=1, keepdims=True)
+        damped = normal + (damping[:, None] * diagonal)[:, :, None] * np.eye(5)
+        step = np.linalg.solve(damped, right[:, :, None])[:, :, 0] / scale
+        tried = np.clip(beta + step, lowest, highest)
+        reached = loss(drain, tried, weights)
+        better = reached < current
+        beta = np.where(better[:, None], tried, beta)
+        settled = np.abs(current - reached) <= 1e-10 * current
+        current = np.where(better, reached, current)
+        damping = np.clip(np.where(better, damping / 5, damping * 4), 1e-9, 1e9)
+        if settled.all():
+            break
+    return beta, current
 
 
 @dataclass(frozen=True)
@@ -90,7 +200,7 @@ def penalty(model: str, mixes: Mixes, solved: Solved, row: int = 0) -> Floats:
     if model == "mix":
         return np.asarray(mixes.rarer * solved.mix_cost[row])
     if model == "drain":
-        return np.asarray(drain_penalty(drain_of(mixes), parameters_of(solved, row))[0])
+        return np.asarray(drain_penalty(drain_of(mixes), _drain_row(solved, row))[0])
     run = np.maximum(mixes.run, solved.batch[row])
     return np.asarray(mixes.rarer / run * solved.turnaround[row], dtype=np.float64)
 
@@ -162,28 +272,23 @@ def drain_of(mixes: Mixes) -> Drain:
     )
 
 
-def parameters_of(solved: Solved, row: int = 0) -> Parameters:
-    """Return one fit of "drain" as its own parameters."""
-    selected = slice(row, row + 1)
-    return Parameters(
-        solved.rates[selected],
-        solved.mix_cost[selected],
-        solved.exponent[selected],
-        np.log(solved.batch[selected]),
-    )
+def _drain_row(solved: Solved, row: int = 0) -> Floats:
+    """Return one fit of "drain" as its own parameters, (1, 5)."""
+    others = (solved.mix_cost[row], solved.exponent[row], np.log(solved.batch[row]))
+    return np.array([[*solved.rates[row], *others]])
 
 
 def _solve_drain(mixes: Mixes, weights: Floats) -> Solved:
-    found, loss = solve_drain(drain_of(mixes), weights)
-    p = found.exponent
-    turnaround = found.cost * np.exp(p * np.log(REFERENCE) + (1 - p) * found.log_batch)
-    return Solved(found.rates, turnaround, found.cost, np.exp(found.log_batch), p, loss)
+    beta, loss = solve_drain(drain_of(mixes), weights)
+    cost, p, log_batch = beta[:, 2:].T
+    turnaround = cost * np.exp(p * np.log(REFERENCE) + (1 - p) * log_batch)
+    return Solved(beta[:, :2], turnaround, cost, np.exp(log_batch), p, loss)
 
 
 def slopes(model: str, mixes: Mixes, solved: Solved) -> Floats:
     """Return derivatives of the predictions by the parameters, near the first fit."""
     if model == "drain":
-        return np.asarray(jacobian(drain_of(mixes), parameters_of(solved))[0])
+        return np.asarray(jacobian(drain_of(mixes), _drain_row(solved))[0])
     return columns(model, mixes, float(solved.batch[0]))
 
 

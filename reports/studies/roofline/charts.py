@@ -18,8 +18,13 @@ from nsight_prof.reports.page.charts import (
     ridges,
 )
 from nsight_prof.reports.page.units import quantity
-from nsight_prof.reports.studies.roofline.l2 import TERA, l2_chart
-from nsight_prof.reports.studies.roofline.sweeps import host_sweep, latency_sweep, stride_sweep
+from nsight_prof.reports.studies.roofline.sweeps import (
+    TERA,
+    host_sweep,
+    l2_chart,
+    latency_sweep,
+    stride_sweep,
+)
 
 DIGITS = 3
 

@@ -12,9 +12,8 @@ from nsight_prof.reports.serving.points import clock_limit, lost_points, model_f
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents
 from nsight_prof.reports.serving.timeline import timeline
 from nsight_prof.reports.studies.serving_baseline import hardware, speed
-from nsight_prof.reports.studies.serving_baseline.charts import charts
 from nsight_prof.reports.studies.serving_baseline.points import TARGET, Baseline, Load, baseline
-from nsight_prof.reports.studies.serving_baseline.tables import tables
+from nsight_prof.reports.studies.serving_baseline.tables import charts, tables
 
 KEY = "serving_baseline"
 METHOD = (

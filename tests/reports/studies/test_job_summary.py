@@ -11,7 +11,7 @@ from nsight_prof.reports.engine.ranks import JobView, job_view
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.render.report import render_job
 from nsight_prof.reports.render.style import Style
-from nsight_prof.reports.studies.job_summary import job_summary
+from nsight_prof.reports.studies.summary import job_summary
 from tests.made_up_ranks import Planted, write_job
 
 

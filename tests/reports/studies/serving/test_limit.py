@@ -10,7 +10,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Number, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.serving.workload import workload
-from nsight_prof.reports.studies.serving_load.limit import limit, useful_flop_rate
+from nsight_prof.reports.studies.serving_load.causes import limit, useful_flop_rate
 from nsight_prof.reports.studies.serving_load.points import LoadTest, Point, load_test
 
 Recorded = Callable[[str], Run]
