@@ -32,10 +32,10 @@ from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.figure_models import COPIES, GRAPHS, IDLE
 from nsight_prof.reports.page.values import has_words, placeholders
+from nsight_prof.reports.plots.bars import NAMES as COLUMN_NAMES
 from nsight_prof.reports.plots.overview import CLOCK
 from nsight_prof.reports.plots.palette import families
 from nsight_prof.reports.plots.roofline.axes import ORIGINS
-from nsight_prof.reports.plots.throughput import NAMES as COLUMN_NAMES
 from nsight_prof.reports.profile.figure_views import PANELS
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS

@@ -21,8 +21,7 @@ from nsight_prof.reports.compare.changes import (
     KernelChange,
     change,
 )
-from nsight_prof.reports.compare.fusion import operators_of
-from nsight_prof.reports.compare.match import Launches, Row
+from nsight_prof.reports.compare.match import Launches, Row, operators_of
 from nsight_prof.reports.compare.noise import Ratio
 from nsight_prof.reports.compare.sides import Side, sequences
 from nsight_prof.reports.page import Number, Text, Value

@@ -39,9 +39,9 @@ from nsight_prof.reports.export.gpu_part import (
     as_recorded,
     place_gpu,
     read_launches,
+    telemetry_events,
 )
 from nsight_prof.reports.export.host_part import HostPart, place_host
-from nsight_prof.reports.export.telemetry_part import telemetry_events
 from nsight_prof.reports.page.formats import duration
 
 AT_ONCE = 4096  # events that are joined before they are written

@@ -148,14 +148,11 @@ class Sheet:
 
     def marker(self, x: float, y: float, key: Key) -> None:
         """Draw one marker of `key.size` points."""
-        self._line([x], [y], marker=key.marker, markersize=key.size, color=key.colour,
+        self.line([x], [y], marker=key.marker, markersize=key.size, color=key.colour,
                    markeredgecolor=INK, markeredgewidth=0.6, linestyle="none")  # fmt: skip
 
     def line(self, xs: Sequence[float], ys: Sequence[float], **look: object) -> None:
         """Draw a line in pixels."""
-        self._line(xs, ys, **look)
-
-    def _line(self, xs: Sequence[float], ys: Sequence[float], **look: object) -> None:
         artist = Line2D(
             [x / self.width for x in xs], [y / self.height for y in ys],
             transform=self.figure.transFigure, **look,  # type: ignore[arg-type]
@@ -197,7 +194,7 @@ class Sheet:
     def _symbol(self, x: float, y: float, width: float, key: Key) -> None:
         if key.dashes is not None:
             style = (0, key.dashes) if key.dashes else "-"
-            self._line([x, x + width], [y, y], color=key.colour, linestyle=style, linewidth=1.5)
+            self.line([x, x + width], [y, y], color=key.colour, linestyle=style, linewidth=1.5)
         elif key.marker:
             self.marker(x + width / 2, y, key)
         else:

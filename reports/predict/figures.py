@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Figure, Text, Value, Verbatim, Word
+from nsight_prof.reports.page import Text, Value, Verbatim, Word
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series, Stack, StackFigure
 from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.page.values import Words
@@ -93,7 +93,7 @@ def _load(row: Row) -> float:
     return number(row[LOADS[text(row["experiment"])][0]])
 
 
-def pareto(points: Sequence[Row]) -> Figure | None:
+def pareto(points: Sequence[Row]) -> LineFigure | None:
     """Return throughput per GPU against interactivity, each point with its load."""
     lines = _lines(points, *LOADS)
     series = [
@@ -107,7 +107,7 @@ def pareto(points: Sequence[Row]) -> Figure | None:
     ]
     if sum(map(len, (line.x for line in series))) < 2:
         return None
-    chart = LineFigure(
+    return LineFigure(
         "predicted-pareto",
         "Throughput per GPU against interactivity",
         "Lines: output tokens per second and GPU over tokens per second and user; each point is "
@@ -121,12 +121,10 @@ def pareto(points: Sequence[Row]) -> Figure | None:
             note=lines.note,
         ),
     )
-    return Figure(chart)
 
 
-def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> list[Figure]:
-    """Return TTFT and TPOT over the load, with their intervals, for each way that requests come."""
-    found = []
+def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Iterator[LineFigure]:
+    """Yield TTFT and TPOT over the load, with their intervals, for each way that requests come."""
     for experiment, (_, label, title) in LOADS.items():
         lines = _lines(points, experiment)
         if max((len(rows) for _, rows in lines.drawn), default=0) < 2:
@@ -134,7 +132,7 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> l
         ends: list[tuple[float, Words]] = []
         if experiment != "open":
             ends = list(_ends([rows for _, rows in lines.drawn], kv_tokens, max_requests))
-        chart = LineFigure(
+        yield LineFigure(
             f"predicted-latency-{experiment}",
             title,
             "Lines with bands: median TTFT and TPOT over the load",
@@ -147,8 +145,6 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> l
             marks=tuple(ends),
             subtitle=Text("Bands are the intervals of the points.{note}", note=lines.note),
         )  # fmt: skip
-        found.append(Figure(chart))
-    return found
 
 
 def _over(lines: Lines, column: str) -> tuple[Series, ...]:
@@ -178,14 +174,14 @@ def _ends(
         yield max_requests, f"max_num_seqs {max_requests:,.0f}"
 
 
-def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Figure | None:
+def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> LineFigure | None:
     """Return how many requests run at once, over their length: the KV cache or vLLM's limit."""
     if not kv_tokens > 0:
         return None
     at_once = tuple(min(kv_tokens / tokens, max_requests) for tokens in LENGTHS)
     rows = [row for row in points if row["experiment"] in ("batch", "closed")]
     lengths = tuple(number(row["prompt_tokens"]) + number(row["output_tokens"]) for row in rows)
-    chart = LineFigure(
+    return LineFigure(
         "predicted-kv-cache",
         "How many requests run at once",
         "Line: most requests at once over the tokens of a request; points: the predicted loads",
@@ -206,10 +202,9 @@ def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Fi
             n=round(kv_tokens),
         ),
     )
-    return Figure(chart)
 
 
-def steps(run: Run, kind: str) -> Figure | None:
+def steps(run: Run, kind: str) -> StackFigure | None:
     """Return what the steps of a kind spend their time on: decode steps, or a prompt token."""
     rows = records(run.predicted_steps)
     chosen = spaced(different([row for row in rows if row["kind"] == kind]))
@@ -222,7 +217,7 @@ def steps(run: Run, kind: str) -> Figure | None:
     operators_of_case = {case: records(frame) for case, frame in of_kind.groupby("case")}
     bars = tuple(_stack(row, operators_of_case[row["case"]], largest) for row in chosen)
     decode = kind == "decode"
-    chart = StackFigure(
+    return StackFigure(
         f"predicted-{kind}",
         Text("What a decode step spends its time on")
         if decode
@@ -236,7 +231,6 @@ def steps(run: Run, kind: str) -> Figure | None:
         subtitle="Beside each bar: its sum, and the part of it in operators that memory or compute "
         "bounds, by the datasheet.",
     )
-    return Figure(chart)
 
 
 def _stack(step: Row, operators: Sequence[Row], largest: Sequence[str]) -> Stack:

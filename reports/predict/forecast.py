@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -257,6 +258,12 @@ def _points(run: Run) -> Section:
     points, request = records(run.predicted_points), run.manifest.recipe.get("predict") or {}
     tokens = next((number(row["kv_tokens"]) for row in points), None)
     kv_bytes = None if tokens is None else number(request.get("kv_bytes_per_token")) * tokens
+    full, limit = tokens or 0.0, known(request.get("max_num_seqs")) or math.inf
+    charts = (
+        figures.pareto(points),
+        *figures.latencies(points, full, limit),
+        figures.kv_cache(points, full, limit),
+    )
     return Section(
         "points",
         Text("How fast it serves"),
@@ -284,19 +291,9 @@ def _points(run: Run) -> Section:
                 note=_waiting(points),
                 refs=lambda row: [Ref("predicted_points", text(row["case"]))],
             ),
-            *_figures(points, tokens, known(request.get("max_num_seqs"))),
+            *(Figure(chart) for chart in charts if chart is not None),
         ),
     )  # fmt: skip
-
-
-def _figures(
-    points: list[Row], kv_tokens: float | None, max_requests: float | None
-) -> tuple[Figure, ...]:
-    """Return throughput against interactivity, latency over load, and how many run at once."""
-    full, limit = kv_tokens or 0.0, max_requests or math.inf
-    found = [figures.pareto(points), *figures.latencies(points, full, limit)]
-    found.append(figures.kv_cache(points, full, limit))
-    return tuple(figure for figure in found if figure is not None)
 
 
 def _column(heading: Text, name: str, unit: str) -> Column[Row]:
@@ -351,7 +348,7 @@ def _steps(run: Run) -> Section:
                 "Of each operator the time of all its calls in the step, and what the datasheet's "
                 "roofline allows: the difference is what a better kernel could gain."
             ),
-            *(figure for kind in KINDS if (figure := figures.steps(run, kind)) is not None),
+            *(Figure(chart) for kind in KINDS if (chart := figures.steps(run, kind)) is not None),
             *tables,
         ),
     )
@@ -464,11 +461,8 @@ def _limits(
         "At most so much of the GPU time of a decode step, by the datasheet's roofline: limits, no "
         "forecasts."
     )
-    return Table(key, title, [case, *map(_saving, changes), *more], savings, note=note)
-
-
-def _saving(change: str) -> Column[Savings]:
-    return Column(CHANGES[change], lambda row: row.share(change))
+    shares = [Column(CHANGES[name], partial(Savings.share, change=name)) for name in changes]
+    return Table(key, title, [case, *shares, *more], savings, note=note)
 
 
 def sources(run: Run, method: tuple[Text, ...] = ()) -> Section:

@@ -93,19 +93,23 @@ def sections(run: Run) -> tuple[Section, ...]:
         points,
         refs=lambda row: [Ref("predicted_networks", text(row["case"]))],
     )
-    figure = _figure(points)
+    chart = _chart(points)
     return (
         Section(
             "passes",
             Text("How long a pass takes"),
-            (passes, *((figure,) if figure else ()), Bullets(Text("How it is predicted"), METHOD)),
+            (
+                passes,
+                *([Figure(chart)] if chart else ()),
+                Bullets(Text("How it is predicted"), METHOD),
+            ),
         ),
         Section("operations", Text("Where the time of a pass goes"), _operations(run, points)),
         sources(run),
     )
 
 
-def _figure(points: Sequence[Row]) -> Figure | None:
+def _chart(points: Sequence[Row]) -> LineFigure | None:
     """Return the time of a pass over the batch; None for one batch."""
     lines = []
     for launch in LAUNCHES:
@@ -117,7 +121,7 @@ def _figure(points: Sequence[Row]) -> Figure | None:
         lines.append(Series(launch, tuple(float(row["batch"]) for row in rows), value, low, high))
     if max(len(line.x) for line in lines) < 2:
         return None
-    chart = LineFigure(
+    return LineFigure(
         "predicted-networks",
         "Time of a pass over the batch",
         "Lines with bands: predicted time of a pass over the batch, by how it is launched",
@@ -129,7 +133,6 @@ def _figure(points: Sequence[Row]) -> Figure | None:
         subtitle="Bands are intervals: from every operation at its lower to every one at its upper "
         "end.",
     )
-    return Figure(chart)
 
 
 def _operations(run: Run, points: Sequence[Row]) -> tuple[Table[Row], ...]:

@@ -36,82 +36,71 @@ class Study:
     """A study: `section` returns None where the run has no such cases.
 
     Attributes:
-        key: that of its section.
         target: the benchmark target whose cases it is about; "" for all.
         title, without: what the report calls it, and why it may be missing.
+        key: that of its section, where it is not the target.
     """
 
-    key: str
+    section: Callable[[Run], Section | None]
     target: str
     title: Text
     without: Text
-    section: Callable[[Run], Section | None]
+    key: str = ""
 
 
 STUDIES = (
+    Study(roofline.section, "roofline", Text("Roofs of this GPU"), Text("no roof was measured")),
     Study(
-        "roofline",
-        "roofline",
-        Text("Roofs of this GPU"),
-        Text("no roof was measured"),
-        roofline.section,
-    ),
-    Study(
-        "memory_patterns",
+        memory_patterns.section,
         "memory_patterns",
         Text("Memory as programs see it"),
         Text("no case has an access pattern and a time"),
-        memory_patterns.section,
     ),
     Study(
-        "gemm_staircase",
+        gemm_staircase.section,
         "gemm_staircase",
         Text("Shapes of matrix products"),
         Text("no product of the sweep has a time"),
-        gemm_staircase.section,
     ),
     Study(
-        "llm_kernels",
+        llm_kernels.section,
         "llm_kernels",
         Text("The operations of a transformer"),
         Text("no operation has a time"),
-        llm_kernels.section,
     ),
     Study(
-        "network_kernels",
+        network_kernels.section,
         "network_kernels",
         Text("The operations of networks over their sizes"),
         Text("no operation has a time"),
-        network_kernels.section,
     ),
     Study(
-        "serving_baseline",
+        serving_baseline.section,
         "vllm-baseline",
         Text("How fast the engine serves"),
         Text("no point has a time"),
-        serving_baseline.section,
+        "serving_baseline",
     ),
     Study(
-        "serving_load",
+        serving_load.section,
         "vllm-serve",
         Text("The server under load"),
         Text("no load has a time"),
-        serving_load.section,
+        "serving_load",
     ),
     Study(
-        "comm_roofs",
+        comm_roofs.section,
         "comm_roofs",
         Text("Roofs of the links between GPUs"),
         Text("no collective has a time"),
-        comm_roofs.section,
     ),
 )
 REPEATABILITY = Study(
-    "repeatability",
+    repeatability.section,
     "",
     Text("Repeatability"),
     Text("the recipe ran once; prof run RECIPE --repeat 3 shows how well it repeats"),
-    repeatability.section,
+    "repeatability",
 )
 
 
@@ -139,7 +128,7 @@ def left_out(run: Run, present: Sequence[Section]) -> list[Text]:
                 'Section "{title}" is left out: {reason}.', title=study.title, reason=study.without
             )
             for study in every
-            if study.key not in there and study.target in targets
+            if (study.key or study.target) not in there and study.target in targets
         ]
     step = run.manifest.step("bench")
     reasons = run.gaps[run.gaps["table"] == "bench"]["reason"].tolist()

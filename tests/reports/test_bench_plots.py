@@ -23,9 +23,15 @@ from nsight_prof.reports.page.charts import (
     Span,
     TimelineFigure,
 )
-from nsight_prof.reports.plots.bench.axes import byte_text, number_text, scale, spread, stacked
 from nsight_prof.reports.plots.bench.bars import plot_bars
-from nsight_prof.reports.plots.bench.lines import plot_lines
+from nsight_prof.reports.plots.bench.lines import (
+    byte_text,
+    number_text,
+    plot_lines,
+    scale,
+    spread,
+    stacked,
+)
 from nsight_prof.reports.plots.bench.timeline import plot_timeline
 from nsight_prof.reports.plots.heat import plot_heat
 from nsight_prof.reports.plots.style import WIDTH, render_svg

@@ -43,7 +43,7 @@ from nsight_prof.reports.page.figure_models import (
 from nsight_prof.reports.page.formats import briefer
 from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.plots import palette
-from nsight_prof.reports.plots.bars import plot_occupancy, plot_time
+from nsight_prof.reports.plots.bars import plot_occupancy, plot_throughput, plot_time
 from nsight_prof.reports.plots.icicle import plot_icicle
 from nsight_prof.reports.plots.overview import plot_overview
 from nsight_prof.reports.plots.palette import LEVEL_COLOURS, SERIES
@@ -60,7 +60,6 @@ from nsight_prof.reports.plots.style import (
     render_svg,
     text_width,
 )
-from nsight_prof.reports.plots.bars import plot_throughput
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.gallery import NARROW, pictures
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import known, significant
 from nsight_prof.reports.page.values import Text, Words
-from nsight_prof.reports.plots.bench.axes import stacked
+from nsight_prof.reports.plots.bench.lines import stacked
 from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES, STAGES
 from nsight_prof.reports.plots.rows import Head, Rows, draw_bar
 from nsight_prof.reports.plots.sheet import Ink, Key, tooltip

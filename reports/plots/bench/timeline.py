@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.page.values import Text, Words
-from nsight_prof.reports.plots.bench.axes import Scale, dress, scale
-from nsight_prof.reports.plots.bench.lines import DASHES, told_point
+from nsight_prof.reports.plots.bench.lines import DASHES, Scale, dress, scale, told_point
 from nsight_prof.reports.plots.palette import (
     BLUE,
     GREEN,

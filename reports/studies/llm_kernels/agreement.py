@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.cases.points import NOT_COUNTED
+from nsight_prof.reports.cases.rows import NOT_COUNTED
 from nsight_prof.reports.page import Column, Evidence, Finding, Interval, Number, Ref, Table, Text
 from nsight_prof.reports.studies.llm_kernels.points import (
     DETAILS,

@@ -42,6 +42,7 @@ OPERATIONS = {
     "attention": Text("attention"),
     "pointwise": Text("norms and activations"),
 }
+STAGES = {"decode": Text("decode"), "prefill": Text("prefill")}
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def steps(found: Sequence[Point], model: str) -> list[Step]:
         point = fastest(variants.values())
         pointwise.setdefault(point.tokens, {})[point.param("op")] = point
     chosen = []
-    for stage in ("decode", "prefill"):
+    for stage in STAGES:
         cases = select(found, family="attention", stage=stage, model=model, variant="graph")
         sizes = grouped(
             (point for point in cases if point.param("kv_groups") != "none"),
@@ -133,7 +134,7 @@ def table(found: Sequence[Point], model: str) -> Table[Step]:
         "llm-decoder-layer",
         Text("One decoder layer of {model} by its operations", model=title(model)),
         [
-            Column(Text("stage"), lambda row: _stage(row)),
+            Column(Text("stage"), lambda row: STAGES[row.stage]),
             Column(Text("sequences"), lambda row: row.batch),
             Column(Text("positions"), lambda row: row.positions),
             Column(Text("time"), lambda row: row.time),
@@ -148,10 +149,6 @@ def table(found: Sequence[Point], model: str) -> Table[Step]:
         ),
         refs=lambda row: [row.ref],
     )
-
-
-def _stage(step: Step) -> Text:
-    return Text("decode") if step.stage == "decode" else Text("prefill")
 
 
 def decode_limit(found: Sequence[Point], model: str) -> Finding | None:

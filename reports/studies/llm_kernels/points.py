@@ -9,8 +9,7 @@ from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.cases.points import CasePoint
-from nsight_prof.reports.cases.rows import cases, measured
+from nsight_prof.reports.cases.rows import CasePoint, cases, measured
 from nsight_prof.reports.page import Column, Number, Ref, Text, Word
 from nsight_prof.reports.page.units import quantity
 

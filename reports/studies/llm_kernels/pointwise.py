@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
@@ -74,14 +75,8 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
 
 def fusion(found: Sequence[Point]) -> Finding | None:
     """State what torch.compile gains at the largest size, and whether bytes explain it."""
-    largest: dict[str, Variants] = {}
-    for variants in variants_by_shape(found):
-        if {"graph", "compiled-graph"} <= variants.keys():
-            point = variants["graph"]
-            known = largest.get(point.operation)
-            if known is None or point.tokens > known["graph"].tokens:
-                largest[point.operation] = variants
-    ranked = sorted(largest.values(), key=_fusion_gain, reverse=True)
+    both = (v for v in variants_by_shape(found) if {"graph", "compiled-graph"} <= v.keys())
+    ranked = sorted(_at_size(both, max), key=_fusion_gain, reverse=True)
     gained = [variants for variants in ranked if _fusion_gain(variants) >= CLEAR]
     if not gained:
         return None
@@ -186,13 +181,8 @@ def compile_overhead(found: Sequence[Point]) -> Finding | None:
 
 def streaming(found: Sequence[Point]) -> Finding | None:
     """State how near the operations without products come to their roof at their largest size."""
-    best: dict[str, Point] = {}
-    for variants in variants_by_shape(found):
-        point = fastest(variants.values())
-        known = best.get(point.operation)
-        if known is None or point.tokens > known.tokens:
-            best[point.operation] = point
-    shares = [(p.fraction.value, p) for p in best.values() if p.fraction.value is not None]
+    best = [fastest(variants.values()) for variants in _at_size(variants_by_shape(found), max)]
+    shares = [(p.fraction.value, p) for p in best if p.fraction.value is not None]
     if len(shares) < 2:
         return None
     high, low = (pick(shares, key=lambda pair: pair[0]) for pick in (max, min))
@@ -272,7 +262,7 @@ def launches_chart(found: Sequence[Point]) -> BarFigure | None:
             VARIANTS[variant],
             quantity(point.seconds, "s", 3),
         )
-        for variants in _compiled_sizes(found, largest=False)
+        for variants in _compiled_at_size(found, min)
         for variant, point in variants.items()
     )
     if not bars:
@@ -290,7 +280,7 @@ def launches_chart(found: Sequence[Point]) -> BarFigure | None:
 def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
     """Return the bytes per second of the eager and the compiled function at the largest size."""
     bars = []
-    for variants in _compiled_sizes(found, largest=True):
+    for variants in _compiled_at_size(found, max):
         for variant, group in (("graph", "eager"), ("compiled-graph", "compiled")):
             if point := variants.get(variant):
                 rate = point.bytes / point.seconds
@@ -308,14 +298,21 @@ def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
     )
 
 
-def _compiled_sizes(found: Sequence[Point], *, largest: bool) -> list[Variants]:
+def _compiled_at_size(found: Sequence[Point], pick: Callable[..., Variants]) -> list[Variants]:
     """Return the variants of each operation at its smallest or largest compiled size."""
-    chosen: dict[str, Variants] = {}
-    for variants in variants_by_shape(found):
-        compiled = variants.get("compiled") or variants.get("compiled-graph")
-        if compiled is None or "eager" not in variants:
-            continue
-        known = chosen.get(compiled.operation)
-        if known is None or (compiled.tokens > known["eager"].tokens) == largest:
-            chosen[compiled.operation] = {v: variants[v] for v in VARIANTS if v in variants}
-    return list(chosen.values())
+    compiled = (
+        {name: v[name] for name in VARIANTS if name in v}
+        for v in variants_by_shape(found)
+        if "eager" in v and v.keys() & {"compiled", "compiled-graph"}
+    )
+    return _at_size(compiled, pick)
+
+
+def _at_size(found: Iterable[Variants], pick: Callable[..., Variants]) -> list[Variants]:
+    """Return the variants of each operation at its smallest or largest (`pick`) size."""
+
+    def first(variants: Variants) -> Point:
+        return next(iter(variants.values()))
+
+    by_operation = grouped(found, lambda variants: first(variants).operation)
+    return [pick(same, key=lambda v: first(v).tokens) for same in by_operation.values()]

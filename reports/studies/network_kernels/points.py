@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import grouped, known, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.cases.points import CasePoint
-from nsight_prof.reports.cases.rows import cases, measured
+from nsight_prof.reports.cases.rows import CasePoint, cases, measured
 from nsight_prof.reports.page import Number, Text
 
 TARGET = "network_kernels"

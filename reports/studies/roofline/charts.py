@@ -1,30 +1,280 @@
-"""Figures of the measured roofs: the roofline, bars of roofs, bursts, data."""
+"""Figures of the measured roofs, the sweeps around them, and what the L2 holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
-from nsight_prof.parsers.build.roofline import LEVELS
+from nsight_prof.parsers.build.roofline import LEVELS, roof_label
 from nsight_prof.parsers.cells import Row, known, number, text
+from nsight_prof.parsers.roofs.confirm import MOVED
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof
-from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
+from nsight_prof.reports.cases.rows import data_pairs, ratio, shape_text, slowdown
+from nsight_prof.reports.page import Evidence, Finding, Number, Text
 from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
     Chart,
+    LineFigure,
+    Panel,
     Roof,
     RooflineFigure,
     RooflinePanel,
+    Series,
     ridges,
 )
 from nsight_prof.reports.page.units import quantity
-from nsight_prof.reports.studies.roofline.sweeps import (
-    TERA,
-    host_sweep,
-    l2_chart,
-    latency_sweep,
-    stride_sweep,
-)
+
+GIGA = 1e9
+SIZES = ("footprint_bytes", "footprint", "working_set_bytes", "size_bytes", "bytes")
+Points = dict[str, list[tuple[float, float]]]
+
+
+def size_of(row: Row) -> float:
+    """Return the bytes that a case of a sweep works on; NaN where its parameters do not say."""
+    params = row["params"]
+    return next((number(params[key]) for key in SIZES if key in params), math.nan)
+
+
+def series(name: str, points: Sequence[tuple[float, float]]) -> Series:
+    """Return a line through points (x, y)."""
+    return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
+
+
+def _lines(lines: Mapping[str, Sequence[tuple[float, float]]]) -> tuple[Series, ...]:
+    """Return the lines that have more than one point, sorted by x."""
+    return tuple(series(name, sorted(points)) for name, points in lines.items() if len(points) > 1)
+
+
+def latency_sweep(rows: Sequence[Row], l2_bytes: float) -> LineFigure | None:
+    """Return cycles of one dependent load against the bytes that the chain wanders over."""
+    lines: Points = defaultdict(list)
+    for row in rows:
+        cycles, size = number(row["latency_cycles"]), size_of(row)
+        if cycles > 0 and size > 0 and "sweep" in text(row["name"]):
+            name = "past the L1" if row["params"].get("past_l1") else "through the L1"
+            lines[name].append((size, cycles))
+    if not (curves := _lines(lines)):
+        return None
+    return LineFigure(
+        "latency",
+        "Latency of a dependent load against the bytes it wanders over",
+        "Line: cycles of one load by footprint, a step at the capacity of each level",
+        "Footprint",
+        "Latency (cycles)",
+        curves,
+        x_log=True,
+        marks=((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else (),
+        x_bytes=True,
+    )
+
+
+def stride_sweep(rows: Sequence[Row]) -> LineFigure | None:
+    """Return bytes per clock and SM against the stride of neighbouring threads."""
+    lines: Points = defaultdict(list)
+    for row in rows:
+        stride, rate = number(row["params"].get("stride_words")), number(row["bytes_per_clock_sm"])
+        if "strided" in text(row["operation"]) and stride > 0 and rate > 0:
+            lines[roof_label(text(row["level"]))].append((stride, rate))
+    if not (curves := _lines(lines)):
+        return None
+    return LineFigure(
+        "strides",
+        "What a stride costs inside of an SM",
+        "Lines: bytes per clock and SM of L1 and shared memory, falling as the stride grows",
+        "Stride of neighbouring threads (words of 4 B)",
+        "Useful bytes per clock and SM",
+        curves,
+        x_log=True,
+        subtitle="Neighbouring threads read words that lie this far apart: banks of shared memory "
+        "conflict, and the L1 fetches sectors of which little is used.",
+    )
+
+
+def host_sweep(rows: Sequence[Row]) -> LineFigure | None:
+    """Return bandwidth of copies between host and device against their size."""
+    lines: Points = defaultdict(list)
+    for row in rows:
+        size, rate = size_of(row), number(row["bytes_per_s"])
+        if text(row["level"]) == "host" and size > 0 and rate > 0:
+            lines[text(row["operation"])].append((size, rate / GIGA))
+    if not (curves := _lines(lines)):
+        return None
+    return LineFigure(
+        "host-transfers",
+        "Transfers between host and device against their size",
+        "Lines: bandwidth of host to device and device to host copies by size",
+        "Bytes of one copy",
+        "Bandwidth (GB/s)",
+        curves,
+        x_log=True,
+        x_bytes=True,
+    )
+
+
+TERA = 1e12
+PATTERNS = {"private": "a slice per SM", "shared": "all SMs the same"}
+LEAK = 0.05
+"""Fraction of the L2's bytes that come from DRAM above which it no longer holds the footprint."""
+FULL_SPEED = 0.9
+"""The L2 serves a footprint while its bandwidth is at least this fraction of the best."""
+Sweep = list[tuple[float, Row]]
+"""(footprint in bytes, case), by footprint."""
+
+
+def sweeps(rows: Iterable[Row]) -> dict[str, Sweep]:
+    """Return the fastest case of each operation on the L2 at each footprint.
+
+    Cases whose bytes did not come to the L2, as far as counters tell, are left out.
+    """
+    fastest: dict[str, dict[float, Row]] = defaultdict(dict)
+    for row in rows:
+        if text(row["level"]) != "l2" or text(row["data"]) != "normal":
+            continue
+        moved = ratio(row["l2_bytes"], number(row["bytes"]) * number(row["counted_calls"]))
+        size = size_of(row)
+        if not size > 0 or not number(row["bytes"]) > 0 or abs(moved - 1) > MOVED:
+            continue
+        pattern = text(row["params"].get("pattern"))
+        names = (text(row["operation"]), PATTERNS.get(pattern, pattern))
+        by_size = fastest[", ".join(filter(None, names))]
+        if size not in by_size or _rate(row) > _rate(by_size[size]):
+            by_size[size] = row
+    return {name: sorted(by_size.items()) for name, by_size in fastest.items()}
+
+
+def _rate(row: Row) -> float:
+    return number(row["bytes_per_s"])
+
+
+def _leak(row: Row) -> float:
+    """Return DRAM bytes over L2 bytes of a case, both as counted; NaN where one is unknown."""
+    return ratio(row["dram_bytes"], row["l2_bytes"])
+
+
+def l2_chart(
+    rows: Sequence[Row], roofs: Sequence[MeasuredRoof], l2_bytes: float
+) -> LineFigure | None:
+    """Return bandwidth against the footprint, and below it what DRAM served, by counters."""
+    lines = {name: sweep for name, sweep in sweeps(rows).items() if len(sweep) >= 3}
+    if not lines:
+        return None
+    dram = next((roof for roof in roofs if roof.key == "dram" and roof.kind == "read"), None)
+    level = f"DRAM read {quantity(dram.value, 'B/s', 3)}" if dram else ""
+    rates = Panel(
+        "Bandwidth (TB/s)",
+        tuple(_bandwidth(name, sweep) for name, sweep in lines.items()),
+        levels=((dram.value / TERA, level),) if dram else (),
+    )
+    leaks = []
+    for name, sweep in lines.items():
+        points = [(size, 100 * _leak(row)) for size, row in sweep if not math.isnan(_leak(row))]
+        if points:
+            leaks.append(series(name, points))
+    return LineFigure(
+        "l2-size",
+        "L2 bandwidth against the bytes that are used again and again",
+        "Lines: bandwidth by footprint, high while it fits into the L2, then falling to DRAM's; "
+        "and the fraction that DRAM served by counters",
+        "Footprint",
+        x_log=True,
+        marks=((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else (),
+        x_bytes=True,
+        panels=(rates, Panel("From DRAM (% of L2 bytes)", tuple(leaks))) if leaks else (rates,),
+        subtitle="The best launch shape at each footprint; bands are 95 % intervals. Footprints "
+        "whose bytes did not all come to the L2, by its counters, are left out.",
+    )
+
+
+def _bandwidth(name: str, sweep: Sweep) -> Series:
+    def bandwidths(seconds: str) -> tuple[float, ...]:
+        return tuple(number(row["bytes"]) / number(row[seconds]) / TERA for _, row in sweep)
+
+    rates = tuple(_rate(row) / TERA for _, row in sweep)
+    sizes = tuple(size for size, _ in sweep)
+    return Series(name, sizes, rates, bandwidths("ci_high_s"), bandwidths("ci_low_s"))
+
+
+def l2_finding(rows: Sequence[Row], l2_bytes: float) -> Finding | None:
+    """State how many bytes the L2 holds, by pattern where counters tell."""
+    reads = (row for row in rows if text(row["operation"]).endswith("read"))
+    lines = {name: sweep for name, sweep in sweeps(reads).items() if len(sweep) > 3}
+    if not lines:
+        return None
+    longest = max(lines.values(), key=len)
+    best = max(_rate(row) for _, row in longest)
+    largest, slowest = longest[-1][0], _rate(longest[-1][1])
+    fast = [size for size, row in longest if _rate(row) >= FULL_SPEED * best]
+    if largest in fast:
+        return None
+    capacities = {name: size for name, sweep in lines.items() if (size := _capacity(sweep))}
+    fit = min(capacities.values(), default=max(fast))
+    values = {
+        "l2": Number(l2_bytes, "iB"),
+        "large": Number(largest, "iB"),
+        "left": Number(slowest, "B/s"),
+        "best": Number(best, "B/s"),
+    }
+    evidence: list[Evidence | Text] = [
+        Evidence(Text("footprints from {low}:", low=Number(longest[0][0], "iB")), len(longest))
+    ]
+    if capacities:
+        verdict = Text(
+            "The L2 holds footprints of up to {sizes}, of its {l2}; at {large} {left} are left of "
+            "{best}.",
+            sizes=[
+                Text("{size} ({pattern})", size=Number(size, "iB"), pattern=name)
+                for name, size in sorted(capacities.items())
+            ],
+            **values,
+        )
+        evidence.append(
+            Text(
+                "by counters: DRAM serves at most {leak} of the bytes up to there",
+                leak=Number(LEAK, "fraction"),
+            )
+        )
+    else:
+        verdict = Text(
+            "The L2 serves reads at {speed} of its speed or more up to {fit} of its {l2}; at "
+            "{large} {left} are left of {best}.",
+            speed=Number(FULL_SPEED, "fraction"),
+            fit=Number(fit, "iB"),
+            **values,
+        )
+        evidence.append(Text("by bandwidth alone, without counters"))
+    if len(capacities) > 1:
+        evidence.append(
+            Text("data that all SMs read take more room: each partition of the L2 keeps a copy")
+        )
+    return Finding(
+        "l2_capacity",
+        verdict,
+        tuple(evidence),
+        action=Text(
+            "Tile the work so that data used again stays below {fit}.", fit=Number(fit, "iB")
+        ),
+        disproof=Text("DRAM bytes, by counters, that do not rise beyond these footprints."),
+        lay_verdict=Text(
+            "Data that are used again come faster from its cache while they are at most {size}; at "
+            "{large} {part} of that speed is lost.",
+            size=Number(fit, "iB"),
+            large=Number(largest, "iB"),
+            part=Number(1 - slowest / best, "fraction"),
+        ),
+    )
+
+
+def _capacity(sweep: Sweep) -> float | None:
+    """Return the largest footprint before the first that DRAM serves too; None without counters."""
+    fits = None
+    for size, row in sweep:
+        if not _leak(row) <= LEAK:
+            return fits if _leak(row) > LEAK else None
+        fits = size
+    return None
+
 
 DIGITS = 3
 

@@ -11,7 +11,7 @@ from nsight_prof.reports.page import Fact, Interval, Json, Number, Section, Text
 from nsight_prof.reports.serving.points import clock_limit, lost_points, model_facts
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents
 from nsight_prof.reports.serving.timeline import timeline
-from nsight_prof.reports.studies.serving_baseline import hardware, speed
+from nsight_prof.reports.studies.serving_baseline import findings
 from nsight_prof.reports.studies.serving_baseline.points import TARGET, Baseline, Load, baseline
 from nsight_prof.reports.studies.serving_baseline.tables import charts, tables
 
@@ -46,23 +46,23 @@ def section(run: Run) -> Section | None:
     found = baseline(run)
     if not found.points:
         return None
-    findings = (
-        speed.scaling(found),
-        speed.doubled_prompt(found),
-        hardware.bound(found),
-        hardware.idle(found),
-        speed.graphs(found),
-        speed.latency(found),
-        hardware.cache(found),
+    conclusions = (
+        findings.scaling(found),
+        findings.doubled_prompt(found),
+        findings.bound(found),
+        findings.idle(found),
+        findings.graphs(found),
+        findings.latency(found),
+        findings.cache(found),
         lost_points(run, TARGET),
         clock_limit(found.batches, lambda point: Text("batch {n}", n=point.batch)),
-        hardware.agreement(found),
+        findings.agreement(found),
     )
     return Section(
         KEY,
         Text("How fast the engine serves"),
         arranged(
-            _intro(run, found), findings, (*charts(found), *timeline(run)), tables(found), METHOD
+            _intro(run, found), conclusions, (*charts(found), *timeline(run)), tables(found), METHOD
         ),
         numbers=_numbers(found),
         facts=(*model_facts(run), *_facts(found)),
@@ -101,7 +101,7 @@ def _facts(found: Baseline) -> list[Fact]:
             Fact(Text("A single request: wait for the first token"), point.number("ttft_p50_s")),
             Fact(Text("A single request: each further token"), point.number("tpot_p50_s")),
         ]
-    sweep = [p for p in found.batches if not math.isnan(p.value(speed.RATE))]
+    sweep = [p for p in found.batches if not math.isnan(p.value(findings.RATE))]
     for point in sweep:
         if point not in (sweep[0], found.recommended, sweep[-1]):
             continue
@@ -110,7 +110,7 @@ def _facts(found: Baseline) -> list[Fact]:
             "{n} requests at once: tokens per second of all together",
             n=point.batch,
         )
-        facts.append(Fact(label, point.number(speed.RATE)))
+        facts.append(Fact(label, point.number(findings.RATE)))
     return facts
 
 

@@ -20,8 +20,8 @@ from nsight_prof.reports.serving.points import (
     shape,
 )
 from nsight_prof.reports.serving.scaling_fit import Scaling
+from nsight_prof.reports.studies.serving_baseline.findings import RATE
 from nsight_prof.reports.studies.serving_baseline.points import GRAPHS, Baseline, Load, Point
-from nsight_prof.reports.studies.serving_baseline.speed import RATE
 
 FOLD_FROM = 12
 MIN_P99 = 100

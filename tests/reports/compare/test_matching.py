@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsight_prof.parsers.names.kernel_names import classify
-from nsight_prof.reports.compare.fusion import operators
-from nsight_prof.reports.compare.match import Row, align, ascending, match
+from nsight_prof.reports.compare.match import Row, align, ascending, match, operators
 from nsight_prof.reports.compare.sides import Side
 
 Maker = Callable[..., Side]

@@ -16,8 +16,8 @@ from nsight_prof.parsers.nsys.rows.calls import ApiCalls, call_key
 from nsight_prof.parsers.nsys.rows.nvtx import NvtxEvents
 from nsight_prof.parsers.nsys.rows.threads import Thread
 from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
-from nsight_prof.reports.export.host_part import place_host
 from nsight_prof.reports.export.event_text import Tracks
+from nsight_prof.reports.export.host_part import place_host
 
 PUSH_POP, START_END, MARK = range(3)
 THREADS = [Thread(7, 7, "main"), Thread(7, 8, ""), Thread(9, 8, "of another process")]

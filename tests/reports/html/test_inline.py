@@ -24,8 +24,7 @@ from nsight_prof.reports.plots.bench.bars import plot_bars
 from nsight_prof.reports.plots.bench.lines import plot_lines
 from nsight_prof.reports.plots.bench.timeline import plot_timeline
 from nsight_prof.reports.plots.inline import render_inline
-from nsight_prof.reports.plots.sheet import wrap
-from nsight_prof.reports.plots.sheet import MOST, spots, thinned
+from nsight_prof.reports.plots.sheet import MOST, spots, thinned, wrap
 from nsight_prof.reports.plots.stacks import plot_stalls
 from nsight_prof.reports.plots.style import DPI, render_svg, text_width
 from nsight_prof.reports.plots.words import drawn_in

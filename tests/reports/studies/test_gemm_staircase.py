@@ -11,9 +11,14 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Finding, Number, Section, Table, Text
 from nsight_prof.reports.page.charts import LineFigure
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.studies.gemm_staircase.points import curves, read_points
+from nsight_prof.reports.studies.gemm_staircase.points import (
+    curves,
+    inversions,
+    odd_sizes,
+    read_points,
+    worst_step,
+)
 from nsight_prof.reports.studies.gemm_staircase.section import section
-from nsight_prof.reports.studies.gemm_staircase.points import inversions, odd_sizes, worst_step
 from tests.reports.programs import write
 
 N, K, SMS = 8192, 4096, 132

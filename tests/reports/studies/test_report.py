@@ -11,8 +11,8 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.conditions import caveats, sure, throttled
 from nsight_prof.reports.page import Bullets, Number, Table, Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.studies.registry import bench_report
 from nsight_prof.reports.studies.models import report_json
+from nsight_prof.reports.studies.registry import bench_report
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
