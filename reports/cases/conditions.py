@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -240,17 +240,32 @@ def overview(run: Run) -> tuple[Fact, ...]:
     )
 
 
-def caveats(run: Run) -> tuple[Caveat, ...]:
-    """Return what a reader must know before using a number."""
+def caveats(run: Run) -> Iterator[Caveat]:
+    """Yield what a reader must know before using a number."""
+    yield from step_caveats(run)
     done = run.bench[run.bench["status"] == "ok"]
-    return (
-        *step_caveats(run),
-        *_single_process(done),
-        *_noise(run, done),
-        *_roofs(run),
-        *_no_clock(done),
-        *_several_processes(done),
-    )
+    alone, spread = int((done["processes"] == 1).sum()), known(done["process_spread"].median())
+    if alone:
+        words = Text(
+            "{cases} ran in one process only: the spread between processes, which is larger than "
+            "that within one, is not in the intervals.",
+            cases=of_cases(alone),
+        )
+        summary = Text("{cases} of {all} ran in one process.", cases=of_cases(alone), all=len(done))
+        yield Caveat(words, (), summary)
+    noisy = done[done["relative_std"] > NOISY]
+    if not noisy.empty:
+        yield _noise(run, noisy, len(done))
+    yield from _roofs(run)
+    if known(done["clock_hz"].max()) is None and not done.empty:
+        yield Caveat(Text("The SM clock of the samples is not known: no rate per clock."), ())
+    if spread is not None and not alone:
+        words = Text(
+            "Each case ran in {n} fresh processes, which differ by {spread} (median).",
+            n=int(done["processes"].max()),
+            spread=Number(spread, "fraction"),
+        )
+        yield Caveat(words, (), words)
 
 
 def sure(run: Run) -> Confidence:
@@ -267,50 +282,21 @@ def repeats_agree(done: pd.DataFrame, spread: str) -> Confidence:
     return "high" if repeated and done[spread].median() <= NOISY else "medium"
 
 
-def step_caveats(run: Run) -> list[Caveat]:
-    """Return what went wrong with whole steps, and whether there was a GPU at all."""
-    found = []
+def step_caveats(run: Run) -> Iterator[Caveat]:
+    """Yield what went wrong with whole steps, and whether there was a GPU at all."""
     if any(head.get("device") == "cpu" for head in raw_records(run).conditions):
         words = Text("The cases ran on a CPU: their times say nothing about a GPU.")
-        found.append(Caveat(words, (), words))
+        yield Caveat(words, (), words)
     for name in ("bench", "counters"):
         step = run.manifest.step(name)
         if step is not None and (step.error or step.state.value not in ("done", "pending")):
             reason: Value = step.error.rstrip(".") or Text("it is {state}", state=step.state.value)
             words = Text("Step {name} did not go well: {reason}.", name=name, reason=reason)
-            found.append(Caveat(words, (), words))
-    return found
+            yield Caveat(words, (), words)
 
 
-def _single_process(done: pd.DataFrame) -> list[Caveat]:
-    alone = int((done["processes"] == 1).sum())
-    if not alone:
-        return []
-    words = Text(
-        "{cases} ran in one process only: the spread between processes, which is larger than that "
-        "within one, is not in the intervals.",
-        cases=of_cases(alone),
-    )
-    summary = Text("{cases} of {all} ran in one process.", cases=of_cases(alone), all=len(done))
-    return [Caveat(words, (), summary)]
-
-
-def _several_processes(done: pd.DataFrame) -> list[Caveat]:
-    spread = known(done["process_spread"].median())
-    if spread is None or (done["processes"] == 1).any():
-        return []
-    words = Text(
-        "Each case ran in {n} fresh processes, which differ by {spread} (median).",
-        n=int(done["processes"].max()),
-        spread=Number(spread, "fraction"),
-    )
-    return [Caveat(words, (), words)]
-
-
-def _noise(run: Run, done: pd.DataFrame) -> list[Caveat]:
-    noisy = done[done["relative_std"] > NOISY]
-    if noisy.empty:
-        return []
+def _noise(run: Run, noisy: pd.DataFrame, cases: int) -> Caveat:
+    """Say how many of all `cases` vary much, and which varies most."""
     worst = max(records(noisy), key=lambda row: number(row["relative_std"]))
     words = Text(
         "{cases} had a relative standard deviation above {limit}; the noisiest is {worst} with "
@@ -323,24 +309,21 @@ def _noise(run: Run, done: pd.DataFrame) -> list[Caveat]:
     summary = Text(
         "{n} of {all} measurements varied a lot; none of them is used as a limit.",
         n=len(noisy),
-        all=len(done),
+        all=cases,
     )
     of_roofs = run.measured_roofs["case_id"].isin(noisy["case_id"]).any()
-    return [Caveat(words, (), "" if of_roofs else summary)]
+    return Caveat(words, (), "" if of_roofs else summary)
 
 
-def _roofs(run: Run) -> list[Caveat]:
-    """Return which measured roofs the counters contradict or could not confirm."""
+def _roofs(run: Run) -> Iterator[Caveat]:
+    """Yield which measured roofs the counters contradict or could not confirm."""
     roofs = run.measured_roofs
-    if roofs.empty:
-        return []
     roofs = roofs[roofs["unit"] != "cycles"]  # latencies stand in seconds too
     if run.bench["roof"].fillna("").eq("").all():  # of another run: only what is used here
         roofs = roofs[roofs["is_ceiling"].fillna(False)]
     wrong = roofs[roofs["accepted"].eq(False).fillna(False)]
     on_gpu = roofs[roofs["level_or_pipe"] != "host"]
     unknown = on_gpu[on_gpu["accepted"].isna()]
-    found = []
     if len(wrong):
         words = Text(
             "Counters contradict a roof, which is not used: {roofs}.",
@@ -353,7 +336,7 @@ def _roofs(run: Run) -> list[Caveat]:
             n=len(wrong),
             all=len(roofs),
         )
-        found.append(Caveat(words, (), summary))
+        yield Caveat(words, (), summary)
     if len(unknown):
         many = len(unknown) > MOST_NAMED
         reasons: Value = _with_reasons(unknown, UNCONFIRMED)
@@ -363,8 +346,7 @@ def _roofs(run: Run) -> list[Caveat]:
             all=len(on_gpu),
             reasons=Text("the table of roofs has the reasons") if many else reasons,
         )
-        found.append(Caveat(words, ()))
-    return found
+        yield Caveat(words, ())
 
 
 def _with_reasons(roofs: pd.DataFrame, prefix: str) -> Sequence[Text]:
@@ -377,9 +359,3 @@ def _with_reasons(roofs: pd.DataFrame, prefix: str) -> Sequence[Text]:
         )
         for row in records(roofs)
     ]
-
-
-def _no_clock(done: pd.DataFrame) -> list[Caveat]:
-    if known(done["clock_hz"].max()) is not None or done.empty:
-        return []
-    return [Caveat(Text("The SM clock of the samples is not known: no rate per clock."), ())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -76,6 +76,8 @@ def conditions(run: Run) -> tuple[Fact, ...]:
 
 def _engines(run: Run) -> list[Fact]:
     rows = records(run.engines)
+    known_versions = (row for row in rows if row["version"])
+    engines = (f"{product(row['served_by'])} {text(row['version'])}" for row in known_versions)
 
     def values(column: str, show: Callable[[Any], Value | None] = str) -> list[Value]:
         found = (row[column] for row in rows)
@@ -86,7 +88,7 @@ def _engines(run: Run) -> list[Fact]:
         return Number(number(value), "count")
 
     return known_facts(
-        Fact(Text("Engine"), list(dict.fromkeys(_software(row) for row in rows if row["version"]))),
+        Fact(Text("Engine"), list(dict.fromkeys(engines))),
         Fact(Text("Model"), values("model")),
         Fact(
             Text("Weights"),
@@ -115,10 +117,6 @@ def _engines(run: Run) -> list[Fact]:
         Fact(Text("Start of an engine"), values("start_s", lambda v: Number(number(v), "s"))),
         Fact(Text("KV cache"), _kv_caches(rows)),
     )
-
-
-def _software(row: Row) -> str:
-    return f"{product(row['served_by'])} {text(row['version'])}"
 
 
 def _kv_caches(rows: list[Row]) -> list[Text]:
@@ -227,57 +225,55 @@ def overview(run: Run) -> tuple[Fact, ...]:
     )
 
 
-def caveats(run: Run) -> tuple[Caveat, ...]:
-    """Return what a reader must know before using a number."""
-    return (
-        *step_caveats(run),
-        *_unprofiled(run),
-        *_weights(run),
-        *_one_start(run),
-        *_noise(run),
-        *_failed(run),
-    )
-
-
-def sure(run: Run) -> Confidence:
-    """Return how sure the latencies are: of several starts, and of enough requests per rate."""
-    points = run.serving_points[run.serving_points["status"] == "ok"]
-    rates = points[points["experiment"] == "open"]
-    if points.empty or (len(rates) and rates["requests"].max() < MANY):
-        return "low"
-    return repeats_agree(run.bench[run.bench["status"] == "ok"], "relative_std")
-
-
-def _unprofiled(run: Run) -> list[Caveat]:
-    """Say that no profiler slowed the points, and how far repeats of them differ."""
+def caveats(run: Run) -> Iterator[Caveat]:
+    """Yield what a reader must know before using a number."""
+    yield from step_caveats(run)
     done = run.bench[run.bench["status"] == "ok"]
-    if done.empty:
-        return []
-    words = Text("No profiler ran while times were taken.")
-    found = [Caveat(words, (), words)]
+    if not done.empty:
+        words = Text("No profiler ran while times were taken.")
+        yield Caveat(words, (), words)
     if (spread := known(done["relative_std"].median())) is not None:
         words = Text(
             "Repeats of a point have a relative standard deviation of {share} (median).",
             share=Number(spread, "fraction"),
         )
-        found.append(Caveat(words, (), words))
-    return found
+        yield Caveat(words, (), words)
+    if run.engines["dummy_weights"].fillna(False).any():
+        words = Text(
+            "The weights are random: times and memory are those of the model's shape, but the text "
+            "is noise, and whatever depends on it (ends of answers, experts that are chosen) is "
+            "not real."
+        )
+        yield Caveat(words, (), Text("The model had random weights: speed is real, text is not."))
+    if not done.empty and (done["processes"] == 1).all():
+        yield _one_start(run)
+    noisy = done[done["relative_std"] > NOISY]
+    if not noisy.empty:
+        worst = max(records(noisy), key=lambda row: number(row["relative_std"]))
+        words = Text(
+            "The repeats of {points} have a relative standard deviation above {limit}; the "
+            "noisiest is {worst} with {share}.",
+            points=of_points(len(noisy)),
+            limit=Number(NOISY, "fraction"),
+            worst=Name(text(worst["name"])),
+            share=Number(number(worst["relative_std"]), "fraction"),
+        )
+        summary = Text("{n} of {all} measurements varied a lot.", n=len(noisy), all=len(done))
+        yield Caveat(words, (), summary)
+    failed = run.serving_points[run.serving_points["failed_requests"].fillna(0) > 0]
+    if not failed.empty:
+        requests = of_requests(int(failed["failed_requests"].sum()))
+        words = Text(
+            "{requests} of {points} did not finish and are in no latency; table requests has the "
+            "reasons.",
+            requests=requests,
+            points=of_points(len(failed)),
+        )
+        yield Caveat(words, (), Text("{requests} did not finish.", requests=requests))
 
 
-def _weights(run: Run) -> list[Caveat]:
-    if not run.engines["dummy_weights"].fillna(False).any():
-        return []
-    words = Text(
-        "The weights are random: times and memory are those of the model's shape, but the text is "
-        "noise, and whatever depends on it (ends of answers, experts that are chosen) is not real."
-    )
-    return [Caveat(words, (), Text("The model had random weights: speed is real, text is not."))]
-
-
-def _one_start(run: Run) -> list[Caveat]:
-    done = run.bench[run.bench["status"] == "ok"]
-    if done.empty or (done["processes"] != 1).any():
-        return []
+def _one_start(run: Run) -> Caveat:
+    """Say that each point was measured on one start of its engine."""
     words = Text(
         "Each point was measured on one start of its engine: how far another start would differ is "
         "not in these numbers. Measure it: {command}.",
@@ -292,37 +288,13 @@ def _one_start(run: Run) -> list[Caveat]:
         "Each number comes from one start of the engine: how much it varies from start to start is "
         "not known."
     )
-    return [Caveat(words, (), summary)]
+    return Caveat(words, (), summary)
 
 
-def _noise(run: Run) -> list[Caveat]:
-    done = run.bench[run.bench["status"] == "ok"]
-    noisy = done[done["relative_std"] > NOISY]
-    if noisy.empty:
-        return []
-    worst = max(records(noisy), key=lambda row: number(row["relative_std"]))
-    words = Text(
-        "The repeats of {points} have a relative standard deviation above {limit}; the noisiest is "
-        "{worst} with {share}.",
-        points=of_points(len(noisy)),
-        limit=Number(NOISY, "fraction"),
-        worst=Name(text(worst["name"])),
-        share=Number(number(worst["relative_std"]), "fraction"),
-    )
-    summary = Text("{n} of {all} measurements varied a lot.", n=len(noisy), all=len(done))
-    return [Caveat(words, (), summary)]
-
-
-def _failed(run: Run) -> list[Caveat]:
-    points = run.serving_points
-    failed = points[points["failed_requests"].fillna(0) > 0]
-    if failed.empty:
-        return []
-    requests = of_requests(int(failed["failed_requests"].sum()))
-    words = Text(
-        "{requests} of {points} did not finish and are in no latency; table requests has the "
-        "reasons.",
-        requests=requests,
-        points=of_points(len(failed)),
-    )
-    return [Caveat(words, (), Text("{requests} did not finish.", requests=requests))]
+def sure(run: Run) -> Confidence:
+    """Return how sure the latencies are: of several starts, and of enough requests per rate."""
+    points = run.serving_points[run.serving_points["status"] == "ok"]
+    rates = points[points["experiment"] == "open"]
+    if points.empty or (len(rates) and rates["requests"].max() < MANY):
+        return "low"
+    return repeats_agree(run.bench[run.bench["status"] == "ok"], "relative_std")

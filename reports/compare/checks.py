@@ -153,7 +153,7 @@ def _facts(run: Run) -> dict[str, str]:
         "kind": "benchmark" if run.is_bench else "profile",
         "times": None if run.is_bench else _times(run),
         "gpu": listed(sorted({str(g["name"]) for g in gpus if g.get("name")})),
-        "gpu_count": _gpu_count(run),
+        "gpu_count": gpu_of_launches(run).nunique() or None,
         "mig": _common({g.get("mig") for g in gpus}),
         "uuid": ", ".join(sorted({str(g["uuid"])[:UUID] for g in gpus if g.get("uuid")})),
         "power_limit": _common({g.get("power_limit_w") for g in gpus}, " W"),
@@ -191,11 +191,6 @@ def _times(run: Run) -> str | None:
     if not math.isnan(kernel_time(run)):
         return "all launches of a trace"
     return None if run.counters.empty else "one launch of each kernel under ncu"
-
-
-def _gpu_count(run: Run) -> str | None:
-    gpus = gpu_of_launches(run).nunique()
-    return str(gpus) if gpus else None
 
 
 def _throttled(run: Run) -> str:

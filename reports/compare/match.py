@@ -93,25 +93,19 @@ class Group:
     by_place: bool
 
 
-@dataclass(frozen=True)
-class Shared:
-    """Groups of a stretch, and what has nothing on the other side."""
-
-    groups: tuple[Group, ...]
-    alone_a: tuple[Item, ...]
-    alone_b: tuple[Item, ...]
-
-
-def shared_out(a: Sequence[Item], b: Sequence[Item], near: bool) -> Shared:
+def shared_out(
+    a: Sequence[Item], b: Sequence[Item], near: bool
+) -> tuple[list[Group], tuple[Sequence[Item], Sequence[Item]]]:
     """Give each item of the side that has more to an item of the other, its hub.
 
-    It goes to the hub whose operators include most of its operators, the nearest of these. Where
-    names do not tell, it goes to the nearest, if the items are launches of one short stretch
-    (`near`). An item whose operators are known and that no hub has stays alone, unless compilers
-    let such operators vanish.
+    Returns the groups, and what of A and of B has nothing on the other side. An item goes to the
+    hub whose operators include most of its operators, the nearest of these. Where names do not
+    tell, it goes to the nearest, if the items are launches of one short stretch (`near`). An item
+    whose operators are known and that no hub has stays alone, unless compilers let such operators
+    vanish.
     """
     if not a or not b:
-        return Shared((), tuple(a), tuple(b))
+        return [], (a, b)
     hubs_are_a = _hubs_are_a(a, b)
     hubs, many = (a, b) if hubs_are_a else (b, a)
     given: dict[int, list[Item]] = defaultdict(list)
@@ -131,8 +125,8 @@ def shared_out(a: Sequence[Item], b: Sequence[Item], near: bool) -> Shared:
             a, b = ((hub_item,), items) if hubs_are_a else (items, (hub_item,))
             side = "a" if hubs_are_a else "b"
             groups.append(Group(side, hub_item.kernel.kernel_id, a, b, index in guessed))
-    idle, rest = tuple(hub for i, hub in enumerate(hubs) if not given[i]), tuple(alone)
-    return Shared(tuple(groups), *((idle, rest) if hubs_are_a else (rest, idle)))
+    idle = [hub for i, hub in enumerate(hubs) if not given[i]]
+    return groups, (idle, alone) if hubs_are_a else (alone, idle)
 
 
 def _hubs_are_a(a: Sequence[Item], b: Sequence[Item]) -> bool:
@@ -241,50 +235,33 @@ class Row:
         return self.match in ("identical", "shape", "replaced")
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """Launches between two neighbouring pairs that have no partner, in order."""
-
-    a: tuple[int, ...]
-    b: tuple[int, ...]
+Stretch = tuple[Sequence[int], Sequence[int]]
+"""Launches of A and of B that have no partner, in order, between two neighbouring pairs."""
+Keys = tuple[Sequence[Hashable], Sequence[Hashable]]
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """Pairs in ascending order, and the stretches between them."""
-
-    pairs: tuple[Pair, ...]
-    stretches: tuple[Stretch, ...]
-
-
-def align(levels: Sequence[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> Alignment:
-    """Pair two sequences by keys, the most exact level first.
+def align(levels: Sequence[Keys]) -> tuple[list[Pair], list[Stretch]]:
+    """Pair two sequences by keys, the most exact level first; return also what is between pairs.
 
     Each level gives the keys of A and of B; None pairs with nothing. A key pairs the k-th with the
     k-th occurrence within a stretch where both sides have it equally often; of pairs that
     contradict the order, the longest ascending chain stays.
     """
-    stretches = [Stretch(tuple(range(len(levels[0][0]))), tuple(range(len(levels[0][1]))))]
+    stretches: list[Stretch] = [(range(len(levels[0][0])), range(len(levels[0][1])))]
     pairs: list[Pair] = []
-    for keys_a, keys_b in levels:
+    for keys in levels:
         for _ in range(ROUNDS):
-            found: list[Pair] = []
-            rest: list[Stretch] = []
-            for stretch in stretches:
-                here = _pairs_of(stretch, keys_a, keys_b)
-                found += here
-                rest += _between(stretch, here)
-            pairs += found
-            stretches = rest
-            if not found:
+            found = [_pairs_of(stretch, keys) for stretch in stretches]
+            pieces = map(_between, stretches, found)
+            stretches = [piece for of_stretch in pieces for piece in of_stretch]
+            pairs += [pair for here in found for pair in here]
+            if not any(found):
                 break
-    return Alignment(tuple(sorted(pairs)), tuple(s for s in stretches if s.a or s.b))
+    return sorted(pairs), [stretch for stretch in stretches if any(stretch)]
 
 
-def _pairs_of(
-    stretch: Stretch, keys_a: Sequence[Hashable], keys_b: Sequence[Hashable]
-) -> list[Pair]:
-    of_a, of_b = grouped(stretch.a, keys_a.__getitem__), grouped(stretch.b, keys_b.__getitem__)
+def _pairs_of(stretch: Stretch, keys: Keys) -> list[Pair]:
+    of_a, of_b = (grouped(x, key.__getitem__) for x, key in zip(stretch, keys, strict=True))
     pairs = [
         pair
         for key, positions in of_a.items()
@@ -317,20 +294,17 @@ def _between(stretch: Stretch, pairs: Sequence[Pair]) -> list[Stretch]:
     found = []
     from_a = from_b = 0
     for a, b in [*pairs, (math.inf, math.inf)]:
-        to_a, to_b = bisect_left(stretch.a, a), bisect_left(stretch.b, b)
-        piece = Stretch(stretch.a[from_a:to_a], stretch.b[from_b:to_b])
-        if piece.a or piece.b:
-            found.append(piece)
+        to_a, to_b = bisect_left(stretch[0], a), bisect_left(stretch[1], b)
+        found.append((stretch[0][from_a:to_a], stretch[1][from_b:to_b]))
         from_a, from_b = to_a + 1, to_b + 1
-    return found
+    return [piece for piece in found if any(piece)]
 
 
 @dataclass
 class _Bag:
-    """Positions of launches of A and B that make a row."""
+    """Positions of launches of A and of B that make a row."""
 
-    a: list[int] = field(default_factory=list)
-    b: list[int] = field(default_factory=list)
+    sides: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
     by_place: bool = False
     looped: bool = False
 
@@ -357,7 +331,7 @@ class _Stage:
         kernels: tuple[Mapping[str, Kernel], Mapping[str, Kernel]],
     ) -> None:
         self._sequences = sequences
-        self._a, self._b = (
+        self._kernels = tuple(
             [known[key] for key in sequence.ids]
             for sequence, known in zip(sequences, kernels, strict=True)
         )
@@ -367,20 +341,19 @@ class _Stage:
     def rows(self, stage: str) -> list[Row]:
         """Return the rows; every launch is in one of them."""
         pairs, stretches = self._align()
-        for x, y in pairs:
-            self._pair((x,), (y,))
+        for pair in pairs:
+            self._add(pair, ([pair[0]], [pair[1]]))
         partners = dict(pairs), {y: x for x, y in pairs}
         for stretch in stretches:
             self._share_out(self._without_helpers(stretch, partners))
         # What is alone on both sides and is the same kernel all the same, at another position.
-        rest = Stretch(tuple(self._alone[0]), tuple(self._alone[1]))
+        rest: Stretch = self._alone
         for identity in IDENTITIES:
             rest = self._common(rest, identity)
-        rest = self._adopted(rest)
-        for x in rest.a:
-            self._bags["gone", self._a[x].kernel_id, ""].a.append(x)
-        for y in rest.b:
-            self._bags["new", "", self._b[y].kernel_id].b.append(y)
+        for side, positions in enumerate(self._adopted(rest)):
+            for x in positions:
+                key = (("gone", "new")[side], self._kernels[side][x].kernel_id, "")
+                self._bags[key].sides[side].append(x)
         return [self._row(stage, bag) for bag in self._bags.values()]
 
     def _adopted(self, rest: Stretch) -> Stretch:
@@ -390,14 +363,14 @@ class _Stage:
         however many they are: the other side may do all of it in one kernel.
         """
         alone: tuple[list[int], list[int]] = [], []
-        for side, positions, kernels in ((0, rest.a, self._a), (1, rest.b, self._b)):
+        for side, (positions, kernels) in enumerate(zip(rest, self._kernels, strict=True)):
             # A kernel may be in several rows: what is missing is missing where it has fewest.
             homes = dict(
                 sorted(
                     (
                         (key, (bag, len(found), _is_named(bag_key, bag)))
                         for bag_key, bag in self._bags.items()
-                        for key, found in _by_kernel((bag.a, bag.b)[side], kernels).items()
+                        for key, found in _by_kernel(bag.sides[side], kernels).items()
                     ),
                     key=lambda home: -home[1][1],
                 )
@@ -406,29 +379,30 @@ class _Stage:
             for x in positions:
                 bag, others, is_named = homes.get(kernels[x].kernel_id, (None, 0, False))
                 if bag and (is_named or count[kernels[x].kernel_id] <= STRAY * others):
-                    (bag.a, bag.b)[side].append(x)
+                    bag.sides[side].append(x)
                 else:
                     alone[side].append(x)
-        return Stretch(tuple(alone[0]), tuple(alone[1]))
+        return alone
 
     def _row(self, stage: str, bag: _Bag) -> Row:
-        a = _launches(bag.a, self._sequences[0], self._a)
-        b = _launches(bag.b, self._sequences[1], self._b)
+        a, b = map(_launches, bag.sides, self._sequences, self._kernels)
         return Row(stage, _match_of(a, b, bag.looped), a, b, bag.by_place)
 
     def _align(self) -> tuple[Sequence[Pair], Sequence[Stretch]]:
-        ids = [kernel.kernel_id for kernel in self._a], [kernel.kernel_id for kernel in self._b]
+        ids = [[kernel.kernel_id for kernel in kernels] for kernels in self._kernels]
         if sorted(ids[0]) == sorted(ids[1]):
             # The same launches: only those of several streams may have changed their order.
             return _by_rank(*ids), ()
         levels = [*IDENTITIES[1:], role]
-        found = align([(list(map(k, self._a)), list(map(k, self._b))) for k in levels])
-        return found.pairs, found.stretches
+        a, b = self._kernels
+        return align([(list(map(identity, a)), list(map(identity, b))) for identity in levels])
 
-    def _pair(self, a: Sequence[int], b: Sequence[int]) -> _Bag:
-        bag = self._bag_of(a[0], b[0])
-        bag.a += a
-        bag.b += b
+    def _add(self, pair: Pair, positions: Stretch) -> _Bag:
+        """Put launches of A and of B into the row of the kernels of a pair."""
+        a, b = self._kernels
+        bag = self._bags["pair", a[pair[0]].kernel_id, b[pair[1]].kernel_id]
+        for of_bag, more in zip(bag.sides, positions, strict=True):
+            of_bag += more
         return bag
 
     def _without_helpers(
@@ -436,47 +410,49 @@ class _Stage:
     ) -> Stretch:
         """Give kernels that finish another's work to the row of that kernel; return the others."""
         rest: tuple[list[int], list[int]] = [], []
-        for x in stretch.a:
-            owner = _owner(x, self._a, partners[0])
-            (rest[0] if owner is None else self._bag_of(owner, partners[0][owner]).a).append(x)
-        for y in stretch.b:
-            owner = _owner(y, self._b, partners[1])
-            (rest[1] if owner is None else self._bag_of(partners[1][owner], owner).b).append(y)
-        return Stretch(tuple(rest[0]), tuple(rest[1]))
-
-    def _bag_of(self, x: int, y: int) -> _Bag:
-        return self._bags["pair", self._a[x].kernel_id, self._b[y].kernel_id]
+        for x in stretch[0]:
+            if (owner := _owner(x, self._kernels[0], partners[0])) is None:
+                rest[0].append(x)
+            else:
+                self._add((owner, partners[0][owner]), ([x], []))
+        for y in stretch[1]:
+            if (owner := _owner(y, self._kernels[1], partners[1])) is None:
+                rest[1].append(y)
+            else:
+                self._add((partners[1][owner], owner), ([], [y]))
+        return rest
 
     def _share_out(self, stretch: Stretch) -> None:
         """Find what was fused or split in a stretch without partners."""
-        long = len(stretch.a) + len(stretch.b) >= LONG
+        long = len(stretch[0]) + len(stretch[1]) >= LONG
         if long:
             for identity in (*IDENTITIES, role):
                 stretch = self._common(stretch, identity)
-        found = shared_out(_items(stretch.a, self._a, long), _items(stretch.b, self._b, long),
-                           not long)  # fmt: skip
-        for group in found.groups:
+        a, b = (_items(x, of, long) for x, of in zip(stretch, self._kernels, strict=True))
+        groups, nowhere = shared_out(a, b, not long)
+        for group in groups:
             bag = self._bags[f"hub in {group.hub_side}", group.hub_id, ""]
-            bag.a += [p for item in group.a for p in item.positions]
-            bag.b += [p for item in group.b for p in item.positions]
+            for of_bag, items in zip(bag.sides, (group.a, group.b), strict=True):
+                of_bag += [p for item in items for p in item.positions]
             bag.by_place |= group.by_place
             bag.looped |= long
-        for alone, items in zip(self._alone, (found.alone_a, found.alone_b), strict=True):
-            alone += [p for item in items for p in item.positions]
+        for alone, rest in zip(self._alone, nowhere, strict=True):
+            alone += [p for item in rest for p in item.positions]
 
     def _common(self, stretch: Stretch, identity: Identity) -> Stretch:
         """Make rows of kernels that are on both sides, and return the others."""
-        of_a = grouped(stretch.a, lambda x: identity(self._a[x]))
-        of_b = grouped(stretch.b, lambda y: identity(self._b[y]))
+        a, b = self._kernels
+        of_a = grouped(stretch[0], lambda x: identity(a[x]))
+        of_b = grouped(stretch[1], lambda y: identity(b[y]))
         for key in [key for key in of_a if key is not None and key in of_b]:
             for x, y in self._shapes(of_a.pop(key), of_b.pop(key)):
-                self._pair(x, y).looped = True
-        rest = [sorted(p for group in of.values() for p in group) for of in (of_a, of_b)]
-        return Stretch(tuple(rest[0]), tuple(rest[1]))
+                self._add((x[0], y[0]), (x, y)).looped = True
+        rest_a, rest_b = (sorted(p for group in of.values() for p in group) for of in (of_a, of_b))
+        return rest_a, rest_b
 
     def _shapes(self, a: list[int], b: list[int]) -> list[tuple[list[int], list[int]]]:
         """Pair launch shapes of a kernel by their first launch, where both have as many."""
-        of_a, of_b = _by_kernel(a, self._a), _by_kernel(b, self._b)
+        of_a, of_b = map(_by_kernel, (a, b), self._kernels)
         if len(of_a) != len(of_b):
             return [(a, b)]
         return list(zip(of_a.values(), of_b.values(), strict=True))

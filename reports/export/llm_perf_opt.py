@@ -146,11 +146,11 @@ def _kernel_summary(run: Run) -> pd.DataFrame:
 def _kernel_ids(run: Run) -> dict[str, str]:
     """Names of kernels as its scripts make them: rank by time, MD5 of the name."""
     names = run.kernels[["kernel_id", "name"]].itertuples(index=False)
-    return {key: f"kernel_{rank:04d}_{_md5(name)}" for rank, (key, name) in enumerate(names, 1)}
-
-
-def _md5(name: str) -> str:
-    return hashlib.md5(str(name).encode(), usedforsecurity=False).hexdigest()
+    found = {}
+    for rank, (key, name) in enumerate(names, 1):
+        digest = hashlib.md5(str(name).encode(), usedforsecurity=False).hexdigest()
+        found[key] = f"kernel_{rank:04d}_{digest}"
+    return found
 
 
 def _metrics_summary(run: Run) -> pd.DataFrame:
@@ -185,7 +185,8 @@ def _latency(run: Run) -> pd.DataFrame:
         for metric in _LATENCIES:
             for statistic in _STATISTICS:
                 value = number(point[f"{metric}_{statistic}_s"]) * 1e3
-                rows.append(_time(text(point["source"]), _name(point), metric, statistic, value))
+                source, name = text(point["source"]), text(point["case"])
+                rows.append(_time(source, name, metric, statistic, value))
     for case in records(run.bench):
         value = number(case["median_s"]) * 1e3
         rows.append(_time("bench", text(case["name"]), "time", "median", value))
@@ -210,7 +211,7 @@ def _time(source: str, name: str, metric: str, statistic: str, ms: float) -> Row
 def _throughput(run: Run) -> pd.DataFrame:
     """One row per rate: `source`, `name`, `metric`, `per_s`."""
     rows = [
-        {"source": point["source"], "name": _name(point), "metric": rate, "per_s": point[rate]}
+        {"source": point["source"], "name": point["case"], "metric": rate, "per_s": point[rate]}
         for point in records(run.serving_points)
         for rate in _RATES
     ]
@@ -228,7 +229,3 @@ def _sequence(run: Run) -> pd.DataFrame:
     lengths = requests[["source", "case", "request", "prompt_tokens", "output_tokens", "status"]]
     times = {f"{name}_ms": requests[f"{name}_s"] * 1e3 for name in ("ttft", "tpot", "e2e")}
     return lengths.assign(**times)
-
-
-def _name(point: Row) -> str:
-    return text(point["case"])

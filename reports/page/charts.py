@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from nsight_prof.reports.page.values import Words
+
+T = TypeVar("T")
+
+
+def spaced(items: Sequence[T], limit: int) -> list[T]:
+    """Return at most `limit` items, spread evenly, the first and the last among them."""
+    if len(items) <= limit:
+        return list(items)
+    return [items[round(n * (len(items) - 1) / (limit - 1))] for n in range(limit)]
 
 
 @dataclass(frozen=True)

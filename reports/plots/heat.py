@@ -6,10 +6,10 @@ import math
 
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.page.charts import HeatFigure
+from nsight_prof.reports.page.charts import HeatFigure, spaced
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.palette import BLUE, GRID
-from nsight_prof.reports.plots.sheet import MARGIN, MOST, Ink, Spot, headed, thinned, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, MOST, Ink, Spot, headed, tooltip
 from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.words import labelled, say
 
@@ -75,7 +75,7 @@ class _Heat:
         for number in range(0, len(rows), every):
             text = fit(rows[number].label, LABEL)
             self.sheet.text(self.left - 6, self._y(number), text, Ink(ha="right"))
-        for at in thinned(range(len(columns)), MOST_TICKS):
+        for at in spaced(range(len(columns)), MOST_TICKS):
             x = self.left + (at + 0.5) * self.column
             self.sheet.text(x, self.bottom - 12, str(columns[at]), Ink(ha="center"))
         middle = self.left + self.width / 2
@@ -86,7 +86,7 @@ class _Heat:
 
     def _spots(self, row: int) -> None:
         label, values = self.figure.rows[row].label, self.figure.rows[row].values
-        for at in thinned(range(len(values)), max(8, MOST // len(self.figure.rows))):
+        for at in spaced(range(len(values)), max(8, MOST // len(self.figure.rows))):
             value = significant(values[at], DIGITS) if math.isfinite(values[at]) else "n/a"
             words = tooltip(
                 f"{say(label)}, {say(self.figure.x_label)} {self.figure.columns[at]}",

@@ -38,7 +38,7 @@ def plot_overview(figure: Overview, width: float = WIDTH) -> Figure:
     with style():
         keys = _keys(figure)
         stages = SPAN * (bool(figure.spans) + bool(_narrow(figure, width)))
-        strip = stages + (LANE + GAP) * _lanes(figure) + AXIS
+        strip = stages + (LANE + GAP) * (len(figure.lanes) + bool(figure.clock_hz)) + AXIS
         height = (
             2 * MARGIN
             + keys_height(keys, width)
@@ -53,10 +53,6 @@ def plot_overview(figure: Overview, width: float = WIDTH) -> Figure:
         if figure.segments:
             _bar(sheet, figure, right)
         return sheet.figure
-
-
-def _lanes(figure: Overview) -> int:
-    return len(figure.lanes) + bool(figure.clock_hz)
 
 
 def _keys(figure: Overview) -> list[Key]:

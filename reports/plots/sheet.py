@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from matplotlib.axes import Axes
@@ -31,8 +31,6 @@ from nsight_prof.reports.plots.words import say
 
 MOST = 240
 """Spots that one line of a figure has at most: nearer than that no pointer can tell them apart."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,6 @@ def spots(figure: Figure) -> tuple[Spot, ...]:
 def tooltip(*lines: Words) -> str:
     """Return the text of a spot from its lines; empty ones are left out."""
     return "\n".join(" ".join(line.split()) for line in map(say, lines) if line.strip())
-
-
-def thinned(items: Sequence[T], limit: int = MOST) -> Iterable[T]:
-    """Return at most `limit` items, spread evenly, the first and the last among them."""
-    if len(items) <= limit:
-        return items
-    return [items[round(n * (len(items) - 1) / (limit - 1))] for n in range(limit)]
 
 
 MARGIN = 14.0

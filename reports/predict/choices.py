@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
 from nsight_prof.parsers.run.run import Run
@@ -111,16 +112,12 @@ def _table(case: str, rows: Sequence[Row], as_asked: Row, key: str) -> Table[Row
         "price_per_million_output_tokens": (Text("Price per million output tokens"), ""),
     }
     columns += [
-        _asked(heading, name, unit)
+        Column(heading, partial(predicted, name=name, unit=unit), unit)
         for name, (heading, unit) in asked.items()
         if any(known(row[name]) is not None for row in rows)
     ]
     columns.append(Column[Row](Text("Tier"), lambda row: text(row["tier"])))
     return Table(key, Text("{case} with other choices", case=Name(case)), columns, rows)
-
-
-def _asked(heading: Text, name: str, unit: str) -> Column[Row]:
-    return Column(heading, lambda row: predicted(row, name, unit), unit)
 
 
 def _refused(rows: Sequence[Row]) -> Table[Row]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Text, Value, Verbatim, Word
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series, Stack, StackFigure
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, Stack, StackFigure, spaced
 from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.page.values import Words
 
@@ -26,25 +25,23 @@ LOADS = {
     ),
 }
 """How requests come -> column of the load, what it is called, and the title over it."""
-LIMITS = {"dram": Text("memory"), "tensor": Text("compute"), "link": Text("other GPUs")}
+LIMITS = {
+    "dram": Text("memory"),
+    "tensor": Text("compute"),
+    "host": Text("the host"),
+    "gpu": Text("the GPU"),
+    "link": Text("other GPUs"),
+}
 MILLI, NANO = 1e3, 1e9
 NAMED = 6
 """Operators of a step that have a colour of their own."""
 MOST = 12
 """Steps that are drawn and that have a table: evenly spaced ones of all."""
 MOST_LINES = 6
-Item = TypeVar("Item")
 LENGTHS = tuple(2.0**power for power in range(7, 18))
 """Tokens of a request over which the KV cache is drawn."""
 NEAR = 2.0
 """The end of the KV cache is drawn where it is at most this many times the largest load."""
-
-
-def spaced(rows: Sequence[Item], limit: int = MOST) -> list[Item]:
-    """Return at most `limit` of the rows, the first and the last among them."""
-    if len(rows) <= limit:
-        return list(rows)
-    return [rows[round(index * (len(rows) - 1) / (limit - 1))] for index in range(limit)]
 
 
 def different(steps: Sequence[Row]) -> list[Row]:
@@ -207,7 +204,7 @@ def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Li
 def steps(run: Run, kind: str) -> StackFigure | None:
     """Return what the steps of a kind spend their time on: decode steps, or a prompt token."""
     rows = records(run.predicted_steps)
-    chosen = spaced(different([row for row in rows if row["kind"] == kind]))
+    chosen = spaced(different([row for row in rows if row["kind"] == kind]), MOST)
     if not chosen:
         return None
     of_kind = run.predicted_operators[run.predicted_operators["kind"].eq(kind)]

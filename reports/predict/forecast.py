@@ -25,6 +25,7 @@ from nsight_prof.reports.page import (
     Value,
     Verbatim,
 )
+from nsight_prof.reports.page.charts import spaced
 from nsight_prof.reports.predict import choices, figures, needs
 from nsight_prof.reports.predict.numbers import (
     REQUEST_RATE,
@@ -45,13 +46,6 @@ TIERS = {
     "T3": Text("a recorded engine that served this model on a GPU of this kind"),
 }
 KINDS = {"decode": Text("decode"), "prefill": Text("prefill")}
-LIMITS = {
-    "dram": Text("memory"),
-    "tensor": Text("compute"),
-    "host": Text("the host"),
-    "gpu": Text("the GPU"),
-    "link": Text("other GPUs"),
-}
 TYPES = {
     "weights": Text("weights of half the bytes"),
     "kv_cache": Text("KV cache of half the bytes"),
@@ -337,7 +331,7 @@ def _steps(run: Run) -> Section:
     rows = figures.different(records(run.predicted_steps))
     by_kind = [[row for row in rows if row["kind"] == kind] for kind in KINDS]
     tables = []
-    for index, step in enumerate([row for kind in by_kind for row in figures.spaced(kind)]):
+    for index, step in enumerate([row for kind in by_kind for row in spaced(kind, figures.MOST)]):
         of_step = [r for r in operators if (r["case"], r["kind"]) == (step["case"], step["kind"])]
         tables.append(_step(step, of_step, f"predicted-step-{index + 1}", index >= OPEN_STEPS))
     return Section(
@@ -401,7 +395,7 @@ def _roofline(row: Row) -> Number | None:
 
 
 def _limit(name: object) -> Value:
-    return LIMITS.get(text(name), Verbatim(text(name)))
+    return figures.LIMITS.get(text(name), Verbatim(text(name)))
 
 
 def _savings(run: Run) -> list[Savings]:
@@ -429,7 +423,7 @@ def _half_of_bytes(operators: pd.DataFrame) -> float:
 
 def _changes(run: Run) -> Section:
     savings = _savings(run)
-    cases = {row["case"] for row in figures.spaced([saving.step for saving in savings])}
+    cases = {row["case"] for row in spaced([saving.step for saving in savings], figures.MOST)}
     savings = [saving for saving in savings if saving.step["case"] in cases]
     owner = Section(
         "choices",

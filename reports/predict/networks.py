@@ -8,7 +8,8 @@ from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Column, Figure, Number, Ref, Section, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Series
-from nsight_prof.reports.predict.forecast import LIMITS, sources
+from nsight_prof.reports.predict.figures import LIMITS
+from nsight_prof.reports.predict.forecast import sources
 from nsight_prof.reports.predict.numbers import predicted, with_interval
 
 LAUNCHES = {
@@ -16,7 +17,6 @@ LAUNCHES = {
     "graph": Text("in a CUDA graph"),
     "compiled-graph": Text("compiled, in a CUDA graph"),
 }
-BOUNDS = {"gpu": Text("the GPU"), "host": Text("the host")}
 SHOWN = 12
 """Operations with the most time."""
 METHOD = (
@@ -87,7 +87,7 @@ def sections(run: Run) -> tuple[Section, ...]:
             Column(Text("Inputs per second"), lambda row: Number(row["per_second"], "1/s")),
             Column(Text("GPU"), lambda row: _number(row, "gpu_s")),
             Column(Text("Host"), lambda row: _number(row, "host_s")),
-            Column(Text("Bound by"), lambda row: BOUNDS[text(row["bound_by"])]),
+            Column(Text("Bound by"), lambda row: LIMITS[text(row["bound_by"])]),
             Column(Text("Tier"), lambda row: text(row["tier"])),
         ],
         points,

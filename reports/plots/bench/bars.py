@@ -25,7 +25,8 @@ def plot_bars(figure: BarFigure) -> Figure:
     """Return one bar a row from 0; a bar without a value shows only its text."""
     with style():
         groups = list(dict.fromkeys(bar.group for bar in figure.bars))
-        colours = {group: STAGES.get(group) or _colour(index) for index, group in enumerate(groups)}
+        further = (*SERIES, *(GREY for _ in groups))
+        colours = {group: STAGES.get(group) or further[n] for n, group in enumerate(groups)}
         keys = [Key(group, colours[group]) for group in groups if group] if len(groups) > 1 else []
         top = _top(figure)
         words = [fit(bar.text, WORDS) for bar in figure.bars]
@@ -54,10 +55,6 @@ def _tooltip(bar: Bar, label: Words) -> str:
         labelled(Text("interval"), range_of(significant(low), significant(high))) if between else ""
     )
     return tooltip(bar.label, bar.group, value, interval, bar.text)
-
-
-def _colour(index: int) -> str:
-    return SERIES[index] if index < len(SERIES) else GREY
 
 
 def _top(figure: BarFigure) -> float:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, spaced
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.page.units import BINARY
 from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.plots.palette import INK, QUIET, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Spot, headed, thinned, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, MOST, Ink, Key, Spot, headed, tooltip
 from nsight_prof.reports.plots.style import LINE, WIDTH, fit, style, text_width
 from nsight_prof.reports.plots.ticks import draw_ticks
 from nsight_prof.reports.plots.words import labelled, range_of
@@ -195,14 +195,16 @@ class _Lines:
         xs += [x for x, _ in figure.marks if xs]
         self.x = scale(xs, log=figure.x_log, in_bytes=figure.x_bytes)
         height = HEIGHTS[min(len(self.panels), max(HEIGHTS))]
-        self.ys = [_y_scale(panel, height) for panel in self.panels]
+        ticks = 7 if height > MANY_TICKS else 4
+        self.ys = [y_scale(panel, ticks) for panel in self.panels]
         widest = max(text_width(y.text(tick)) for y in self.ys for tick in y.ticks)
         self.left = max(LEFT, MARGIN + 20 + widest + 10)
         self.named = self._names_fit()
-        self.names = self._names_width() if self.named else 0.0
+        widest = max((text_width(series.label) for series in self.panels[0].series), default=0.0)
         keys = [] if self.named else self._keys()
-        self.right = WIDTH - MARGIN - self.names
-        self.strip = LINE * self._mark_rows() + (4 if figure.marks else 0)
+        self.right = WIDTH - MARGIN - (26 + widest if self.named else 0.0)
+        mark_rows = max((row for _, row in self._mark_places()), default=-1) + 1
+        self.strip = LINE * mark_rows + (4 if figure.marks else 0)
         gaps = (BETWEEN - 8) * (len(self.panels) - 1)
         titles = LINE * sum(1 for panel in self.panels if panel.title)
         body = height * len(self.panels) + gaps + titles + self.strip
@@ -243,12 +245,6 @@ class _Lines:
         ends = [self.x.fraction(_last(line)[0]) for line in series]
         widest = max(text_width(line.label) for line in series)
         return min(ends) >= max(ends) - NEAR_THE_END and widest <= NAMES
-
-    def _names_width(self) -> float:
-        return 26 + max(text_width(series.label) for series in self.panels[0].series)
-
-    def _mark_rows(self) -> int:
-        return max((row for _, row in self._mark_places()), default=-1) + 1
 
     def _mark_places(self) -> list[tuple[float, int]]:
         wide = [text_width(text) for _, text in self.figure.marks]
@@ -315,9 +311,11 @@ class _PanelDrawing:
         self.placer.lines += list(zip(drawn, drawn[1:], strict=False))
         if series.style == "points":
             self.placer.taken += [Box(x, y, 5, 5) for x, y in drawn]
-        for n in thinned([n for n, y in enumerate(series.y) if math.isfinite(y)]):
+        for n in spaced([n for n, y in enumerate(series.y) if math.isfinite(y)], MOST):
             x, y = self.pixel(series.x[n], series.y[n])
-            self.lines.sheet.spot(Spot(x, y, 12, 12, self._tooltip(series, n), round=True))
+            figure = self.lines.figure
+            text = told_point(series, n, self.panel.y_label, figure.x_label, self.lines.x)
+            self.lines.sheet.spot(Spot(x, y, 12, 12, text, round=True))
 
     def _write_texts(self, series: Series) -> None:
         """Write the texts of points beside them, as far as there is room."""
@@ -329,9 +327,6 @@ class _PanelDrawing:
             if spot is not None and spot.leader is None:
                 ink = Ink(ha="center", halo=True, role="point")
                 self.lines.sheet.text(spot.box.x, spot.box.y, text, ink)
-
-    def _tooltip(self, series: Series, n: int) -> str:
-        return told_point(series, n, self.panel.y_label, self.lines.figure.x_label, self.lines.x)
 
     def _write_levels(self) -> None:
         begin, _, end, _ = self.box.extent
@@ -372,10 +367,11 @@ def told_point(series: Series, n: int, y_label: Words, x_label: Words, x: Scale)
     return tooltip(series.label, height, band, labelled(x_label, at))
 
 
-def _y_scale(panel: Panel, height: float) -> Scale:
-    ys = [y for series in panel.series for y in _heights(series)]
+def y_scale(panel: Panel, max_ticks: int) -> Scale:
+    """Return the y axis of a panel: lines, their bands and levels lie within it."""
+    ys = [y for s in panel.series for every in (s.y, s.low or (), s.high or ()) for y in every]
     ys += [y for y, _ in panel.levels]
-    return scale(ys, log=panel.y_log, zero=panel.y_zero, max_ticks=7 if height > MANY_TICKS else 4)
+    return scale(ys, log=panel.y_log, zero=panel.y_zero, max_ticks=max_ticks)
 
 
 def _panels(figure: LineFigure) -> Sequence[Panel]:
@@ -416,11 +412,6 @@ def _points(series: Series, y: Scale) -> list[tuple[float, float]]:
 def _last(series: Series) -> tuple[float, float]:
     both = zip(series.x, series.y, strict=True)
     return max((a, b) for a, b in both if math.isfinite(b))
-
-
-def _heights(series: Series) -> list[float]:
-    every = (series.y, series.low or (), series.high or ())
-    return [value for values in every for value in values]
 
 
 def _looks(every: Sequence[Series]) -> dict[tuple[Words, str], _Look]:

@@ -7,10 +7,10 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
+from nsight_prof.reports.page.charts import Panel, Series, TimelineFigure, spaced
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.page.values import Text, Words
-from nsight_prof.reports.plots.bench.lines import DASHES, Scale, dress, scale, told_point
+from nsight_prof.reports.plots.bench.lines import DASHES, Scale, dress, scale, told_point, y_scale
 from nsight_prof.reports.plots.palette import (
     BLUE,
     GREEN,
@@ -24,7 +24,7 @@ from nsight_prof.reports.plots.palette import (
     VERMILLION,
     YELLOW,
 )
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Spot, headed, thinned, tooltip
+from nsight_prof.reports.plots.sheet import MARGIN, MOST, Ink, Key, Spot, headed, tooltip
 from nsight_prof.reports.plots.style import WIDTH, style, text_width
 from nsight_prof.reports.plots.words import labelled, range_of, say
 
@@ -91,16 +91,14 @@ class _Timeline:
             self.sheet.box(x0, bottom, max(right - x0, 0.5), STRIP, linewidth=0.4,
                            facecolor=self.colours[span.group], edgecolor="white",
                            alpha=STRONG)  # fmt: skip
-            words = tooltip(f"{span.group} {span.text}", self._when(span))
+            ends = (significant(end, DIGITS) for end in (span.begin, span.end))
+            when = labelled(self.figure.x_label, range_of(*ends))
+            words = tooltip(f"{span.group} {span.text}", when)
             middle, width = (x0 + right) / 2, max(right - x0, 3.0)
             self.sheet.spot(Spot(middle, bottom + STRIP / 2, width, STRIP, words))
             if span.text and text_width(span.text) + ROOM <= right - x0:
                 ink = Ink(ha="center", role="span")
                 self.sheet.text((x0 + right) / 2, bottom + STRIP / 2, span.text, ink)
-
-    def _when(self, span: Span) -> str:
-        begin, end = significant(span.begin, DIGITS), significant(span.end, DIGITS)
-        return labelled(self.figure.x_label, range_of(begin, end))
 
     def _head(self, panel: Panel, y: float) -> None:
         """Write what the panel shows, and what its level is at the right."""
@@ -111,11 +109,12 @@ class _Timeline:
             self.sheet.text(self.right, y, words, Ink(colour=QUIET, ha="right", role="level"))
 
     def _panel(self, panel: Panel, bottom: float, last: bool) -> None:
-        y = _y_scale(panel)
+        y = y_scale(panel, max_ticks=4)
         axes = self.sheet.axes(LEFT, bottom, self.right - LEFT, PANEL)
         dress(axes, self.x, y, x_labels=last)
         for span in self.figure.spans:
-            _shade(axes, span, self.colours[span.group])
+            colour = self.colours[span.group]
+            axes.axvspan(span.begin, span.end, color=colour, alpha=PALE, linewidth=0, zorder=0)
         for series in panel.series:
             if _drawable(series):
                 self._line(axes, series, self.looks.get(series.label, (BLUE, ())))
@@ -125,7 +124,7 @@ class _Timeline:
 
     def _points(self, panel: Panel, series: Series, y: Scale, bottom: float) -> None:
         indices = [n for n, v in enumerate(series.y) if math.isfinite(v) and (v > 0 or not y.log)]
-        for n in thinned(indices):
+        for n in spaced(indices, MOST):
             text = told_point(series, n, panel.y_label, self.figure.x_label, self.x)
             height = bottom + y.fraction(series.y[n]) * PANEL
             self.sheet.spot(Spot(self.pixel(series.x[n]), height, 8, 8, text, round=True))
@@ -152,16 +151,6 @@ def _exact(xs: list[float]) -> Scale:
     high = high if high > low else low + 1.0
     ticks = scale([low, high], log=False, max_ticks=MOST_TICKS).ticks
     return Scale(low, high, False, tuple(t for t in ticks if low <= t <= high))
-
-
-def _y_scale(panel: Panel) -> Scale:
-    ys = [y for s in panel.series for every in (s.y, s.low or (), s.high or ()) for y in every]
-    ys += [value for value, _ in panel.levels]
-    return scale(ys, log=panel.y_log, zero=panel.y_zero, max_ticks=4)
-
-
-def _shade(axes: Axes, span: Span, colour: str) -> None:
-    axes.axvspan(span.begin, span.end, color=colour, alpha=PALE, linewidth=0, zorder=0)
 
 
 def _looks(panels: list[Panel]) -> dict[Words, Look]:

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.build.roofline import roof_label
 from nsight_prof.reports.page.charts import (
-    Ridge,
     Roof,
     RooflineKernel,
     RooflinePanel,
@@ -104,7 +103,9 @@ class _Roofline:
         self._label_roofs(lines)
         self._number(spots)
         self.sheet.top = self.plane.box.extent[1] - 54
-        self.sheet.entries([_entry(kernel) for kernel in self.named])
+        self.sheet.entries(
+            [Entry(k.number, k.label, k.share, family(k.category)[0]) for k in self.named]
+        )
         return self.sheet.figure
 
     def _level_keys(self) -> list[Key]:
@@ -140,7 +141,13 @@ class _Roofline:
         axes.set_xlim(self.plane.x_min, self.plane.x_max)
         axes.set_ylim(self.plane.y_min, self.plane.y_max)
         p = self.plane
-        draw_ticks(axes, "x", _decades(p.x_min, p.x_max), _one_digit, _minor(p.x_min, p.x_max))
+        draw_ticks(
+            axes,
+            "x",
+            _decades(p.x_min, p.x_max),
+            lambda value: significant(value, 1),
+            _minor(p.x_min, p.x_max),
+        )
         draw_ticks(axes, "y", _decades(p.y_min, p.y_max), _si, _minor(p.y_min, p.y_max))
         middle = (x0 + right) / 2
         across = say(Text("Arithmetic intensity at the memory level (FLOP/B)"))
@@ -195,18 +202,12 @@ class _Roofline:
 
         Other levels and pipes have ridge points of their own.
         """
-        of_dram = (r for r in self.panel.ridges if r.level == "dram")
-        ridge = next((r for r in of_dram if _is_of(r, self.highest)), None)
+        peak = self.highest and ("dram", self.highest.key, self.highest.dtype)
+        ridge = next((r for r in self.panel.ridges if (r.level, r.pipe, r.dtype) == peak), None)
         if ridge is None or not self.plane.x_min < ridge.intensity < self.plane.x_max:
             return
-        axes.axvspan(
-            self.plane.x_min,
-            ridge.intensity,
-            color=LEVEL_COLOURS["dram"],
-            alpha=0.05,
-            lw=0,
-            zorder=0,
-        )
+        dram = LEVEL_COLOURS["dram"]
+        axes.axvspan(self.plane.x_min, ridge.intensity, color=dram, alpha=0.05, lw=0, zorder=0)
         x, y = self.plane.pixel(ridge.intensity, self.plane.y_min)
         x0, right = self.plane.box.extent[0], self.plane.box.extent[2]
         for text, room, turn in (
@@ -284,10 +285,6 @@ def _roof_colour(roof: Roof) -> str:
     return QUIET if roof.source == "datasheet" else LEVEL_COLOURS.get(roof.key, INK)
 
 
-def _is_of(ridge: Ridge, roof: Roof | None) -> bool:
-    return roof is not None and (ridge.pipe, ridge.dtype) == (roof.key, roof.dtype)
-
-
 def _tooltip(kernel: RooflineKernel, point: RooflinePoint) -> str:
     bound = LABELS.get(kernel.bound_by, "")
     reached = Text(
@@ -303,17 +300,9 @@ def _tooltip(kernel: RooflineKernel, point: RooflinePoint) -> str:
     )
 
 
-def _entry(kernel: RooflineKernel) -> Entry:
-    return Entry(kernel.number, kernel.label, kernel.share, family(kernel.category)[0])
-
-
 def _si(value: float) -> str:
     step, prefix = next((step for step in SI if value >= step[0] * 0.999), SI[-1])
     return f"{value / step:g} {prefix}".rstrip()
-
-
-def _one_digit(value: float) -> str:
-    return significant(value, 1)
 
 
 def _decades(low: float, high: float) -> list[float]:

@@ -276,7 +276,7 @@ def case_table(found: Sequence[Point], model: str) -> Table[Point]:
         [
             Column(Text("model"), lambda point: ", ".join(model_titles(point))),
             Column(Text("layer"), lambda point: point.param("projection")),
-            Column(Text("outputs x inputs"), _size),
+            Column(Text("outputs x inputs"), lambda p: f"{p.param('n'):,} x {p.param('k'):,}"),
             Column(Text("dtype"), lambda point: point.dtype),
             Column(Text("tokens"), lambda point: point.tokens),
             *RATES,
@@ -286,10 +286,6 @@ def case_table(found: Sequence[Point], model: str) -> Table[Point]:
         refs=lambda point: [point.ref],
         preview=DETAILS,
     )
-
-
-def _size(point: Point) -> str:
-    return f"{point.param('n'):,} x {point.param('k'):,}"
 
 
 def chart(found: Sequence[Point]) -> LineFigure | None:

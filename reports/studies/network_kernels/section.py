@@ -11,7 +11,7 @@ from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
 from nsight_prof.reports.page import Column, Json, Number, Section, Table, Text, arranged
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, spaced
 from nsight_prof.reports.studies.network_kernels import findings, side_by_side, whole
 from nsight_prof.reports.studies.network_kernels.points import (
     FAMILIES,
@@ -23,6 +23,8 @@ from nsight_prof.reports.studies.network_kernels.points import (
     points,
 )
 
+MOST_LINES = 6
+"""Curves of a figure: the quickest, the slowest, and evenly spaced ones between."""
 DETAILS = 8
 """Rows of a table of details that a page shows."""
 METHOD = (
@@ -116,7 +118,7 @@ def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:
     chosen = [line for line in lines if line.last.family == family and len(line.points) > 1]
     if not chosen:
         return None
-    drawn = _spread(chosen)
+    drawn = spaced(sorted(chosen, key=lambda line: line.last.seconds), MOST_LINES)
     axis = {"linear": "Tokens", "elementwise": "Elements", "norm": "Images or rows"}
     times = tuple(_series(line, 1e6, lambda point: point.time) for line in drawn)
     panels = [Panel("time (us)", times, y_log=True)]
@@ -132,18 +134,6 @@ def _chart(lines: Sequence[Curve], family: str) -> LineFigure | None:
         x_log=True,
         subtitle=f"On buffers that the cache has not seen. {len(drawn)} of {len(chosen)} sizes.",
     )
-
-
-MOST_LINES = 6
-
-
-def _spread(lines: Sequence[Curve]) -> list[Curve]:
-    """Return few curves: the quickest, the slowest, and evenly spaced ones between."""
-    ordered = sorted(lines, key=lambda line: line.last.seconds)
-    if len(ordered) <= MOST_LINES:
-        return ordered
-    step = (len(ordered) - 1) / (MOST_LINES - 1)
-    return [ordered[round(index * step)] for index in range(MOST_LINES)]
 
 
 def _series(line: Curve, factor: float, quantity: Callable[[Point], Number]) -> Series:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from nsight_prof.reports.page.charts import Chart, LineFigure, Panel, Series
 from nsight_prof.reports.page.units import quantity, significant
@@ -27,6 +26,7 @@ def _closed(found: LoadTest) -> LineFigure | None:
     if len(sweep) < 2:
         return None
     law = found.law
+    output = Series("measured", tuple(p.load for p in sweep), tuple(p.value(RATE) for p in sweep))
     marks: tuple[tuple[float, Words], ...] = ()
     if law is not None and law.bend_measured:
         marks = ((law.bend, Text("bends at {n} clients", n=significant(law.bend, 2))),)
@@ -38,10 +38,7 @@ def _closed(found: LoadTest) -> LineFigure | None:
         x_label="clients",
         x_log=True,
         marks=marks,
-        panels=(
-            _panel(sweep, "output tokens/s", "Output", lambda p: p.value(RATE)),
-            *_latencies(found, sweep),
-        ),
+        panels=(Panel("output tokens/s", (output,), "Output"), *_latencies(found, sweep)),
     )
 
 
@@ -96,11 +93,6 @@ def _latency(sweep: list[Point], name: str, title: str, target_s: float) -> Pane
     target = Text("target {time}", time=quantity(target_s, "s", 3))
     levels = ((MS * target_s, target),) if near else ()
     return Panel("ms", drawn, title, levels=levels, y_log=highest > WIDE * lowest > 0)
-
-
-def _panel(sweep: list[Point], unit: str, title: str, value: Callable[[Point], float]) -> Panel:
-    at = tuple(p.load for p in sweep)
-    return Panel(unit, (Series("measured", at, tuple(map(value, sweep))),), title)
 
 
 def _trade(found: LoadTest) -> LineFigure | None:

@@ -17,6 +17,7 @@ from nsight_prof.reports.page.charts import (
     Series,
     Span,
     TimelineFigure,
+    spaced,
 )
 from nsight_prof.reports.page.figure_models import StallBar, StallFigure
 from nsight_prof.reports.page.values import Words
@@ -24,7 +25,7 @@ from nsight_prof.reports.plots.bench.bars import plot_bars
 from nsight_prof.reports.plots.bench.lines import plot_lines
 from nsight_prof.reports.plots.bench.timeline import plot_timeline
 from nsight_prof.reports.plots.inline import render_inline
-from nsight_prof.reports.plots.sheet import MOST, spots, thinned, wrap
+from nsight_prof.reports.plots.sheet import MOST, spots, wrap
 from nsight_prof.reports.plots.stacks import plot_stalls
 from nsight_prof.reports.plots.style import DPI, render_svg, text_width
 from nsight_prof.reports.plots.words import drawn_in
@@ -129,7 +130,7 @@ def test_hatches_are_small_and_differ() -> None:
 
 
 def test_long_lines_are_thinned_evenly_with_both_ends() -> None:
-    kept = list(thinned(range(10_000)))
+    kept = list(spaced(range(10_000), MOST))
     assert (kept[0], kept[-1], len(kept)) == (0, 9_999, MOST)
     steps = {b - a for a, b in zip(kept, kept[1:], strict=False)}
     assert max(steps) - min(steps) <= 1
