@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -208,17 +208,15 @@ def _counters(row: Row, of_a: TableRow, of_b: TableRow) -> tuple[CounterChange, 
 
 def _reasons(
     row: Row, total: Change, launch: Change | None, counters: Sequence[CounterChange]
-) -> list[Text]:
-    found = []
+) -> Iterator[Text]:
     if row.match in ("fused", "split", "regrouped"):
-        found.append(_became(row))
+        yield _became(row)
     if launch is not None and row.calls[0] != row.calls[1]:
         (a, b), before, after = row.calls, launch.before or 0, launch.after or 0
-        found.append(Text("{b} launches instead of {a}, {after} each instead of {before}",
-                          a=a, b=b, before=before, after=after))  # fmt: skip
+        yield Text("{b} launches instead of {a}, {after} each instead of {before}",
+                          a=a, b=b, before=before, after=after)  # fmt: skip
     if (launch or total).verdict in ("faster", "slower") and counters:
-        found.append(_changed_counters(row, counters))
-    return found
+        yield _changed_counters(row, counters)
 
 
 def _became(row: Row) -> Text:

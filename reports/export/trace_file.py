@@ -178,16 +178,13 @@ def _span(trace: _Read) -> tuple[int, int]:
     return origin, max(int((start + length.astype(np.int64)).max()) for start, length in spans)
 
 
-def _spans(launches: Launches, events: Events | None) -> list[tuple[Array, Array]]:
-    spans = [(launches.start, launches.duration)]
+def _spans(launches: Launches, events: Events | None) -> Iterator[tuple[Array, Array]]:
+    yield (launches.start, launches.duration)
     if events is not None:
         nvtx = events.host.nvtx.start
-        spans += [
-            (events.memory.start, events.memory.duration),
-            (events.host.calls.start, events.host.calls.duration),
-            (nvtx, np.zeros(len(nvtx), np.int64)),
-        ]
-    return spans
+        yield (events.memory.start, events.memory.duration)
+        yield (events.host.calls.start, events.host.calls.duration)
+        yield (nvtx, np.zeros(len(nvtx), np.int64))
 
 
 def _gpu_names(run: Run) -> dict[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Literal
 
@@ -92,18 +92,16 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
     sheet.top -= AXIS
 
 
-def _with_room(figure: Overview, width: float) -> list[tuple[str, float, float, bool]]:
+def _with_room(figure: Overview, width: float) -> Iterator[tuple[str, float, float, bool]]:
     """Runs of spans with room for their name: it, their middle, the room, whether with gaps."""
     scale = (width - MARGIN - LEFT) / figure.span_ns
-    found = []
     for name, alike in groupby(figure.spans, key=lambda span: span.name):
         first, *rest = alike
         last = rest[-1] if rest else first
         room = (last.end_ns - first.begin_ns) * scale - 8
         if room >= min(text_width(name), 60):
             middle = LEFT + (first.begin_ns + last.end_ns) / 2 * scale
-            found.append((name, middle, room, bool(rest)))
-    return found
+            yield (name, middle, room, bool(rest))
 
 
 def _narrow(figure: Overview, width: float) -> list[tuple[float, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
@@ -66,24 +66,21 @@ def answer(run: Run, loads: Mapping[str, Text]) -> Text | None:
     )  # fmt: skip
 
 
-def blocks(run: Run) -> list[Text | Table[Row]]:
-    """Return a table of the choices at each load, and one of what cannot be predicted."""
+def blocks(run: Run) -> Iterator[Text | Table[Row]]:
+    """Yield a table of the choices at each load, and one of what cannot be predicted."""
     rows = _of_cases(run)
-    found: list[Text | Table[Row]] = [
-        Text(
-            "Each row is the same load with one thing chosen otherwise, predicted like the points "
-            "above. Of long loads the first requests are served, so that a row is held against the "
-            "first row of its table."
-        )
-    ]
+    yield Text(
+        "Each row is the same load with one thing chosen otherwise, predicted like the points "
+        "above. Of long loads the first requests are served, so that a row is held against the "
+        "first row of its table."
+    )
     for index, (case, choices) in enumerate(rows.items(), 1):
         good = [row for row in choices if row["status"] == "ok"]
         if good:
-            found.append(_table(case, good, choices[0], f"predicted-choices-{index}"))
+            yield _table(case, good, choices[0], f"predicted-choices-{index}")
     refused = [row for choices in rows.values() for row in choices if row["status"] != "ok"]
     if refused:
-        found.append(_refused(refused))
-    return found
+        yield _refused(refused)
 
 
 def _of_cases(run: Run) -> dict[str, list[Row]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import grouped
@@ -267,8 +267,7 @@ def _padding(measured: Measured) -> Finding | None:
     )
 
 
-def _padding_evidence(curve: Curve) -> list[Text]:
-    evidence = []
+def _padding_evidence(curve: Curve) -> Iterator[Text]:
     paddings = [
         Text(
             "{m} to {larger} {saved}",
@@ -280,23 +279,18 @@ def _padding_evidence(curve: Curve) -> list[Text]:
     ]
     step = worst_step(curve, SMALL)
     if paddings and inversions(curve)[0].gain >= NEGLIGIBLE:
-        evidence.append(
-            Text("{kernel}, saved by padding M: {paddings}", kernel=curve.name, paddings=paddings)
-        )
+        yield Text("{kernel}, saved by padding M: {paddings}", kernel=curve.name, paddings=paddings)
     if step is not None and step.loss >= NEGLIGIBLE:
-        evidence.append(
-            Text(
-                "{kernel}: largest step for one row {loss}, from M = {m} ({before}) to {larger} "
-                "({after})",
-                kernel=curve.name,
-                loss=step.cost,
-                m=str(step.before.m),
-                before=step.before.time,
-                larger=str(step.after.m),
-                after=step.after.time,
-            )
+        yield Text(
+            "{kernel}: largest step for one row {loss}, from M = {m} ({before}) to {larger} "
+            "({after})",
+            kernel=curve.name,
+            loss=step.cost,
+            m=str(step.before.m),
+            before=step.before.time,
+            larger=str(step.after.m),
+            after=step.after.time,
         )
-    return evidence
 
 
 def _small_batches(measured: Measured) -> Finding | None:
@@ -387,33 +381,28 @@ def _tile_model(measured: Measured) -> Finding | None:
     )
 
 
-def _fit_evidence(staircase: Staircase) -> list[Text]:
-    evidence = [
-        Text(
-            "{kernel}: median errors {errors}",
-            kernel=staircase.curve.name,
-            errors=[
-                Text(
-                    "{error} ({model})",
-                    error=_fraction(fit.quality.median_error),
-                    model=MODELS[fit.model],
-                )
-                for fit in staircase.fits
-            ],
-        )
-    ]
+def _fit_evidence(staircase: Staircase) -> Iterator[Text]:
+    yield Text(
+        "{kernel}: median errors {errors}",
+        kernel=staircase.curve.name,
+        errors=[
+            Text(
+                "{error} ({model})",
+                error=_fraction(fit.quality.median_error),
+                model=MODELS[fit.model],
+            )
+            for fit in staircase.fits
+        ],
+    )
     inside = median_loss(staircase.curve, staircase.tile_edges())
     edges = median_loss(staircase.curve, staircase.edges())
     if inside is not None and edges is not None:
-        evidence.append(
-            Text(
-                "a row more costs {edges} at the edge of a wave, {inside} at the edge of a tile "
-                "within one (medians)",
-                edges=_fraction(edges),
-                inside=_fraction(inside),
-            )
+        yield Text(
+            "a row more costs {edges} at the edge of a wave, {inside} at the edge of a tile "
+            "within one (medians)",
+            edges=_fraction(edges),
+            inside=_fraction(inside),
         )
-    return evidence
 
 
 def _throughput(measured: Measured) -> Finding | None:

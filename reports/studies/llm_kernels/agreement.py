@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.reports.cases.rows import NOT_COUNTED
@@ -205,8 +205,8 @@ def _ends(ratios: Sequence[Number]) -> tuple[Number, Number]:
     return ranked[0].at_digits(3), ranked[-1].at_digits(3)
 
 
-def _moved(linear: Sequence[Point]) -> list[Text]:
-    """Return how many times their compulsory bytes few and many tokens make DRAM move.
+def _moved(linear: Sequence[Point]) -> Iterator[Text]:
+    """Yield how many times their compulsory bytes few and many tokens make DRAM move.
 
     Below one a part stayed in L2, above one tiles read inputs again: the ends of the range have
     opposite reasons.
@@ -215,25 +215,20 @@ def _moved(linear: Sequence[Point]) -> list[Text]:
     few = [point.bytes_ratio for point in counted if point.tokens < MANY]
     many = [point for point in counted if point.tokens >= MANY]
     if not few or not many:
-        return []
+        return
     low, high = _ends([point.bytes_ratio for point in many])
     if (high.value or 0) < CLEAR:
-        return []
+        return
     few_low, few_high = _ends(few)
-    texts = [
-        Text(
-            "DRAM moves {few_low} to {few_high} the compulsory bytes below {tokens} and up to "
-            "{high} from there on, where tiles read inputs again",
-            few_low=few_low,
-            few_high=few_high,
-            tokens=of_tokens(MANY),
-            high=high,
-        )
-    ]
+    yield Text(
+        "DRAM moves {few_low} to {few_high} the compulsory bytes below {tokens} and up to "
+        "{high} from there on, where tiles read inputs again",
+        few_low=few_low,
+        few_high=few_high,
+        tokens=of_tokens(MANY),
+        high=high,
+    )
     if (low.value or 0) < 1 / CLEAR:
         smallest = min(many, key=lambda point: point.bytes_ratio.value or 0)
         size = Number(smallest.bytes, "B", (smallest.ref,))
-        texts.append(
-            Text("at least {low}, of {size}: a part of them stays in L2", low=low, size=size)
-        )
-    return texts
+        yield Text("at least {low}, of {size}: a part of them stays in L2", low=low, size=size)

@@ -177,20 +177,18 @@ def _growth(best: MixFit) -> list[Text]:
     ]
 
 
-def _counted(points: Sequence[Point]) -> list[Evidence]:
-    """Return what counters show of the turns; nothing without counters."""
+def _counted(points: Sequence[Point]) -> Iterator[Evidence]:
+    """Yield what counters show of the turns; nothing without counters."""
     unwritten, slower = held_back(points), slower_in_turn(points)
-    found = []
     if math.isfinite(unwritten):
         label = Text("counters: written but not yet in DRAM at the end of a call")
-        found.append(Evidence(label, Number(unwritten, "B")))
+        yield Evidence(label, Number(unwritten, "B"))
     if slower > LEAST_DELAY:
         label = Text(
             "reading all, then writing all, takes longer call after call than alone under ncu, "
             "where L2 holds nothing written before, by up to"
         )
-        found.append(Evidence(label, Number(slower, "fraction")))
-    return found
+        yield Evidence(label, Number(slower, "fraction"))
 
 
 def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, known, number, text
@@ -240,19 +240,16 @@ def _steady(measured: Measured) -> Finding | None:
     )
 
 
-def _throttled(roof: MeasuredRoof) -> list[Evidence]:
+def _throttled(roof: MeasuredRoof) -> Iterator[Evidence]:
     limited, samples = known(roof.case.get("throttled_samples")), known(roof.case.get("n"))
     if limited is None or not samples:
-        return []
-    evidence = [
-        Evidence(
-            Text("samples of {roof} under a power or thermal limit", roof=roof.label),
-            Number(limited / samples, "fraction"),
-        )
-    ]
+        return
+    yield Evidence(
+        Text("samples of {roof} under a power or thermal limit", roof=roof.label),
+        Number(limited / samples, "fraction"),
+    )
     if reasons := text(roof.case.get("throttle_reasons")):
-        evidence.append(Evidence(Text("reported by the driver:"), Verbatim(reasons)))
-    return evidence
+        yield Evidence(Text("reported by the driver:"), Verbatim(reasons))
 
 
 def _mixing(measured: Measured) -> Finding | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import TOKEN_RATE, shape
@@ -86,47 +86,41 @@ def _gain(first: Point, point: Point) -> Number:
     return point.number(RATE).times(first.number(RATE))
 
 
-def _law(law: Scaling | None, batches: int) -> list[Evidence | Text]:
-    """Return the fitted law of a batch's time, and how far its bend depends on any one batch."""
+def _law(law: Scaling | None, batches: int) -> Iterator[Evidence | Text]:
+    """Yield the fitted law of a batch's time, and how far its bend depends on any one batch."""
     if law is None:
-        return []
-    lines: list[Evidence | Text] = [
-        Text(
+        return
+    yield Text(
             "a batch takes {fixed} and {each} more per request (least squares over {n} batches, "
             "root mean square error {error})",
             fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"), n=batches,
             error=Number(law.residual, "fraction"),
-        )
-    ]  # fmt: skip
+        )  # fmt: skip
     if law.flat_until > 0:
-        lines.append(Evidence(Text("it grows from batch"), Number(law.flat_until)))
+        yield Evidence(Text("it grows from batch"), Number(law.flat_until))
     if law.low < law.high:
         label = Text("the bend, when any one batch is left out:")
-        lines.append(Evidence(label, Interval(law.low, law.high)))
+        yield Evidence(label, Interval(law.low, law.high))
     if law.last < law.bend < math.inf:
-        lines.append(Evidence(Text("extrapolated bend at batch"), Number(law.bend)))
-    return lines
+        yield Evidence(Text("extrapolated bend at batch"), Number(law.bend))
 
 
-def _added(first: Point, last: Point) -> list[Evidence | Text]:
-    """Return the time that a further request adds to the prefill and to all decode steps."""
+def _added(first: Point, last: Point) -> Iterator[Evidence | Text]:
+    """Yield the time that a further request adds to the prefill and to all decode steps."""
     more = last.batch - first.batch
     prefill = (last.value("prefill_s") - first.value("prefill_s")) / more
     steps = (last.step_s - first.step_s) * (last.output - 1) / more
     if math.isnan(prefill + steps):
-        return []
-    lines: list[Evidence | Text] = [
-        Text(
+        return
+    yield Text(
             "a further request adds {prefill} of prefill and {steps} over all decode steps, which "
             "take {before} at batch {first} and {after} at batch {last}",
             prefill=Number(prefill, "s"), steps=Number(max(steps, 0.0), "s"), before=first.step,
             first=first.batch, after=last.step, last=last.batch,
-        )
-    ]  # fmt: skip
+        )  # fmt: skip
     if prefill > 0 and steps > 0:
         share = Number(prefill / (prefill + steps), "fraction")
-        lines.append(Evidence(Text("share of prefill in that:"), share))
-    return lines
+        yield Evidence(Text("share of prefill in that:"), share)
 
 
 def doubled_prompt(found: Baseline) -> Finding | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.run.run import Run
@@ -69,38 +70,30 @@ def section(run: Run) -> Section | None:
     )
 
 
-def _intro(run: Run, found: Baseline) -> list[Text]:
+def _intro(run: Run, found: Baseline) -> Iterator[Text]:
     engine = found.engine
     if engine is None:
-        return []
-    texts = [
-        Text(
+        return
+    yield Text(
             "Model {model}, served offline by vLLM {version} on {n} GPU.",
             "Model {model}, served offline by vLLM {version} on {n} GPUs.",
             model=Verbatim(engine.model), version=Verbatim(engine.version),
             n=engine.tensor_parallel,
-        )
-    ]  # fmt: skip
+        )  # fmt: skip
     if starts := [value for value in map(known, run.engines["start_s"]) if value is not None]:
         low, high = min(starts), max(starts)
-        texts.append(
-            Text(
-                "{n} engine started in {time}.",
-                "{n} engines started in {time}.",
-                n=len(starts),
-                time=Interval(low, high, "s") if low < high else Number(low, "s"),
-            )
+        yield Text(
+            "{n} engine started in {time}.",
+            "{n} engines started in {time}.",
+            n=len(starts),
+            time=Interval(low, high, "s") if low < high else Number(low, "s"),
         )
-    return texts
 
 
-def _facts(found: Baseline) -> list[Fact]:
-    facts = []
+def _facts(found: Baseline) -> Iterator[Fact]:
     for point in found.of("latency")[:1]:
-        facts += [
-            Fact(Text("A single request: wait for the first token"), point.number("ttft_p50_s")),
-            Fact(Text("A single request: each further token"), point.number("tpot_p50_s")),
-        ]
+        yield Fact(Text("A single request: wait for the first token"), point.number("ttft_p50_s"))
+        yield Fact(Text("A single request: each further token"), point.number("tpot_p50_s"))
     sweep = [p for p in found.batches if not math.isnan(p.value(findings.RATE))]
     for point in sweep:
         if point not in (sweep[0], found.recommended, sweep[-1]):
@@ -110,8 +103,7 @@ def _facts(found: Baseline) -> list[Fact]:
             "{n} requests at once: tokens per second of all together",
             n=point.batch,
         )
-        facts.append(Fact(label, point.number(findings.RATE)))
-    return facts
+        yield Fact(label, point.number(findings.RATE))
 
 
 def _numbers(found: Baseline) -> dict[str, Json]:
