@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from statistics import median
 
 from nsight_prof.parsers.cells import count
@@ -16,7 +15,6 @@ from nsight_prof.reports.studies.serving_load.points import (
     RATE,
     LoadTest,
     Point,
-    keeping,
 )
 
 STALL = 5.0
@@ -327,12 +325,10 @@ def limit(found: LoadTest) -> Finding | None:
     if not loads:
         return None
     point = max(loads, key=lambda p: p.value(RATE))
-    if not _saturated(found):
+    bends = found.law is not None and found.law.bend <= found.law.last
+    if found.behind is None and not bends:
         return _not_reached(found, point)
-    kinds: tuple[Callable[[LoadTest, Point], Finding | None], ...]
-    kinds = (_cache, _client, _gpu, _host)
-    judged = (kind(found, point) for kind in kinds)
-    return next((finding for finding in judged if finding is not None), None)
+    return _cache(found, point) or _client(point) or _gpu(found, point) or _host(found, point)
 
 
 def _not_reached(found: LoadTest, point: Point) -> Finding | None:
@@ -349,13 +345,6 @@ def _not_reached(found: LoadTest, point: Point) -> Finding | None:
         ),
         technical=True,
     )
-
-
-def _saturated(found: LoadTest) -> bool:
-    """Whether some load was more than the server can answer, or brought little."""
-    states = [keeping(point, found.law) for point in found.opened]
-    behind = any(state is not None and state.verdict == "no" for state in states)
-    return behind or (found.law is not None and found.law.bend <= found.law.last)
 
 
 def _cache(found: LoadTest, point: Point) -> Finding | None:
@@ -387,7 +376,7 @@ def _cache(found: LoadTest, point: Point) -> Finding | None:
     )
 
 
-def _client(_found: LoadTest, point: Point) -> Finding | None:
+def _client(point: Point) -> Finding | None:
     used = point.server["client_cpu"]
     if not used >= CLIENT_BUSY:
         return None

@@ -7,7 +7,7 @@ import math
 from nsight_prof.reports.page.charts import Chart, LineFigure, Panel, Series
 from nsight_prof.reports.page.units import quantity, significant
 from nsight_prof.reports.page.values import Text, Words
-from nsight_prof.reports.studies.serving_load.points import RATE, LoadTest, Point, keeping
+from nsight_prof.reports.studies.serving_load.points import RATE, LoadTest, Point
 
 MS = 1e3
 WIDE = 20.0
@@ -97,17 +97,13 @@ def _latency(sweep: list[Point], name: str, title: str, target_s: float) -> Pane
 
 def _trade(found: LoadTest) -> LineFigure | None:
     """Return the throughput of the server over that of each user."""
+    overloaded = {p.load for p, state in found.judged if state.verdict == "no"}
     lines = []
     for kind, unit, sweep in (
         (Text("closed loops"), Text("clients"), found.closed),
         (Text("open loops"), Text("requests/s"), found.opened),
     ):
-        states = {p.load: keeping(p, found.law) for p in sweep}
-        known = [
-            p
-            for p in sweep
-            if p.user_rate > 0 and ((state := states[p.load]) is None or state.verdict != "no")
-        ]
+        known = [p for p in sweep if p.user_rate > 0 and (p.closed or p.load not in overloaded)]
         if known:
             lines.append(
                 Series(

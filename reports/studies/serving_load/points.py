@@ -280,13 +280,22 @@ class LoadTest:
         return [*self.closed, *self.opened]
 
     @cached_property
+    def judged(self) -> list[tuple[Point, Keeping]]:
+        """Open loops with enough requests to say whether the server kept up, and how it did."""
+        return [(p, state) for p in self.opened if (state := keeping(p, self.law)) is not None]
+
+    @property
+    def behind(self) -> tuple[Point, Keeping] | None:
+        """The lowest rate at which the server falls behind; None where it does at none."""
+        return next((pair for pair in self.judged if pair[1].verdict == "no"), None)
+
+    @cached_property
     def recommended(self) -> Point | None:
         """The highest rate that the server keeps up with, within the targets where one is; None
         where it keeps up with none.
         """
-        judged = [(p, state) for p in self.opened if (state := keeping(p, self.law)) is not None]
-        behind = min((p.load for p, state in judged if state.verdict == "no"), default=math.inf)
-        good = [p for p, state in judged if state.verdict == "yes" and p.load < behind]
+        limit = math.inf if self.behind is None else self.behind[0].load
+        good = [p for p, state in self.judged if state.verdict == "yes" and p.load < limit]
         within = [p for p in good if p.met >= MIN_MET]
         return max(within or good, key=lambda p: p.load, default=None)
 
@@ -305,9 +314,7 @@ class LoadTest:
     @cached_property
     def planned(self) -> Planned | None:
         """The rate to plan a server with; None where none is known at which it falls behind."""
-        states = ((p, keeping(p, self.law)) for p in self.opened)
-        behind = any(state is not None and state.verdict == "no" for _, state in states)
-        if (top := self.recommended) is None or not behind:
+        if (top := self.recommended) is None or self.behind is None:
             return None
         base = top if self.capacity is None else self.capacity
         highest = top.load if self.capacity is None else base.value(ANSWERED)

@@ -17,7 +17,6 @@ from nsight_prof.reports.studies.serving_load.points import (
     LoadTest,
     Planned,
     Point,
-    keeping,
 )
 
 ALIKE = 0.1
@@ -29,10 +28,9 @@ SHOWN = 4
 def limits(found: LoadTest) -> list[Finding]:
     """State which rate to run at, and from which rate on the server falls behind."""
     law = found.law
-    judged = [(p, state) for p in found.opened if (state := keeping(p, law)) is not None]
+    judged = found.judged
     if not judged:
         return []
-    behind = next(((p, state) for p, state in judged if state.verdict == "no"), None)
     evidence: list[Evidence | Text] = [
         Text(
             "{load}: {mean} requests in the server on average, {last} when arrivals ended",
@@ -56,8 +54,8 @@ def limits(found: LoadTest) -> list[Finding]:
     findings = []
     if found.recommended is not None:
         findings.append(_run_at(found, found.recommended))
-    if behind is not None:
-        findings.append(_falls_behind(*behind, sized=found.recommended is not None))
+    if found.behind is not None:
+        findings.append(_falls_behind(*found.behind, sized=found.recommended is not None))
     if not findings:
         verdict = Text(
             "No measured rate is known to be sustainable: requests still piled up at {load} when "
@@ -341,9 +339,8 @@ def bursts(found: LoadTest) -> Finding | None:
     pairs = [
         (closed, opened)
         for closed in found.closed
-        for opened in found.opened
+        for opened, state in found.judged
         if closed.load > 1
-        and (state := keeping(opened, found.law)) is not None
         and state.verdict == "yes"
         and abs(closed.value(ANSWERED) / opened.value(ANSWERED) - 1) <= ALIKE
         and not math.isnan(closed.percentile("ttft", "p50") + opened.percentile("ttft", "p50"))

@@ -272,19 +272,17 @@ def _timed(point: Point) -> Basis:
 
 def _loads_not_measured(found: LoadTest) -> Iterator[Text]:
     """Yield what a reader might take from the numbers though nothing measured it."""
-    judged = [(p, state) for p in found.opened if (state := keeping(p, found.law)) is not None]
-    if not judged:
+    if not found.judged:
         yield Text("requests that arrive at random")
         return
-    behind = next((p for p, state in judged if state.verdict == "no"), None)
-    if behind is None:
+    if found.behind is None:
         yield Text("rates above {load}", load=found.opened[-1].load_text)
     elif found.recommended is not None:
         yield Text(
             "rates between {load} and {over}",
             load=found.recommended.load_text,
-            over=behind.load_text,
+            over=found.behind[0].load_text,
         )
-    longest = max((p for p, _ in judged), key=lambda p: p.value("duration_s"))
+    longest = max((p for p, _ in found.judged), key=lambda p: p.value("duration_s"))
     yield Text("load for longer than {time}", time=longest.number("duration_s"))
     yield Text("other lengths of prompts and answers")
