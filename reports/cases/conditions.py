@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nsight_prof.reports.page.values import Confidence
 from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 
+of_cases = partial(Text, "{n} case", "{n} cases")
 STOPS = {
     "noise": Text("the noise was small enough"),
     "stable": Text("the noise no longer fell"),
@@ -78,7 +79,7 @@ def conditions(run: Run) -> tuple[Fact, ...]:
     """Return label and value of what was the same, or not, in all processes."""
     kinds = Counter(text(data) for data in run.bench["data"])
     data = [
-        Text("{data} ({cases})", data=DATA.get(kind, kind), cases=of_cases(n))
+        Text("{data} ({cases})", data=DATA.get(kind, kind), cases=of_cases(n=n))
         for kind, n in kinds.most_common()
     ]
     of_data = known_facts(Fact(Text("Data"), data))
@@ -149,11 +150,6 @@ def known_facts(*facts: Fact) -> list[Fact]:
     return [fact for fact in facts if fact.value]
 
 
-def of_cases(n: int) -> Text:
-    """Return "1 case" or "12 cases"."""
-    return Text("{n} case", "{n} cases", n=n)
-
-
 def _statistics(run: Run) -> list[Fact]:
     done = run.bench[run.bench["status"] == "ok"]
     if done.empty:
@@ -213,7 +209,7 @@ def throttled(done: pd.DataFrame) -> Text:
         "{n} samples ({share}) of {cases} ran with limited clocks{reasons}",
         n=limited,
         share=Number(limited / samples, "fraction"),
-        cases=of_cases(int((known_rows["throttled_samples"] > 0).sum())),
+        cases=of_cases(n=int((known_rows["throttled_samples"] > 0).sum())),
         reasons=Text(": {reasons}", reasons=reasons) if reasons else "",
     )
 
@@ -249,9 +245,11 @@ def caveats(run: Run) -> Iterator[Caveat]:
         words = Text(
             "{cases} ran in one process only: the spread between processes, which is larger than "
             "that within one, is not in the intervals.",
-            cases=of_cases(alone),
+            cases=of_cases(n=alone),
         )
-        summary = Text("{cases} of {all} ran in one process.", cases=of_cases(alone), all=len(done))
+        summary = Text(
+            "{cases} of {all} ran in one process.", cases=of_cases(n=alone), all=len(done)
+        )
         yield Caveat(words, (), summary)
     noisy = done[done["relative_std"] > NOISY]
     if not noisy.empty:
@@ -301,7 +299,7 @@ def _noise(run: Run, noisy: pd.DataFrame, cases: int) -> Caveat:
     words = Text(
         "{cases} had a relative standard deviation above {limit}; the noisiest is {worst} with "
         "{share}.",
-        cases=of_cases(len(noisy)),
+        cases=of_cases(n=len(noisy)),
         limit=Number(NOISY, "fraction"),
         worst=Name(text(worst["case_id"])),
         share=Number(number(worst["relative_std"]), "fraction"),

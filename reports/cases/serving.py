@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -24,6 +25,8 @@ from nsight_prof.reports.profile.view_models import Caveat
 from nsight_prof.reports.profile.view_models import Fact as FileFact
 from nsight_prof.reports.serving.engine import product
 
+of_points = partial(Text, "{n} point", "{n} points")
+of_requests = partial(Text, "{n} request", "{n} requests")
 STARTED = Text(
     "Each point ran on an engine that was started for the run: first warm-ups that are not timed, "
     "then its repeats. All times are those of the host's clock; none comes from a profiler."
@@ -141,8 +144,8 @@ def _requests(run: Run) -> list[Fact]:
     failed = int(done["failed_requests"].sum())
     requests = Text(
         "{requests} of {points}{failed}",
-        requests=of_requests(int(done["requests"].sum())),
-        points=of_points(len(done)),
+        requests=of_requests(n=int(done["requests"].sum())),
+        points=of_points(n=len(done)),
         failed=Text("; {n} more did not finish", n=failed) if failed else "",
     )
     spread = known(run.bench[run.bench["status"] == "ok"]["relative_std"].median())
@@ -171,16 +174,6 @@ def _data(points: pd.DataFrame) -> Text:
             else "",
         )
     return Text("prompts of random token ids")
-
-
-def of_requests(n: int) -> Text:
-    """Return "1 request" or "12 requests"."""
-    return Text("{n} request", "{n} requests", n=n)
-
-
-def of_points(n: int) -> Text:
-    """Return "1 point" or "12 points"."""
-    return Text("{n} point", "{n} points", n=n)
 
 
 def _limited_clocks(run: Run) -> Text:
@@ -253,7 +246,7 @@ def caveats(run: Run) -> Iterator[Caveat]:
         words = Text(
             "The repeats of {points} have a relative standard deviation above {limit}; the "
             "noisiest is {worst} with {share}.",
-            points=of_points(len(noisy)),
+            points=of_points(n=len(noisy)),
             limit=Number(NOISY, "fraction"),
             worst=Name(text(worst["name"])),
             share=Number(number(worst["relative_std"]), "fraction"),
@@ -262,12 +255,12 @@ def caveats(run: Run) -> Iterator[Caveat]:
         yield Caveat(words, (), summary)
     failed = run.serving_points[run.serving_points["failed_requests"].fillna(0) > 0]
     if not failed.empty:
-        requests = of_requests(int(failed["failed_requests"].sum()))
+        requests = of_requests(n=int(failed["failed_requests"].sum()))
         words = Text(
             "{requests} of {points} did not finish and are in no latency; table requests has the "
             "reasons.",
             requests=requests,
-            points=of_points(len(failed)),
+            points=of_points(n=len(failed)),
         )
         yield Caveat(words, (), Text("{requests} did not finish.", requests=requests))
 

@@ -194,7 +194,7 @@ def _missing(column: str, reason: str, names: list[str]) -> Text:
     cases: Value = ""
     if known:
         cases = Text(
-            " ({cases})", cases=Name(known[0]) if len(known) == 1 else of_cases(len(known))
+            " ({cases})", cases=Name(known[0]) if len(known) == 1 else of_cases(n=len(known))
         )
     if column:
         return Text("{what}: {reason}{cases}", what=MISSING[column], reason=reason, cases=cases)

@@ -184,7 +184,7 @@ def formulas(found: Sequence[Point]) -> Finding | None:
             high=high,
             low_large=low_large,
             high_large=high_large,
-            tokens=of_tokens(MANY),
+            tokens=of_tokens(n=MANY),
         )
     return Finding(
         "tile_padding",
@@ -225,7 +225,7 @@ def _moved(linear: Sequence[Point]) -> Iterator[Text]:
         "{high} from there on, where tiles read inputs again",
         few_low=few_low,
         few_high=few_high,
-        tokens=of_tokens(MANY),
+        tokens=of_tokens(n=MANY),
         high=high,
     )
     if (low.value or 0) < 1 / CLEAR:

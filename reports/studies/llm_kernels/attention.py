@@ -70,7 +70,7 @@ def decode_backends(found: Sequence[Point], model: str) -> Finding | None:
     batch, keys = max(compared, key=lambda size: (len(compared[size]), size[0] * size[1]))
     ranked = sorted(compared[batch, keys], key=lambda point: point.seconds)
     where = Text(
-        "one new token of {batch} with {keys} positions each", batch=sequences(batch), keys=keys
+        "one new token of {batch} with {keys} positions each", batch=sequences(n=batch), keys=keys
     )
     return _comparison("decode_attention", ranked, where, ranked[0].byte_rate)
 
@@ -153,7 +153,7 @@ def grouped_heads(found: Sequence[Point], model: str) -> Finding | None:
                 heads=heads,
             ),
             (
-                Text("{batch} of {keys} positions", batch=sequences(batch), keys=keys),
+                Text("{batch} of {keys} positions", batch=sequences(n=batch), keys=keys),
                 Evidence(Text("back end:"), shared.backend),
                 samples((full, shared)),
             ),

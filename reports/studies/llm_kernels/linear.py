@@ -57,7 +57,7 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
             "for {tokens} than for one ({time} per decoder layer).",
             model=title(model),
             longer=longer,
-            tokens=of_tokens(few.tokens),
+            tokens=of_tokens(n=few.tokens),
             time=alone.time,
         ),
         (
@@ -102,11 +102,11 @@ def saturation(found: Sequence[Point], model: str) -> Finding | None:
         Text(
             "{tokens} fill the GPU: from there on the linear layers of {model} run at {near} or "
             "more of their best rate, {rate} at {at}{of_roof}.",
-            tokens=of_tokens(enough.tokens),
+            tokens=of_tokens(n=enough.tokens),
             model=title(model),
             near=Number(NEAR, "fraction"),
             rate=best.flop_rate,
-            at=of_tokens(best.tokens),
+            at=of_tokens(n=best.tokens),
             of_roof=of_roof(best),
         ),
         (
@@ -116,7 +116,7 @@ def saturation(found: Sequence[Point], model: str) -> Finding | None:
         ),
         action=Text(
             "Prefill in chunks of {tokens} or more; smaller ones leave Tensor Cores idle.",
-            tokens=of_tokens(enough.tokens),
+            tokens=of_tokens(n=enough.tokens),
         ),
         disproof=Text(
             "Tiles and waves make steps between the swept sizes: see the recipe gemm-staircase."
@@ -159,7 +159,7 @@ def models(found: Sequence[Point]) -> Finding | None:
         Text(
             "Shapes decide what a model reaches: at {tokens} the layers of {low} run at "
             "{low_rate}{low_roof}, those of {high} at {high_rate}{high_roof}.",
-            tokens=of_tokens(largest),
+            tokens=of_tokens(n=largest),
             low=title(low.model),
             low_rate=low.flop_rate,
             low_roof=of_roof(low),
@@ -187,11 +187,11 @@ def precision(found: Sequence[Point]) -> Finding | None:
             "and {small} at {few}.",
             model=title(large.bf16.model),
             large=large.gain,
-            many=of_tokens(large.fp8.tokens),
+            many=of_tokens(n=large.fp8.tokens),
             rate=large.fp8.flop_rate,
             of_roof=of_roof(large.fp8),
             small=small.gain,
-            few=of_tokens(small.fp8.tokens),
+            few=of_tokens(n=small.fp8.tokens),
         ),
         (
             Text("against bf16, with one scale per tensor"),

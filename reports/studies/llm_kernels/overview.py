@@ -166,7 +166,7 @@ def decode_limit(found: Sequence[Point], model: str) -> Finding | None:
             operation=OPERATIONS[usual.slowest],
             share=usual.share(usual.slowest),
             model=title(model),
-            batch=sequences(usual.batch),
+            batch=sequences(n=usual.batch),
             positions=usual.positions,
         )
     else:
@@ -177,11 +177,11 @@ def decode_limit(found: Sequence[Point], model: str) -> Finding | None:
             "{turn_batch} of {turn_positions}).",
             first=OPERATIONS[usual.slowest],
             share=usual.share(usual.slowest),
-            batch=sequences(usual.batch),
+            batch=sequences(n=usual.batch),
             positions=usual.positions,
             second=OPERATIONS[large.slowest],
             turn_share=turn.share(turn.slowest),
-            turn_batch=sequences(turn.batch),
+            turn_batch=sequences(n=turn.batch),
             turn_positions=turn.positions,
         )
     return Finding(
@@ -217,7 +217,7 @@ def prefill_limit(found: Sequence[Point], model: str) -> Finding | None:
             "Prefill is limited by {operation}: {share} of a decoder layer of {model} at {tokens}"
             "{at_roof}.",
             operation=OPERATIONS[step.slowest],
-            tokens=of_tokens(step.batch * step.positions),
+            tokens=of_tokens(n=step.batch * step.positions),
             share=step.share(step.slowest),
             model=title(model),
             at_roof=_at_roof(step),
@@ -270,7 +270,7 @@ def _evidence(chosen: Sequence[Step]) -> tuple[Evidence | Text, ...]:
                 Text(
                     "{batch} of {positions} positions, {time} per layer: at the roofs, savings of "
                     "{savings}",
-                    batch=sequences(step.batch),
+                    batch=sequences(n=step.batch),
                     positions=step.positions,
                     time=step.time,
                     savings=savings,

@@ -50,11 +50,11 @@ def inversion(found: Sequence[Point]) -> Finding | None:
         return None
     few, many = max(pairs, key=lambda pair: slowdown(*pair))
     kernels = [
-        Text("{kernels} at {tokens}", kernels=p.kernels, tokens=of_tokens(p.tokens))
+        Text("{kernels} at {tokens}", kernels=p.kernels, tokens=of_tokens(n=p.tokens))
         for p in (few, many)
         if p.kernels
     ]
-    uncounted = [of_tokens(point.tokens) for point in (few, many) if not point.kernels]
+    uncounted = [of_tokens(n=point.tokens) for point in (few, many) if not point.kernels]
     evidence: list[Evidence | Text] = [Evidence(Text("kernels:"), kernels)] if kernels else []
     if len(kernels) == 2 and few.kernels != many.kernels:
         evidence.append(Text("the library chooses another kernel by the size"))
@@ -65,13 +65,13 @@ def inversion(found: Sequence[Point]) -> Finding | None:
             "as for {many} ({fast}).",
             operation=few.operation,
             longer=few.time.times(many.time),
-            few=of_tokens(few.tokens),
+            few=of_tokens(n=few.tokens),
             slow=few.time,
-            many=of_tokens(many.tokens),
+            many=of_tokens(n=many.tokens),
             fast=many.time,
         ),
         (*evidence, samples((few, many))),
-        action=Text("Pad such calls to {tokens}.", tokens=of_tokens(many.tokens)),
+        action=Text("Pad such calls to {tokens}.", tokens=of_tokens(n=many.tokens)),
         gain=few.time - many.time,
         disproof=Text(
             "No kernel was counted at {tokens}: whether the library chooses another one by the "
@@ -108,7 +108,7 @@ def zeros(found: Sequence[Point]) -> Finding | None:
             "Benchmarks on zeros promise too much: {projection} at {tokens} runs {gain} as fast as "
             "on random numbers ({zeros} instead of {random}).",
             projection=random.param("projection"),
-            tokens=of_tokens(random.tokens),
+            tokens=of_tokens(n=random.tokens),
             gain=random.time.times(blank.time),
             zeros=blank.flop_rate,
             random=random.flop_rate,

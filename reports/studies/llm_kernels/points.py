@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
@@ -13,6 +14,8 @@ from nsight_prof.reports.cases.rows import CasePoint, cases, measured
 from nsight_prof.reports.page import Column, Number, Ref, Text, Word
 from nsight_prof.reports.page.units import quantity
 
+sequences = partial(Text, "{n} sequence", "{n} sequences")
+of_tokens = partial(Text, "{n} token", "{n} tokens")
 TARGET = "llm_kernels"
 LAYER = ("qkv", "out", "gate-up", "down")
 """The linear layers of a decoder layer; the head stands once in a model."""
@@ -252,20 +255,10 @@ def samples(found: Iterable[Point]) -> Text:
     )
 
 
-def of_tokens(tokens: int) -> Text:
-    """Return "1 token" or "8,192 tokens"."""
-    return Text("{n} token", "{n} tokens", n=tokens)
-
-
 def sized(point: Point) -> Text:
     """Return the operation of a point and its tokens."""
     name = Word(point.operation)
     return Text("{name}, {n} token", "{name}, {n} tokens", name=name, n=point.tokens)
-
-
-def sequences(n: int) -> Text:
-    """Return "1 sequence" or "16 sequences"."""
-    return Text("{n} sequence", "{n} sequences", n=n)
 
 
 TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)

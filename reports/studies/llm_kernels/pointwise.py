@@ -50,7 +50,7 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
         Text(
             "Small operations are launch-bound: at {tokens} a CUDA graph makes norms, activations "
             "and sampling {gain} as fast (median), {operation} {best} ({eager} to {graph}).",
-            tokens=of_tokens(fewest),
+            tokens=of_tokens(n=fewest),
             gain=gain,
             operation=eager.operation,
             best=eager.time.times(graph.time),
@@ -62,7 +62,7 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
             samples(point for pair in small for point in pair),
         ),
         action=Text("Capture decode steps in CUDA graphs."),
-        disproof=Text("From {tokens} on some of them gain nothing.", tokens=of_tokens(min(gone)))
+        disproof=Text("From {tokens} on some of them gain nothing.", tokens=of_tokens(n=min(gone)))
         if gone
         else None,
         lay_verdict=Text(
@@ -153,7 +153,7 @@ def compile_overhead(found: Sequence[Point]) -> Finding | None:
             "Without a CUDA graph torch.compile slows small operations: at {tokens} {slower} of "
             "{all} take longer than eager ({operation} {compiled} instead of {eager}). In a graph "
             "they are {gain} as fast as eager (median).",
-            tokens=of_tokens(tokens),
+            tokens=of_tokens(n=tokens),
             slower=len(slower),
             all=len(small),
             operation=worst["eager"].operation,
@@ -206,7 +206,7 @@ def streaming(found: Sequence[Point]) -> Finding | None:
             worst=point.operation,
             share=point.fraction,
             roof=point.roof,
-            tokens=of_tokens(point.tokens),
+            tokens=of_tokens(n=point.tokens),
             best=high[1].operation,
             best_share=high[1].fraction,
         ),
