@@ -49,17 +49,16 @@ def sweep(
     return None if factor is None else Sweep(name, factor, expected)
 
 
-def findings(sweeps: Sequence[Sweep]) -> tuple[Finding, ...]:
-    """State the strongest oscillation that is real, or that none is; nothing without sweeps."""
+def finding(sweeps: Sequence[Sweep]) -> Finding | None:
+    """State the strongest oscillation that is real, or that none is; None without sweeps."""
     if not sweeps:
-        return ()
+        return None
     real = [sweep for sweep in sweeps if sweep.factor.is_real]
-    if not real:
-        verdict = Text(
-            "No oscillation of the time over sizes can be told from noise and from what a smooth "
-            "roofline misses anyway."
-        )
-    else:
+    verdict = Text(
+        "No oscillation of the time over sizes can be told from noise and from what a smooth "
+        "roofline misses anyway."
+    )
+    if real:
         best = max(real, key=lambda sweep: sweep.factor.amplitude)
         verdict = Text(
             "Time oscillates over sizes: that of {name} by {amplitude} around a smooth roofline, "
@@ -68,30 +67,28 @@ def findings(sweeps: Sequence[Sweep]) -> tuple[Finding, ...]:
             amplitude=best.amplitude,
             period=Number(best.factor.period, digits=3),
         )
-    return (
-        Finding(
-            "delay_factor",
-            verdict,
-            tuple(
-                Evidence(
-                    Text(
-                        "{name}: error of sizes left out {without} without it, with it",
-                        name=sweep.name,
-                        without=Number(sweep.factor.without, "fraction"),
-                    ),
-                    Number(sweep.factor.with_it, "fraction"),
-                )
-                for sweep in sweeps
+    evidence = (
+        Evidence(
+            Text(
+                "{name}: error of sizes left out {without} without it, with it",
+                name=sweep.name,
+                without=Number(sweep.factor.without, "fraction"),
             ),
-            action=Text("Choose sizes at the ends of periods: just before a new wave begins.")
-            if any(sweep.expected for sweep in real)
-            else None,
-            disproof=Text(
-                "One cosine for each sweep; waves of tiles are steps, which the tile model follows "
-                "more closely where the tile is known."
-            ),
-            technical=True,
+            Number(sweep.factor.with_it, "fraction"),
+        )
+        for sweep in sweeps
+    )
+    stairs = Text("Choose sizes at the ends of periods: just before a new wave begins.")
+    return Finding(
+        "delay_factor",
+        verdict,
+        tuple(evidence),
+        action=stairs if any(sweep.expected for sweep in real) else None,
+        disproof=Text(
+            "One cosine for each sweep; waves of tiles are steps, which the tile model follows "
+            "more closely where the tile is known."
         ),
+        technical=True,
     )
 
 

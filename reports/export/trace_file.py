@@ -226,19 +226,15 @@ def _head(manifest: Manifest, origin: int) -> str:
     return f'{{"displayTimeUnit":"ms","otherData":{encoded(facts)},"traceEvents":[\n'
 
 
-def _write(path: Path, head: str, events: Iterable[str]) -> int:
+def _write(path: Path, head: str, events: Iterator[str]) -> int:
     packed = path.suffix == ".gz"
     with written_whole(path) as partial, _opened(partial, packed=packed) as stream:
-        return _stream(stream, head, iter(events))
-
-
-def _stream(stream: IO[str], head: str, events: Iterator[str]) -> int:
-    stream.write(head)
-    count = 0
-    while batch := list(itertools.islice(events, AT_ONCE)):
-        stream.write((",\n" if count else "") + ",\n".join(batch))
-        count += len(batch)
-    stream.write("\n]}\n")
+        stream.write(head)
+        count = 0
+        while batch := list(itertools.islice(events, AT_ONCE)):
+            stream.write((",\n" if count else "") + ",\n".join(batch))
+            count += len(batch)
+        stream.write("\n]}\n")
     return count
 
 

@@ -94,14 +94,12 @@ def _time_tables(
     """Return the times of the variants side by side, and folded their ratios to the first."""
 
     def columns(field: str, unit: str) -> list[Column[SweepRow]]:
-        found: list[Column[SweepRow]] = [Column(heading, lambda row: brief(row.name))]
-        for n, variant in enumerate(view.variants):
+        def of_variant(n: int, variant: VariantColumn) -> Column[SweepRow]:
+            heading = Text("{variant}", variant=variant.name)
+            return Column(heading, lambda row: _number(getattr(row.cells[n], field), unit))
 
-            def cell(row: SweepRow, n: int = n) -> Number | None:
-                return _number(getattr(row.cells[n], field), unit)
-
-            found.append(Column(Text("{variant}", variant=variant.name), cell))
-        return found
+        first = Column[SweepRow](heading, lambda row: brief(row.name))
+        return [first, *(of_variant(*of) for of in enumerate(view.variants))]
 
     if not rows:
         return []

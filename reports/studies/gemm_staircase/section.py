@@ -91,7 +91,7 @@ def section(run: Run) -> Section | None:
         Text("The staircase of matrix products"),
         arranged(
             [INTRO],
-            (*findings(measured), *oscillation.findings(delays)),
+            (*findings(measured), oscillation.finding(delays)),
             charts(sweeps, fitted, measured.small, measured.odd, measured_roof or bandwidth),
             tables,
             (*METHOD, *_caveats(fitted, refused, sms)),

@@ -27,6 +27,10 @@ MOST_LINES = 6
 """Curves of a figure: the quickest, the slowest, and evenly spaced ones between."""
 DETAILS = 8
 """Rows of a table of details that a page shows."""
+INTRO = Text(
+    "Convolutions, LSTMs, norms, softmax, pooling, elementwise operations, linear layers and "
+    "attention of vision transformers, each over its sizes; and networks made of them."
+)
 METHOD = (
     Text(
         "FLOPs and bytes are closed formulas of the sizes, bytes compulsory: each input read once "
@@ -70,7 +74,7 @@ def section(run: Run) -> Section | None:
         findings.distance(found),
         findings.between_sizes(models),
         side_by_side.finding(pairs),
-        *oscillation.findings(delays),
+        oscillation.finding(delays),
     )
     charts = (whole.chart(wholes), *(_chart(cold, family) for family in FAMILIES))
     tables: tuple[Table[Any], ...] = (
@@ -83,19 +87,7 @@ def section(run: Run) -> Section | None:
     return Section(
         TARGET,
         Text("The operations of networks over their sizes"),
-        arranged(
-            [
-                Text(
-                    "Convolutions, LSTMs, norms, softmax, pooling, elementwise operations, linear "
-                    "layers and attention of vision transformers, each over its sizes; and "
-                    "networks made of them."
-                )
-            ],
-            conclusions,
-            charts,
-            tables,
-            METHOD,
-        ),
+        arranged([INTRO], conclusions, charts, tables, METHOD),
         numbers=_numbers(found, wholes, models)
         | {
             "side_by_side": {pair.name: side_by_side.numbers(pair) for pair in pairs},
