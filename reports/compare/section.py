@@ -148,18 +148,17 @@ def _kernels(found: Comparison) -> list[Table[KernelChange]]:
             lambda row: Number(row.total.noise.times(1 / work).value - 1, "change"),
         )
         columns.insert(-3, per_unit)
-    return [
-        Table(
-            "what-changed",
-            Text("What changed ({n} of {rows} rows)", n=len(rows), rows=len(found.kernels)),
-            columns,
-            rows,
-            lead=lead,
-            note=ALL_IN_JSON,
-            refs=lambda row: [Ref(KERNELS, str(row.number))],
-            preview=FIRST,
-        )
-    ]
+    table = Table(
+        "what-changed",
+        Text("What changed ({n} of {rows} rows)", n=len(rows), rows=len(found.kernels)),
+        columns,
+        rows,
+        lead=lead,
+        note=ALL_IN_JSON,
+        refs=lambda row: [Ref(KERNELS, str(row.number))],
+        preview=FIRST,
+    )
+    return [table]
 
 
 def _launches(row: KernelChange) -> Value:

@@ -14,7 +14,6 @@ from nsight_prof.parsers.cells import number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import MeasuredRoof, measured_roofs
 from nsight_prof.reports.page import (
-    Bullets,
     Column,
     Evidence,
     Finding,
@@ -23,6 +22,7 @@ from nsight_prof.reports.page import (
     Section,
     Table,
     Text,
+    arranged,
 )
 
 KEY = "repeatability"
@@ -83,28 +83,22 @@ def section(run: Run) -> Section | None:
         return None
     repeats = int(run.bench_runs["repeat"].nunique())
     what = Text("roof") if roofs else Text("case")
+    method = (
+        Text(
+            "The whole recipe ran {n} time, in fresh processes.",
+            "The whole recipe ran {n} times, each in fresh processes.",
+            n=repeats,
+        ),
+        Text(
+            "The value of a repeat is the median over its processes of the median time per call; "
+            "repeatability is the largest minus the smallest of these times over their median."
+        ),
+    )
+    tables = [_table(found, what, repeats)]
     return Section(
         KEY,
         Text("Repeatability"),
-        (
-            _finding(found, repeats),
-            _table(found, what, repeats),
-            Bullets(
-                Text("How it was measured"),
-                (
-                    Text(
-                        "The whole recipe ran {n} time, in fresh processes.",
-                        "The whole recipe ran {n} times, each in fresh processes.",
-                        n=repeats,
-                    ),
-                    Text(
-                        "The value of a repeat is the median over its processes of the median time "
-                        "per call; repeatability is the largest minus the smallest of these times "
-                        "over their median."
-                    ),
-                ),
-            ),
-        ),
+        arranged((), [_finding(found, repeats)], (), tables, method),
         numbers={repeated.name: _json(repeated) for repeated in found},
     )
 

@@ -79,15 +79,6 @@ def roofs(
     """Return the roofs of each source side by side, and how each came about."""
     if not comparison:
         return ()
-
-    def rate(source: str) -> Column[RoofComparison]:
-        heading = {
-            "measured": Text("Measured"),
-            "counters": Text("From counters"),
-            "datasheet": Text("Datasheet"),
-        }[source]
-        return Column(heading, lambda row: _known(getattr(row, source), row.unit))
-
     note = Text(
         "From counters: what the hardware can do at the clock of the profiled kernels. Datasheet: "
         "at the maximum clock. There are no measured roofs of this GPU yet; prof run roofline "
@@ -101,11 +92,11 @@ def roofs(
         )
     columns = [
         Column[RoofComparison](Text("Roof"), lambda row: row.label),
-        rate("measured"),
+        Column(Text("Measured"), lambda row: _known(row.measured, row.unit)),
         Column(Text("at clock"), lambda row: _known(row.measured_clock_hz, "Hz")),
-        rate("counters"),
+        Column(Text("From counters"), lambda row: _known(row.counters, row.unit)),
         Column(Text("at clock"), lambda row: _known(row.counters_clock_hz, "Hz")),
-        rate("datasheet"),
+        Column(Text("Datasheet"), lambda row: _known(row.datasheet, row.unit)),
         Column(Text("Measured of counters"), lambda row: _known(row.of_counters, "fraction")),
         Column(Text("Measured of datasheet"), lambda row: _known(row.of_datasheet, "fraction")),
     ]

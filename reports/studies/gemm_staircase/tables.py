@@ -35,9 +35,6 @@ def size_tables(
     """Return one table per dtype: each kernel on both sides of the edges."""
     slots = {(s.curve.dtype, s.curve.variant): s.waves.slots for s in staircases}
 
-    def tile(cell: Callable[[Point, Tiling], Value | None]) -> Callable[[Point], Value | None]:
-        return lambda point: cell(point, point.tiling) if point.tiling else None
-
     def of_waves(cell: Callable[[Point, Tiling, int], Value]) -> Callable[[Point], Value | None]:
         def counted(point: Point) -> Value | None:
             at_once = slots.get((point.dtype, point.variant), sms)
@@ -66,7 +63,7 @@ def size_tables(
             lambda point: None if point.tensor_pct is None else Number(point.tensor_pct, "%"),
         ),
         Column(Text("Waves"), of_waves(lambda point, tiling, n: tiling.waves(point.m, n))),
-        Column(Text("Tiles"), tile(lambda point, tiling: tiling.tiles(point.m))),
+        Column(Text("Tiles"), lambda p: p.tiling.tiles(p.m) if p.tiling else None),
         Column(
             Text("Tail efficiency"),
             of_waves(
@@ -75,7 +72,7 @@ def size_tables(
         ),
         Column(
             Text("Tile use"),
-            tile(lambda point, tiling: Number(tiling.tile_efficiency(point.m), "fraction")),
+            lambda p: Number(p.tiling.tile_efficiency(p.m), "fraction") if p.tiling else None,
         ),
     ]
     tables: list[Table[Any]] = []
@@ -160,12 +157,8 @@ def step_table(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> Tabl
             inside=inside,
         )
 
-    def measured(index: int) -> Callable[[Edge], Number]:
-        def cell(edge: Edge) -> Number:
-            step = edge.steps[index]
-            return step.cost if step else Number(None, "fraction")
-
-        return cell
+    def cost(step: Step | None) -> Number:
+        return step.cost if step else Number(None, "fraction")
 
     return Table(
         "gemm-steps",
@@ -183,9 +176,9 @@ def step_table(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> Tabl
                 Text("Tile model"),
                 lambda edge: Number(edge.staircase.predicted_loss(edge.m), "fraction"),
             ),
-            Column(Text("Pinned tile, at one clock"), measured(0)),
-            Column(Text("Pinned tile, as measured"), measured(1)),
-            Column(Text("cuBLAS, as measured"), measured(2)),
+            Column(Text("Pinned tile, at one clock"), lambda edge: cost(edge.steps[0])),
+            Column(Text("Pinned tile, as measured"), lambda edge: cost(edge.steps[1])),
+            Column(Text("cuBLAS, as measured"), lambda edge: cost(edge.steps[2])),
         ],
         rows,
         note=note,

@@ -158,10 +158,6 @@ def _lengths(points: list[Point]) -> Table[Point]:
 
 
 def _graphs(pairs: list[Pair]) -> Table[Pair]:
-    def output(mode: int) -> Column[Pair]:
-        heading = (Text("Output, eager"), Text("Output, CUDA graphs"))[mode]
-        return Column(heading, lambda pair: pair[mode].number(RATE), TOKEN_RATE)
-
     return Table(
         "serving-graphs",
         Text("Eager against CUDA graphs"),
@@ -170,8 +166,8 @@ def _graphs(pairs: list[Pair]) -> Table[Pair]:
             Column(Text("Decode step, eager"), lambda pair: pair[0].step),
             Column(Text("Decode step, CUDA graphs"), lambda pair: pair[1].step),
             Column(Text("Speed-up of a step"), lambda pair: pair[0].step.times(pair[1].step)),
-            output(0),
-            output(1),
+            Column(Text("Output, eager"), lambda pair: pair[0].number(RATE), TOKEN_RATE),
+            Column(Text("Output, CUDA graphs"), lambda pair: pair[1].number(RATE), TOKEN_RATE),
             Column(
                 Text("Speed-up of the output"),
                 lambda pair: pair[1].number(RATE).times(pair[0].number(RATE)),

@@ -17,7 +17,7 @@ from nsight_prof.reports.serving.points import (
     gpu_columns,
     shape,
 )
-from nsight_prof.reports.studies.serving_load.points import RATE, SERVER, LoadTest, Point, keeping
+from nsight_prof.reports.studies.serving_load.points import RATE, LoadTest, Point, keeping
 from nsight_prof.reports.studies.serving_load.rates import target
 
 VERDICTS = {"yes": Text("yes"), "no": Text("no"), "not settled": Text("not settled")}
@@ -183,20 +183,11 @@ def _machine(found: LoadTest) -> Table[Point]:
 
 def _agreement(points: list[Point]) -> Table[Point]:
     def server(heading: Text, name: str) -> Column[Point]:
-        return Column(heading, lambda p: Number(p.server[f"{name}_mean_s"], "s"))
+        return Column(heading, lambda p: Number(p.server[name], "s"))
 
     def difference(heading: Text, name: str) -> Column[Point]:
         return Column(heading, lambda p: Number(p.differences().get(name), "fraction"))
 
-    headings = {
-        "ttft": (Text("TTFT, client"), Text("TTFT, server"), Text("TTFT, difference")),
-        "tpot": (Text("TPOT, client"), Text("TPOT, server"), Text("TPOT, difference")),
-        "e2e": (
-            Text("End to end, client"),
-            Text("End to end, server"),
-            Text("End to end, difference"),
-        ),
-    }
     return Table(
         "serving-agreement",
         Text("Client beside server"),
@@ -205,15 +196,15 @@ def _agreement(points: list[Point]) -> Table[Point]:
             cell_column(Text("Output, client"), RATE, TOKEN_RATE),
             cell_column(Text("Output, server"), "vllm_output_tokens_per_s", TOKEN_RATE),
             difference(Text("Output, difference"), "tokens"),
-            *(
-                column
-                for name in SERVER
-                for column in (
-                    cell_column(headings[name][0], f"{name}_mean_s"),
-                    server(headings[name][1], name),
-                    difference(headings[name][2], name),
-                )
-            ),
+            cell_column(Text("TTFT, client"), "ttft_mean_s"),
+            server(Text("TTFT, server"), "ttft_mean_s"),
+            difference(Text("TTFT, difference"), "ttft"),
+            cell_column(Text("TPOT, client"), "tpot_mean_s"),
+            server(Text("TPOT, server"), "tpot_mean_s"),
+            difference(Text("TPOT, difference"), "tpot"),
+            cell_column(Text("End to end, client"), "e2e_mean_s"),
+            server(Text("End to end, server"), "e2e_mean_s"),
+            difference(Text("End to end, difference"), "e2e"),
         ],
         points,
         note=Text(
