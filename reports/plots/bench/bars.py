@@ -25,8 +25,8 @@ def plot_bars(figure: BarFigure) -> Figure:
     """Return one bar a row from 0; a bar without a value shows only its text."""
     with style():
         groups = list(dict.fromkeys(bar.group for bar in figure.bars))
-        further = (*SERIES, *(GREY for _ in groups))
-        colours = {group: STAGES.get(group) or further[n] for n, group in enumerate(groups)}
+        palette = (*SERIES, *(GREY for _ in groups))
+        colours = {group: STAGES.get(group) or palette[n] for n, group in enumerate(groups)}
         keys = [Key(group, colours[group]) for group in groups if group] if len(groups) > 1 else []
         top = _top(figure)
         words = [fit(bar.text, WORDS) for bar in figure.bars]
