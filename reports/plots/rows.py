@@ -67,7 +67,7 @@ class Rows:
         axes.yaxis.set_visible(False)
         axes.spines["left"].set_color(QUIET)
         ticks = steps(top_value, int((self.right - self.left) // TICK))
-        draw_ticks(axes, "x", ticks, lambda value: tick(value, unit))
+        draw_ticks(axes, "x", ticks, lambda value: f"{value:.6g} {unit}".rstrip())
         middle = (self.left + self.right) / 2
         self.sheet.text(middle, self.bottom - 34, self.axis, Ink(ha="center"))
         return axes
@@ -88,11 +88,6 @@ class Rows:
 def draw_bar(axes: Axes, row: int, width: float, thick: float, x: float = 0.0, **look: Any) -> None:
     """Draw a bar of a row; `Axes.barh`, which fits limits to each anew, takes ten times as long."""
     axes.add_artist(Rectangle((x, row - thick / 2), width, thick, **look))
-
-
-def tick(value: float, unit: str) -> str:
-    """Return the text of a tick."""
-    return f"{value:.6g} {unit}".rstrip()
 
 
 def steps(top_value: float, max_steps: int = 6) -> list[float]:

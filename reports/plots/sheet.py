@@ -164,7 +164,8 @@ class Sheet:
 
     def title(self, title: Words, subtitle: Words = "") -> None:
         """Write the head of the plot; each line is cut to the width."""
-        self.text(MARGIN, self.top - 8, fit_title(title), Ink(size=TITLE_PT, bold=True))
+        title = fit(title, WIDTH - 2 * MARGIN - 20, TITLE_PT)
+        self.text(MARGIN, self.top - 8, title, Ink(size=TITLE_PT, bold=True))
         self.top -= 22
         for line in wrap(subtitle, self.width - 2 * MARGIN):
             self.text(MARGIN, self.top - 8, line, Ink(colour=QUIET))
@@ -211,21 +212,13 @@ class Sheet:
         rows = -(-len(entries) // columns)
         for index, entry in enumerate(entries):
             x = MARGIN + width * (index // rows)
-            y = self.top - 8 - LINE * (index % rows)
-            self._entry(x, y, width - 18, entry)
+            y, end = self.top - 8 - LINE * (index % rows), x + width - 18
+            amount = say(NA) if entry.share is None else share(entry.share)
+            self.text(x + 20, y, str(entry.number), Ink(bold=True, ha="right"))
+            self.box(x + 26, y - 5, 10, 10, facecolor=entry.colour, linewidth=0)
+            self.text(x + 42, y, fit(entry.label, width - 18 - 42 - text_width(amount) - 8))
+            self.text(end, y, amount, Ink(ha="right", colour=QUIET))
         self.top -= LINE * rows
-
-    def _entry(self, x: float, y: float, width: float, entry: Entry) -> None:
-        amount = say(NA) if entry.share is None else share(entry.share)
-        self.text(x + 20, y, str(entry.number), Ink(bold=True, ha="right"))
-        self.box(x + 26, y - 5, 10, 10, facecolor=entry.colour, linewidth=0)
-        self.text(x + 42, y, fit(entry.label, width - 42 - text_width(amount) - 8))
-        self.text(x + width, y, amount, Ink(ha="right", colour=QUIET))
-
-
-def fit_title(title: Words) -> str:
-    """Return a title cut to the width of the figure."""
-    return fit(title, WIDTH - 2 * MARGIN - 20, TITLE_PT)
 
 
 def wrap(words: Words, width: float) -> list[str]:
