@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from statistics import median
 
 from nsight_prof.parsers.cells import count
@@ -396,6 +397,9 @@ def _gpu(found: LoadTest, point: Point) -> Finding | None:
         return None
     busy: dict[str, Value] = {"load": point.load_text, "busy": point.number(UTILIZATION)}
     mfu = _mfu(found, point)
+    light = min(found.loads, key=lambda p: p.value(RATE))
+    if light is not point and light.value(UTILIZATION) >= BUSY:
+        return _busy_anyway(found, point, light, mfu)
     lay = Text("The GPU itself is the limit: at {load} it works {busy} of the time.", **busy)
     if mfu:
         lay = Text(
@@ -411,6 +415,45 @@ def _gpu(found: LoadTest, point: Point) -> Finding | None:
         action=_cheaper(found),
         disproof=COARSE,
         lay_verdict=lay,
+    )
+
+
+def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Value]) -> Finding:
+    """State the limit of a server whose GPU is as busy at the lightest load: by other signs.
+
+    A kernel runs at every moment there too, so that being busy does not tell of a full GPU.
+    """
+    both = Text(
+        "NVML calls the GPU busy for {light_busy} of the time with {light}, too: how busy it is at "
+        "{load} ({busy}) does not tell whether it limits.",
+        light_busy=light.number(UTILIZATION),
+        light=light.load_text,
+        load=point.load_text,
+        busy=point.number(UTILIZATION),
+    )
+    evidence: tuple[Evidence | Text, ...] = (*_clock(point), *_facts(point, mfu))
+    slow = next((p for p in found.opened if p.lags and p.value(UTILIZATION) < BUSY), None)
+    if slow is None:
+        unknown = Text("What limits throughput is not known. {both}", both=both)
+        action = Text("Trace the steps with the recipe {recipe}.", recipe=found.option("kernels"))
+        return Finding("limit", unknown, evidence, action=action, lay_verdict=unknown)
+    values: dict[str, Value] = {"load": slow.load_text, "busy": slow.number(UTILIZATION)}
+    return Finding(
+        "limit",
+        Text(
+            "The server's front end limits throughput: at {load} tokens wait in it, while the GPU "
+            "works {busy} of the time. {both}",
+            both=both,
+            **values,
+        ),
+        evidence,
+        action=more_front_ends(found),
+        disproof=Text("With more front ends the server answers no more."),
+        lay_verdict=Text(
+            "The server's front end, which takes requests in and sends text out, is the limit: at "
+            "{load} text waits in it, while the GPU works {busy} of the time.",
+            **values,
+        ),
     )
 
 
@@ -432,12 +475,17 @@ def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:
 
 def _gpu_verdict(point: Point, busy: dict[str, Value], mfu: dict[str, Value]) -> Text:
     """Return the sentence with the MFU and the part of the KV cache that is in use, if known."""
-    facts: list[Value] = [Text("it is busy {busy} of the time", busy=busy["busy"])]
-    if mfu:
-        facts.append(Text("the model's FLOPs are {mfu} of the {roof} (MFU)", **mfu))
-    if not math.isnan(point.value("kv_usage_max")):
-        facts.append(Text("the KV cache is {used} full", used=point.number("kv_usage_max")))
+    busy_part = Text("it is busy {busy} of the time", busy=busy["busy"])
+    facts: list[Value] = [busy_part, *_facts(point, mfu)]
     return Text("The GPU limits throughput: at {load} {facts}.", load=point.load_text, facts=facts)
+
+
+def _facts(point: Point, mfu: dict[str, Value]) -> Iterator[Text]:
+    """Yield the MFU and the part of the KV cache that is in use, if known."""
+    if mfu:
+        yield Text("the model's FLOPs are {mfu} of the {roof} (MFU)", **mfu)
+    if not math.isnan(point.value("kv_usage_max")):
+        yield Text("the KV cache is {used} full", used=point.number("kv_usage_max"))
 
 
 def _cheaper(found: LoadTest) -> Text:
