@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ import pyarrow.parquet as parquet
 
 from nsight_prof import parsers
 from nsight_prof.parsers.csv_cells import write_csv
-from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.packaged import Column as Column
+from nsight_prof.parsers.packaged import tables as tables
 from nsight_prof.parsers.reading import reading
 
 if parsers.PROCESS_IS_PROF:
@@ -44,25 +44,6 @@ DTYPES = {
 }
 _TYPES = {name: pd.api.types.pandas_dtype(dtype) for name, dtype in DTYPES.items()}
 _NOTHING = {name: pd.Series([], dtype="float64").astype(dtype) for name, dtype in _TYPES.items()}
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: `dtype` is string, int, float, bool or category; `unit` may be empty."""
-
-    name: str
-    dtype: str
-    unit: str
-    meaning: str
-
-
-@cache
-def tables() -> dict[str, tuple[Column, ...]]:
-    """Return all declared tables in the order of tables.yaml."""
-    return {
-        table: tuple(Column(name, *facts) for name, facts in columns.items())
-        for table, columns in packaged_yaml("nsight_prof.parsers", "tables.yaml").items()
-    }
 
 
 def empty(table: str) -> pd.DataFrame:

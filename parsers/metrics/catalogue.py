@@ -14,8 +14,7 @@ from functools import cache
 from typing import Any
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.packaged import packaged_yaml
-from nsight_prof.parsers.tables import tables
+from nsight_prof.parsers.packaged import packaged_yaml, tables
 
 _MAKER = re.compile(r"\b(?:NVIDIA|GEFORCE|TESLA)\b")
 _SERIES = re.compile(r"\b([GR]TX)(\d)")
