@@ -265,6 +265,21 @@ def callers(run: Run, *kernel_ids: str) -> list[HostLine]:
     return host_lines(frame.assign(idle_samples=0, activity="launching", nvtx_range="", source=""))
 
 
+def launching_rows(run: Run) -> pd.DataFrame:
+    """Return rows of samples of Python stacks by the kernel that they launched, with the text of
+    their line where samples of the host hold it.
+    """
+    rows = run.launch_lines[run.launch_lines["call"].fillna("") == ""]
+    if rows.empty:
+        rows = run.host_lines[run.host_lines["kernel_id"].fillna("") != ""]
+    if rows.empty:
+        return rows
+    texts = run.host_lines[run.host_lines["source"].fillna("") != ""]
+    texts = texts.drop_duplicates(["file", "line"])[["file", "line", "source"]]
+    rows = rows.drop(columns="source", errors="ignore")
+    return rows[rows["line"].notna()].merge(texts, on=["file", "line"], how="left")
+
+
 def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:
     """Return the lines that torch.compile fused into kernels, in order; none where unknown."""
     frame = run.fused_lines

@@ -12,6 +12,9 @@ from nsight_prof.parsers.ncu.capture import DURATION
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 
+INDEXED_CONSTANTS = r"\bU?LDC\b.*\[R\d"
+"""Loads of constant memory at an address of the thread's own: other than that of a uniform register
+(UR) or a number, threads of a warp may ask for several, which come one after another."""
 TRACE_ONLY = (
     *("short_name", "name", "library", "category", "dtype", "tile", "grid", "block", "stage"),
     *("calls", "share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"),
@@ -25,16 +28,18 @@ def profiled(run: Run) -> list[Row]:
 
     Columns are those of `kernels` (identity and time), of `counters`, and `stalls` (the share of
     each stall reason), `stall_share` (that of the top one), `loose_join` (joined by a name that
-    the two tools write differently) and `counted_ns` (sum of its launches that ncu profiled).
+    the two tools write differently), `constants_share` (of the samples of warps, those at loads of
+    constants by an index of the thread) and `counted_ns` (sum of its launches that ncu profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
-    counted = _counted_ns(run)
+    counted, constants = _counted_ns(run), _constants_shares(run.source_instructions)
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
         row["stalls"] = shares.get(text(row["kernel_id"]), {})
         row["stall_share"] = row["stalls"].get(text(row["top_stall"]), math.nan)
+        row["constants_share"] = constants.get(text(row["kernel_id"]), math.nan)
         row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)
@@ -67,6 +72,14 @@ def _stall_shares(stalls: pd.DataFrame) -> dict[str, dict[str, float]]:
     for row in records(stalls):
         found.setdefault(text(row["kernel_id"]), {})[text(row["reason"])] = number(row["share"])
     return found
+
+
+def _constants_shares(instructions: pd.DataFrame) -> dict[str, float]:
+    samples = instructions["samples"].fillna(0).astype(float)
+    at_constants = instructions["sass"].fillna("").str.contains(INDEXED_CONSTANTS)
+    of_kernel = instructions["kernel_id"]
+    shares = (samples * at_constants).groupby(of_kernel).sum() / samples.groupby(of_kernel).sum()
+    return {str(key): float(share) for key, share in shares.items()}
 
 
 def _counted_ns(run: Run) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -30,7 +30,8 @@ from nsight_prof.reports.analysis.lines import (
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
-from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
+from nsight_prof.reports.findings.program.rule import concatenated
+from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import BOUNDS, instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
 
@@ -42,6 +43,8 @@ MOST = 0.5
 """Share of the samples from which on a line says where the time goes."""
 INSIDE = 0.8
 """Part of the samples within a line that those lines have which are named in its place."""
+PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.py):\d+ \w+$"
+"""A function of Python's own library, as the innermost frame of a stack."""
 COPYING = r"\.(?:to|cuda|cpu|copy_)\("
 """Calls of PyTorch that copy, in the text of a line."""
 OF_LAUNCH = ("small_grid", "few_blocks", "tail", "block_limited", "warps_limited")
@@ -138,6 +141,13 @@ IDLE = tuple(
     )
 )
 """Rules whose time is that in which the GPU has nothing to do."""
+SHARED_ATOMICS = r"\bATOMS\b"
+SHARED_ATOMIC_ACTION = Text(
+    "Add within a warp first (__reduce_add_sync, __match_any_sync), keep several copies of the "
+    "counters in shared memory (one for each warp, added up at the end), or count the most "
+    "frequent value in a register: atomics on one word run one after another."
+)
+"""What to do where bank conflicts are those of atomics on shared memory."""
 SAMPLES = Text("stacks of Python, sampled by nsys")
 STALLS = Text("samples of warps by ncu")
 COUNTED = Text("counts of instructions by ncu")
@@ -240,7 +250,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         "verdict": finding.verdict,
         "places": [_host_place(line) for line in hot_lines],
         "n": sum(line.samples for line in lines),
-        "calls": calls_at(hot_lines[0].source),
+        "calls": concatenated(_beside_launches(finding, rows, counted, hot_lines)),
     }
     around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
@@ -260,6 +270,33 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
             **values,
         )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _beside_launches(
+    finding: Finding, rows: pd.DataFrame, counted: str, hot_lines: Sequence[HostLine]
+) -> Iterator[Text | str]:
+    """Say what the hottest line calls, and in which module of Python's own the host is, if in any.
+
+    Such a module launches nothing, so that no larger launch and no graph mends it.
+    """
+    yield calls_at(hot_lines[0].source)
+    module = rows["inner"].fillna("").str.extract(PYTHON_MODULE, expand=False)
+    samples = rows[counted].groupby(module).sum().sort_values(ascending=False)
+    if finding.rule not in IDLE or samples.empty:
+        return
+    share = Number(float(samples.iloc[0] / rows[counted].sum()), "fraction")
+    if number(share.value) < LEAST or hot_lines[0].inner.endswith(str(samples.index[0])):
+        return
+    callers_of_module = host_lines(_in_program(rows[module == samples.index[0]]), counted)
+    yield Text(
+        " {share} of these samples are in Python's {module}, called at {place}: work on the host "
+        "that launches nothing.",
+        share=Number(share.value, "fraction", (Ref("host_lines", "", counted),)).by(
+            Text("samples in it / samples")
+        ),
+        module=Verbatim(str(samples.index[0])),
+        place=Verbatim(callers_of_module[0].location),
+    )
 
 
 def _waiting(run: Run, finding: Finding, file: str) -> list[HostLine]:
@@ -426,7 +463,23 @@ def _with_lines_at(run: Run, finding: Finding) -> Finding:
         for line in hot_lines
     ]
     verdict = at.words(verdict=finding.verdict, places=places)
+    if finding.rule == memory.BANK_CONFLICTS.key:
+        finding = _of_atomics(run, finding, lines)
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, COUNTED))
+
+
+def _of_atomics(run: Run, finding: Finding, lines: Sequence[KernelLine]) -> Finding:
+    """Return a finding about bank conflicts as one about atomics, where most of them are theirs."""
+    conflicts = sum(line.samples for line in lines)
+    atomics = lines_of(run, finding.kernel_ids[0], "bank_conflicts", SHARED_ATOMICS)
+    if sum(line.samples for line in atomics) < MOST * conflicts:
+        return finding
+    kernels = run.kernels.set_index("kernel_id")["short_name"]
+    kernel = Verbatim(str(kernels.get(finding.kernel_ids[0], "")))
+    title = Text(
+        "{kernel}: its atomic operations wait for each other in shared memory", kernel=kernel
+    )
+    return replace(finding, title=title, headline=title, action=SHARED_ATOMIC_ACTION)
 
 
 def _kernel_place(line: KernelLine) -> Text:

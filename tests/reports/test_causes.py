@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row
-from nsight_prof.reports.analysis.profiled import TRACE_ONLY
+from nsight_prof.reports.analysis.profiled import INDEXED_CONSTANTS, TRACE_ONLY
 from nsight_prof.reports.findings.kernels.causes import causes
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.measure import blocks
@@ -231,3 +232,26 @@ def test_a_last_wave_that_costs_less_hides_no_imbalance() -> None:
     assert (first.key, second.key) == ("imbalance", "tail")
     # Where it explains the balance, it is told alone.
     assert keys(**known | {"sm_balance_pct": 85.0, "sm_active_pct": 85.0}) == ["tail"]
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.8, True), (0.1, False)])
+def test_constants_by_an_index_of_the_thread_cost_what_warps_stand_at_them(
+    share: float, told: bool
+) -> None:
+    known = row(constants_share=share, dram_pct=1.0, l1_pct=5.0, l2_pct=3.0)
+    found = [c for c in causes(known, H200) if c.key == "constant_loads"]
+    assert [c.gain for c in found] == [pytest.approx(share)] * told
+
+
+@pytest.mark.parametrize(
+    ("sass", "is_indexed"),
+    [
+        ("LDC R5, c[0x3][R4]", True),
+        ("@!P0 LDC.U8 R4, c[0x3][R2+0x40]", True),
+        ("LDC R1, c[0x0][0x28]", False),
+        ("LDC.64 R8, c[0x0][UR4]", False),
+        ("LDG.E R4, desc[UR4][R2.64]", False),
+    ],
+)
+def test_loads_of_constants_are_told_from_those_at_one_address(sass: str, is_indexed: bool) -> None:
+    assert bool(re.search(INDEXED_CONSTANTS, sass)) is is_indexed

@@ -69,7 +69,8 @@ class Judged:
 
     `cause` is the one that explains it; None where nothing does but its roof. `gain` ends where
     kernels of its kind were seen to end, or what must follow on its products (`end`, None where
-    neither is known), and `at_roof` only at its roof. `nearest` is the
+    neither is known), and `at_roof` only at its roof. `peer` is the kernel of its kind, of products
+    one of comparable size, that came nearest to it; None where that is itself. `nearest` is the
     resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
     slots). `floor` is the shortest launch where the gain ends there, `fixed` the same where it
     stays beside the work of a short kernel at its roof, and `doubts` what contradicts the bound or
@@ -82,6 +83,7 @@ class Judged:
     gain: float
     at_roof: float
     end: Evidence | None = None
+    peer: Row | None = None
     abstained: tuple[Abstained, ...] = ()
     nearest: str = ""
     roof: Ceiling | None = None

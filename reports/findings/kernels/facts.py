@@ -209,6 +209,13 @@ THROUGH_REGISTERS = _percent(
 LOAD_WAITS = _percent(
     "load_waits", Text("stalls for loads, and for other warps that wait for them"), "top_stall"
 )
+CONSTANT_WAITS = Fact(
+    "constant_waits",
+    Text("samples of warps at loads of constants by an index of the thread"),
+    unit="%",
+    also=("source_instructions.samples",),
+    missing=Text("instructions were not sampled"),
+)
 IS_OWN = Fact("is_own")
 IS_ATTENTION = Fact("is_attention")
 UNMASKED_LEFT = Fact("unmasked_left")

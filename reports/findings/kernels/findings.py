@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
-from nsight_prof.reports.findings.kernels.judge import EXCESS, is_near, judge
+from nsight_prof.reports.findings.kernels.judge import EXCESS, SIZED, WORK_OF, is_near, judge
 from nsight_prof.reports.findings.kernels.matrix import OWN, WRITTEN
 from nsight_prof.reports.findings.kernels.roofs import (
     DRAM_OTHERS,
@@ -524,9 +524,10 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
         )
     if lead.gain == 0:
         return Text(
-            "No kernel of its kind came nearer to that here, so that nothing is counted: with the "
-            "same work the rest is worth at most {bound} of the GPU time ({most}); less work saves "
-            "more.",
+            "No kernel of its kind{size} came nearer to that here, so that nothing is counted: "
+            "with the same work the rest is worth at most {bound} of the GPU time ({most}); less "
+            "work saves more.",
+            size=Text(" and size") if lead.row["category"] in SIZED else "",
             **values,
         )
     values |= {"gain": _share(finding.gain_program), "time": Number(finding.gain_ns, "ns")}
@@ -544,17 +545,31 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
             "their full roofs.",
             **values,
         )
+    values["peer"] = _peer(lead)
     if _near(lead):
         return Text(
-            "That is near the roof: as near as the best kernel of its kind here it would save "
-            "{gain} of the GPU time ({time}), at the full roof at most {bound} ({most}).",
+            "That is near the roof: as near as {peer} it would save {gain} of the GPU time "
+            "({time}), at the full roof at most {bound} ({most}).",
             **values,
         )
     return Text(
-        "As near to the roof as the best kernel of its kind here it would save {gain} of the GPU "
-        "time ({time}), at the full roof at most {bound} ({most}) with the same bytes; fewer bytes "
-        "save more.",
+        "As near to the roof as {peer} it would save {gain} of the GPU time ({time}), at the full "
+        "roof at most {bound} ({most}) with the same bytes; fewer bytes save more.",
         **values,
+    )
+
+
+def _peer(lead: Judged) -> Text:
+    """Return the kernel that came nearer to the roof; of products with what its launch moves."""
+    assert lead.peer is not None
+    if lead.peer["category"] not in SIZED:
+        return Text("{kernel} (the best of its kind here)", kernel=_name(lead.peer))
+    work, unit = (WORK_OF.get(lead.bound, "flops"), "B" if lead.bound in WORK_OF else "FLOP")
+    ref = Ref("counters", text(lead.peer["kernel_id"]), work)
+    return Text(
+        "{kernel} (the best of comparable size here, {work} per launch)",
+        kernel=_name(lead.peer),
+        work=Number(number(lead.peer[work]), unit, (ref,)),
     )
 
 

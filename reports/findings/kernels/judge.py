@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from nsight_prof.parsers.build.bound import BORDER, BOUND_FROM, LATENCY_BELOW, is_borderline
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings, written
@@ -38,6 +39,11 @@ SHORT_NS = 20_000.0
 """A kernel this short is some launches long: its start and end are a part of its time."""
 WORK = ("dram", "tensor", "fp16", "fp32", "fp64")
 """Resources whose use is the work of a kernel: the bytes and FLOPs of its task."""
+SIZED, COMPARABLE = ("gemm", "gemv"), 2.0
+"""Categories of products, of which small ones come less near to a roof than large ones, and the
+ratio of their work up to which one is a bar for the other."""
+WORK_OF = {"dram": "dram_bytes"}
+"""Bound -> the column of its work; FLOPs for others."""
 EXCESS = ("issue", "alu", "xu", "l2")
 """Bounds that say nothing of the work: data of tiles goes through L1 and shared memory anyway."""
 
@@ -52,8 +58,24 @@ def judge(run: Run) -> list[Judged]:
     """Return the profiled kernels whose bound is known, most GPU time first."""
     context, floor = context_of(run), shortest_launch(run)
     rows = [row for row in profiled(run) if text(row["bound_by"])]
-    of_kind = {_kind(row): row for row in sorted(rows, key=traced_share) if _leads(row)}
-    return [_judged(row, context, floor, of_kind.get(_kind(row), row)) for row in rows]
+    leads = [row for row in rows if _leads(row)]
+    return [_judged(row, context, floor, _peer(row, leads)) for row in rows]
+
+
+def _peer(row: Row, leads: Sequence[Row]) -> Row:
+    """Return the kernel of its kind that came nearest to its roof; of products one whose launches
+    move about as many bytes or FLOPs. The kernel itself where there is none.
+    """
+    alike = [lead for lead in leads if _kind(lead) == _kind(row)]
+    if row["category"] in SIZED:
+        alike = [lead for lead in alike if _is_comparable(row, lead)]
+    return max(alike, key=traced_share, default=row)
+
+
+def _is_comparable(row: Row, lead: Row) -> bool:
+    work = WORK_OF.get(text(row["bound_by"]), "flops")
+    ratio = number(row[work]) / number(lead[work]) if number(lead[work]) > 0 else math.nan
+    return 1 / COMPARABLE <= ratio <= COMPARABLE
 
 
 def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
@@ -93,6 +115,7 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         gain=bounded,
         at_roof=max(bounded, _above_floor(row, floor, at_roof)),
         end=end if bounded < at_roof else None,
+        peer=peer if peer is not row else None,
         abstained=tuple(abstained),
         nearest=nearest,
         roof=_roof(

@@ -231,6 +231,7 @@ def _waits(row: Row) -> dict[str, float]:
         "warp_time": _time_of_unit(issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))),
         "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
         "hidden_time": _hidden(row),
+        "constant_waits": 100 * number(row.get("constants_share")),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,
     }

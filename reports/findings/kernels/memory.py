@@ -237,6 +237,36 @@ BANK_CONFLICTS = Rule(
     remaining=facts.CONFLICTS_LEFT,
     unloads={"lsu": facts.CONFLICTS_LEFT, "l1": facts.CONFLICTS_LEFT},
 )
+CONSTANT_LOADS = Rule(
+    key="constant_loads",
+    in_code=True,
+    question="Do the threads of a warp read different entries of constant memory?",
+    when=(facts.CONSTANT_WAITS >= 30) & (facts.LEVEL_BUSY < 60),
+    clause=lambda k: Text(
+        "its warps stand at loads of constant memory by an index of the thread for {part} of their "
+        "time: that memory serves one address at a time, so that different ones of a warp come one "
+        "after another",
+        part=k.number(facts.CONSTANT_WAITS),
+    ),
+    symptom=Text("reads different entries of constant memory"),
+    remedy=Text("With the table in shared or global memory"),
+    action=Text(
+        "Put a table that threads index differently into shared memory, or read it from global "
+        "memory (const __restrict__, __ldg), which serves 32 addresses at once; constant memory is "
+        "for what all threads of a warp read alike."
+    ),
+    advice=Text("keep its table in a memory that all threads can read at the same time"),
+    estimate="The waits at these loads go.",
+    disproof=Text(
+        "With the same index in all threads of a warp (wrong results) it takes as long, or with "
+        "the table in shared memory."
+    ),
+    source=Text(
+        "NVIDIA, CUDA C++ Programming Guide: requests to constant memory are split by address"
+    ),
+    time=facts.CONSTANT_WAITS,
+    bounds=("latency", "issue", "l1"),
+)
 LOCAL_SPILLS = Rule(
     key="local_spills",
     in_code=True,

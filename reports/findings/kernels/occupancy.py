@@ -176,8 +176,9 @@ FEW_BLOCKS = Rule(
     symptom=Text("starts few blocks for the GPU"),
     remedy=Text("With its places filled"),
     action=Text(
-        "Divide its work over more blocks (smaller blocks, a split reduction) or "
-        "fuse it with its neighbours."
+        "Divide its work over more blocks (smaller blocks, a split reduction) or fuse it with its "
+        "neighbours. A loop that goes through a sequence step by step can work on pieces of it at "
+        "once, whose ends are combined (a parallel scan: tl.associative_scan, cub::BlockScan)."
     ),
     advice=SMALL_GRID.advice,
     estimate="Of the stalls that more warps hide, achieved / theoretical occupancy is left: warps "
@@ -213,7 +214,11 @@ ACHIEVED_OCCUPANCY = Rule(
     ),
     symptom=Text("holds fewer warps than it could"),
     remedy=Text("With all the warps that its launch allows"),
-    action=Text("Balance the work of the blocks, and start more of them at once."),
+    action=Text(
+        "Balance the work of the blocks, and start more of them at once. Where thousands of blocks "
+        "end soon after they begin, give each more work: several rows or tiles for a program, a "
+        "grid-stride loop."
+    ),
     advice=Text("divide the work more evenly"),
     in_code=True,
     fusible=CROSSING,

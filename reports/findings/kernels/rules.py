@@ -18,6 +18,7 @@ RULES = (
     memory.NARROW_ACCESSES,
     memory.REPEATED_LOADS,
     memory.BANK_CONFLICTS,
+    memory.CONSTANT_LOADS,
     memory.LOCAL_SPILLS,
     memory.ATOMICS,
     instructions.DOUBLE_PRECISION,

@@ -72,7 +72,8 @@ class Backend:
         label: what they are, behind "of the GPU time goes to".
         reason: why they are slow; `source` is who says so.
         pattern: is searched in the full name; empty for what is no matter of names.
-        categories: of the kernels; `dtype`: their type, where it decides.
+        categories: of the kernels; `dtype`: their type, where it decides. `requires` matches a
+            kernel that must be there, too.
         capability: lowest compute capability of the GPU on which they are behind, and the first
             on which they are not; `unknown_gpu`: they are behind where that is not known, too.
         cause: the rule that the finding is of.
@@ -91,6 +92,7 @@ class Backend:
     pattern: str = ""
     categories: tuple[str, ...] = ()
     dtype: str = ""
+    requires: str = ""
     capability: tuple[float, float] = (0.0, math.inf)
     unknown_gpu: bool = False
     cause: str = SLOW_BACKEND.key
@@ -110,6 +112,8 @@ class Backend:
         """Return which kernels are its own, or those of another pattern and its categories."""
         regex = re.compile(pattern or self.pattern)
         by_name = kernels["name"].map(lambda name: bool(regex.search(str(name)))).astype(bool)
+        if self.requires and not kernels["name"].fillna("").str.contains(self.requires).any():
+            by_name &= False
         if self.dtype:
             by_name &= kernels["dtype"].eq(self.dtype).fillna(False).astype(bool)
         return by_name & kernels["category"].isin(self.categories).astype(bool)
@@ -330,7 +334,7 @@ DOUBLE_TENSORS = Backend(
 )
 SORTED_WHOLE = Backend(
     pattern=r"[Ss]egmented_?(?:[Rr]adix_?)?[Ss]ort|DeviceRadixSort|radix_?sort|bitonicSort|sortKeyValue"
-    r"|fill_reverse_indices",
+    r"|fill_reverse_indices|DeviceMergeSort",
     categories=("sort",),
     unknown_gpu=True,
     saves=(0.0, 0.7),
@@ -346,6 +350,25 @@ SORTED_WHOLE = Backend(
     advice=Text("choose the best few (top-k) instead of sorting all"),
     disproof=Text("The program uses the whole order, or torch.topk takes as long."),
     source=Text("CUB: a radix sort passes over keys and values once for each 8 bits of a key"),
+)
+SORTED_SPARSE = Backend(
+    pattern=rf"coalesce|{SORTED_WHOLE.pattern}",
+    requires=r"coalesceValues",
+    categories=("other", "sort", "sparse"),
+    unknown_gpu=True,
+    saves=(0.0, 0.95),
+    label=Text("sorting the entries of sparse matrices (coalesce)"),
+    reason=Text(
+        "A sparse matrix in COO form that is not marked as coalesced is sorted, and equal entries "
+        "are added, before each use."
+    ),
+    action=Text(
+        "Coalesce once, before the loop (matrix = matrix.coalesce()), or keep it in CSR form "
+        "(to_sparse_csr()), which products read as it is."
+    ),
+    advice=Text("sort sparse matrices once, not before each use"),
+    disproof=Text("Entries change in each step (sparse gradients), or it takes as long in CSR."),
+    source=Text("PyTorch, aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu"),
 )
 BLUESTEIN = Backend(
     pattern=r"bluestein",
@@ -406,6 +429,7 @@ OF_NAMES = (
     DEPTHWISE,
     DOUBLE_TENSORS,
     SINGLE_ATTENTION,
+    SORTED_SPARSE,
     SORTED_WHOLE,
     BLUESTEIN,
 )
@@ -413,6 +437,7 @@ OF_NAMES = (
 BACKENDS = {
     "sorted_indices": SORTED_INDICES,
     "depthwise": DEPTHWISE,
+    "sorted_sparse": SORTED_SPARSE,
     "sorted_whole": SORTED_WHOLE,
     "bluestein": BLUESTEIN,
     "double_tensors": DOUBLE_TENSORS,

@@ -15,12 +15,13 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
+from nsight_prof.reports.analysis.lines import host_lines, host_rows
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import kernel_unions
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.idle_rules import RESULTS_ON_HOST
+from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, RESULTS_ON_HOST
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     NAMED,
@@ -401,13 +402,16 @@ def _alone(
 
 
 def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
-    """Return findings of which that about copies of results and that about the host's work on them,
-    which follows, save both: they end together. The larger one is the cause.
+    """Return findings of which that about copies and that about the host's work on what is copied
+    save both: they end together. The larger one is the cause.
+
+    The host works on results that were copied, or makes at one line what it copies there.
     """
-    both = {f.rule: f for f in found if f.rule in (COPIES.key, RESULTS_ON_HOST.key)}
     rows = [row for row in records(run.memory_operations) if "host" in text(row["kind"]).lower()]
     to_gpu, to_host = _by_direction(rows)
-    if len(both) < 2 or to_host < to_gpu:
+    work = RESULTS_ON_HOST.key if to_host >= to_gpu else HOST_BOUND.key
+    both = {f.rule: f for f in found if f.rule in (COPIES.key, work)}
+    if len(both) < 2 or (to_host < to_gpu and not _makes_what_it_copies(run)):
         return list(found)
     smaller, larger = sorted(both.values(), key=lambda finding: finding.gain_ns)
     joined = replace(
@@ -415,13 +419,20 @@ def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
         gain_ns=larger.gain_ns + smaller.gain_ns,
         gain_program=larger.gain_program + smaller.gain_program,
         verdict=Text(
-            "{verdict} Copies of results and the host's work on them end together, where they stay "
+            "{verdict} Copies and the host's work on what is copied end together, where it is done "
             "on the GPU: {both} in all.",
             verdict=larger.verdict,
             both=Number(larger.gain_ns + smaller.gain_ns, "ns"),
         ),
     )
     return [joined if finding is larger else finding for finding in found]
+
+
+def _makes_what_it_copies(run: Run) -> bool:
+    """Tell whether the host copies at the line at which it works most while the GPU waits."""
+    works = host_lines(host_rows(run, doing=("program",), idle=True), "idle_samples")
+    copying = host_lines(host_rows(run, doing=("copying",)))
+    return bool(works and copying) and works[0].location == copying[0].location
 
 
 def managed_memory(run: Run) -> list[Finding]:
@@ -436,6 +447,7 @@ def managed_memory(run: Run) -> list[Finding]:
     if rows.empty or not wall.value:
         return []
     late = (kernels["total_ns"] - kernels["calls"] * kernels["min_ns"]).fillna(0)
+    touching = kernels[late > 0] if (late > 0).any() else kernels
     faults = Number(late.sum() / gpu_count(run), "ns", column("kernels", "total_ns"))
     gaps = run.idle_gaps[run.idle_gaps["cause"] == UNKNOWN]
     touched = Number(gaps["idle_ns"].sum(), "ns", column("idle_gaps", "idle_ns"))
@@ -465,7 +477,7 @@ def managed_memory(run: Run) -> list[Finding]:
                 gain=saved.share_of(wall),
                 saved=saved,
             ),
-            kernel_ids=tuple(map(str, kernels.loc[late > 0, "kernel_id"].head(LISTED))),
+            kernel_ids=tuple(map(str, touching["kernel_id"].head(LISTED))),
             evidence=(
                 Evidence(
                     Text("time of these moves"),

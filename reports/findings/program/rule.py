@@ -110,11 +110,11 @@ def names_of(kernels: Iterable[tuple[str, str]], limit: int = NAMED) -> list[Val
     return [*names[:limit], Text("{n} more", n=rest)] if rest > 0 else names
 
 
-def concatenated(sentences: Iterable[Text]) -> Text | str:
+def concatenated(sentences: Iterable[Text | str]) -> Text | str:
     """Return sentences that begin with a space one after another; empty for none."""
     text: Text | str = ""
     for sentence in sentences:
-        text = Text("{text}{sentence}", text=text, sentence=sentence)
+        text = Text("{text}{sentence}", text=text, sentence=sentence) if sentence else text
     return text
 
 

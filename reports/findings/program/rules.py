@@ -19,6 +19,7 @@ from nsight_prof.reports.findings.program import (
     idle_rules,
     launch_rules,
     launches,
+    needless,
     overview,
     streams,
 )
@@ -31,6 +32,7 @@ RULES = (
     fusion.ELEMENTWISE_CHAIN,
     copies.CASTS_AND_COPIES,
     copies.FILLS,
+    needless.NEEDLESS_WORK,
     copies.COPIES,
     copies.MANAGED_MEMORY,
     backends.SLOW_BACKEND,
@@ -51,6 +53,7 @@ def program_findings(run: Run) -> list[Finding]:
         found = [f for f in found if f.rule != idle_rules.IDLE.key] + managed
     found += copies.fills(run)
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
+    found += needless.needless_work(run)
     found += clock.clock_findings(run)
     found += launches.blocking_launches(run)
     if frame is None:

@@ -77,28 +77,42 @@ def evidence(finding: Finding, links: Links) -> Table[tuple[int, Evidence]]:
         anchor = links.cell(row[1])
         return Link(row[1].value, anchor) if anchor else row[1].value
 
+    def source(row: tuple[int, Evidence]) -> Text | None:
+        return None if row[1].source is None else _led(row[1].source, links)
+
     columns: list[Column[tuple[int, Evidence]]] = [
         Column(Text("Evidence"), lambda row: row[1].label, digits=IN_TEXT),
         Column(Text("Value"), value, right=True),
-        Column(Text("Found in"), lambda row: Series([_column(p) for p in links.places(row[1])])),
+        Column(Text("Found in"), lambda row: _found_in(row[1], links), digits=IN_TEXT),
         Column(Text("Compared with"), lambda row: row[1].threshold, digits=IN_TEXT),
-        Column(Text("By"), lambda row: _origin(row[1].source, links), digits=IN_TEXT),
+        Column(
+            Text("By"), lambda row: row[1].source and _led(row[1].source, links), digits=IN_TEXT
+        ),
     ]
     rows = list(enumerate(links.evidence(finding), 1))
     return Table("evidence", NO_TITLE, columns, rows,
                  ids=lambda row: links.wanted_id(f"{finding.anchor}-{row[0]}"))  # fmt: skip
 
 
-def _origin(source: Text | None, links: Links) -> Text | None:
-    """Return where a number is from; numbers in it lead to their rows."""
-    if source is None:
-        return None
+def _found_in(row: Evidence, links: Links) -> Value:
+    """Return the columns that a number is read from, and how it is worked out of them."""
+    columns = Series([_column(read) for read in links.places(row)])
+    formula = row.value.formula if isinstance(row.value, Number) else None
+    if formula is None or formula == row.source:
+        return columns
+    return Text("{columns}: {formula}", columns=columns, formula=_led(formula, links))
+
+
+def _led(text: Text, links: Links) -> Text:
+    """Return a text whose numbers lead to their rows."""
 
     def led(value: Value) -> Value:
+        if isinstance(value, Text):
+            return value.with_values(led)
         anchor = links.rows.find(value) if isinstance(value, Number) else ""
         return Link(value, anchor) if anchor else value
 
-    return source.with_values(led)
+    return text.with_values(led)
 
 
 def _column(read: Place) -> Value:

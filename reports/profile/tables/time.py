@@ -61,6 +61,9 @@ def share(value: float | None) -> Number:
     return Number(value, "fraction")
 
 
+COLLECTIVE = "collective"
+
+
 def share_or_none(value: float | None) -> Number | None:
     """Return a part of 1, or nothing where it does not apply."""
     return None if value is None else share(value)
@@ -89,6 +92,8 @@ def kernels(
         if not kernel.mixed:
             return value
         ends = spread(time(kernel.min_ns), time(kernel.max_ns))
+        if kernel.category == COLLECTIVE:  # messages of several sizes have no median in common
+            return ends
         return Text("{median} ({range})", median=value, range=ends)
 
     rest = None

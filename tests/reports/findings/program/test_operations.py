@@ -102,3 +102,31 @@ def test_a_copy_that_no_sample_met_is_at_the_line_whose_text_copies(run: Run) ->
             line("", 1, line=19, source="x = batch.to(device, non_blocking=True)")]  # fmt: skip
     run = write(write(run, "memory_operations", [copy]), "host_lines", rows)
     assert "The host is then in train.py:19 in step" in told(run, "copies")
+
+
+def test_modules_of_python_are_named_beside_launches(run: Run) -> None:
+    inner = "/usr/lib/python3.12/inspect.py:3259 signature"
+    rows = [line("", 30, line=32), line("", 12, line=18, inner=inner)]
+    run = write(write(run, "idle_gaps", [gap_of("launches")]), "host_lines", rows)
+    (found,) = [f for f in findings(run) if f.rule == "launch_bound"]
+    assert "29 % of these samples are in Python's inspect.py, called at train.py:18" in english(
+        found.verdict
+    )
+
+
+@pytest.mark.parametrize(("copied_at", "together"), [(9, True), (40, False)])
+def test_what_is_made_and_copied_at_one_line_ends_together(
+    run: Run, copied_at: int, together: bool
+) -> None:
+    rows = [
+        line("", 40, source="rows = F.embedding(chosen, table).to(device)"),
+        line("", 20, activity="copying", call="cudaMemcpyAsync", line=copied_at, idle_samples=0),
+    ]
+    copied = {"kind": "host to device", "calls": 40, "bytes": 40 << 22, "total_ns": 4 * MS,
+              "pageable_ns": 4 * MS, "min_ns": 1, "max_ns": MS}  # fmt: skip
+    run = write(write(run, "idle_gaps", [gap_of("host")]), "memory_operations", [copied])
+    found = {f.rule: f for f in findings(write(run, "host_lines", rows))}
+    gains = [found[rule].gain_ns for rule in ("host_bound", "copies")]
+    assert ("end together" in english(found["host_bound"].verdict)
+            or "end together" in english(found["copies"].verdict)) is together  # fmt: skip
+    assert max(gains) > 0

@@ -1,0 +1,67 @@
+"""Work of the GPU that lines of the program ask for, known by their text, on made-up samples."""
+
+import pytest
+
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.findings.program.needless import needless_work
+from tests.reports.findings.program.test_host_work import MS, line
+from tests.reports.programs import english, kernels, write
+
+
+def launching(run: Run, source: str, inner: str = "", category: str = "elementwise") -> Run:
+    """A kernel of which three of four samples are at a line, and one at another."""
+    name = str(run.kernels["short_name"].iloc[0])
+    run = kernels(run, {name: {"category": category}})
+    key = run.kernels["kernel_id"].iloc[0]
+    at = {"call": "", "file": "/a/train.py", "function": "step", "inner": inner, "callers": "",
+          "kernel_id": key}  # fmt: skip
+    rows = [
+        at | {"line": 9, "samples": 30, "time_ns": 3 * MS},
+        at | {"line": 20, "samples": 10, "time_ns": MS, "inner": ""},
+    ]
+    run = write(run, "host_lines", [line("", 5, source=source)])
+    return write(run, "launch_lines", rows)
+
+
+@pytest.mark.parametrize(
+    ("source", "title", "part"),
+    [
+        ("seen.append([x.abs().mean(), x.std()])", "statistics of whole tensors", 1.0),
+        ("scores = scores + torch.tril(torch.ones(n, n))", "makes constants anew", 1.0),
+        ("rows = F.one_hot(words, count).to(dtype) @ table", "one_hot", 0.95),
+        ("inverse = torch.linalg.inv(covariance)", "inverts matrices", 0.8),
+        ("keys = keys.repeat_interleave(4, dim=1)", "writes repeated copies", 1.0),
+        ("gaps = points[:, None] - centres[None]", "subtracts each of one set", 0.8),
+    ],
+)
+def test_a_line_tells_what_it_asks_the_gpu_for(
+    run: Run, source: str, title: str, part: float
+) -> None:
+    run = launching(run, source)
+    (found,) = needless_work(run)
+    assert title in english(found.title)
+    assert "train.py:9" in english(found.verdict)
+    first = run.kernels["total_ns"].iloc[0]
+    assert found.gain_ns == pytest.approx(part * 0.75 * first)
+    assert found.share == pytest.approx(0.75 * first / kernel_time(run))
+
+
+@pytest.mark.parametrize(
+    ("source", "category"),
+    [
+        ("loss = (found - wanted).pow(2).mean()", "reduction"),
+        ("x = x / x.norm(dim=-1, keepdim=True)", "elementwise"),
+        ("y = self.layer(x, torch.arange(n))", "gemm"),
+    ],
+)
+def test_work_that_results_need_is_not_told(run: Run, source: str, category: str) -> None:
+    assert not needless_work(launching(run, source, category=category))
+
+
+@pytest.mark.parametrize(("names", "told"), [("forward", True), ("weight_norm_bwd_kernel", False)])
+def test_weights_that_do_not_change_are_made_once(run: Run, names: str, told: bool) -> None:
+    inner = "/p/site-packages/torch/nn/utils/parametrizations.py:306 forward"
+    run = launching(run, "x = self.a(x)", inner)
+    run = kernels(run, {str(run.kernels["short_name"].iloc[1]): {"name": names}})
+    assert [("weight_norm" in english(f.title)) for f in needless_work(run)] == [True] * told
