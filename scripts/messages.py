@@ -20,6 +20,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import yaml
@@ -29,6 +30,7 @@ from babel.messages.pofile import read_po, write_po
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.directory import StepState
+from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.figure_models import COPIES, GRAPHS, IDLE
 from nsight_prof.reports.page.values import has_words, placeholders
@@ -71,6 +73,11 @@ def found() -> dict[str, Messages]:
     for path in sorted(REPORTS.rglob("*.py")):
         for message, plural in messages(path):
             parts[part_of(path)][message] = plural
+    for path in sorted(
+        [*REPORTS.glob("findings/program/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]
+    ):
+        words = of_data(yaml.safe_load(path.read_text("utf-8")))
+        parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
     for path in sorted((ROOT / "templates").glob("*.j2")):
         parts["templates"] |= dict(of_template(path))
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
@@ -97,6 +104,17 @@ def labels() -> Iterator[str]:
     yield from (*families().values(), IDLE, COPIES, GRAPHS, CLOCK, "run", "GPU time")
     yield from (*ORIGINS.values(), *COLUMN_NAMES.values(), *PANELS.values())
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
+
+
+def of_data(data: Any) -> Iterator[str]:
+    """Yield the messages in rows of rules that are data."""
+    if isinstance(data, list):
+        yield from (words for row in data for words in of_data(row))
+    elif isinstance(data, dict):
+        for name, value in data.items():
+            if name in DECLARED and isinstance(value, str):
+                yield value
+            yield from of_data(value)
 
 
 def of_template(path: Path) -> Iterator[tuple[str, str]]:

@@ -57,7 +57,9 @@ DOING = {
 }
 """Rules whose time is that in certain calls: it is spent there while the GPU works, too."""
 WORK = {
-    work.rule.key: name for name, work in host_work.OF_WORK.items() if work.rule in host_work.RULES
+    work.rule.key: name
+    for name, work in host_work.OF_WORK.items()
+    if work.rule is not idle_rules.ALLOCATION_STALLS
 }
 """Rules whose time is that in which a library does certain work."""
 

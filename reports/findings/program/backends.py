@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,34 +22,17 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     NSYS,
-    Rule,
-    Threshold,
+    RULES,
     column,
     counters,
     measured,
     names_of,
+    of_row,
+    rows_of,
 )
 from nsight_prof.reports.page import Evidence, Number, Ref, Text
 
-SLOW_BACKEND = Rule(
-    key="slow_backend",
-    question="Did a library or framework fall back to slow kernels?",
-    requires="kernel names; a trace with single launches for attention",
-    thresholds={
-        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
-        "between": Threshold(
-            6,
-            Text(
-                "prof: elementwise kernels at most between the products and the softmax of an "
-                "attention that is not fused"
-            ),
-            "count",
-        ),
-        "apart": Threshold(
-            100_000, Text("prof: parts of one attention are launched one right after another"), "ns"
-        ),
-    },
-)
+SLOW_BACKEND = RULES["slow_backend"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +63,7 @@ class Backend:
         saves: part of its time that the better one is known to save, at least and at most.
         roof_parts: parts of the Tensor Core roof that better ones reach, by compute capability.
         rough: part saved where no counters are known, by compute capability.
+        by_name: their names alone tell, whatever counters say of them.
         reads, writes: names of the kernels that begin and end work which DRAM bounds.
     """
 
@@ -99,6 +83,7 @@ class Backend:
     saves: tuple[float, float] | None = None
     roof_parts: Mapping[float, tuple[float, float]] = field(default_factory=dict)
     rough: Mapping[float, float] = field(default_factory=dict)
+    by_name: bool = False
     reads: str = ""
     writes: str = ""
 
@@ -119,338 +104,12 @@ class Backend:
         return by_name & kernels["category"].isin(self.categories).astype(bool)
 
 
-# On A100, H100 and B200 TF32 has 7 times the rate of FP32 and more (datasheets), of which products
-# reach 70 % where those of FP32 reach 85 % (recorded runs of an H200); on an H100
-# mma.sync, which kernels for older GPUs use, reaches 62.9 % of the peak (Luo et al., Dissecting the
-# NVIDIA Hopper Architecture, 2025).
-SIMT_GEMM = Backend(
-    pattern=r"(?:^|_)(?:simt|sgemm|hgemm)_(?!.*tensorop)|_simt_|gemmSN|_ffma_",
-    categories=("gemm", "conv"),
-    capability=(7.0, math.inf),
-    unknown_gpu=True,
-    rough={8.0: 0.8, **dict.fromkeys((9.0, 10.0, 10.3), 0.84)},
-    label=Text("matrix products without the Tensor Cores"),
-    reason=Text(
-        "These kernels multiply on the pipes for single numbers, which have a small part of the "
-        "rate."
-    ),
-    action=Text(
-        'Allow TF32 (torch.set_float32_matmul_precision("high")) or use bf16 or fp16 inputs, so '
-        "that the library picks a Tensor Core kernel."
-    ),
-    advice=Text("let it use the GPU's matrix units (TF32, bf16 or fp16 numbers)"),
-    disproof=Text("The numbers need more than TF32's 11 bits of precision."),
-    source=Text(
-        "NVIDIA, cuBLAS documentation: names of kernels on the FP pipes carry sgemm or simt"
-    ),
-)
-TRANSFORMED_CONV = Backend(
-    cause="tensor_idle",
-    pattern=TRANSFORM.pattern,
-    reads=r"fft2d_r2c|winograd\w*(?:Data|Filter)",
-    writes=r"fft2d_c2r|winograd\w*Output",
-    categories=("conv",),
-    capability=(8.0, math.inf),
-    label=Text("convolutions by Fourier or Winograd transforms, without the Tensor Cores"),
-    reason=Text(
-        "The library takes them where TF32 is not allowed. A direct convolution moves images and "
-        "filters once; its FLOPs were not counted, so that only the bandwidth of memory bounds the "
-        "gain."
-    ),
-    action=Text(
-        "Allow TF32 for convolutions (torch.backends.cudnn.allow_tf32 = True) or use bf16 or fp16 "
-        "inputs, channels last, so that cuDNN picks an implicit GEMM on the Tensor Cores."
-    ),
-    advice=SIMT_GEMM.advice,
-    disproof=Text(
-        "The numbers need more than TF32's 11 bits of precision, or the direct convolution takes "
-        "as long (large filters)."
-    ),
-    source=Text(
-        "NVIDIA, cuDNN documentation: the FFT and Winograd algorithms of FP32 do not use Tensor "
-        "Cores"
-    ),
-)
-OLDER_GEMM = Backend(
-    pattern=r"^(?:void )?(?:cutlass::Kernel2?<)?"
-    r"(?:volta|turing|ampere|sm80|cutlass_(?:70|75|80))_",
-    categories=("gemm",),
-    capability=(9.0, math.inf),
-    rough={9.0: 0.3},
-    label=Text("matrix products by kernels made for an older GPU"),
-    reason=Text(
-        "They use neither the tensor memory accelerator nor the warp-group instructions of this "
-        "GPU."
-    ),
-    action=Text(
-        "Check why the library chose them: sizes and leading dimensions that are multiples of 16 "
-        "bytes, a contiguous layout and a current cuBLAS give kernels of this GPU (nvjet, sm90)."
-    ),
-    advice=Text(
-        "choose sizes that the GPU's newest library routines take (multiples of 8), and a current "
-        "library"
-    ),
-    disproof=Text(
-        "The same product with sizes rounded up to multiples of 8 and a current cuBLAS runs the "
-        "same kernel."
-    ),
-    source=Text(
-        "NVIDIA, CUDA C++ Programming Guide: wgmma and TMA need compute capability 9.0 and kernels "
-        "built for it"
-    ),
-)
-OLDER_CONV = replace(
-    OLDER_GEMM,
-    categories=("conv",),
-    label=Text("convolutions by kernels made for an older GPU"),
-    action=Text(
-        "Check why cuDNN chose them: channels-last images in bf16 or fp16, numbers of channels "
-        "that are multiples of 8 and a current cuDNN give kernels of this GPU (sm90); for FP32 and "
-        "TF32 it may have none."
-    ),
-    advice=Text(
-        "keep images channels-last in 16 bits, with numbers of channels that are multiples of 8, "
-        "and a current library"
-    ),
-    disproof=Text(
-        "The same convolution on channels-last images in bf16, with a current cuDNN, runs the same "
-        "kernel."
-    ),
-)
-MATH_ATTENTION = Backend(
-    label=Text("attention made of separate matrix products and a softmax"),
-    reason=Text(
-        "The scores of all pairs of tokens go through memory several times; a fused attention "
-        "kernel keeps them on the chip."
-    ),
-    action=Text(
-        "Use a fused attention: torch.nn.functional.scaled_dot_product_attention with a flash, "
-        "cuDNN or memory-efficient back end (bf16 or fp16, head size up to 256, no dense mask that "
-        "it does not take), or FlashAttention."
-    ),
-    advice=Text(
-        "use a fused attention routine (FlashAttention), which keeps intermediate results on the "
-        "chip"
-    ),
-    disproof=Text(
-        "scaled_dot_product_attention with SDPBackend.FLASH_ATTENTION forced fails for these "
-        "inputs, or takes as long."
-    ),
-    source=Text("Dao et al., FlashAttention (2022): the attention matrix never reaches DRAM"),
-)
-EFFICIENT_ATTENTION = Backend(
-    pattern=r"fmha_cutlass[FB]_|PyTorchMemEffAttention|AttentionBackwardKernel"
-    r"|attention_kernel_batched",
-    categories=("attention",),
-    capability=(8.0, math.inf),
-    roof_parts={8.0: (0.5, 0.73), 9.0: (0.35, 0.75)},
-    label=Text("attention by the memory-efficient back end"),
-    reason=Text(
-        "PyTorch takes it where an input rules flash attention out, as a mask that is a tensor "
-        "does; on long sequences flash attention and cuDNN reach more of the Tensor Cores."
-    ),
-    action=Text(
-        "Let flash attention or cuDNN take it: pass is_causal=True instead of a causal mask as a "
-        "tensor (which also halves the work), bf16 or fp16, head size up to 256; force "
-        "SDPBackend.FLASH_ATTENTION or CUDNN_ATTENTION (torch.nn.attention.sdpa_kernel) to see why "
-        "it does not."
-    ),
-    advice=Text(
-        "let the faster attention routine (FlashAttention, cuDNN) take it: a mask given as a "
-        "tensor rules it out"
-    ),
-    disproof=Text(
-        "SDPBackend.FLASH_ATTENTION and CUDNN_ATTENTION refuse these inputs also without the mask, "
-        "or take as long (short sequences)."
-    ),
-    source=Text(
-        "Dao, FlashAttention-2 (2023): 50 to 73 % of the Tensor Cores of an A100; Shah et al., "
-        "FlashAttention-3 (2024): on an H100 version 2 reaches 35 %, version 3 up to 75 %"
-    ),
-)
-# FP32 without Tensor Cores has 67 TFLOP/s on an H100 at most, flash attention 35 to 75 % of 989.
-SINGLE_ATTENTION = replace(
-    EFFICIENT_ATTENTION,
-    pattern=r"fmha_cutlass[FB]_f32_",
-    roof_parts={},
-    saves=(0.81, 0.91),
-    label=Text("attention in single precision (fp32)"),
-    reason=Text(
-        "No fused attention on the Tensor Cores takes float32, so that PyTorch falls back to its "
-        "memory-efficient kernel; in bf16 or fp16 flash attention or cuDNN takes it."
-    ),
-    action=Text(
-        "Give scaled_dot_product_attention queries, keys and values in bf16 or fp16 (no .float() "
-        "before it, autocast round it)."
-    ),
-    advice=Text("let attention compute with 16-bit numbers, as the rest of the program does"),
-    disproof=Text("Attention in bf16 takes as long, or the results need more digits."),
-)
-OLDER_ATTENTION = Backend(
-    cause="older_backend",
-    pattern=r"flash_fwd_kernel|flash_bwd_dq_dk_dv_loop",
-    categories=("attention",),
-    capability=(9.0, 10.0),
-    saves=(0.33, 0.5),
-    label=Text("attention by FlashAttention-2"),
-    reason=Text(
-        "FlashAttention-3 and cuDNN have kernels for this GPU, 1.5 to 2 times as fast in the "
-        "forward pass of long sequences."
-    ),
-    action=Text(
-        "Try the cuDNN back end (torch.nn.attention.SDPBackend.CUDNN_ATTENTION) or "
-        "FlashAttention-3."
-    ),
-    advice=Text(
-        "try the newer attention routine that is made for this GPU (FlashAttention-3, cuDNN)"
-    ),
-    disproof=Text(
-        "Sequences are short, or heads of a size that the newer kernel does not take: then both "
-        "take as long."
-    ),
-    source=Text(
-        "Shah et al., FlashAttention-3 (2024): 1.5 to 2.0 times FlashAttention-2 on an H100"
-    ),
-)
-# Half the bytes, and at least twice the rate of arithmetic.
-DOUBLE_TENSORS = Backend(
-    cause="double_precision",
-    pattern=r"\bdouble\b",
-    dtype="fp64",
-    categories=("elementwise", "reduction", "copy", "softmax", "norm", "fusion", "fill"),
-    saves=(0.5, 0.5),
-    label=Text("elementwise kernels and reductions in double precision (float64)"),
-    reason=Text(
-        "They move twice the bytes of single precision. One tensor in float64, as numpy makes them "
-        "where nothing else is asked for, makes all that meets it double."
-    ),
-    action=Text(
-        "Make the tensor float32 where it enters (.float(), dtype=torch.float32, astype(np.float32)"
-        " of what numpy made)."
-    ),
-    advice=Text("let it compute with shorter numbers (single precision)"),
-    disproof=Text("The results need more than the 24 bits of FP32, or the kernels take as long."),
-    source=Text("prof: half the bytes"),
-)
-SORTED_WHOLE = Backend(
-    pattern=r"[Ss]egmented_?(?:[Rr]adix_?)?[Ss]ort|DeviceRadixSort|radix_?sort|bitonicSort|sortKeyValue"
-    r"|fill_reverse_indices|DeviceMergeSort",
-    categories=("sort",),
-    unknown_gpu=True,
-    saves=(0.0, 0.7),
-    label=Text("sorting"),
-    reason=Text(
-        "Sorting passes over keys and values several times. Where only the largest, the smallest "
-        "or one in the middle is used, choosing them reads the data once or twice."
-    ),
-    action=Text(
-        "Where not all of the order is used, take what chooses: torch.topk, kthvalue, max, median, "
-        "unique counts by bincount; sort what was chosen. Else sort smaller keys, or less often."
-    ),
-    advice=Text("choose the best few (top-k) instead of sorting all"),
-    disproof=Text("The program uses the whole order, or torch.topk takes as long."),
-    source=Text("CUB: a radix sort passes over keys and values once for each 8 bits of a key"),
-)
-SORTED_SPARSE = Backend(
-    pattern=rf"coalesce|{SORTED_WHOLE.pattern}",
-    requires=r"coalesceValues",
-    categories=("other", "sort", "sparse"),
-    unknown_gpu=True,
-    saves=(0.0, 0.95),
-    label=Text("sorting the entries of sparse matrices (coalesce)"),
-    reason=Text(
-        "A sparse matrix in COO form that is not marked as coalesced is sorted, and equal entries "
-        "are added, before each use."
-    ),
-    action=Text(
-        "Coalesce once, before the loop (matrix = matrix.coalesce()), or keep it in CSR form "
-        "(to_sparse_csr()), which products read as it is."
-    ),
-    advice=Text("sort sparse matrices once, not before each use"),
-    disproof=Text("Entries change in each step (sparse gradients), or it takes as long in CSR."),
-    source=Text("PyTorch, aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu"),
-)
-BLUESTEIN = Backend(
-    pattern=r"bluestein",
-    categories=("fft",),
-    unknown_gpu=True,
-    saves=(0.5, 0.75),
-    label=Text("Fourier transforms of lengths with a large prime factor (Bluestein)"),
-    reason=Text(
-        "cuFFT has no direct way for such a length: it makes two or more transforms of at least "
-        "twice the length of it, with products between them."
-    ),
-    action=Text(
-        "Choose a length with no factors but 2, 3, 5 and 7: pad the signal with zeros (n= of "
-        "torch.fft.rfft, scipy.fft.next_fast_len) and cut the result."
-    ),
-    advice=Text("choose lengths that divide into small factors (padding with zeros)"),
-    disproof=Text("With the next length of small factors it takes as long."),
-    source=Text("NVIDIA, cuFFT documentation: best for lengths 2^a x 3^b x 5^c x 7^d"),
-)
-DEPTHWISE = Backend(
-    pattern=r"conv_depthwise[23]d|depthwise_?conv|DepthwiseConv",
-    categories=("conv",),
-    unknown_gpu=True,
-    label=Text("depthwise convolutions by a direct kernel (one thread for each result)"),
-    reason=Text(
-        "Each result reads all taps of its filter, on the pipes for single numbers: PyTorch takes "
-        "this kernel for images that are channels-first (NCHW), and for sequences."
-    ),
-    action=Text(
-        "Images channels-last (memory_format=torch.channels_last) in bf16 or fp16 go to kernels of "
-        "cuDNN; filters of hundreds of taps take a small part of the operations as a product of "
-        "Fourier transforms (FFT: torch.fft.rfft of signal and filter)."
-    ),
-    advice=Text("keep images channels-last, and apply long filters by Fourier transforms"),
-    disproof=Text("Channels-last, or by Fourier transforms, it takes as long."),
-    source=Text("PyTorch, aten/src/ATen/native/cuda/DepthwiseConv2d.cu"),
-)
-SORTED_INDICES = Backend(
-    pattern=r"indexing_backward_kernel",
-    categories=("copy", "reduction", "embedding", "other"),
-    unknown_gpu=True,
-    saves=(0.0, 0.7),
-    label=Text("sums by index that sort their indices (index_put_ with accumulate=True)"),
-    reason=Text(
-        "The gradient of x[index], and index_put_ with accumulate=True, sort all indices and add "
-        "equal ones one after another, so that sums come out the same each time (deterministic)."
-    ),
-    action=Text(
-        "Use operations that add with atomics: index_select, gather or F.embedding in place of "
-        "x[index] where gradients are needed, index_add_ or scatter_add_ in place of index_put_."
-    ),
-    advice=Text("use operations by index that need no sorting"),
-    disproof=Text("With index_select or index_add_ it takes as long, or sums must not vary."),
-    source=Text("PyTorch, aten/src/ATen/native/cuda/Indexing.cu"),
-)
-OF_NAMES = (
-    SORTED_INDICES,
-    DEPTHWISE,
-    DOUBLE_TENSORS,
-    SINGLE_ATTENTION,
-    SORTED_SPARSE,
-    SORTED_WHOLE,
-    BLUESTEIN,
-)
-"""Back ends that their names alone tell, whatever counters say of their kernels."""
 BACKENDS = {
-    "sorted_indices": SORTED_INDICES,
-    "depthwise": DEPTHWISE,
-    "sorted_sparse": SORTED_SPARSE,
-    "sorted_whole": SORTED_WHOLE,
-    "bluestein": BLUESTEIN,
-    "double_tensors": DOUBLE_TENSORS,
-    "single_attention": SINGLE_ATTENTION,
-    "simt_gemm": SIMT_GEMM,
-    "transformed_conv": TRANSFORMED_CONV,
-    "older_gemm": OLDER_GEMM,
-    "older_conv": OLDER_CONV,
-    "math_attention": MATH_ATTENTION,
-    "efficient_attention": EFFICIENT_ATTENTION,
-    "older_attention": OLDER_ATTENTION,
+    key: of_row(Backend, row)
+    for key, row in rows_of("nsight_prof.reports.findings.program", "backends.yaml").items()
 }
 """Back ends by key; a kernel is of the first that fits."""
+MATH_ATTENTION = BACKENDS["math_attention"]
 PRODUCT = ("gemm", "gemv")
 BETWEEN = ("elementwise", "copy", "fill", "random", "reduction")
 """Kernels that may stand between the parts of an attention that is not fused: scale, mask,
@@ -477,9 +136,9 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
         rows = [
             row
             for row in records(kernels[mask])
-            if backend in OF_NAMES or not _explained(with_counters.get(text(row["kernel_id"])))
+            if backend.by_name or not _explained(with_counters.get(text(row["kernel_id"])))
         ]
-        if rows and backend is SIMT_GEMM:  # counters of some tell what is wrong with all of them
+        if rows and key == "simt_gemm":  # counters of some tell what is wrong with all of them
             rows = records(kernels[mask])
         if rows and backend.is_behind(capability):
             found.append(_finding(key, _Use(run, backend, rows, with_counters, capability)))

@@ -8,29 +8,16 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import launching_rows, location
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.findings.gain import of_gpu_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.rule import LISTED, Rule, Threshold, column, measured
+from nsight_prof.reports.findings.program.rule import LISTED, RULES, column, measured, of_row
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 
-NEEDLESS_WORK = Rule(
-    key="needless_work",
-    question="Does the GPU compute at a line what could be left out, or had for less?",
-    requires="a trace with samples of Python stacks",
-    thresholds={
-        "share": Threshold(0.03, Text("prof: part of the GPU time worth a finding")),
-        "samples": Threshold(
-            10, Text("prof: fewer samples tell a share to no better than a factor of two"), "count"
-        ),
-    },
-    gain="time of the kernels that these lines launch, by samples of stacks, x the part that goes: "
-    "all of it where the result is the same each time, or needed rarely.",
-)
-MOVING = ("copy", "elementwise", "fill", "reduction", "other", "softmax")
-"""Categories of kernels that compute no product."""
+NEEDLESS_WORK = RULES["needless_work"]
 
 
 class Work(NamedTuple):
@@ -40,11 +27,11 @@ class Work(NamedTuple):
     categories alone where these are given. `unless` matches kernels that show it to be needed.
     """
 
-    pattern: str
     does: Text
     action: Text
     advice: Text
     disproof: Text
+    pattern: str = ""
     saves: float = 1.0
     categories: tuple[str, ...] = ()
     inner: str = ""
@@ -59,97 +46,10 @@ class Work(NamedTuple):
         return found & (rows["category"].isin(self.categories) | (not self.categories))
 
 
-SAME_EACH_TIME = Text("With the result of the first step used in all others, steps take as long.")
-WORKS = (
-    Work(
-        r"\.(?:std|var|median|quantile|kurtosis|norm)\(\)|\.abs\(\)\.(?:mean|max|sum)\(\)"
-        r"|\bhistc\(|\bhistogram\(|\bisnan\(|\bisfinite\(|\bisinf\("
-        r"|\.(?:mean|max|min|sum)\(\).*\.(?:mean|max|min|std)\(\)",
-        Text("computes statistics of whole tensors (mean, deviation, extremes, tests for NaN)"),
-        Text(
-            "Compute what is only watched or logged every some hundred steps, not in each; on the "
-            "GPU, without a copy, in one pass (torch.aminmax, var_mean), and take hooks out that "
-            "nobody reads."
-        ),
-        Text("compute what is only logged less often, not in each step"),
-        Text("Without these statistics the steps take as long, or results follow from them."),
-        categories=MOVING,
-    ),
-    Work(
-        r"\btorch\.(?:arange|linspace|logspace|tril|triu|eye|meshgrid|\w+_window)\(",
-        Text("makes constants anew (positions, masks, tables, windows)"),
-        Text(
-            "Make them once, before the loop, and keep them (register_buffer, a cache by size): "
-            "they depend on sizes alone."
-        ),
-        Text("compute what never changes once, before the loop"),
-        SAME_EACH_TIME,
-        categories=MOVING,
-    ),
-    Work(
-        "",
-        Text("makes weights of parts (weight_norm, spectral_norm, parametrizations) in each call"),
-        Text(
-            "Where weights do not change, put the finished ones in place once: "
-            "torch.nn.utils.remove_weight_norm, parametrize.remove_parametrizations, or with "
-            "parametrize.cached() round the loop."
-        ),
-        Text("work out weights that do not change once, before the loop"),
-        SAME_EACH_TIME,
-        inner=r"/torch/nn/utils/(?:weight_norm|spectral_norm|parametri[sz]\w*)\.py",
-        unless=r"(?i)backward|_bwd",
-    ),
-    Work(
-        r"\bone_hot\(",
-        Text("looks up or counts by vectors of zeros and ones (one_hot)"),
-        Text(
-            "Use the indices themselves: table[index], F.embedding or index_select in place of "
-            "one_hot(index) @ table, gather for the value of a class, bincount or index_add_ for "
-            "sums; F.cross_entropy takes indices as targets."
-        ),
-        Text("pick rows by their number instead of multiplying with zeros and ones"),
-        Text("With a look-up by index it takes as long."),
-        saves=0.95,
-    ),
-    Work(
-        r"\blinalg\.(?:inv|pinv)\w*\(|\.inverse\(\)|\btorch\.(?:inverse|pinverse)\(",
-        Text("inverts matrices"),
-        Text(
-            "Solve instead of inverting (torch.linalg.solve, lstsq); where matrices are symmetric "
-            "and positive (covariances, kernels), one Cholesky factor (torch.linalg.cholesky, "
-            "cholesky_solve) serves for solutions and determinant (twice the sum of the logarithms "
-            "of its diagonal), at an eighth of the operations."
-        ),
-        Text("solve equations from one factorisation instead of inverting matrices"),
-        Text("With solve, or Cholesky factors, it takes as long."),
-        saves=0.8,
-    ),
-    Work(
-        r"\.repeat\(|\brepeat_interleave\(|\.tile\(|\.expand\(.*\)\.(?:contiguous|reshape|clone)\(",
-        Text("writes repeated copies of a tensor (repeat, expand and reshape)"),
-        Text(
-            "Broadcast instead: views that repeat (expand, None in the index) into operators that "
-            "take them; heads that share keys and values by enable_gqa=True of "
-            "scaled_dot_product_attention."
-        ),
-        Text("use data several times where it lies, instead of writing copies of it"),
-        Text("With a broadcast view it takes as long."),
-        categories=MOVING,
-    ),
-    Work(
-        r"\[[^\]]*:, None[^\]]*\] *- *\w|\.unsqueeze\(-?\d\) *- *\w+\.unsqueeze\(",
-        Text("subtracts each of one set from each of another (by broadcasting)"),
-        Text(
-            "Take distances from a product (torch.cdist, or |a|^2 + |b|^2 - 2 a b, which the "
-            "Tensor Cores compute), or one kernel that reduces as it goes (torch.compile, Triton): "
-            "differences of all pairs then never reach memory."
-        ),
-        Text("compute distances by a matrix product, without writing all differences"),
-        Text("With torch.cdist, or compiled, it takes as long."),
-        saves=0.8,
-        categories=MOVING,
-    ),
-)
+WORKS = [
+    of_row(Work, row)
+    for row in packaged_yaml("nsight_prof.reports.findings.program", "needless.yaml")
+]
 """Work that a line tells by its text, the most telling first; a line is of the first that fits."""
 
 

@@ -1,12 +1,16 @@
-"""A rule about the whole program: its question, its thresholds, and what to do where it fires."""
+"""A rule about the whole program: its question, its thresholds, and what to do where it fires.
+
+Rules are data: rows of the YAML files beside the modules, read here as objects with their words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from nsight_prof.parsers.cells import known
+from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value
@@ -35,7 +39,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Rule:
-    """What docs/rules.md tells of a rule.
+    """What docs/rules.md tells of a rule, and rules.yaml holds.
 
     Attributes:
         key: stands as `rule` in metrics.json.
@@ -76,6 +80,63 @@ class Rule:
         }
         evidence = tuple(row for row in fields.pop("evidence", ()) if row is not None)
         return Finding(**{**defaults, **fields}, evidence=evidence)
+
+
+WORDS = ("label", "reason", "action", "advice", "disproof", "source", "does", "what", "title",
+         "problem")  # fmt: skip
+"""Fields whose strings are messages: scripts/messages.py finds them in these files."""
+LIKE = "like"
+"""Field that names the row of which one has what it does not say itself."""
+message: type[Text] = Text
+T = TypeVar("T")
+
+
+def rows_of(package: str, file: str) -> dict[str, dict[str, Any]]:
+    """Return the rows of a file of `package` by key, each with what it has of another one."""
+    rows: dict[str, dict[str, Any]] = packaged_yaml(package, file)
+
+    def resolved(row: dict[str, Any]) -> dict[str, Any]:
+        if LIKE not in row:
+            return row
+        base = resolved(rows[row[LIKE]])
+        inside = {
+            name: {**base[name], **value}
+            for name, value in row.items()
+            if isinstance(value, dict) and value and name in base
+        }
+        return {name: value for name, value in {**base, **row, **inside}.items() if name != LIKE}
+
+    return {key: resolved(row) for key, row in rows.items()}
+
+
+def of_row(kind: type[T], row: Mapping[str, Any], **more: Any) -> T:
+    """Return an object of a class whose fields a row gives, as the annotations of the class say."""
+    # Those of a NamedTuple are objects that hold the words.
+    hints = {n: str(getattr(h, "__forward_arg__", h)) for n, h in kind.__annotations__.items()}
+    return kind(**{name: _value(hints[name], value) for name, value in row.items()}, **more)
+
+
+def _value(hint: str, value: Any) -> Any:
+    if hint.startswith("Text"):
+        return message(value)
+    if hint.startswith("tuple"):
+        return tuple(value)
+    if hint.startswith("Mapping") and "tuple" in hint:
+        return {key: tuple(each) for key, each in value.items()}
+    return value
+
+
+def _rules() -> dict[str, Rule]:
+    rows = rows_of("nsight_prof.reports.findings.program", "rules.yaml")
+    limits = {
+        key: {name: of_row(Threshold, each) for name, each in row.pop("thresholds", {}).items()}
+        for key, row in rows.items()
+    }
+    return {key: of_row(Rule, row, key=key, thresholds=limits[key]) for key, row in rows.items()}
+
+
+RULES = _rules()
+"""All rules about the program by key, in the order of docs/rules.md."""
 
 
 def measured(label: Text, value: Number, source: Text = NSYS) -> Evidence:
