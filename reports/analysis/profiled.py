@@ -33,7 +33,12 @@ def profiled(run: Run) -> list[Row]:
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
-    counted, constants = _counted_ns(run), _constants_shares(run.source_instructions)
+    counted, instructions = _counted_ns(run), run.source_instructions
+    samples = instructions["samples"].fillna(0).astype(float)
+    at_constants = instructions["sass"].fillna("").str.contains(INDEXED_CONSTANTS)
+    both = pd.DataFrame({"all": samples, "at": samples * at_constants})
+    of_kernel = both.groupby(instructions["kernel_id"]).sum()
+    constants = (of_kernel["at"] / of_kernel["all"]).to_dict()
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
@@ -72,14 +77,6 @@ def _stall_shares(stalls: pd.DataFrame) -> dict[str, dict[str, float]]:
     for row in records(stalls):
         found.setdefault(text(row["kernel_id"]), {})[text(row["reason"])] = number(row["share"])
     return found
-
-
-def _constants_shares(instructions: pd.DataFrame) -> dict[str, float]:
-    samples = instructions["samples"].fillna(0).astype(float)
-    at_constants = instructions["sass"].fillna("").str.contains(INDEXED_CONSTANTS)
-    of_kernel = instructions["kernel_id"]
-    shares = (samples * at_constants).groupby(of_kernel).sum() / samples.groupby(of_kernel).sum()
-    return {str(key): float(share) for key, share in shares.items()}
 
 
 def _counted_ns(run: Run) -> dict[str, float]:

@@ -78,7 +78,11 @@ def range_times(run: Run, names: Sequence[str]) -> pd.DataFrame:
         return pd.DataFrame(columns=["stage", "name", "wall_ns", "busy_ns"])
     paths, found = frame["nvtx_path"], []
     for name in names:
-        inside = {path for path in paths.unique() if _innermost(path, names) == name}
+        inside = {
+            path
+            for path in paths.unique()
+            if next((n for n in reversed(path.split("/")) if n in names), "") == name
+        }
         rows = _runs(paths.isin(inside).to_numpy(dtype=np.bool_), _breaks(frame))
         found += [
             (
@@ -91,10 +95,6 @@ def range_times(run: Run, names: Sequence[str]) -> pd.DataFrame:
         ]
     times = pd.DataFrame(found, columns=["stage", "name", "wall_ns", "busy_ns"])
     return times.groupby(["stage", "name"], as_index=False).sum()
-
-
-def _innermost(path: str, names: Sequence[str]) -> str:
-    return next((name for name in reversed(path.split("/")) if name in names), "")
 
 
 def startup_ns(frame: pd.DataFrame) -> float:

@@ -22,6 +22,7 @@ CAUSE_OF = {
     "sync_stalls": ("launch_bound", "host_bound"),
     "results_on_host": ("launch_bound", "sync_stalls"),
     "allocation_stalls": ("launch_bound", "sync_stalls", "host_bound"),
+    "pool_release": ("launch_bound", "sync_stalls", "host_bound"),
     "remade_code": ("launch_bound", "sync_stalls"),
     "convolution_search": ("launch_bound", "sync_stalls", "host_bound"),
     "kernel_tuning": ("launch_bound", "sync_stalls", "host_bound"),

@@ -106,7 +106,7 @@ def _kernel_row(
         if text(row["pipe"]) == "tensor"
         else text(row["pipe"]),
         bound_label=LABELS.get(text(row["bound_by"]), ""),
-        bound_unit=_unit(row),
+        bound_unit=Writer().text(unit) if (unit := unit_of(row)) is not None else "",
         bound_cause=cause.key if cause is not None else "",
         bound_reason=Writer().text(cause.clause) if cause is not None else "",
         matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
@@ -117,11 +117,6 @@ def _kernel_row(
         mixed=is_mixed(kernel),
         missing=tuple(missing.get(key, ())),
     )
-
-
-def _unit(row: Row) -> str:
-    unit = unit_of(row)
-    return Writer().text(unit) if unit is not None else ""
 
 
 def _ratio(gain: float | None, total: object) -> float | None:

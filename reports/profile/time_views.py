@@ -111,7 +111,9 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
             row,
             label=CAUSES.get(text(row["cause"]), text(row["cause"])),
             gaps=round(number(row["gaps"]) * number(row["gpus"])),
-            of_wall=_idle_share(number(row["idle_ns"]), walls.get(text(row["stage"]))),
+            of_wall=number(row["idle_ns"]) / wall
+            if (wall := walls.get(text(row["stage"])))
+            else None,
             late_calls=_integer(number(row["late_calls"]) * number(row["gpus"])),
         )
         for row in ranked
@@ -120,10 +122,6 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
 
 def _integer(value: float) -> int | None:
     return None if known(value) is None else round(value)
-
-
-def _idle_share(idle_ns: float, wall_ns: float | None) -> float | None:
-    return idle_ns / wall_ns if wall_ns is not None and wall_ns > 0 else None
 
 
 def host_costs(run: Run) -> tuple[HostCost, ...]:

@@ -57,9 +57,7 @@ DOING = {
 }
 """Rules whose time is that in certain calls: it is spent there while the GPU works, too."""
 WORK = {
-    work.rule.key: name
-    for name, work in host_work.OF_WORK.items()
-    if work.rule is not idle_rules.ALLOCATION_STALLS
+    work.rule.key: name for name, work in host_work.OF_WORK.items() if work.rule in host_work.RULES
 }
 """Rules whose time is that in which a library does certain work."""
 
@@ -239,7 +237,9 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if rows.empty and doing == DOING[copies.COPIES.key]:  # calls too short for a sample
         rows = host_rows(run, finding.stage)
         rows = rows[rows["source"].fillna("").str.contains(COPYING)]
-    if _is_wait(finding) and len(waits := waiting_rows(run, finding.stage)):
+    is_wait = finding.rule == idle_rules.SYNC_STALLS.key
+    is_wait |= finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice
+    if is_wait and len(waits := waiting_rows(run, finding.stage)):
         rows, counted = waits, "samples"
     if finding.rule in WORK:
         rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
@@ -305,12 +305,6 @@ def _waiting(run: Run, finding: Finding, file: str) -> list[HostLine]:
     """Return the lines of a file at which the host waits for the results that it works on."""
     rows = host_rows(run, finding.stage, WAITING)
     return host_lines(rows[rows["file"] == file])
-
-
-def _is_wait(finding: Finding) -> bool:
-    """Return whether a finding is about a loop that waits for results, however it is told."""
-    behind = finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice
-    return behind or finding.rule == idle_rules.SYNC_STALLS.key
 
 
 def _around(

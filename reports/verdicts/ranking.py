@@ -20,6 +20,7 @@ from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel
 from nsight_prof.reports.findings.model import CAUSE_OF, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
+from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
@@ -76,10 +77,13 @@ def _order(
     # What comes once gains nothing: it explains no symptom that comes again.
     causes = CAUSE_OF.get(finding.rule, ()) if _gain(finding) > 0 else ()
     minimum_part = MOST_OF.get(finding.rule, 0.0)
+    waits = finding.rule == LAUNCH_BOUND.key and not finding.choice  # so that it comes late
     symptoms = [
         f
         for f in found
-        if f.rule in causes and _meet(f, finding) and _gain(finding) >= minimum_part * _gain(f)
+        if (f.rule in causes or (waits and f.choice and f.rule == HOST_BOUND.key))
+        and _meet(f, finding)
+        and _gain(finding) >= minimum_part * _gain(f)
     ]
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"
@@ -97,7 +101,8 @@ def _order(
         if max(minimum, OUTWEIGHS * gain) <= largest < gain:
             gain, after_repair = largest, 2
     symptom = after_repair or (0 if symptoms else 1)
-    return _position(finding), not gain, late, -(gain or bound), symptom
+    position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
+    return position, not gain, late, -(gain or bound), symptom
 
 
 def _meet(first: Finding, second: Finding) -> bool:
@@ -105,10 +110,6 @@ def _meet(first: Finding, second: Finding) -> bool:
     if first.kernel_ids and second.kernel_ids:
         return bool(set(first.kernel_ids) & set(second.kernel_ids))
     return first.key == second.key and first.stage == second.stage
-
-
-def _position(finding: Finding) -> int:
-    return OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
 
 
 def _gain(finding: Finding) -> float:

@@ -9,8 +9,8 @@ from nsight_prof.reports.findings.kernels.roofs import FULL, FULL_SOURCE, ROOFS
 from nsight_prof.reports.findings.kernels.rule import Rule
 from nsight_prof.reports.findings.kernels.rules import RULES
 from nsight_prof.reports.findings.program.backends import BACKENDS
-from nsight_prof.reports.findings.program.rule import RULES as PROGRAM_RULES
 from nsight_prof.reports.findings.program.rule import Rule as ProgramRule
+from nsight_prof.reports.findings.program.rules import RULES as PROGRAM_RULES
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
 
@@ -61,7 +61,7 @@ def rules_page() -> str:
     parts = [intro, "## Kernels\n", _kernel_table(RULES), _saturated()]
     parts += [_kernel_section(rule) for rule in RULES]
     parts += ["## The program\n", _program_table()]
-    parts += [_program_section(rule) for rule in PROGRAM_RULES.values()]
+    parts += [_program_section(rule) for rule in PROGRAM_RULES]
     parts += ["### Kernels of which a better one is usual", "", _backends()]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -124,9 +124,7 @@ def _saturated() -> str:
 
 def _program_table() -> str:
     lines = ["| Rule | Question | Needs |", "| --- | --- | --- |"]
-    lines += [
-        f"| [{r.key}](#{r.key}) | {r.question} | {r.requires} |" for r in PROGRAM_RULES.values()
-    ]
+    lines += [f"| [{r.key}](#{r.key}) | {r.question} | {r.requires} |" for r in PROGRAM_RULES]
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,7 @@ The rules of NVIDIA about stalls and issue slots look at the cycles in which an 
 
 from __future__ import annotations
 
-from nsight_prof.parsers.cells import Row, text
+from nsight_prof.parsers.cells import text
 from nsight_prof.reports.findings.kernels.fact import Fact
 from nsight_prof.reports.page.values import Text, Verbatim
 
@@ -28,10 +28,6 @@ def _column(name: str, label: Text, column: str, unit: str = "%") -> Fact:
 def _percent(name: str, label: Text, *of: str, also: tuple[str, ...] = ()) -> Fact:
     """Return a fact in per cent that is computed from columns."""
     return Fact(name, label, unit="%", of=of, also=also)
-
-
-def _stall(row: Row) -> Text:
-    return Text("stall {stall}", stall=Verbatim(text(row["top_stall"])))
 
 
 BLOCKS = Fact("blocks", Text("blocks"), unit="count", also=("kernels.grid",))
@@ -292,7 +288,7 @@ TOP_STALL = Fact(
     unit="%",
     of=("top_stall",),
     is_column=True,
-    detail=_stall,
+    detail=lambda row: Text("stall {stall}", stall=Verbatim(text(row["top_stall"]))),
 )
 DRAM_USEFUL = Fact("dram_useful")
 DRAM_WASTE = Fact("dram_waste")

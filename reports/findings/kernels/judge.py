@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from nsight_prof.parsers.build.bound import BORDER, BOUND_FROM, LATENCY_BELOW, is_borderline
-from nsight_prof.parsers.build.roofline import Ceiling, ceilings, written
+from nsight_prof.parsers.build.roofline import ceilings, written
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.run.run import Run, once
@@ -68,14 +68,10 @@ def _peer(row: Row, leads: Sequence[Row]) -> Row:
     """
     alike = [lead for lead in leads if _kind(lead) == _kind(row)]
     if row["category"] in SIZED:
-        alike = [lead for lead in alike if _is_comparable(row, lead)]
+        work = WORK_OF.get(text(row["bound_by"]), "flops")
+        low, high = number(row[work]) / COMPARABLE, number(row[work]) * COMPARABLE
+        alike = [lead for lead in alike if low <= number(lead[work]) <= high]
     return max(alike, key=traced_share, default=row)
-
-
-def _is_comparable(row: Row, lead: Row) -> bool:
-    work = WORK_OF.get(text(row["bound_by"]), "flops")
-    ratio = number(row[work]) / number(lead[work]) if number(lead[work]) > 0 else math.nan
-    return 1 / COMPARABLE <= ratio <= COMPARABLE
 
 
 def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
@@ -104,6 +100,7 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         )
     use = {k: v for k, v in resource_use(row, context).items() if not math.isnan(v)}
     nearest = max(use, key=lambda key: use[key], default="")
+    resource = nearest if row["bound_by"] == "latency" else text(row["bound_by"])
     if cause is not None:
         conditions = cause.rule.contradicted_by
     else:
@@ -118,9 +115,8 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         peer=peer if peer is not row else None,
         abstained=tuple(abstained),
         nearest=nearest,
-        roof=_roof(
-            row, context, nearest if row["bound_by"] == "latency" else text(row["bound_by"])
-        ),
+        roof=context.roofs.level(resource, written(row))
+        or context.roofs.pipe(resource, text(row["tensor_dtype"]) or text(row.get("dtype"))),
         floor=floor if bounded < gain and fixed is None else None,
         fixed=fixed,
         doubts=(*contradictions(row, context, conditions), *_borderline(row, nearest)),
@@ -147,11 +143,6 @@ def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:
         resource=RESOURCES[resource],
     )
     return ((evidence, clause),)
-
-
-def _roof(row: Row, context: Context, resource: str) -> Ceiling | None:
-    dtype = text(row["tensor_dtype"]) or text(row.get("dtype"))
-    return context.roofs.level(resource, written(row)) or context.roofs.pipe(resource, dtype)
 
 
 def explanation(row: Row, found: list[Cause]) -> Cause | None:

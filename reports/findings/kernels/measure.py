@@ -230,7 +230,7 @@ def _waits(row: Row) -> dict[str, float]:
         "execution_waits": waits,
         "warp_time": _time_of_unit(issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))),
         "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
-        "hidden_time": _hidden(row),
+        "hidden_time": 100 - _stalled(row, READY_STALLS) if row.get("stalls") else 100.0,
         "constant_waits": 100 * number(row.get("constants_share")),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,
@@ -266,19 +266,9 @@ def _stall_time(row: Row, reasons: tuple[str, ...]) -> float:
     return min(100.0, waits / others) if others > 0 else waits
 
 
-def _hidden(row: Row) -> float:
-    """Return the per cent of the stalls that more warps would hide; all where not counted."""
-    return 100 - _stalled(row, READY_STALLS) if row.get("stalls") else 100.0
-
-
 def _maximum(values: Iterable[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return max(known, default=math.nan)
-
-
-def _if_saturated(busy: float) -> float:
-    """Return a use in per cent from which on a unit costs time by itself; NaN below."""
-    return busy if busy >= 100 * LATENCY_BELOW else math.nan
 
 
 def _time_of_unit(busy: float, waits: float) -> float:
@@ -307,6 +297,7 @@ def _levels(row: Row) -> dict[str, float]:
     rules = 0.0 if tensor > busiest else busiest
     local, l1 = number(row["local_bytes"]), number(row["l1_bytes"])
     asked, waits = _asked(row), _stall_time(row, MEMORY_STALLS)
+    saturated = busiest if busiest >= 100 * LATENCY_BELOW else math.nan
     l2_useful = _at_most_all(asked, number(row["l2_bytes"]))
     return {
         "level_busy": busiest,
@@ -317,7 +308,7 @@ def _levels(row: Row) -> dict[str, float]:
         "local_share": _percent(local, l1),
         "spills_left": 100 - _percent(local, l1),
         "spills_left_l2": l2_useful,
-        "local_time": _maximum([_if_saturated(busiest), _stall_time(row, LOCAL_STALLS)]),
+        "local_time": _maximum([saturated, _stall_time(row, LOCAL_STALLS)]),
     }
 
 

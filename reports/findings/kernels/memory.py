@@ -261,9 +261,7 @@ CONSTANT_LOADS = Rule(
         "With the same index in all threads of a warp (wrong results) it takes as long, or with "
         "the table in shared memory."
     ),
-    source=Text(
-        "NVIDIA, CUDA C++ Programming Guide: requests to constant memory are split by address"
-    ),
+    source=Text("CUDA C++ Programming Guide: requests to constant memory are split by address"),
     time=facts.CONSTANT_WAITS,
     bounds=("latency", "issue", "l1"),
 )

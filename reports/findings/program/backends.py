@@ -22,7 +22,8 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     NSYS,
-    RULES,
+    Rule,
+    Threshold,
     column,
     counters,
     measured,
@@ -32,7 +33,25 @@ from nsight_prof.reports.findings.program.rule import (
 )
 from nsight_prof.reports.page import Evidence, Number, Ref, Text
 
-SLOW_BACKEND = RULES["slow_backend"]
+SLOW_BACKEND = Rule(
+    key="slow_backend",
+    question="Did a library or framework fall back to slow kernels?",
+    requires="kernel names; a trace with single launches for attention",
+    thresholds={
+        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "between": Threshold(
+            6,
+            Text(
+                "prof: elementwise kernels at most between the products and the softmax of an "
+                "attention that is not fused"
+            ),
+            "count",
+        ),
+        "apart": Threshold(
+            100_000, Text("prof: parts of one attention are launched one right after another"), "ns"
+        ),
+    },
+)
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,52 @@ from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, profiled
 from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
-from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
+from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.rule import NSYS, RULES, column, concatenated, measured
+from nsight_prof.reports.findings.program.rule import (
+    NSYS,
+    Rule,
+    Threshold,
+    column,
+    concatenated,
+    measured,
+)
 from nsight_prof.reports.page import Choice, Evidence, Name, Number, Ref, Text, Verbatim
 
 COSTS = Text("more power and heat")
 HIGHER_CLOCK = Text("Power, cooling: let the GPU run at a higher clock")
-THROTTLING = RULES["throttling"]
+THROTTLING = Rule(
+    key="throttling",
+    question="Does a power or heat limit hold the clock down?",
+    requires="counters without clock control, or telemetry",
+    thresholds={
+        "clock": Threshold(0.9, Text("prof: SM clock over its maximum")),
+        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "step": Threshold(
+            SLOWER,
+            Text(
+                "prof: the same kernel on the same shape takes the same time within one or two per "
+                "cent at one clock"
+            ),
+        ),
+    },
+    gain="only where NVML names a reason that can be ended (heat, a power brake, clocks that were "
+    "set). Where kernels limited by arithmetic, and others at the same moment, take longer from "
+    "some launch on: what these launches take beyond the median before. At most, sum over the "
+    "kernels that DRAM does not limit of their time x (1 - their clock / highest clock). The clock "
+    "is that under ncu; of kernels limited by arithmetic x duration under ncu / mean launch in the "
+    "trace.",
+    action=Text(
+        "Look at what limits the clock (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE): the power "
+        "limit, cooling, other programs on the GPU. Data with many zeros or smaller types need "
+        "less power."
+    ),
+    advice=Text("check power limit and cooling of the GPU: it runs below its highest clock"),
+    disproof=Text(
+        "nvidia-smi --query-gpu=clocks.sm,clocks_event_reasons.active shows the maximum clock and "
+        "no active reason while the program runs without a profiler."
+    ),
+)
 AT_CLOCK = ("tensor", "fp32", "fp64", "fp16", "alu", "xu", "issue", "l1", "l2", "latency")
 """Bounds that a higher SM clock moves; DRAM has a clock of its own."""
 FEWEST = 8

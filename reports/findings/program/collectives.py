@@ -15,7 +15,8 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     NAMED,
-    RULES,
+    Rule,
+    Threshold,
     column,
     measured,
     names_of,
@@ -23,7 +24,22 @@ from nsight_prof.reports.findings.program.rule import (
 )
 from nsight_prof.reports.page import Evidence, Number, Text
 
-COLLECTIVES_EXPOSED = RULES["collectives_exposed"]
+COLLECTIVES_EXPOSED = Rule(
+    key="collectives_exposed",
+    question="Does communication between GPUs run alone?",
+    requires="a trace with single launches of more than one GPU, or of one rank",
+    thresholds={"share": Threshold(0.01, Text("prof: part of the wall time worth a finding"))},
+    gain="the time in which communication runs alone, the mean of the GPUs.",
+    action=Text(
+        "Overlap it with computation (buckets of gradients, prefetching of shards, a stream of its "
+        "own), send less (smaller types, fewer and larger messages), or divide the model otherwise."
+    ),
+    advice=Text("let the GPUs exchange data while they compute"),
+    disproof=Text(
+        "With the communication left out (each GPU on its own) the steps take as long, or its time "
+        "is waiting for a GPU that comes late: then balance the work."
+    ),
+)
 
 
 def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:

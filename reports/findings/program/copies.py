@@ -25,7 +25,8 @@ from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, RESULTS_
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     NAMED,
-    RULES,
+    Rule,
+    Threshold,
     column,
     concatenated,
     measured,
@@ -41,10 +42,94 @@ SMALL_BYTES = 64 * 1024
 """Bytes of a copy below which the driver stages pageable memory without waiting (CUDA Runtime API,
 API synchronization behavior): the rate of the memory matters little."""
 PROBE = Text("probe of the roofline recipe")
-COPIES = RULES["copies"]
-MANAGED_MEMORY = RULES["managed_memory"]
-CASTS_AND_COPIES = RULES["casts_and_copies"]
-FILLS = RULES["fills"]
+COPIES = Rule(
+    key="copies",
+    question="Do copies between host and GPU take the GPU's time?",
+    requires="a trace with copies",
+    thresholds={
+        "share": Threshold(0.05, Text("prof: share of the GPU's busy time")),
+        "passes": Threshold(
+            0.5, Text("prof: time of one direction over the other where data passes through")
+        ),
+        "pageable": Threshold(0.5, Text("prof: part of the copy time; below it is not the cause")),
+        "starts": Threshold(
+            0.5,
+            Text("prof: part of small copies in all launches from which on the GPU waits for them"),
+        ),
+    },
+    gain="the copy time, at most the time in which the GPU works and no kernel runs; of results "
+    "that go to pinned memory at most the time of kernels, which hide them. Of data that passes "
+    "through the GPU: what is beyond the longest of kernels and copies in each direction. Of many "
+    "small copies also the part of the idle time in which the GPU waits for the host to start "
+    "them.",
+    action=Text(
+        "Keep the data on the GPU, or copy from pinned memory on a stream of its own while kernels "
+        "run."
+    ),
+    advice=Text("keep the data on the GPU, or copy it while the GPU computes"),
+    disproof=Text(
+        "The copies run at the same time as kernels already, and the steps take as long without "
+        "them."
+    ),
+)
+MANAGED_MEMORY = Rule(
+    key="managed_memory",
+    question="Do pages of managed memory move between host and GPU?",
+    requires="a trace with copies",
+    thresholds={"share": Threshold(0.05, Text("prof: part of the time in which pages move"))},
+    gain="what launches of a kernel take longer than its shortest one + the idle time that no CUDA "
+    "call ends.",
+    action=Text(
+        "Move what is needed in time and at once: cudaMemPrefetchAsync before the kernel, "
+        "cudaMemAdvise (preferred location, accessed by) for what both sides touch; or cudaMalloc, "
+        "with copies of the few numbers that the host reads."
+    ),
+    advice=Text("keep the data on the GPU, and copy only what the CPU really reads"),
+    disproof=Text("With the same data in memory of cudaMalloc the kernels take as long."),
+)
+CASTS_AND_COPIES = Rule(
+    key="casts_and_copies",
+    question="Do kernels only copy, cast or rearrange data?",
+    requires="a trace",
+    thresholds={
+        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "most": Threshold(
+            0.25, Text("prof: share from which on a kind of copies is more than a program needs")
+        ),
+        "named": Threshold(
+            0.001, Text("prof: kinds of copies with less of the GPU time are not named")
+        ),
+    },
+    gain="the time of those that no program needs (casts, conversions of layouts, clones), and of "
+    "kinds that take `most` of the GPU time; at most that of all.",
+    action=Text(
+        "Keep data in the type and layout in which it is used: cast weights once when they are "
+        "loaded, avoid .contiguous() and .to() in the loop, write into slices of one buffer "
+        "instead of torch.cat, or let torch.compile fuse the rest."
+    ),
+    advice=Text(
+        "store data in the format in which it is used, so that it need not be converted each time"
+    ),
+    disproof=Text(
+        "Without the copy the next kernel is slower by as much (it then reads scattered or wider "
+        "data)."
+    ),
+)
+FILLS = Rule(
+    key="fills",
+    question="Does the GPU fill tensors with zeros or a constant?",
+    requires="a trace",
+    thresholds={"share": Threshold(0.05, Text("prof: part of the GPU time worth a finding"))},
+    gain="the time of these kernels and memsets, of which some may be needed.",
+    action=Text(
+        "Leave out what is written over before it is read: torch.empty in place of torch.zeros, no "
+        "zero_() or cudaMemset of results that a kernel writes whole, "
+        "zero_grad(set_to_none=True); masks and one-hot vectors as indices; sparse gradients for "
+        "large embeddings."
+    ),
+    advice=Text("do not clear memory that is written over anyway"),
+    disproof=Text("Without the fill results change: what it writes is read."),
+)
 PIN = (
     Text(
         "Keep on the GPU what does not change, and copy the rest from pinned memory (DataLoader "
@@ -324,8 +409,13 @@ def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
     to_gpu, to_host = _by_direction(rows)
     work = RESULTS_ON_HOST.key if to_host >= to_gpu else HOST_BOUND.key
     both = {f.rule: f for f in found if f.rule in (COPIES.key, work)}
-    if len(both) < 2 or (to_host < to_gpu and not _makes_what_it_copies(run)):
+    if len(both) < 2:
         return list(found)
+    if to_host < to_gpu:  # the host copies at the line at which it works most
+        works = host_lines(host_rows(run, doing=("program",), idle=True), "idle_samples")
+        copying = host_lines(host_rows(run, doing=("copying",)))
+        if not (works and copying and works[0].location == copying[0].location):
+            return list(found)
     smaller, larger = sorted(both.values(), key=lambda finding: finding.gain_ns)
     joined = replace(
         larger,
@@ -339,13 +429,6 @@ def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
         ),
     )
     return [joined if finding is larger else finding for finding in found]
-
-
-def _makes_what_it_copies(run: Run) -> bool:
-    """Tell whether the host copies at the line at which it works most while the GPU waits."""
-    works = host_lines(host_rows(run, doing=("program",), idle=True), "idle_samples")
-    copying = host_lines(host_rows(run, doing=("copying",)))
-    return bool(works and copying) and works[0].location == copying[0].location
 
 
 def managed_memory(run: Run) -> list[Finding]:
@@ -611,7 +694,11 @@ def casts_and_copies(run: Run) -> list[Finding]:
                 time=time,
                 calls=Text("{n} launch", "{n} launches", n=round(calls)),
                 kernels=[
-                    *([_with_share(WITHIN.label, within, gpu_time)] if within.value else ()),
+                    *(
+                        [Text("{what} {share}", what=WITHIN.label, share=within.share_of(gpu_time))]
+                        if within.value
+                        else ()
+                    ),
                     *(
                         Text(
                             "{kernel} {share}",
@@ -667,10 +754,6 @@ def is_within(run: Run) -> bool:
     """Tell whether most of this time is that of CUDA's copies within the GPU's memory."""
     kernels = run.kernels.loc[run.kernels["category"] == "copy", "total_ns"].sum()
     return number(_within(run).value) > kernels
-
-
-def _with_share(what: Text, time: Number, gpu_time: Number) -> Text:
-    return Text("{what} {share}", what=what, share=time.share_of(gpu_time))
 
 
 def _of_device(run: Run) -> pd.DataFrame:

@@ -20,7 +20,8 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rule import (
     NSYS,
-    RULES,
+    Rule,
+    Threshold,
     column,
     counters,
     measured,
@@ -28,7 +29,78 @@ from nsight_prof.reports.findings.program.rule import (
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value
 
-ELEMENTWISE_CHAIN = RULES["elementwise_chain"]
+ELEMENTWISE_CHAIN = Rule(
+    key="elementwise_chain",
+    question="Do elementwise kernels pass data through memory from one to the next?",
+    requires="a trace with single launches",
+    thresholds={
+        "gain": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "cache": Threshold(
+            2,
+            Text(
+                "prof: a launch that moves this many times what L2 holds leaves little of it "
+                "there, so that the bytes of DRAM are those of its threads"
+            ),
+            "x",
+        ),
+        "repeats": Threshold(
+            3,
+            Text(
+                "prof: launches of one kernel in a row up to which they may be steps of a chain; "
+                "more of them, or each kernel of a row as often as the others, go over the items "
+                "of a loop"
+            ),
+            "count",
+        ),
+        "inputs": Threshold(
+            4,
+            Text(
+                "prof: bytes loaded for each byte stored up to which a kernel of the program's own "
+                "may be elementwise; sums and stencils load more"
+            ),
+            "x",
+        ),
+        "whole": Threshold(
+            80,
+            Text(
+                "prof: per cent of useful bytes in the sectors of such a kernel, as for scattered "
+                "accesses"
+            ),
+            "%",
+        ),
+        "flow": Threshold(
+            1.05,
+            Text(
+                "prof: stored over loaded bytes up to which the next kernel reads all that the one "
+                "before wrote, or bytes loaded by both up to which they are the same data"
+            ),
+            "x",
+        ),
+        "parts": Threshold(
+            2**30,
+            Text(
+                "prof: bytes of a launch from which on launches of one kernel in a row are parts "
+                "of one tensor, which PyTorch divides so that indices fit into 32 bits"
+            ),
+            "B",
+        ),
+    },
+    gain="time of the chains x bytes passed on, or loaded again, / bytes moved, as the accesses of "
+    "threads were counted, else as DRAM read and wrote for launches of `cache` times what L2 holds "
+    "and more. Without such counts: all but the longest kernel. A look-up of rows may begin a "
+    "chain, and a sum may be in one, where bytes are known. Kernels of no known library count, "
+    "with low confidence, where counters show that they load up to `inputs` times what they store, "
+    "in whole sectors, without shared memory and atomics, or that DRAM bounds them.",
+    action=Text(
+        "Fuse the chain: torch.compile, or one Triton or CUDA kernel that reads its inputs once "
+        "and writes its result once."
+    ),
+    advice=Text("do these steps in one pass over the data (torch.compile does so)"),
+    disproof=Text(
+        "The kernels work on different data, or what they pass on is needed elsewhere too, so that "
+        "it must be written anyway."
+    ),
+)
 BAGS = Text(
     "Sum rows while they are looked up: torch.nn.functional.embedding_bag for an embedding that is "
     "summed, else one kernel for both (torch.compile, Triton), which never writes the rows."
@@ -142,7 +214,9 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 return _again(moved[first], moved[second])
             # Bytes of DRAM leave out what caches held, so that they tell less.
             known = moved[first].columns == THREADS
-            return (same or known) and _passes(moved[first], moved[second])
+            former_bytes, loaded = moved[first], moved[second].loaded
+            passes = 0 < former_bytes.stored <= rule.limit("flow") * loaded
+            return (same or known) and passes
         return same
 
     mask = fusible.to_numpy(dtype=np.bool_)
@@ -175,11 +249,6 @@ def _is_sum(moved: Moved) -> bool:
     """Tell whether a kernel stores next to nothing of what it loads."""
     flow = ELEMENTWISE_CHAIN.limit("flow")
     return moved.stored * flow < moved.loaded * (flow - 1)
-
-
-def _passes(first: Moved, second: Moved) -> bool:
-    """Tell whether a kernel reads all that the one before wrote."""
-    return 0 < first.stored <= ELEMENTWISE_CHAIN.limit("flow") * second.loaded
 
 
 def _again(first: Moved, second: Moved) -> bool:

@@ -21,22 +21,170 @@ from nsight_prof.reports.findings.gain import of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import idle_rules
 from nsight_prof.reports.findings.program.rule import (
-    RULES,
     Rule,
     Threshold,
     column,
     measured,
-    message,
-    rows_of,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text
 
-COMPILATION, DATA_LOADING = RULES["compilation"], RULES["data_loading"]
-CONVOLUTION_SEARCH, RECOMPUTATION = RULES["convolution_search"], RULES["recomputation"]
-INTERPRETER_LOCK = RULES["interpreter_lock"]
-THRESHOLDS = RULES["optimizer_loop"].thresholds
-"""Limits of all rules about work of the host."""
+STACKS = "a trace with samples of Python stacks"
+THRESHOLDS = {
+    "share": idle_rules.STAGE_SHARE,
+    "samples": Threshold(
+        10, Text("prof: fewer samples tell a share to no better than a factor of two"), "count"
+    ),
+    "explained": Threshold(
+        0.8, Text("prof: part of the gaps that the host makes above which no other cause is told")
+    ),
+}
+GAIN = (
+    "the samples in it x the time between two samples, at most the idle time: a loop in which the "
+    "GPU waits for the host gets shorter by all that the host does less."
+)
+COMPILATION = Rule(
+    key="compilation",
+    question="Does the GPU wait while code is compiled?",
+    requires=STACKS,
+    thresholds={
+        **THRESHOLDS,
+        "once": Threshold(
+            0.5, Text("prof: part of it in the longest gap above which code is compiled only once")
+        ),
+    },
+    gain=f"{GAIN} None where code is compiled only once.",
+    action=Text(
+        "Compile once, before the loop: mark sizes that change as dynamic "
+        "(torch._dynamo.mark_dynamic, torch.compile with dynamic=True, no tl.constexpr for them in "
+        "Triton), or round them up to a few. TORCH_LOGS=recompiles says what changed."
+    ),
+    advice=Text("compile once for all sizes, before the loop"),
+    disproof=Text("The second time the same steps run, with the same sizes, nothing is compiled."),
+)
+TUNING = Rule(
+    key="kernel_tuning",
+    question="Does the loop wait while kernels are tuned?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain="the samples in it x the time between two samples, at most the wall time: the GPU works "
+    "for it, too, on trials whose results nobody reads. None where it comes once.",
+    action=Text(
+        "Tune once, before the loop: sizes that change are no key of triton.autotune (or rounded "
+        "up to a few), its results are kept (cache_results=True), and a fixed configuration does "
+        "where few matter. Each new key compiles every configuration and times it."
+    ),
+    advice=Text("choose the variant of a kernel once, not again for each new size"),
+    disproof=Text("The second time the same steps run, with the same sizes, nothing is tuned."),
+)
+OPTIMIZER_LOOP = Rule(
+    key="optimizer_loop",
+    question="Does the optimizer update its tensors one by one?",
+    requires=STACKS,
+    thresholds=THRESHOLDS,
+    gain=GAIN,
+    action=Text(
+        "Let the optimizer update all tensors in a few kernels: fused=True, or foreach=True, when "
+        "it is made."
+    ),
+    advice=Text("let the optimizer update all parameters at once (fused=True)"),
+    disproof=Text("With fused=True the steps take as long."),
+)
+TENSOR_PRINTS = replace(
+    OPTIMIZER_LOOP,
+    key="tensor_prints",
+    question="Does the GPU wait while tensors are printed?",
+    action=Text(
+        "Print less often, or later: each tensor on the GPU that is printed makes the host wait "
+        "for it (synchronisation), launch kernels to format it and copy it. Keep values on the "
+        "GPU, and print them together after some steps."
+    ),
+    advice=Text("print values of the GPU less often"),
+    disproof=Text("Without the output the steps take as long."),
+)
+DATA_LOADING = replace(
+    OPTIMIZER_LOOP,
+    key="data_loading",
+    question="Does the GPU wait for the data loader?",
+    action=Text(
+        "Load ahead in other processes (DataLoader with num_workers, prefetch_factor and "
+        "pin_memory=True), with more of them where there are some already; decode and augment on "
+        "the GPU, or store the data as the model needs it."
+    ),
+    advice=Text("let more processes of the CPU load the data ahead"),
+    disproof=Text("With one batch that is used again and again the steps take as long."),
+)
+CONVOLUTION_SEARCH = Rule(
+    key="convolution_search",
+    question="Does the GPU wait while cuDNN tries the algorithms of a convolution?",
+    requires=STACKS,
+    thresholds={
+        **THRESHOLDS,
+        "timed": Threshold(
+            20,
+            Text("prof: waits for an event from which on algorithms are timed, not a step"),
+            "count",
+        ),
+    },
+    gain=GAIN,
+    action=Text(
+        "Turn the search off (torch.backends.cudnn.benchmark = False) where sizes change, or use "
+        "few sizes (pad images, group them by size): each new size is searched again, which pays "
+        "only where it comes often. Warm up before the part that is measured."
+    ),
+    advice=Text("do not search for the fastest algorithm again for each new size of image"),
+    disproof=Text("With torch.backends.cudnn.benchmark = False the steps take as long."),
+)
+
+
+GARBAGE = replace(
+    OPTIMIZER_LOOP,
+    key="garbage_collection",
+    question="Does the GPU wait while Python collects garbage?",
+    action=Text(
+        "Collect rarely: no gc.collect() in the loop. Where Python starts it by itself, call "
+        "gc.freeze() once all is made, gc.disable() in the loop, and gc.collect() between epochs; "
+        "keep fewer small objects alive."
+    ),
+    advice=Text("let Python clean up its memory rarely, not in each step"),
+    disproof=Text("With gc.disable() before the loop the steps take as long."),
+)
+RECOMPUTATION = replace(
+    OPTIMIZER_LOOP,
+    key="recomputation",
+    question="Does the GPU wait while forward passes are computed again?",
+    action=Text(
+        "Checkpoint fewer layers (torch.utils.checkpoint computes the forward pass again in the "
+        "backward pass, to save memory): none where memory allows it, or only layers whose "
+        "activations are large and cheap to compute."
+    ),
+    advice=Text("keep more results of the forward pass, so that they are not computed twice"),
+    disproof=Text("Without checkpointing the steps take as long, or memory does not suffice."),
+)
+
+
+INTERPRETER_LOCK = Rule(
+    key="interpreter_lock",
+    question="Does another thread of Python hold the interpreter's lock?",
+    requires=STACKS,
+    thresholds={
+        "present": Threshold(
+            0.5, Text("prof: samples of the other thread for each of a thread that calls CUDA")
+        ),
+        "one_line": Threshold(
+            0.9, Text("prof: part of its samples on one line above which a thread waits there")
+        ),
+    },
+    gain="as of `host_bound`, which it explains.",
+    action=Text(
+        "Let the other thread wait instead of asking again and again (a blocking get(), an event, "
+        "time.sleep), or move its work to another process (multiprocessing): only one thread of "
+        "Python runs at a time (the interpreter's lock, GIL), and the one that launches gets its "
+        "turn late."
+    ),
+    advice=Text("let other threads of the program wait, or work in a process of their own"),
+    disproof=Text("Without the other thread the steps take as long."),
+)
 
 
 class HostWork(NamedTuple):
@@ -57,30 +205,217 @@ class HostWork(NamedTuple):
         return self.counted[1] == "idle_ns"
 
 
-def _work(row: dict[str, str]) -> HostWork:
-    counted = ("samples", "time_ns") if row.get("while_busy") else ("idle_samples", "idle_ns")
-    if "what" in row:  # a clause tells all: the GPU waits while the host does it
-        what = message(row["what"])
-        title = partial(
-            Text, "The GPU waits while {what}, for {part} of the time {where}", what=what
-        )
-        problem = partial(
-            Text, "The GPU is idle for {lost} of {wall} {where} while {what}.", what=what
-        )
-        return HostWork(RULES[row["rule"]], title, problem, counted)
-    title, problem = (partial(message, row[name]) for name in ("title", "problem"))
-    return HostWork(RULES[row["rule"]], title, problem, counted)
-
-
-OF_WORK = {
-    name: _work(row)
-    for name, row in rows_of("nsight_prof.reports.findings.program", "host_work.yaml").items()
-}
-"""What to say of each work in table `host_lines`."""
+def _work(
+    key: str, question: str, what: Text, action: Text, advice: Text, disproof: Text
+) -> HostWork:
+    """Return a work of which a clause tells all, `what`: the GPU waits while the host does it."""
+    rule = replace(
+        OPTIMIZER_LOOP,
+        key=key,
+        question=question,
+        action=action,
+        advice=advice,
+        disproof=disproof,
+    )
+    return HostWork(
+        rule,
+        partial(Text, "The GPU waits while {what}, for {part} of the time {where}", what=what),
+        partial(Text, "The GPU is idle for {lost} of {wall} {where} while {what}.", what=what),
+    )
 
 
 NOTING_STACKS = "noting stacks"
 CAPTURING = "capturing graphs"
+OF_WORK = {
+    "sleeping": _work(
+        "sleeps",
+        "Does the GPU wait while the program sleeps?",
+        Text("the program sleeps (time.sleep), as it does to look again and again (polling)"),
+        Text(
+            "Wait for what shall come instead of sleeping between two looks at it: a blocking "
+            "queue.get(), an event, a condition, select; where it must be polled, more often."
+        ),
+        Text("let the program wait for the next work instead of sleeping"),
+        Text("With no sleep, or one a tenth as long, the steps take as long."),
+    ),
+    "files": _work(
+        "file_access",
+        "Does the GPU wait while files are read or written?",
+        Text("files are read or written (checkpoints, saved tensors, torch.save, open)"),
+        Text(
+            "Save less often, or beside the loop: copy weights to pinned memory "
+            "(non_blocking=True) and let a thread write the file while the next steps run; read "
+            "what comes next ahead of time, or once before the loop."
+        ),
+        Text("save results and checkpoints while the GPU goes on"),
+        Text("Without the files (nothing saved, one input used again) the steps take as long."),
+    ),
+    "copying networks": _work(
+        "network_copies",
+        "Does the GPU wait while a network is copied tensor by tensor?",
+        Text(
+            "a network is copied or moved module by module and tensor by tensor (copy.deepcopy, "
+            "state_dict, load_state_dict, .to())"
+        ),
+        Text(
+            "Copy into tensors that exist, all at once: torch._foreach_copy_(list(to.parameters()),"
+            " list(of.parameters())) in place of deepcopy or load_state_dict in the loop; "
+            "torch._foreach_lerp_ for averages of weights."
+        ),
+        Text("copy all weights of the network at once, into memory that it has already"),
+        Text("Without the copy of the network the steps take as long."),
+    ),
+    NOTING_STACKS: _work(
+        "anomaly_detection",
+        "Does the GPU wait while stacks are noted for each operation?",
+        Text(
+            "the stack of Python is noted for each operation and gradients are checked, as "
+            "anomaly detection of autograd does (it looks for NaN in each, and waits)"
+        ),
+        Text(
+            "Turn it off where nothing is sought: torch.autograd.set_detect_anomaly(False), no "
+            "detect_anomaly() round the loop; check the loss for NaN every some steps instead."
+        ),
+        Text("turn off the checks for errors that were left on"),
+        Text("With set_detect_anomaly(False) the steps take as long."),
+    ),
+    "logging": _work(
+        "logging",
+        "Does the GPU wait while the program logs?",
+        Text("the program logs or prints (logging, TensorBoard, progress bars)"),
+        Text(
+            "Log less often, and what is on the GPU later: keep values there, and write them "
+            "together every some steps, or from another thread."
+        ),
+        Text("log less often"),
+        Text("Without logging the steps take as long."),
+    ),
+    CAPTURING: _work(
+        "graph_captures",
+        "Does the GPU wait while CUDA graphs are captured again and again?",
+        Text("a CUDA graph is captured and instantiated anew"),
+        Text(
+            "Capture once, before the loop, and replay in each step: copy new inputs into the "
+            "tensors that the graph reads (static inputs); a graph for each shape where shapes "
+            "change, or cudaGraphExecUpdate."
+        ),
+        Text("prepare the recorded step (CUDA graph) once, and use it again"),
+        Text("With one graph that is replayed the steps take as long."),
+    ),
+    "tensors of the host": _work(
+        "tensors_made_on_host",
+        "Does the GPU wait while tensors are made on the host?",
+        Text("tensors are made on the host (CPU) and then copied to the GPU"),
+        Text(
+            'Make them where they are used: torch.randn(…, device="cuda"), torch.arange(…, '
+            "device=…); what never changes once, before the loop."
+        ),
+        Text("let the GPU make these numbers itself"),
+        Text("With the same tensors used again in each step, the steps take as long."),
+    ),
+    "computing on the host": _work(
+        "cpu_libraries",
+        "Does the GPU wait for libraries that compute on the host?",
+        Text("libraries compute on the host (CPU): NumPy, SciPy, pandas, OpenCV, PIL, tokenizers"),
+        Text(
+            "Do it with torch on the GPU (sort, sums, transforms, metrics there), or in other "
+            "processes ahead of the loop; once before it where the result does not change."
+        ),
+        Text("let the GPU do what the CPU now computes in each step"),
+        Text("With the same results used again in each step, the steps take as long."),
+    ),
+    "tuning": HostWork(
+        TUNING,
+        partial(Text, "Kernels are tuned for {part} of the time {where}"),
+        partial(
+            Text,
+            "For {lost} of {wall} {where} the host tunes kernels: it compiles their configurations "
+            "and runs each again and again to time it (autotuning).",
+        ),
+        ("samples", "time_ns"),
+    ),
+    "compiling": HostWork(
+        COMPILATION,
+        partial(Text, "The GPU waits while code is compiled for {part} of the time {where}"),
+        partial(Text, "The GPU is idle for {lost} of {wall} {where} while the host compiles code."),
+    ),
+    "loading data": HostWork(
+        DATA_LOADING,
+        partial(Text, "The GPU waits for the data loader for {part} of the time {where}"),
+        partial(
+            Text,
+            "The GPU is idle for {lost} of {wall} {where} while the host is in the data loader.",
+        ),
+    ),
+    "convolving": HostWork(
+        CONVOLUTION_SEARCH,
+        partial(Text, "The GPU waits while cuDNN tries algorithms for {part} of the time {where}"),
+        partial(
+            Text,
+            "The GPU is idle for {lost} of {wall} {where} while the host is in convolutions and "
+            "waits for events: cuDNN tries and times its algorithms (cudnn.benchmark), as it does "
+            "at the first use of a size.",
+        ),
+    ),
+    "updating one by one": HostWork(
+        OPTIMIZER_LOOP,
+        partial(
+            Text,
+            "The GPU waits for an optimizer that updates tensor by tensor for {part} of the time "
+            "{where}",
+        ),
+        partial(
+            Text,
+            "The GPU is idle for {lost} of {wall} {where} while the optimizer updates its tensors "
+            "one by one, with some small kernels for each.",
+        ),
+    ),
+    "printing": HostWork(
+        TENSOR_PRINTS,
+        partial(Text, "The GPU waits while tensors are printed for {part} of the time {where}"),
+        partial(
+            Text,
+            "The GPU is idle for {lost} of {wall} {where} while the host formats tensors of the "
+            "GPU to print them, and waits for their values.",
+        ),
+    ),
+    "collecting garbage": HostWork(
+        GARBAGE,
+        partial(Text, "The GPU waits while Python collects garbage for {part} of the time {where}"),
+        partial(
+            Text,
+            "The GPU is idle for {lost} of {wall} {where} while the garbage collector of Python "
+            "goes through all objects.",
+        ),
+    ),
+    "computing again": HostWork(
+        RECOMPUTATION,
+        partial(
+            Text,
+            "Forward passes are computed again for {part} of the time {where}",
+        ),
+        partial(
+            Text,
+            "For {lost} of {wall} {where} the host runs the forward pass of checkpointed layers a "
+            "second time.",
+        ),
+        ("samples", "time_ns"),
+    ),
+    "emptying the cache": HostWork(
+        idle_rules.ALLOCATION_STALLS,
+        partial(Text, "The GPU waits for allocations for {part} of the time {where}"),
+        partial(
+            Text,
+            "The GPU is idle for {lost} of {wall} {where} while the host allocates its memory and "
+            "gives it back (empty_cache).",
+        ),
+    ),
+}
+"""What to say of each work in table `host_lines`."""
+RULES = (
+    *(work.rule for work in OF_WORK.values() if work.rule is not idle_rules.ALLOCATION_STALLS),
+    INTERPRETER_LOCK,
+)
 MOST_AT_ONE = 0.5
 """Part of the idle samples of a thread in libraries that tells that it is held up: at least so much
 there, and less at each of its places."""

@@ -28,6 +28,7 @@ from nsight_prof.reports.findings.program.idle_rules import (
     IDLE,
     IDLE_OUTSIDE,
     LAUNCH_BOUND,
+    POOL_RELEASE,
     REMADE_CODE,
     RESULTS_ON_HOST,
     SYNC_STALLS,
@@ -41,6 +42,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
+from nsight_prof.reports.findings.shortest_launch import SHORTEST_NS
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
 ALLOCATING = re.compile(
@@ -50,6 +52,8 @@ ALLOCATING = re.compile(
 )
 """CUDA calls that allocate, pin or free memory, or make streams and events, which ask the driver
 for as much."""
+FROM_POOL = r"cu(?:da)?(?:Malloc|MemAlloc)(?:FromPool)?Async"
+"""CUDA calls that allocate from a pool of the device."""
 LOADING = re.compile(
     r"cu(?:da)?(?:Module(?:Load|Get)|Library(?:Load|Get)|Link|Graph\w*Instantiate|KernelGetFunction)"
 )
@@ -73,6 +77,9 @@ SYNCHRONISING = r"cu(?:da)?(?:Stream|Device|Ctx)Synchronize"
 TO_GPU, TO_HOST = "host to device", "device to host"
 SELECTION = "cub::DeviceSelect"
 """NVTX range of the kernels that choose elements by a mask (CUB 2.7 marks its own)."""
+ITEM, ITEMS_IDLE = 20, 0.8
+"""Launches per wait up to which a loop goes over items, and the least part of the time in which the
+GPU is idle then."""
 EACH = 2
 """Launches per wait up to which the host waits after all but each of them."""
 IN_CALLS = 0.5
@@ -98,6 +105,9 @@ CLOSED = Text(
     "the capture without what lies between queued operations"
 )
 OF_WAITS = Text("time in these waits, at most the idle time - what is left of its gaps")
+TIME_IN_WAITS = Text("time of the host in waits for the GPU")
+BY_LINES = Text("time at lines that wait, else waits x the mean of each call")
+OF_ITEMS = Text("idle time of late launches and waits - what is left of its gaps")
 OF_QUEUED = Text("steps that wait x (their median - that of queued steps), at most the idle time")
 
 
@@ -140,27 +150,92 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
         return _first_use(stage, gaps, _loading_ns(gaps, rule), ONCE_FOR_ALL)
     if loads and rule is HOST_BOUND and _builds(run, often):
         return _first_use(stage, gaps, lost, ONCE_FOR_SIZES)
-    cost = launch_cost(run)
+    return _explained(run, stage, gaps, cause, once)
+
+
+class Price(NamedTuple):
+    """What the end of the gaps of a cause saves by `formula`, in ns of wall time, and in words.
+
+    `waits` are the calls in which a loop waits for the GPU, `waiting` its time there; `upper` is
+    the most that can be saved, and by what, where steps that were queued show the rest.
+    """
+
+    saved: float
+    formula: Text
+    sentence: Text
+    waits: list[str]
+    waiting: Number
+    steps: Repeats | None = None
+    upper: tuple[float, Text] | None = None
+
+
+def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price:
+    lost, often = number(gaps.idle.value), number(gaps.count.value)
+    wall = program_time(run)[0]
     saved = all_gaps = of_host(run, lost - once, 0.0 if rule is HOST_BOUND else often)
     waits = [] if rule is HOST_BOUND else _waits(stage)
     waiting = _blocked(run, stage, waits)
     if waits and number(waiting.value) < LAUNCH_BOUND.limit("waiting") * lost:
         waits = []  # the host waits, and would be as late without it
-    name = "" if stage.is_capture else stage.name
-    steps = _queued_steps(run, name) if rule is LAUNCH_BOUND else None
-    formula = BOUNDED if rule is HOST_BOUND else CLOSED
+
+    def values(saved: float) -> dict[str, Value]:
+        return {
+            "gain": Number(saved / number(wall.value), "fraction"),
+            "saved": Number(saved, "ns"),
+        }
+
+    if waits and _goes_over_items(stage, waits, waiting):  # what ends is the loop, not its waits
+        each = [stage.of_cause(name) for name in (LAUNCHES, SYNCHRONISATION)]
+        late = sum(number(gaps.count.value) for gaps in each)
+        saved = of_host(run, sum(number(gaps.idle.value) for gaps in each), late)
+        sentence = Text(
+            "The loop goes over items one by one, with {launches} launches for each wait. As "
+            "operations on all items at once, at most {gain} of the wall time under nsys is saved "
+            "({saved}).",
+            launches=_launches_per_wait(stage, waits),
+            **values(saved),
+        )
+        return Price(saved, OF_ITEMS, sentence, waits, waiting)
     if waits:
-        formula, saved = OF_WAITS, min(saved, number(waiting.value))
-    bound = None
-    if steps is not None and not waits:  # seen to be reached: steps that did not wait for the host
+        saved = min(saved, number(waiting.value))
+        sentence = Text(
+            "Without these waits at most {gain} of the wall time under nsys is saved ({saved}): so "
+            "long the host stands in them. Of the rest of its loop a CUDA graph of the step saves "
+            "up to {rest} then.",
+            rest=Number(all_gaps - saved, "ns"),
+            **values(saved),
+        )
+        return Price(saved, OF_WAITS, sentence, waits, waiting)
+    formula = BOUNDED if rule is HOST_BOUND else CLOSED
+    frame = timeline(run) if rule is LAUNCH_BOUND else None
+    steps = None if frame is None else repeats(frame, "" if stage.is_capture else stage.name)
+    if steps is not None:  # seen to be reached: steps that did not wait for the host
         queued = of_host(run, steps.others * number((steps.period - steps.queued_period).value))
-        (saved, formula), (upper, how) = sorted(
+        (saved, formula), upper = sorted(
             ((saved, formula), (queued, OF_QUEUED)), key=lambda found: found[0]
         )
-        bound = Number(upper, "ns")
+        sentence = Text(
+            "As the queued steps show, closing these gaps saves {gain} of the wall time under nsys "
+            "({saved}).",
+            **values(saved),
+        )
+        return Price(saved, formula, sentence, waits, waiting, steps, upper)
+    sentence = Text(
+        "Closing these gaps saves at most {gain} of the wall time under nsys ({saved}).",
+        **values(saved),
+    )
+    return Price(saved, formula, sentence, waits, waiting)
+
+
+def _explained(run: Run, stage: Stage, gaps: Gaps, cause: Cause, once: float) -> Finding:
+    rule, cost, program_wall = cause.rule, launch_cost(run), program_time(run)[0]
+    price = _price(run, stage, gaps, rule, once)
+    saved, bound = Number(price.saved, "ns"), None
+    if price.upper is not None:
+        bound = Number(price.upper[0], "ns")
     is_framework = rule is HOST_BOUND and _of_framework(stage, gaps)
-    gain = Number(saved / number(program_wall.value), "fraction")
-    diagnosis = _diagnosis(run, gaps, cause)
+    diagnosis, of_launches = _diagnosis(run, gaps, cause), rule is LAUNCH_BOUND
+    minimum = (IDLE if stage.is_capture else rule).limit("share")
     return diagnosis.rule.finding(
         key="idle",
         stage=stage.name,
@@ -170,43 +245,33 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
             problem=concatenated(
                 (
                     diagnosis.problem(run, stage, gaps),
-                    *(_waiting(stage, waits) if rule is LAUNCH_BOUND else ()),
+                    *(_waiting(stage, price.waits) if of_launches else ()),
                 )
             ),
-            queued=_once_clause(once) if once else _queued_clause(steps),
-            saves=_saves(waits, gain, Number(saved, "ns"), Number(all_gaps - saved, "ns"), steps),
+            queued=_once_clause(once) if once else _queued_clause(price.steps),
+            saves=price.sentence,
             remark=_of_gaps(gaps, is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
-        action=_action(diagnosis.rule, waits, is_framework),
+        action=_action(diagnosis.rule, price.waits, is_framework),
         advice=LAUNCH_BOUND.advice if is_framework else diagnosis.rule.advice,
-        choice=is_framework or (rule is LAUNCH_BOUND and not waits),
+        choice=is_framework or (of_launches and not price.waits),
         evidence=(
             *_gap_evidence(stage, gaps, rule, minimum),
-            *(_call_evidence(gaps) if rule is LAUNCH_BOUND else ()),
-            *_queued_evidence(steps),
-            measured(
-                Text("time of the host in waits for the GPU"),
-                waiting,
-                Text("time at lines that wait, else waits x the mean of each call"),
-            )
-            if waits
+            *(_call_evidence(gaps) if of_launches else ()),
+            *_queued_evidence(price.steps),
+            measured(TIME_IN_WAITS, price.waiting, BY_LINES) if price.waits else None,
+            *_gain_evidence(cost, saved, price.formula),
+            measured(Text("could save at most"), bound, price.upper[1])
+            if bound and price.upper
             else None,
-            *_gain_evidence(cost, Number(saved, "ns"), formula),
-            measured(Text("could save at most"), bound, how) if bound else None,
-            *(_lengthened(run) if rule is LAUNCH_BOUND else ()),
+            *(_lengthened(run) if of_launches else ()),
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
             *_other_causes(stage, gaps.cause),
         ),
         confidence=_confidence(stage, gaps, rule, cost),
-        **of_wall_time(Number(saved, "ns"), program_wall, bound),
+        **of_wall_time(saved, program_wall, bound),
     )
-
-
-def _queued_steps(run: Run, stage: str) -> Repeats | None:
-    """Return the steps that were queued ahead in a stage, with "" in the run; see `repeats`."""
-    frame = timeline(run)
-    return None if frame is None else repeats(frame, stage)
 
 
 def _queued_clause(steps: Repeats | None) -> Text | str:
@@ -285,11 +350,7 @@ def _repeated_waits(run: Run, stage: Stage, explained: list[Finding]) -> list[Fi
             ),
             evidence=(
                 measured(Text("waits for the GPU"), often),
-                measured(
-                    Text("time of the host in waits for the GPU"),
-                    waiting,
-                    Text("time at lines that wait, else waits x the mean of each call"),
-                ),
+                measured(TIME_IN_WAITS, waiting, BY_LINES),
                 measured(Text("idle waiting for launches"), launching),
                 wall_evidence(wall),
             ),
@@ -388,31 +449,23 @@ def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
     )
 
 
-def _saves(
-    waits: list[str], gain: Number, saved: Number, rest: Number, steps: Repeats | None
-) -> Text:
-    """Say what closing the gaps saves; of a loop that waits for results what ends with the wait,
-    and what is left of the gaps.
+def _goes_over_items(stage: Stage, waits: list[str], waiting: Number) -> bool:
+    """Tell whether a loop has a wait for every few launches of tiny kernels, the GPU next to
+    nothing to do, and the host more to do at its launches than in its waits: then it goes over
+    items one by one.
     """
-    values: dict[str, Value] = {"gain": gain, "saved": saved}
-    if not waits and steps is not None:
-        return Text(
-            "As the queued steps show, closing these gaps saves {gain} of the wall time under nsys "
-            "({saved}).",
-            **values,
-        )
-    if not waits:
-        return Text(
-            "Closing these gaps saves at most {gain} of the wall time under nsys ({saved}).",
-            **values,
-        )
-    return Text(
-        "Without these waits at most {gain} of the wall time under nsys is saved ({saved}): so "
-        "long the host stands in them. Of the rest of its loop a CUDA graph of the step saves up "
-        "to {rest} then.",
-        rest=rest,
-        **values,
+    return (
+        number(stage.kernel_mean.value) < SHORTEST_NS
+        and number(_launches_per_wait(stage, waits).value) <= ITEM
+        and number(stage.idle_share.value) >= ITEMS_IDLE
+        and number(stage.of_cause(LAUNCHES).idle.value) >= number(waiting.value)
     )
+
+
+def _launches_per_wait(stage: Stage, waits: list[str]) -> Number:
+    rows = stage.gaps[stage.gaps["waited"].isin(waits)]
+    often = Number(rows["gaps"].sum(), "count", column("idle_gaps", "gaps"))
+    return stage.launches.per(often, "count")
 
 
 def _waiting(stage: Stage, waits: list[str]) -> Iterator[Text]:
@@ -473,8 +526,11 @@ def _diagnosis(run: Run, gaps: Gaps, cause: Cause) -> Cause:
     """Return what explains long gaps best: calls that allocate, results that the host works on."""
     if cause.rule is not HOST_BOUND:
         return cause
-    if _allocates(gaps):
+    allocating = ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
+    if _time_in(gaps, ALLOCATING) >= allocating:
         return ALLOCATIONS
+    if _gives_back(run, gaps):
+        return POOL
     if _remakes(run, gaps):
         return REMADE
     operations = run.memory_operations
@@ -487,10 +543,14 @@ def _diagnosis(run: Run, gaps: Gaps, cause: Cause) -> Cause:
     return RESULTS if enough and often and 2 * copied >= sum(n for _, n in waits) else cause
 
 
-def _allocates(gaps: Gaps) -> bool:
-    """Return whether the host spends most of the gaps in calls that allocate or free memory."""
-    allocating = ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
-    return _time_in(gaps, ALLOCATING) >= allocating
+def _gives_back(run: Run, gaps: Gaps) -> bool:
+    """Return whether the host stands in synchronisations while the GPU has nothing to do, in a
+    program that allocates from a pool: what was freed goes back to the driver there.
+    """
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.match(FROM_POOL)]
+    often = calls["calls"].sum() >= LAUNCH_BOUND.limit("waits")
+    lasts = _time_in(gaps, re.compile(SYNCHRONISING))
+    return bool(often) and lasts >= ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
 
 
 def _unloads(run: Run) -> Number:
@@ -606,6 +666,15 @@ def _remade_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
     )
 
 
+def _pool_problem(run: Run, stage: Stage, gaps: Gaps) -> Text:
+    return Text(
+        "{problem} The GPU has nothing to do while it synchronises: what was freed to the memory "
+        "pool of the device (cudaFreeAsync) goes back to the driver at each synchronisation, and "
+        "is mapped anew (cudaMallocAsync), as with a release threshold of 0.",
+        problem=_host_problem(run, stage, gaps),
+    )
+
+
 def _sync_problem(_run: Run, stage: Stage, gaps: Gaps) -> Text:
     return Text(
         "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
@@ -663,6 +732,14 @@ ALLOCATIONS = Cause(
     _host_problem,
 )
 """What explains that of the host where it spends most of it in calls that allocate."""
+POOL = Cause(
+    POOL_RELEASE,
+    partial(
+        Text, "The GPU waits while a memory pool gives memory back for {part} of the time {where}"
+    ),
+    _pool_problem,
+)
+"""What explains it where what is freed goes back to the driver at synchronisations."""
 REMADE = Cause(
     REMADE_CODE,
     partial(Text, "The GPU waits while plans or code are made anew for {part} of the time {where}"),

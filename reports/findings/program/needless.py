@@ -14,10 +14,29 @@ from nsight_prof.reports.analysis.lines import launching_rows, location
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.findings.gain import of_gpu_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.rule import LISTED, RULES, column, measured, of_row
+from nsight_prof.reports.findings.program.rule import (
+    LISTED,
+    Rule,
+    Threshold,
+    column,
+    measured,
+    of_row,
+)
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 
-NEEDLESS_WORK = RULES["needless_work"]
+NEEDLESS_WORK = Rule(
+    key="needless_work",
+    question="Does the GPU compute at a line what could be left out, or had for less?",
+    requires="a trace with samples of Python stacks",
+    thresholds={
+        "share": Threshold(0.03, Text("prof: part of the GPU time worth a finding")),
+        "samples": Threshold(
+            10, Text("prof: fewer samples tell a share to no better than a factor of two"), "count"
+        ),
+    },
+    gain="time of the kernels that these lines launch, by samples of stacks, x the part that goes: "
+    "all of it where the result is the same each time, or needed rarely.",
+)
 
 
 class Work(NamedTuple):

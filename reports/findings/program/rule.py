@@ -39,7 +39,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Rule:
-    """What docs/rules.md tells of a rule, and rules.yaml holds.
+    """What docs/rules.md tells of a rule.
 
     Attributes:
         key: stands as `rule` in metrics.json.
@@ -124,19 +124,6 @@ def _value(hint: str, value: Any) -> Any:
     if hint.startswith("Mapping") and "tuple" in hint:
         return {key: tuple(each) for key, each in value.items()}
     return value
-
-
-def _rules() -> dict[str, Rule]:
-    rows = rows_of("nsight_prof.reports.findings.program", "rules.yaml")
-    limits = {
-        key: {name: of_row(Threshold, each) for name, each in row.pop("thresholds", {}).items()}
-        for key, row in rows.items()
-    }
-    return {key: of_row(Rule, row, key=key, thresholds=limits[key]) for key, row in rows.items()}
-
-
-RULES = _rules()
-"""All rules about the program by key, in the order of docs/rules.md."""
 
 
 def measured(label: Text, value: Number, source: Text = NSYS) -> Evidence:

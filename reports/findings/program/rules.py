@@ -17,11 +17,29 @@ from nsight_prof.reports.findings.program import (
     host_work,
     idle,
     idle_rules,
+    launch_rules,
     launches,
     needless,
     overview,
     streams,
 )
+
+RULES = (
+    *idle_rules.RULES,
+    *host_work.RULES,
+    *launch_rules.RULES,
+    streams.SERIAL_STREAMS,
+    fusion.ELEMENTWISE_CHAIN,
+    copies.CASTS_AND_COPIES,
+    copies.FILLS,
+    needless.NEEDLESS_WORK,
+    copies.COPIES,
+    copies.MANAGED_MEMORY,
+    backends.SLOW_BACKEND,
+    collectives.COLLECTIVES_EXPOSED,
+    clock.THROTTLING,
+)
+"""All rules of the program, in the order of docs/rules.md."""
 
 
 def program_findings(run: Run) -> list[Finding]:

@@ -21,15 +21,52 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     DURATIONS,
     LISTED,
-    RULES,
     STARTS,
+    Rule,
+    Threshold,
     column,
     measured,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text
 
-SERIAL_STREAMS = RULES["serial_streams"]
+SERIAL_STREAMS = Rule(
+    key="serial_streams",
+    question="Do streams take turns where their kernels could run side by side?",
+    requires="a trace with single launches and CUDA calls",
+    thresholds={
+        "changes": Threshold(
+            20,
+            Text("prof: changes from one stream to another from which on they are those of a loop"),
+            "count",
+        ),
+        "beside": Threshold(
+            0.05,
+            Text("prof: part of the changes at which streams overlap, up to which they take turns"),
+        ),
+        "apart": Threshold(
+            100_000, Text("prof: after longer gaps the host did something else"), "ns"
+        ),
+        "turn": Threshold(
+            10, Text("prof: more kernels of one stream in a row are a phase, no turn"), "count"
+        ),
+        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+    },
+    gain="of each row of such kernels, their time - that of the longest stream, or that of SMs "
+    "full of their blocks where it is longer. Of several GPUs the mean. None where most of the "
+    "kernels are launched only after the one before has ended: then launches set the pace. Kernels "
+    "that have a block for every SM, and communication between GPUs, are no part of it.",
+    action=Text(
+        "Find what orders them: a wait for an event that is not needed, work on the legacy default "
+        "stream between them, one queue of the hardware (CUDA_DEVICE_MAX_CONNECTIONS=1), or one "
+        "batched kernel in place of all of them."
+    ),
+    advice=Text("let steps that do not need each other run at the same time"),
+    disproof=Text(
+        "Each kernel reads what the one before it wrote, or without the waits (wrong results may "
+        "do for a test) the steps take as long."
+    ),
+)
 OF_EVENTS = Text(
     "Let a stream wait (cudaStreamWaitEvent, wait_stream in PyTorch) only for work whose result it "
     "reads: one fork before and one join after all streams, in place of a wait at each change."

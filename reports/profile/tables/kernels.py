@@ -55,12 +55,15 @@ def kernel(kernel: KernelRow, links: Links) -> Table[tuple[Value, Value, str]]:
     sizes = listed(kernel.grid, kernel.block)
     kind = listed(kernel.library, kernel.category, kernel.dtype, kernel.tile)
     durations = _durations(kernel)
+    total: Value = NA
+    if kernel.calls is not None:
+        total = Series([count(kernel.calls), time(kernel.total_ns)])
     rows: list[tuple[Value, Value, str]] = [
         (Text("Kernel id"), Name(kernel.kernel_id), ""),
         (Text("Grid, block"), sizes if kernel.grid or kernel.block else NA, row_id("grid")),
         (Text("Library, category, type, tile"), kind, ""),
         (Text("Stages"), Series(kernel.stages) if kernel.stages else NA, ""),
-        (Text("Launches, total (nsys)"), _total(kernel), row_id("total_ns")),
+        (Text("Launches, total (nsys)"), total, row_id("total_ns")),
         (Text("Duration: median, mean, min to max (nsys)"), durations, row_id("median_ns")),
     ]  # fmt: skip
     if kernel.mixed:
@@ -73,10 +76,6 @@ def kernel(kernel: KernelRow, links: Links) -> Table[tuple[Value, Value, str]]:
         reason = Text("{column}: {reason}", column=label(gap.column), reason=gap.reason)
         rows.append((Text("Not available"), reason, ""))
     return pairs(rows)
-
-
-def _total(kernel: KernelRow) -> Value:
-    return NA if kernel.calls is None else Series([count(kernel.calls), time(kernel.total_ns)])
 
 
 def _durations(kernel: KernelRow) -> Value:

@@ -23,10 +23,14 @@ Recorded = Callable[[str], Run]
 def test_shorter_kernels_gain_nothing_where_the_host_is_late(recorded_run_of: Recorded) -> None:
     run = recorded_run_of("h200-top-kernels")
     stages = run.launches.groupby("kernel_id", observed=True)["stage"].agg(set)
-    alone = {f.kernel_ids: f for f in kernel_findings(run, program_findings(run)) if f.gain_ns > 0}
-    now = {f.kernel_ids: f for f in findings(run) if f.key == "kernel"}
-    of_decode = [ids for ids in alone if set.union(*(stages[key] for key in ids)) == {"decode"}]
-    of_prefill = [ids for ids in alone if set.union(*(stages[key] for key in ids)) == {"prefill"}]
+    program = program_findings(run)
+    found = [*program, *kernel_findings(run, program)]
+    alone = {(f.rule, *f.kernel_ids): f for f in found if f.kernel_ids and f.rule and f.gain_ns > 0}
+    now = {(f.rule, *f.kernel_ids): f for f in findings(run)}
+    of_decode = [ids for ids in alone if set.union(*(stages[key] for key in ids[1:])) == {"decode"}]
+    of_prefill = [
+        ids for ids in alone if set.union(*(stages[key] for key in ids[1:])) == {"prefill"}
+    ]
     assert of_decode
     assert of_prefill
     for ids in of_decode:  # the GPU waits for most of its launches there

@@ -40,7 +40,9 @@ def evidence(found: Finding, label: str) -> float:
 
 def test_steps_that_were_queued_are_the_measured_cuda_graph(recorded_run_of: Recorded) -> None:
     found = of_cause(recorded_run_of("h200-top-kernels"), "launch_bound")
-    assert "4 of 15 steps were queued before the GPU came to them" in english(found.verdict)
+    assert "In 4 of 15 steps the host had launched all work before the GPU needed it" in english(
+        found.verdict
+    )
     assert evidence(found, "median step that was queued") == pytest.approx(0.84e6, rel=0.01)
     assert evidence(found, "median step for which the GPU waits") == pytest.approx(2.66e6, rel=0.01)
     # An independent count: all kernels of a step take 0.74 ms, and no graph takes less.
@@ -98,14 +100,16 @@ def test_copies_before_a_launch_are_those_of_the_trace(imported: Recorded) -> No
 def test_a_short_product_keeps_what_each_launch_takes(recorded_run_of: Recorded) -> None:
     run = recorded_run_of("h200-top-kernels")
     products = [j for j in judge(run) if j.row["category"] == "gemm" and j.bound == "dram"]
-    best = max(_work(judged.row) / number(judged.row["mean_ns"]) for judged in products)
     short = [j for j in products if j.fixed is not None]
     assert short
     for judged in short:
         mean, fixed = number(judged.row["mean_ns"]), judged.fixed
         assert fixed is not None
         assert mean < 20_000
-        work = _work(judged.row) / best
+        if judged.peer is None:  # none of its size came nearer to the roof
+            assert judged.gain == 0
+            continue
+        work = _work(judged.row) / (_work(judged.peer) / number(judged.peer["mean_ns"]))
         assert mean * (1 - judged.gain) == pytest.approx(min(mean, work + fixed.ns))
 
 
@@ -120,13 +124,17 @@ def test_products_that_memory_limits_gain_what_the_best_of_them_shows_in_the_tra
     run = recorded_run_of("h200-vllm-kernels")
     rows = [j for j in judge(run) if j.row["category"] == "gemm" and j.bound == "dram"]
     long = [j for j in rows if number(j.row["mean_ns"]) > 20_000]
-    best = max(_work(j.row) / number(j.row["mean_ns"]) for j in long)
     assert len(long) > 2
+    gained = 0
     for judged in long:
         mean, work = number(judged.row["mean_ns"]), _work(judged.row)
+        bytes_ = number(judged.row["dram_bytes"])
+        alike = [j for j in long if 0.5 <= number(j.row["dram_bytes"]) / bytes_ <= 2]
+        best = max(_work(j.row) / number(j.row["mean_ns"]) for j in alike)
         assert judged.at_roof == pytest.approx(1 - work / mean)
         assert judged.gain == pytest.approx(1 - work / best / mean, abs=1e-9)
-        assert judged.gain < judged.at_roof
+        gained += judged.gain > 0
+    assert 0 < gained < len(long)
 
 
 def test_attention_gains_no_time_in_which_its_exponentials_run(recorded_run_of: Recorded) -> None:

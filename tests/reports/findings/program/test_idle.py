@@ -14,7 +14,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
 from nsight_prof.reports.verdicts.ranking import findings
-from tests.reports.programs import US, amount, english, of_cause, where, write
+from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
 
 
 def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:
@@ -278,3 +278,32 @@ def test_kernels_that_are_built_for_each_size_gain_nothing_known(
     found = of_cause(run, rule)
     assert math.isnan(found.gain_ns) == (rule == "first_use")
     assert ("for each new size" in english(found.verdict)) == (rule == "first_use")
+
+
+@pytest.mark.parametrize(("launches", "items"), [(6, True), (60, False)])
+def test_a_loop_that_waits_for_each_item_gains_its_launches_too(
+    run: Run, launches: int, items: bool
+) -> None:
+    waits = 50
+    run = kernels(run, {str(n): {"mean_ns": 2000} for n in run.kernels["short_name"]})
+    frame = run.stages.copy()
+    here = frame["stage"] == "decode"
+    frame.loc[here, "launches"] = waits * launches
+    frame.loc[here, "kernel_ns"] = waits * launches * 2000
+    wall = float(frame.loc[here, "wall_ns"].iloc[0])
+    frame.loc[here, "idle_ns"] = int(0.9 * wall)
+    tables.write(frame, "stages", run.directory.tables)
+    late = gap("launches", 0.75 * wall / 1e6, waits * launches - waits)
+    waited = gap("synchronisation", 0.1 * wall / 1e6, waits, waited="cudaStreamSynchronize")
+    called = {"name": "cudaStreamSynchronize", "calls": waits, "total_ns": int(0.1 * wall)}
+    run = write(write(run, "idle_gaps", [late, waited]), "api_calls", [called])
+    found = next(f for f in findings(run) if f.rule == "sync_stalls")
+    assert ("items one by one" in english(found.verdict)) is items
+
+
+def test_a_pool_that_gives_memory_back_at_each_wait_is_told(run: Run) -> None:
+    gaps = gap("host", 6.0, 30, call="cudaStreamSynchronize", waited="cudaMemcpyAsync")
+    calls = [{"name": "cudaMallocAsync", "calls": 90, "total_ns": 1e6}]
+    found = findings(write(write(run, "idle_gaps", [gaps]), "api_calls", calls))
+    assert any("release threshold" in english(f.verdict) for f in found)
+    assert {"pool_release", "allocation_stalls"} & {f.rule for f in found} == {"pool_release"}

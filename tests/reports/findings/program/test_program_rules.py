@@ -21,8 +21,7 @@ from nsight_prof.reports.analysis.timeline import chains, exposed, timeline, uni
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
 from nsight_prof.reports.findings.program.backends import BACKENDS
 from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
-from nsight_prof.reports.findings.program.rule import RULES
-from nsight_prof.reports.findings.program.rules import program_findings
+from nsight_prof.reports.findings.program.rules import RULES, program_findings
 from nsight_prof.reports.verdicts.bound_shares import bound_shares
 from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
 
@@ -438,7 +437,7 @@ def test_shares_of_limits_add_up_and_never_gain_beyond_the_roof(run: Run) -> Non
 
 
 def test_every_rule_says_all_that_a_reader_needs() -> None:
-    for rule in RULES.values():
+    for rule in RULES:
         assert rule.question.endswith("?"), rule.key
         for limit in rule.thresholds.values():
             assert english(limit.source), rule.key
