@@ -42,7 +42,6 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
-from nsight_prof.reports.findings.shortest_launch import SHORTEST_NS
 from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
 ALLOCATING = re.compile(
@@ -77,9 +76,9 @@ SYNCHRONISING = r"cu(?:da)?(?:Stream|Device|Ctx)Synchronize"
 TO_GPU, TO_HOST = "host to device", "device to host"
 SELECTION = "cub::DeviceSelect"
 """NVTX range of the kernels that choose elements by a mask (CUB 2.7 marks its own)."""
-ITEM, ITEMS_IDLE = 20, 0.8
-"""Launches per wait up to which a loop goes over items, and the least part of the time in which the
-GPU is idle then."""
+ITEM, ITEMS_IDLE, ITEM_NS = 20, 0.75, 3000.0
+"""Launches per wait up to which a loop goes over items, the least part of the time in which the GPU
+is idle then, and the mean kernel up to which they do next to nothing."""
 EACH = 2
 """Launches per wait up to which the host waits after all but each of them."""
 IN_CALLS = 0.5
@@ -184,10 +183,11 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
             "saved": Number(saved, "ns"),
         }
 
-    if waits and _goes_over_items(stage, waits, waiting):  # what ends is the loop, not its waits
+    if waits:  # a host that waits comes late with what it launches next, too
         each = [stage.of_cause(name) for name in (LAUNCHES, SYNCHRONISATION)]
         late = sum(number(gaps.count.value) for gaps in each)
-        saved = of_host(run, sum(number(gaps.idle.value) for gaps in each), late)
+        saved = all_gaps = of_host(run, sum(number(gaps.idle.value) for gaps in each), late)
+    if waits and _goes_over_items(stage, waits, waiting):  # what ends is the loop, not its waits
         sentence = Text(
             "The loop goes over items one by one, with {launches} launches for each wait. As "
             "operations on all items at once, at most {gain} of the wall time under nsys is saved "
@@ -455,7 +455,7 @@ def _goes_over_items(stage: Stage, waits: list[str], waiting: Number) -> bool:
     items one by one.
     """
     return (
-        number(stage.kernel_mean.value) < SHORTEST_NS
+        number(stage.kernel_mean.value) < ITEM_NS
         and number(_launches_per_wait(stage, waits).value) <= ITEM
         and number(stage.idle_share.value) >= ITEMS_IDLE
         and number(stage.of_cause(LAUNCHES).idle.value) >= number(waiting.value)

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
@@ -12,9 +13,11 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL, stage_rows, stages_note, wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
+from nsight_prof.reports.findings.program import idle
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
+from nsight_prof.reports.page import Number
 from nsight_prof.reports.verdicts.ranking import findings
-from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
+from tests.reports.programs import US, amount, english, of_cause, where, write
 
 
 def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:
@@ -280,25 +283,20 @@ def test_kernels_that_are_built_for_each_size_gain_nothing_known(
     assert ("for each new size" in english(found.verdict)) == (rule == "first_use")
 
 
-@pytest.mark.parametrize(("launches", "items"), [(6, True), (60, False)])
-def test_a_loop_that_waits_for_each_item_gains_its_launches_too(
-    run: Run, launches: int, items: bool
+@pytest.mark.parametrize(
+    ("launches", "kernel_ns", "items"), [(6, 2000, True), (60, 2000, False), (6, 9000, False)]
+)
+def test_a_loop_goes_over_items_where_few_tiny_kernels_follow_each_wait(
+    launches: int, kernel_ns: float, items: bool
 ) -> None:
-    waits = 50
-    run = kernels(run, {str(n): {"mean_ns": 2000} for n in run.kernels["short_name"]})
-    frame = run.stages.copy()
-    here = frame["stage"] == "decode"
-    frame.loc[here, "launches"] = waits * launches
-    frame.loc[here, "kernel_ns"] = waits * launches * 2000
-    wall = float(frame.loc[here, "wall_ns"].iloc[0])
-    frame.loc[here, "idle_ns"] = int(0.9 * wall)
-    tables.write(frame, "stages", run.directory.tables)
-    late = gap("launches", 0.75 * wall / 1e6, waits * launches - waits)
-    waited = gap("synchronisation", 0.1 * wall / 1e6, waits, waited="cudaStreamSynchronize")
-    called = {"name": "cudaStreamSynchronize", "calls": waits, "total_ns": int(0.1 * wall)}
-    run = write(write(run, "idle_gaps", [late, waited]), "api_calls", [called])
-    found = next(f for f in findings(run) if f.rule == "sync_stalls")
-    assert ("items one by one" in english(found.verdict)) is items
+    waits, call = 50, "cudaStreamSynchronize"
+    rows = [
+        {"cause": "launches", "waited": "", "gaps": waits * launches, "idle_ns": 80e6},
+        {"cause": "synchronisation", "waited": call, "gaps": waits, "idle_ns": 10e6},
+    ]
+    times = Number(100e6, "ns"), Number(90e6, "ns"), Number(waits * launches, "count")
+    stage = idle.Stage(ALL, 1, *times, Number(kernel_ns, "ns"), pd.DataFrame(rows))
+    assert idle._goes_over_items(stage, [call], Number(10e6, "ns")) is items
 
 
 def test_a_pool_that_gives_memory_back_at_each_wait_is_told(run: Run) -> None:
