@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.predict import networks
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import records
 
@@ -22,8 +24,8 @@ Copied = Callable[[str], Path]
 @pytest.fixture(scope="module")
 def copied(
     recorded_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Copied:
-    """A copy of a recorded run with its tables."""
+) -> Iterator[Copied]:
+    """A copy of a recorded run with its tables, whose models are fitted once: none changes it."""
     folder = tmp_path_factory.mktemp("captures")
 
     def copy(name: str) -> Path:
@@ -31,7 +33,9 @@ def copied(
             shutil.copytree(recorded_folder(name), folder / name)
         return folder / name
 
-    return copy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networks, "Measured", cache(networks.Measured))
+        yield copy
 
 
 def test_a_network_is_predicted_at_its_batches(copied: Copied, tmp_path: Path) -> None:
