@@ -9,7 +9,7 @@ from nsight_prof.reports import page
 from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.engine.step_costs import KEY as EXCHANGE
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
-from nsight_prof.reports.page import Link, Number, Text, Value, adding_up
+from nsight_prof.reports.page import Choice, Link, Number, Text, Value, adding_up
 from nsight_prof.reports.page.frame import LEVELS
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
@@ -25,6 +25,7 @@ from nsight_prof.reports.summary.time_parts import (
     IDLE,
     OTHER,
     PARTS,
+    UNMEASURED,
     TimeParts,
     idle_cause,
     largest_job,
@@ -66,11 +67,12 @@ def first_screen(
             **facts,
             n=time.gpus,
         )
-    verdict = _verdict(view, time_parts, saved, found) or answer
+    timed, (above, pieces) = timed_choices(view, saved), over_floors(view, saved)
+    offered = choices(view, timed)
+    verdict = _verdict(view, time_parts, saved, found, offered) or answer
     if time.whole_ns:
         line = _with_certainty(view, line, verdict, found)
     listed = {anchor for action in found for _, anchor in action.findings}
-    timed, (above, pieces) = timed_choices(view, saved), over_floors(view, saved)
     return FirstScreen(
         line,
         verdict,
@@ -84,7 +86,7 @@ def first_screen(
             if is_repair(finding) and gain_ns(view, finding) and finding.anchor not in listed
         ),
         basis="wall" if time.basis == WALL else "gpu",
-        choices=choices(view, timed),
+        choices=offered,
         narrowed=tuple(choice for choice in timed if choice.products),
         over_floors=above,
         floor_parts=pieces,
@@ -129,19 +131,27 @@ def _of_longest_launch(view: ReportView) -> Text | None:
     if not profiled or view.sections:
         return None
     longest = max(profiled, key=lambda kernel: kernel.ncu_duration_ns or 0.0)
-    used, limit = reached([longest]), limit_of(longest)
-    if used is not None:
-        limit = Text("{limit} ({part} used)", limit=limit, part=Number(used, "fraction"))
     return Text(
         "The longest profiled launch, {thing} ({time}), is limited by: {limit}.",
         thing=plain_name(longest),
         time=Number(longest.ncu_duration_ns, "ns"),
-        limit=limit,
+        limit=_used(limit_of(longest), reached([longest])),
     )
 
 
+def _used(limit: Text, share: float | None) -> Text:
+    """Return a limit with the part of it that was reached, where that is known."""
+    if share is None:
+        return limit
+    return Text("{limit} ({part} used)", limit=limit, part=Number(share, "fraction"))
+
+
 def _verdict(
-    view: ReportView, time_parts: TimeParts, saved: Savings, found: tuple[Action, ...]
+    view: ReportView,
+    time_parts: TimeParts,
+    saved: Savings,
+    found: tuple[Action, ...],
+    offered: tuple[Choice, ...],
 ) -> Text | None:
     """Return the one sentence that says what is wrong; None where no time is known."""
     time = view.run_time
@@ -163,6 +173,8 @@ def _verdict(
             gain=gain,
             whole=whole_of(time),
         )
+    if saved.total_ns < LARGE * time.whole_ns:
+        return _at_limits(view, time_parts, gain, offered)
     step = _step_of(saved, largest)
     lead = step.findings[0]
     if lead.key in OF_IDLE and idle is not None and _gain_of(largest) >= LARGE:
@@ -227,6 +239,29 @@ def _of_little(
             gain=Link(gain, PARTS),
         )
     return _of_unmeasured(view) if unmeasured else None
+
+
+def _at_limits(
+    view: ReportView, time_parts: TimeParts, gain: Text, offered: tuple[Choice, ...]
+) -> Text:
+    """Return the verdict of a run whose repairs save little: what limits it, and what would help.
+
+    That is the largest choice of the owner, where it saves enough to be a verdict.
+    """
+    kernels = (row for row in time_parts.rows if row.kind not in (IDLE, OTHER) and row.measured)
+    longest = max(kernels, key=lambda row: row.time_ns or 0.0)
+    verdict = Text(
+        "Repairs save little, {gain} of the {whole}. {part} of it goes to {thing}, limited by: "
+        "{limit}.",
+        gain=gain,
+        whole=whole_of(view.run_time),
+        part=Number(longest.share, "fraction"),
+        thing=longest.what,
+        limit=_used(longest.limited_by or UNMEASURED, longest.reached),
+    )
+    if not offered or offered[0].saves < LARGE:
+        return verdict
+    return Text("{verdict} What gains more is a choice: {do}.", verdict=verdict, do=offered[0].do)
 
 
 def _of_unmeasured(view: ReportView) -> Text:
