@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
@@ -150,10 +150,15 @@ OPERATOR_RUNS = ("prediction/ops-llama-3.1-8b-h100", "prediction/ops-llama-3.1-8
 H100_CLASSES: dict[str, tuple[Pair, ...]] = {
     "one H100": (
         ((H100_SLICE,), (f"{WHOLE}llama-3.1-8b-h100",)),
+        ((H100_SLICE,), (f"{WHOLE}llama-3.1-8b-h100-again",)),
         ((f"{SLICES}gemma-3-12b-h100",), (f"{WHOLE}gemma-3-12b-h100",)),
+        ((f"{SLICES}gemma-3-12b-h100",), (f"{WHOLE}gemma-3-12b-h100-again",)),
     ),
     "one H100, fp8": (((f"{SLICES}qwen3-8b-fp8",), (f"{WHOLE}qwen3-8b-fp8-h100",)),),
-    "one H100, w4a16": (((f"{SLICES}qwen3-8b-w4a16-h100",), (f"{WHOLE}qwen3-8b-w4a16-h100",)),),
+    "one H100, w4a16": (
+        ((f"{SLICES}qwen3-8b-w4a16-h100",), (f"{WHOLE}qwen3-8b-w4a16-h100",)),
+        ((f"{SLICES}qwen3-8b-w4a16-h100",), (f"{WHOLE}qwen3-8b-w4a16-h100-again",)),
+    ),
     "one H100, experts": (((f"{SLICES}qwen3-30b-a3b-h100",), (f"{WHOLE}qwen3-30b-a3b-h100",)),),
     "two H100": (
         ((f"{SLICES}qwen3-14b-tp2", EXCHANGED), (f"{WHOLE}qwen3-14b-tp2",)),
@@ -306,6 +311,18 @@ SPLIT_BEFORE = {
 LATENT_TITLE = "DeepSeek-V2-Lite on an H200, from a slice on one (T3)"
 EXTENDED_TITLE = "With an EAGLE head and with LoRA adapters on an H200, from slices (T3)"
 NARROW_TITLE = "Qwen3-8B with an EAGLE head and with LoRA adapters, from narrow engines too (T3)"
+AGAIN = {
+    "llama-3.1-8b": "llama-3.1-8b-h100",
+    "qwen3-8b in w4a16": "qwen3-8b-w4a16-h100",
+    "gemma-3-12b": "gemma-3-12b-h100",
+}
+"""Engines that were started again on another H100, a day after the first ones."""
+AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
+OTHERS_TITLE = "The same engines, hosts told by engines of other days (T3)"
+FIRST_TITLE = "The same engines, as predicted before the first start (T3)"
+TOLD = ", its host told by a narrow engine"
+"""Behind a truth that is predicted so beside the same without."""
+AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (
         {
@@ -333,6 +350,18 @@ ELSEWHERE = {
     LATENT_TITLE: ({LATENT: Committed(LATENT, LATENT)}, REQUIRED),
     EXTENDED_TITLE: ({name: Committed(name, name) for name in EXTENDED}, REQUIRED),
     NARROW_TITLE: ({name: Committed(name, name) for name in NARROW}, REQUIRED),
+    AGAIN_TITLE: (
+        {model: Committed(f"{name}-again", f"{name}-again") for model, name in AGAIN.items()},
+        REQUIRED,
+    ),
+    FIRST_TITLE: (
+        {model: Committed(name, f"{name}-again") for model, name in AGAIN.items()},
+        REQUIRED,
+    ),
+    OTHERS_TITLE: (
+        {model: Committed(f"{name}-others", f"{name}-again") for model, name in AGAIN.items()},
+        REQUIRED,
+    ),
 }  # fmt: skip
 """Predictions for another GPU or several: title -> files by model, and the required errors."""
 PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {
@@ -526,6 +555,12 @@ adapters two faults came to light: steps of the slice that wait for the host wer
 that do not, and made all others 9 % longer; and one prompt, which reads one adapter, was taken to
 read all. Both are mended since then
 ([in sample](#with-4-layers-beside-an-eagle-head-or-with-adapters-t3)).
+
+Llama-3.1-8B, Qwen3-8B in w4a16 and Gemma 3 12B were started again a day later on another H100, and
+predicted three times, all committed before: long before, as above; by engines of other days, their
+own first starts among them, and by narrow engines, recorded 10 minutes before the engines on a GPU
+of that kind (whether of the same host is not known). The slices are those of the first day. Of one
+of them a server was predicted as well, from its slice and narrow engine, without an event loop.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
@@ -1024,10 +1059,12 @@ def render(work: Path) -> str:
     return "\n".join(parts)
 
 
-def _caches(work: Path) -> Iterator[tuple[str, float, int, float]]:
-    """Yield how many tokens the KV caches of engines hold, as predicted, and the error."""
+@cache
+def _caches(work: Path) -> list[tuple[str, float, int, float]]:
+    """Return how many tokens the KV caches of engines hold, as predicted, and the error."""
     pairs = [*(pair for q in (*SLICED, EXPERTS) for pair in q.pairs), *H100_PAIRS, LATENT_PAIR]
     pairs += EXTENDED_PAIRS
+    rows = []
     for sources, truths in pairs:
         copy_captures(work, [*sources, *truths])
         for name in truths:
@@ -1039,7 +1076,8 @@ def _caches(work: Path) -> Iterator[tuple[str, float, int, float]]:
             planned.settings = replace(planned.settings, utilization=part)
             held = engine["kv_blocks"] * engine["block_size"] // shape.cache_groups
             found = planned.kv_tokens(planned.engine)
-            yield name, held, found, found / held - 1
+            rows.append((name, held, found, found / held - 1))
+    return rows
 
 
 def _kv_cache(work: Path) -> str:
@@ -1271,10 +1309,10 @@ def _pauses(work: Path) -> str:
 def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
     """Return the errors of all that was predicted before: where, errors, and what is required."""
     single, split, *_ = ELSEWHERE.values()
-    latent, extended, narrow = (
-        ELSEWHERE[title] for title in (LATENT_TITLE, EXTENDED_TITLE, NARROW_TITLE)
-    )
+    titles = LATENT_TITLE, EXTENDED_TITLE, NARROW_TITLE, AGAIN_TITLE, OTHERS_TITLE
+    latent, extended, narrow, again, others = (ELSEWHERE[title] for title in titles)
     before = {model: Committed(model, model) for model in BEFORE}
+    told = _batch_errors(work, again[0])
     found: list[tuple[str, pd.DataFrame, Mapping[str, float]]] = [
         ("one H200", _batch_errors(work, before), REQUIRED),
         ("one H100", _batch_errors(work, single[0]), single[1]),
@@ -1282,18 +1320,19 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         ("one H200, latent attention", _batch_errors(work, latent[0]), latent[1]),
         ("one H200, EAGLE head or LoRA", _batch_errors(work, extended[0]), extended[1]),
         ("the same, and a narrow engine", _batch_errors(work, narrow[0]), narrow[1]),
+        ("another H100, and a narrow engine", told.assign(truth=told["truth"] + TOLD), again[1]),
+        ("another H100, hosts of other days", _batch_errors(work, others[0]), others[1]),
     ]
     loads = pd.DataFrame(_served(work))
-    found += [
-        (f"server on an H200, event loop {server}", of_server, REQUIRED)
-        for server, of_server in loads.groupby("server", sort=False)
-    ]
+    for (gpu, server), of_server in loads.groupby(["gpu", "server"], sort=False):
+        found.append((f"server on an {gpu}, event loop {server}", of_server, REQUIRED))
     return found
 
 
 def _reached(work: Path) -> str:
     """Return what is asked of predictions, how many models reach it, and what misses it."""
-    rows, missing, known = [], [], _today(work)
+    rows, known = [], _today(work)
+    missing: list[tuple[str, ...]] = []
     for where, of_where, bounds in _asked(work):
         for what, of_what in of_where.groupby("what", sort=False):
             if what not in bounds:
@@ -1313,7 +1352,7 @@ def _reached(work: Path) -> str:
     heads = ("what", "on", "n", "MAPE", "required", "models that reach it", "within interval")
     order = list(REQUIRED)
 
-    def place(row: tuple[object, ...]) -> int:
+    def place(row: Sequence[object]) -> int:
         return order.index(str(row[0]))
 
     heads_missing = ("what", "on", "of points that wait for", "n", "of the error", "MAPE", "bias",
@@ -1334,14 +1373,27 @@ def _today(work: Path) -> dict[accuracy_sources.Key, accuracy_sources.Today]:
             errors = _errors(work, truth, sources)
             points = errors[errors["sample"].eq(HELD_OUT) & errors["scope"].eq(POINT)]
             found |= dict(accuracy_sources.today(truth, points))
+    for name in AGAIN.values():
+        sources, truth = (f"{SLICES}{name}", f"prediction/narrow-{name}"), f"{WHOLE}{name}-again"
+        copy_captures(work, [*sources, truth])
+        errors = _errors(work, truth, sources)
+        points = errors[errors["sample"].eq(HELD_OUT) & errors["scope"].eq(POINT)]
+        found |= dict(accuracy_sources.today(truth + TOLD, points))
     return found
 
 
 def _served(work: Path) -> list[Row]:
     """Return the errors of each load of a server that was predicted before."""
-    copy_captures(work, [f"{SERVED}{model}" for model in SERVED_MODELS])
-    return [row | {"model": model, "truth": f"{SERVED}{model}"} for model in SERVED_MODELS
-            for row in server_rows(work / f"{SERVED}{model}", model)]  # fmt: skip
+    before = {model: Committed(model, f"serve-{model}") for model in SERVED_MODELS}
+    before["llama-3.1-8b on an H100"] = AGAIN_SERVER
+    rows = []
+    for model, (predicted, name) in before.items():
+        truth = f"prediction/{name}"
+        copy_captures(work, [truth])
+        gpu = "H100" if "H100" in opened(work / truth).gpu_name else "H200"
+        found = server_rows(work / truth, predicted)
+        rows += [row | {"model": model, "truth": truth, "gpu": gpu} for row in found]
+    return rows
 
 
 def _before_server(work: Path) -> str:

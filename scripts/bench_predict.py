@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from nsight_prof.orchestrator.predict.plan import Settings
 from nsight_prof.orchestrator.predict.predicting import plan
@@ -104,8 +105,9 @@ def main(argv: Sequence[str]) -> int:
         planned = plan("qwen2.5-7b", runs, Settings())
         predictor = planned.predictor()
         # The naive loop knows no host that works beside the GPU.
-        names = ("decode_s", "eager_s", "graph_s", "issue_s", "issue_graph_s", "lead_s")
-        predictor.host = replace(predictor.host, **dict.fromkeys(names, math.nan))
+        names = ("decode_s", "eager_s", "graph_s", "issue_s", "issue_graph_s", "lead_s", "others_s")
+        unknown: dict[str, Any] = dict.fromkeys(names, math.nan)
+        predictor.host = replace(predictor.host, **unknown)
         prediction = Prediction("qwen2.5-7b", predictor, 10**9)
         frames(prediction, grid()[:1])
         print(f"one point, tables of the runs made before: {time.perf_counter() - start:.2f} s")

@@ -41,11 +41,18 @@ def loads(run: Path, model: str) -> pd.DataFrame:
 
 
 def server_rows(run: Path, model: str) -> Iterator[Row]:
-    """Yield errors of each load of a server: name, server, what, error, covered."""
+    """Yield errors of each load of a server: name, server, what, error, covered.
+
+    Of one with a single client alone the capacity is not known, and taken as predicted.
+    """
     predicted = pd.read_csv(BEFORE / f"{model}-server.csv")
     points = load_run(run).serving_points
     closed = points[points["experiment"].eq("closed")]
     best = float(closed["requests_per_s"].max())
+    capacities = predicted[predicted["case"].eq("capacity")]
+    if closed["concurrency"].max() == 1:
+        best = float(capacities["requests_per_s"].max())
+        capacities = capacities.head(0)
     for row in records(loads(run, model)):
         what = str(row["experiment"])
         if what == "open":
@@ -57,7 +64,7 @@ def server_rows(run: Path, model: str) -> Iterator[Row]:
             error = _error(row["server"], f"{what}: {name}", row[f"{column}_predicted"],
                            row[column], ends)  # fmt: skip
             yield error | {"case": row["case"], "name": name}
-    for row in records(predicted[predicted["case"].eq("capacity")]):
+    for row in records(capacities):
         ends = row["requests_per_s_low"], row["requests_per_s_high"]
         error = _error(row["server"], "capacity", row["requests_per_s"], best, ends)
         yield error | {"case": "capacity", "name": "capacity"}

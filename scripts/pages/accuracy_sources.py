@@ -49,7 +49,8 @@ def rows(
         points: truth, case, name and error of each, as it was predicted.
         known: the points as the models of today predict them.
     """
-    found = [known.get((row.truth, row.case, row.name)) for row in points.itertuples()]
+    keys = zip(points["truth"], points["case"], points["name"], strict=True)
+    found = [known.get((str(truth), str(case), str(name))) for truth, case, name in keys]
     points = points.assign(
         today=[math.nan if item is None else item.error for item in found],
         part=[_part(item) for item in found],
