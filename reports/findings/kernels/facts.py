@@ -210,7 +210,6 @@ CONSTANT_WAITS = Fact(
     Text("samples of warps at loads of constants by an index of the thread"),
     unit="%",
     also=("source_instructions.samples",),
-    missing=Text("instructions were not sampled"),
 )
 IS_OWN = Fact("is_own")
 IS_ATTENTION = Fact("is_attention")

@@ -10,6 +10,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.idle import Stage
 from nsight_prof.reports.analysis.stages import ALL, stage_rows, stages_note, wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
@@ -295,7 +296,7 @@ def test_a_loop_goes_over_items_where_few_tiny_kernels_follow_each_wait(
         {"cause": "synchronisation", "waited": call, "gaps": waits, "idle_ns": 10e6},
     ]
     times = Number(100e6, "ns"), Number(90e6, "ns"), Number(waits * launches, "count")
-    stage = idle.Stage(ALL, 1, *times, Number(kernel_ns, "ns"), pd.DataFrame(rows))
+    stage = Stage(ALL, 1, *times, Number(kernel_ns, "ns"), pd.DataFrame(rows))
     assert idle._goes_over_items(stage, [call], Number(10e6, "ns")) is items
 
 
