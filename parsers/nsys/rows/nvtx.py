@@ -112,8 +112,17 @@ def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
     kinds = np.array([number >> _KIND_AT for _, number in book.keys], np.int64)
     kind_names = [_KINDS[kind & (_ELSEWHERE - 1)] for kind in kinds.tolist()]
     kind = np.array([NvtxEvents.kinds.index(name) for name in kind_names], np.int8)
-    elsewhere = kinds >= _ELSEWHERE
-    return NvtxEvents(start, end, thread[code], name, kind[code], elsewhere[code], names)
+    thread, kind = _looked_up(thread, code), _looked_up(kind, code)
+    elsewhere = _looked_up(kinds >= _ELSEWHERE, code)
+    return NvtxEvents(start, end, thread, name, kind, elsewhere, names)
+
+
+def _looked_up(values: Array, code: Array) -> Array:
+    """Return `values[code]`; of one value, as kinds in most traces are, without a look at codes."""
+    if len(values) and (values == values[0]).all():
+        return np.full(len(code), values[0])
+    found: Array = values[code]
+    return found
 
 
 def _name_codes(
@@ -150,6 +159,8 @@ def _name_codes(
         process, domain, number = ids.keys[pair % len(ids.keys)]
         text = strings.get(number, texts[pair // len(ids.keys)])
         codes.append(names.code((domains.get((process, domain), ""), text)))
+    if len(names.keys) == len(codes):  # each name once: its number is its code
+        return name.astype(np.int32, copy=False), names.keys
     return np.array(codes, np.int32)[name], names.keys
 
 
