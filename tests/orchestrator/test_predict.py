@@ -312,7 +312,7 @@ def test_a_model_that_fits_no_gpu_is_said_not_to(
     predicted(str(tmp_path / "config.json"), "--gpu", "h100-sxm", "--batch", "1")
     out = capsys.readouterr().out
     # 70.6 billion parameters of two bytes; 80 GiB, of which vLLM takes 90 %.
-    assert "its weights take 140 GB of each GPU, and the engine may take 77 GB (90 % of" in out
+    assert "its weights take 141 GB of each GPU, and the engine may take 77 GB (90 % of" in out
     assert "Most to gain" not in out
 
 
