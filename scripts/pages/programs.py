@@ -186,7 +186,7 @@ class Judged:
 def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
     """Read the look at a set that `scripts/run_programs.py` or `run_llmc.py` left in a folder.
 
-    Programs that lack a time or the profile of the slow variant are left out.
+    Programs that lack a time or the trace of the slow variant are left out.
     """
     answers, metrics, traced_only = {}, {}, []
     for program in planted(programs):
@@ -199,6 +199,10 @@ def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
         metrics = json.loads(slow.read_text("utf-8"))
         twin = at / "repaired" / "report" / "metrics.json"
         repaired = json.loads(twin.read_text("utf-8")) if twin.is_file() else None
+        if metrics["run_time"]["whole_ns"] is None:
+            continue
+        if repaired is not None and repaired["run_time"]["whole_ns"] is None:
+            repaired = None
         answers[program["name"]] = Answer(
             slow_ms=ms[False],
             repaired_ms=ms[True],
