@@ -548,7 +548,7 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
     values["peer"] = _peer(lead)
     if _near(lead):
         return Text(
-            "That is near the roof: as near as {peer} it would save {gain} of the GPU time "
+            "That is near the roof. As near as {peer} it would save {gain} of the GPU time "
             "({time}), at the full roof at most {bound} ({most}).",
             **values,
         )
