@@ -124,14 +124,14 @@ class RankTimes:
             self.zero_ns[gpu] = zero
             last = np.array([end.max()]) if len(end) else np.zeros(1, np.int64)
             # In kernels other than collectives, and in any.
-            covered = (_Covered(start[~is_collective], end[~is_collective]), _Covered(start, end))
+            covered = (Covered(start[~is_collective], end[~is_collective]), Covered(start, end))
             compute, kernels_ns = (int(time.before(last)[0]) for time in covered)
             if len(end):
                 times = np.linspace(start.min(), end.max(), self.bins + 1).astype(np.int64)
                 self.busy[gpu] = np.stack([times, *(time.before(times) for time in covered)])
             begun, done = start[is_collective], end[is_collective]
             of_gpu = instances[instances["gpu"] == stage["gpu"]]
-            self.steps[gpu] = _steps(of_gpu, (*covered, _Covered(begun, done)))
+            self.steps[gpu] = _steps(of_gpu, (*covered, Covered(begun, done)))
             alone = done - begun - (covered[0].before(done) - covered[0].before(begun))
             columns = (kernel[is_collective], begun, done - begun, alone)
             found = zip(*(column.tolist() for column in columns), strict=True)
@@ -339,8 +339,8 @@ class RankTimes:
             return np.zeros(len(bounds) - 1)
         starts = np.concatenate([c.start for c in calls])
         ends = starts + np.concatenate([c.duration for c in calls])
-        total = np.diff(_Covered(starts, ends).before(bounds))
-        waiting = _Covered(waits.starts, waits.starts + waits.waited)
+        total = np.diff(Covered(starts, ends).before(bounds))
+        waiting = Covered(waits.starts, waits.starts + waits.waited)
         waited = np.diff(waiting.before(bounds))
         share: Array = waited / np.maximum(total, 1)
         return share
@@ -519,7 +519,7 @@ def _clock_word(clock: Clock | None, shifted: Clock | None, align: str) -> str:
     return align if shifted is not None else "reference"
 
 
-def _steps(instances: pd.DataFrame, covered: Sequence[_Covered]) -> dict[str, _Steps]:
+def _steps(instances: pd.DataFrame, covered: Sequence[Covered]) -> dict[str, _Steps]:
     """Return the stages of one GPU that may be the steps of its program.
 
     A step also has the stages that come once with each: forward, backward and optimizer are one.
@@ -585,7 +585,7 @@ def _messages(folder: Path) -> dict[int, _Message]:
     }
 
 
-class _Covered:
+class Covered:
     """Time that at least one of some intervals covers (ns)."""
 
     def __init__(self, start: Array, end: Array) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from nsight_prof.parsers.ranks.times import Covered
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.page import Number, Ref
@@ -70,17 +69,7 @@ def contention(run: Run) -> Contention | None:
 def _overlapped(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the kernels of a GPU that are no collectives, with the part of each beside one."""
     is_collective = (rows["category"] == "collective").to_numpy()
-    sends, others = rows[is_collective].sort_values("start_ns"), rows[~is_collective]
-    start, end = sends["start_ns"].to_numpy(), np.maximum.accumulate(sends["end_ns"].to_numpy())
-    first = np.concatenate([[True], start[1:] > end[:-1]])[: len(start)]
-    begin, until = start[first], end[np.concatenate([first[1:], [True]])[: len(start)]]
-    sent = np.concatenate([[0], np.cumsum(until - begin)])
-
-    def before(moment: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for how long collectives ran before a moment."""
-        at = np.searchsorted(begin, moment, side="right")
-        of_last = np.minimum(moment, until[at - 1]) - begin[at - 1] if len(begin) else moment
-        return np.where(at > 0, sent[at - 1] + of_last, 0)
-
-    ran = before(others["end_ns"].to_numpy()) - before(others["start_ns"].to_numpy())
-    return others.assign(overlap=ran / others["duration_ns"].clip(lower=1))
+    sends, others = rows[is_collective], rows[~is_collective]
+    covered = Covered(sends["start_ns"].to_numpy(), sends["end_ns"].to_numpy())
+    start, end = (covered.before(others[name].to_numpy()) for name in ("start_ns", "end_ns"))
+    return others.assign(overlap=(end - start) / others["duration_ns"].clip(lower=1))
