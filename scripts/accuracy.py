@@ -1363,22 +1363,19 @@ def _reached(work: Path) -> str:
 
 def _today(work: Path) -> dict[accuracy_sources.Key, accuracy_sources.Today]:
     """Return all that was predicted before by the models of today, each model left out."""
-    pairs = [*(pair for question in SLICED for pair in question.pairs), *H100_PAIRS, LATENT_PAIR]
+    sliced = [*(pair for question in SLICED for pair in question.pairs), *H100_PAIRS, LATENT_PAIR]
+    told = [((f"{SLICES}{name}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}-again",))
+            for name in AGAIN.values()]  # fmt: skip
     found = {
         (truth, "", KV): accuracy_sources.Today(error, "") for truth, *_, error in _caches(work)
     }
-    for sources, truths in (*pairs, *EXTENDED_PAIRS, *KNOWN.pairs):
-        copy_captures(work, [*sources, *truths])
-        for truth in truths:
-            errors = _errors(work, truth, sources)
-            points = errors[errors["sample"].eq(HELD_OUT) & errors["scope"].eq(POINT)]
-            found |= dict(accuracy_sources.today(truth, points))
-    for name in AGAIN.values():
-        sources, truth = (f"{SLICES}{name}", f"prediction/narrow-{name}"), f"{WHOLE}{name}-again"
-        copy_captures(work, [*sources, truth])
-        errors = _errors(work, truth, sources)
-        points = errors[errors["sample"].eq(HELD_OUT) & errors["scope"].eq(POINT)]
-        found |= dict(accuracy_sources.today(truth + TOLD, points))
+    for behind, pairs in (("", [*sliced, *EXTENDED_PAIRS, *KNOWN.pairs]), (TOLD, told)):
+        for sources, truths in pairs:
+            copy_captures(work, [*sources, *truths])
+            for truth in truths:
+                errors = _errors(work, truth, sources)
+                points = errors[errors["sample"].eq(HELD_OUT) & errors["scope"].eq(POINT)]
+                found |= dict(accuracy_sources.today(truth + behind, points))
     return found
 
 
