@@ -14,7 +14,7 @@ import yaml
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
-from scripts.run_programs import FIFTH, FOURTH, FRESH, OWN, PROGRAMS, SIXTH, THIRD, source
+from scripts.run_programs import FIFTH, FOURTH, FRESH, OWN, PROGRAMS, SEVENTH, SIXTH, THIRD, source
 
 LOOKS = {
     "first_look.json": "Whole programs: first look",
@@ -25,6 +25,7 @@ LOOKS = {
     "fourth_set_look.json": "Whole programs, fourth set: first look",
     "fifth_set_look.json": "Whole programs, fifth set: first look",
     "sixth_set_look.json": "Whole programs, sixth set: first look",
+    "seventh_set_look.json": "Whole programs, seventh set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
@@ -428,7 +429,7 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
             "beforehand, and no rule was changed for them: this score is out of sample. "
             "`scripts/run_programs.py DIR --set fresh.yaml` runs them."
         )
-    if look.programs in (THIRD, FOURTH, FIFTH, SIXTH):
+    if look.programs in (THIRD, FOURTH, FIFTH, SIXTH, SEVENTH):
         return (
             f"{number} more programs of the same kind "
             f"([{look.programs}](../tests/proof_programs/{look.programs})). {by} Their author had "
