@@ -6,34 +6,39 @@ from torch import nn
 
 
 class Prefetcher:
-    """Hands out batches that are on the GPU; the next one is on its way meanwhile."""
+    """Two places on the GPU: while the network reads a batch in one, the next one is copied to the other."""
 
-    def __init__(self, batches, device, waits):
-        self.batches, self.device, self.waits = batches, device, waits
-        self.cuda = device == "cuda"
+    def __init__(self, batches, device, careful):
+        self.batches, self.careful, self.cuda = batches, careful, device == "cuda"
+        self.places = [torch.empty_like(batches[0], device=device) for _ in range(2)]
+        self.free = [None, None]
         self.stream = torch.cuda.Stream() if self.cuda else None
-        self.number, self.next = 0, None
+        self.number = 0
+        self.send()
 
     def send(self):
-        batch = self.batches[self.number % len(self.batches)]
-        self.number += 1
+        place, batch = self.number % 2, self.batches[self.number % len(self.batches)]
         if not self.cuda:
-            self.next = batch.clone()
+            self.places[place].copy_(batch)
             return
+        if self.careful:
+            self.stream.wait_stream(torch.cuda.current_stream())  # nothing may read the place now
+        elif self.free[place] is not None:
+            self.stream.wait_event(self.free[place])
         with torch.cuda.stream(self.stream):
-            self.next = batch.to(self.device, non_blocking=True)
-        if self.waits:
-            self.stream.synchronize()
+            self.places[place].copy_(batch, non_blocking=True)
 
     def take(self):
-        if self.next is None:
-            self.send()
         if self.cuda:
             torch.cuda.current_stream().wait_stream(self.stream)
-            self.next.record_stream(torch.cuda.current_stream())
-        batch = self.next
+        return self.places[self.number % 2]
+
+    def done(self):
+        """Send the next batch; all that reads the one before has been launched."""
+        if self.cuda:
+            self.free[self.number % 2] = torch.cuda.current_stream().record_event()
+        self.number += 1
         self.send()
-        return batch
 
 
 def prepare(device, repaired):
@@ -51,7 +56,7 @@ def prepare(device, repaired):
     ]
     if device == "cuda":
         pictures = [some.pin_memory() for some in pictures]
-    return net, Prefetcher(pictures, device, waits=not repaired), device
+    return net, Prefetcher(pictures, device, careful=not repaired), device
 
 
 @torch.inference_mode()
@@ -60,6 +65,7 @@ def run(state, steps, repaired):
     total = torch.zeros((), device=device)
     for _ in range(steps):
         total += net(prefetcher.take()).float().softmax(1).square().sum(1).mean()
+        prefetcher.done()
     return total / steps
 
 
