@@ -2,19 +2,21 @@
 
     python scripts/predict_before.py MODEL --rate 20,30,40,70
     python scripts/predict_before.py MODEL --name MODEL-h100 --gpu h100-sxm --on RUN --on RUN
+    python scripts/predict_before.py MODEL --on RUN --rate 20,30 --server prediction/serve-OTHER
 
 Rests on the recorded kernels and on the slice of the model, captures/prediction/slice-MODEL, or on
 the runs below captures/ that --on names. Below captures/prediction/before it writes NAME.csv,
 batches of 512 + 128 tokens and single requests of 10 to 4,000 + 100, and with rates in requests per
 second NAME-server.csv, closed loops of 1 to 128 clients and open loops of these rates: without a
-known server, and with the event loop of each recorded one. Commit them before the truth is
-recorded; scripts/accuracy.py holds them against it.
+known server, and with the event loop of each recorded one, or of the runs that --server names.
+Commit them before the truth is recorded; scripts/accuracy.py holds them against it.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,9 @@ from scripts.accuracy import copy_captures  # noqa: E402
 
 BEFORE = ROOT / "captures" / "prediction" / "before"
 KERNELS = ("h200-llm-kernels", "h200-gemm-staircase")
+UNKNOWN = "not known"
 SERVERS = {
-    "not known": (),
+    UNKNOWN: (),
     "that of qwen2.5-7b": ("prediction/slice-qwen2.5-7b", "h200-vllm-serve"),
     "that of llama-3.1-8b": ("prediction/slice-llama-3.1-8b", "prediction/serve-llama-3.1-8b"),
 }  # fmt: skip
@@ -61,12 +64,14 @@ SIZES = ["prompt_tokens", "output_tokens", "tier"]
 @click.option("--accept", type=float, default=1.0, help="Tokens that such a step gives.")
 @click.option("--adapters", type=(int, int), default=(0, 0), help="How many, and their rank.")
 @click.option("--rate", "rates", default="", help="Requests per second, by commas.")
+@click.option("--server", "servers", multiple=True, help="Run below captures/ of an event loop.")
 def main(
     model: str,
     name: str,
     runs: tuple[str, ...],
     adapters: tuple[int, int],
     rates: str,
+    servers: tuple[str, ...],
     **asked_for: Any,
 ) -> None:
     """Write the files of a model."""
@@ -82,20 +87,28 @@ def main(
         columns = [*COMMON, "batch", "concurrency", *SIZES, "kv_tokens", *QUANTITIES]
         _write(_points(model, sources, engine), columns, f"{name or model}.csv")
         if rates:
-            _servers(model, work, sources, asked, rates, name or model)
+            named = {f"that of {Path(run).name}": (run,) for run in servers}
+            loops = {UNKNOWN: (), **named} if named else SERVERS
+            _servers(model, work, sources, asked, rates, name or model, loops)
 
 
 def _servers(
-    model: str, work: Path, sources: list[Path], asked: Settings, rates: str, name: str
+    model: str,
+    work: Path,
+    sources: list[Path],
+    asked: Settings,
+    rates: str,
+    name: str,
+    loops: Mapping[str, tuple[str, ...]],
 ) -> None:
     """Write the loads of a server, with each event loop that is known on such a GPU."""
-    copy_captures(work, sorted({run for server in SERVERS.values() for run in server}))
+    copy_captures(work, sorted({run for server in loops.values() for run in server}))
     loads = [Workload(512, 128, concurrency=n, count=max(10, 4 * n)) for n in BATCHES]
     loads += [Workload(512, 128, rate=float(rate), count=10 * int(rate))
               for rate in rates.split(",")]  # fmt: skip
     served, rows = replace(asked, workloads=tuple(loads)), []
     here = {opened(source).gpu_name for source in sources}
-    for server, runs in SERVERS.items():
+    for server, runs in loops.items():
         if not here.issuperset(opened(work / run).gpu_name for run in runs):
             continue  # runs of several GPUs are refused together
         points = _points(model, [*sources, *(work / run for run in runs)], served)
