@@ -7,7 +7,8 @@
 Rests on the recorded kernels and on the slice of the model, captures/prediction/slice-MODEL, or on
 the runs below captures/ that --on names. Below captures/prediction/before it writes NAME.csv,
 batches of 512 + 128 tokens and single requests of 10 to 4,000 + 100, and with rates in requests per
-second NAME-server.csv, closed loops of 1 to 128 clients and open loops of these rates: without a
+second NAME-server.csv, closed loops of 1 to 128 clients and open loops of these rates, whose
+requests come when vllm-serve sends them behind these closed loops (its seed 0): without a
 known server, and with the event loop of each recorded one, or of the runs that --server names.
 Commit them before the truth is recorded; scripts/accuracy.py holds them against it.
 """
@@ -31,8 +32,9 @@ from nsight_prof.orchestrator.predict.plan import Settings  # noqa: E402
 from nsight_prof.orchestrator.predict.predicting import plan  # noqa: E402
 from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
 from nsight_prof.parsers.predict.points import point_row  # noqa: E402
-from nsight_prof.parsers.predict.serving import Workload  # noqa: E402
+from nsight_prof.parsers.predict.serving import Request, Workload  # noqa: E402
 from nsight_prof.parsers.serving.model_shape import Adapters  # noqa: E402
+from nsight_prof.targets.serving.load_points import arrivals  # noqa: E402
 from scripts.accuracy import copy_captures  # noqa: E402
 
 BEFORE = ROOT / "captures" / "prediction" / "before"
@@ -45,6 +47,8 @@ SERVERS = {
 }  # fmt: skip
 """Recorded servers whose event loop is taken, each with the slice of its model."""
 BATCHES = (1, 4, 8, 16, 32, 64, 128)
+OPEN_S = 10.0
+"""Seconds of arrivals of an open loop (target.args.open_time)."""
 LENGTHS = (10, 50, 200, 1000, 4000)
 QUANTITIES = [f"{name}{end}" for name in ("ttft_p50_s", "tpot_p50_s", "output_tokens_per_s")
               for end in ("", "_low", "_high")]  # fmt: skip
@@ -104,8 +108,10 @@ def _servers(
     """Write the loads of a server, with each event loop that is known on such a GPU."""
     copy_captures(work, sorted({run for server in loops.values() for run in server}))
     loads = [Workload(512, 128, concurrency=n, count=max(10, 4 * n)) for n in BATCHES]
-    loads += [Workload(512, 128, rate=float(rate), count=10 * int(rate))
-              for rate in rates.split(",")]  # fmt: skip
+    for number, rate in enumerate(sorted(map(float, rates.split(","))), len(loads) + 1):
+        came = arrivals(round(OPEN_S * rate), OPEN_S, number)
+        sent = tuple(Request(when - came[0], 512, 128) for when in came)
+        loads.append(Workload(512, 128, rate=rate, arrivals=sent))
     served, rows = replace(asked, workloads=tuple(loads)), []
     here = {opened(source).gpu_name for source in sources}
     for server, runs in loops.items():
