@@ -18,9 +18,10 @@ from nsight_prof.reports.page import Number, Ref
 Z95 = 1.959964
 ONE_LINE = 0.98
 """Part of the samples on one line of a function from which on it only calls what takes the time."""
-WAITING, WAITS = ("waiting", "copying"), 0.1
+WAITING, WAITS, MAIN_WAIT = ("waiting", "copying"), 0.1, 0.5
 """What the host does at a line that waits for results, and the part of its samples from which on it
-is there for that."""
+is there for that, or the part of all waits: a line that launches much for each of its waits has few
+samples in them."""
 HEADERS = r"(?:^|/)(?:cuda[^/]*|targets/[^/]+)/include/"
 """Files of the CUDA toolkit, by a part of their path."""
 Place = tuple[str, str, int | None]
@@ -303,7 +304,8 @@ def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:
     every = rows["samples"].groupby(places, dropna=False).transform("sum")
     waited = (rows["samples"] * waits).groupby(places, dropna=False).transform("sum")
     surely = (rows["activity"] == "waiting").groupby(places, dropna=False).transform("any")
-    return rows[surely & (waited >= WAITS * every)]
+    main = waited > MAIN_WAIT * (rows["samples"] * waits).sum()
+    return rows[surely & (main | (waited >= WAITS * every))]
 
 
 def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:
