@@ -340,6 +340,24 @@ def loop_lines(rows: pd.DataFrame, every: pd.DataFrame) -> pd.DataFrame:
     return _moved(rows, lambda stack: stack[min(depth, len(stack) - 1)])
 
 
+def covering_line(rows: pd.DataFrame, counted: str, covers: float) -> pd.DataFrame:
+    """Return rows of table `host_lines` at the innermost line that holds the part `covers` of their
+    samples, with what it calls; no rows where none does.
+    """
+    held: dict[Place, int] = {}
+    depths: dict[Place, int] = {}
+    for row in records(rows):
+        for depth, place in enumerate(_frames(row)):
+            depths[place] = max(depth, depths.get(place, 0))
+            held[place] = held.get(place, 0) + (count(row[counted]) or 0)
+    large = [place for place in held if held[place] >= covers * rows[counted].sum()]
+    if not large:
+        return rows.iloc[:0]
+    line = max(large, key=lambda place: depths[place])
+    stacks = [line in _frames(row) for row in records(rows)]
+    return _moved(rows, lambda stack: line if line in stack else stack[-1])[stacks]
+
+
 def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows of table `host_lines` about a work of a library at the lines that asked for it.
 

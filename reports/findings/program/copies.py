@@ -405,13 +405,12 @@ def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
 
     The host works on results that were copied, or makes at one line what it copies there.
     """
-    rows = [row for row in records(run.memory_operations) if "host" in text(row["kind"]).lower()]
-    to_gpu, to_host = _by_direction(rows)
-    work = RESULTS_ON_HOST.key if to_host >= to_gpu else HOST_BOUND.key
+    of_results = leaves(run)
+    work = RESULTS_ON_HOST.key if of_results else HOST_BOUND.key
     both = {f.rule: f for f in found if f.rule in (COPIES.key, work)}
     if len(both) < 2:
         return list(found)
-    if to_host < to_gpu:  # the host copies at the line at which it works most
+    if not of_results:  # the host copies at the line at which it works most
         works = host_lines(host_rows(run, doing=("program",), idle=True), "idle_samples")
         copying = host_lines(host_rows(run, doing=("copying",)))
         if not (works and copying and works[0].location == copying[0].location):
@@ -748,6 +747,13 @@ def _avoidable(kinds: dict[Kind, Number], gpu_time: Number) -> Number:
         "ns",
         column("kernels", "total_ns"),
     )
+
+
+def leaves(run: Run) -> bool:
+    """Tell whether most of the time of copies between host and GPU is that of results."""
+    rows = [row for row in records(run.memory_operations) if "host" in text(row["kind"]).lower()]
+    to_gpu, to_host = _by_direction(rows)
+    return to_host > to_gpu
 
 
 def is_within(run: Run) -> bool:

@@ -50,7 +50,7 @@ COMPILATION = Rule(
     thresholds={
         **THRESHOLDS,
         "once": Threshold(
-            0.5, Text("prof: part of it in the longest gap above which code is compiled only once")
+            0.5, Text("prof: part of it in the longest gap above which it comes only once")
         ),
     },
     gain=f"{GAIN} None where code is compiled only once.",
@@ -571,7 +571,8 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
         saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting))
     saved = Number(saved_ns, "ns", time.refs)
     gain = of_wall_time(saved, wall)
-    if rule is COMPILATION and longest >= rule.limit("once") * number(lost.value):
+    comes_once = longest >= COMPILATION.limit("once") * number(lost.value)
+    if comes_once and rule in (COMPILATION, idle_rules.ALLOCATION_STALLS):
         saves, gain = ONCE, {"gain_of": "wall time"}
     elif lasting < AT_START * rows["idle_ns"].sum():
         saves, gain = START_UP, {"gain_of": "wall time"}

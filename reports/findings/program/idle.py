@@ -57,6 +57,7 @@ LOADING = re.compile(
     r"cu(?:da)?(?:Module(?:Load|Get)|Library(?:Load|Get)|Link|Graph\w*Instantiate|KernelGetFunction)"
 )
 """CUDA calls that load kernels, or make a graph that can be launched."""
+ONCE = re.compile(f"{ALLOCATING.pattern}|{LOADING.pattern}")
 UNLOADED = r"cu(?:da)?(?:Module|Library)Unload"
 """Calls that give up kernels which were loaded: plans of transforms have some of their own."""
 MODULES = re.compile(r"cu(?:da)?(?:Module|Library)(?:Load|Get|Unload)")
@@ -144,6 +145,8 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
         return None
     remade = rule is HOST_BOUND and _remakes(run, gaps)
+    if rule is HOST_BOUND and (allocates := _allocates_once(gaps)):
+        return _first_use(stage, gaps, allocates, ONCE_FOR_ALL)
     loads = rule is not SYNC_STALLS and not remade
     if loads and _loading_ns(gaps, rule) >= FIRST_USE.limit("loading") * lost:
         return _first_use(stage, gaps, _loading_ns(gaps, rule), ONCE_FOR_ALL)
@@ -571,6 +574,16 @@ def _time_in(gaps: Gaps, calls: re.Pattern[str]) -> float:
     return sum(value for call, value in gaps.by("call") if calls.match(call))
 
 
+def _allocates_once(gaps: Gaps) -> float:
+    """Return the ns of the longest gap where most of the time of calls that allocate may be in it,
+    and they are most of all gaps: 0 where they come again and again.
+    """
+    allocating, longest = _time_in(gaps, ALLOCATING), number(gaps.longest.value)
+    most = FIRST_USE.limit("loading")
+    enough = allocating >= most * number(gaps.idle.value) and longest >= most * allocating
+    return longest if enough else 0.0
+
+
 def _loading_ns(gaps: Gaps, rule: Rule) -> float:
     """Return the ns of gaps in which the host loads kernels.
 
@@ -589,7 +602,7 @@ def _builds(run: Run, gaps: float) -> bool:
 
 def _first_use(stage: Stage, gaps: Gaps, loading_ns: float, comes: Text) -> Finding:
     """Return a finding without a gain: what comes once costs a long run nothing."""
-    calls: list[Value] = [Verbatim(c) for c, _ in gaps.by("call") if LOADING.match(c)]
+    calls: list[Value] = [Verbatim(c) for c, _ in gaps.by("call") if ONCE.match(c)]
     calls = calls or [Text("in the first launches themselves")]
     limit = FIRST_USE.thresholds["loading"]
     return FIRST_USE.finding(
