@@ -31,6 +31,7 @@ from nsight_prof.reports.analysis.lines import (
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
+from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rule import concatenated
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import BOUNDS, instruction_mix
@@ -165,8 +166,8 @@ def located(run: Run, finding: Finding) -> Finding:
         return _with_host_lines(run, finding)
     if finding.rule == host_work.INTERPRETER_LOCK.key:
         return _with_thread_lines(run, finding)
-    if not (finding.rule and finding.kernel_ids):
-        return finding
+    if not (finding.rule and finding.kernel_ids) or finding.rule == NEEDLESS_WORK.key:
+        return finding  # those of needless work stand in its sentence
     ways = [_with_launch_lines, _with_fused_lines]
     if finding.key == "kernel":
         ways.insert(_is_of_launch(run, finding), _with_kernel_lines)

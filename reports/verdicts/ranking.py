@@ -33,6 +33,9 @@ REPAIR = 0.05
 MOST_OF = {"casts_and_copies": 0.9}
 """Rules that are a cause only where they save that part of what the other finding does: a cast that
 is all but all of a chain is what to leave out, not what to fuse."""
+BUSY_WITH = 0.25
+"""Part of the time from which on a kernel at its roof stands before what saves less than a repair:
+only less work makes it faster, and nobody can say how much less."""
 OUTWEIGHS = 0.5
 """Part of what a choice about launches saves, from which on a repair of kernels stands before it:
 under nsys launches take longer than without."""
@@ -59,12 +62,12 @@ def findings(run: Run) -> list[Finding]:
     minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))
-        for f in sorted(found, key=lambda f: _order(f, found, minimum))
+        for f in sorted(found, key=lambda f: _order(f, found, minimum, kernel_time(run)))
     ]
 
 
 def _order(
-    finding: Finding, found: Sequence[Finding], minimum: float
+    finding: Finding, found: Sequence[Finding], minimum: float, kernels_ns: float
 ) -> tuple[int, bool, bool, float, int]:
     """Return a key by which the largest gain is first, and a cause right before its symptom.
 
@@ -100,6 +103,9 @@ def _order(
         largest = max(repairs, default=0.0)
         if max(minimum, OUTWEIGHS * gain) <= largest < gain:
             gain, after_repair = largest, 2
+    if not gain and finding.rule.endswith("_saturated"):
+        taken = finding.share * kernels_ns
+        gain = minimum * (taken * REPAIR >= BUSY_WITH * minimum)
     symptom = after_repair or (0 if symptoms else 1)
     position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
     return position, not gain, late, -(gain or bound), symptom

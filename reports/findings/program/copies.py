@@ -182,6 +182,8 @@ class Kind(NamedTuple):
     remedy: tuple[Text, Text] | None = None
 
 
+COMPUTED = r"upsample \w*(?:linear|cubic)|grid sampler"
+"""Kernels that interpolate: what they write stands nowhere yet, however little they compute."""
 CHANNELS_LAST = (
     Text(
         "Keep model and images channels-last: model.to(memory_format=torch.channels_last), and the "
@@ -655,6 +657,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
     """
     rule, limit = CASTS_AND_COPIES, CASTS_AND_COPIES.thresholds["share"]
     moving = run.kernels["category"].eq("copy")
+    moving &= ~run.kernels["short_name"].fillna("").str.contains(COMPUTED)
     rows = run.kernels[moving & ~run.kernels["library"].fillna("").isin(NO_LIBRARY)]
     refs = column("kernels", "total_ns")
     within = _within(run)
