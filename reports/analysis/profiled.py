@@ -15,6 +15,8 @@ from nsight_prof.reports.analysis.evidence import threshold
 INDEXED_CONSTANTS = r"\bU?LDC\b.*\[R\d"
 """Loads of constant memory at an address of the thread's own: other than that of a uniform register
 (UR) or a number, threads of a warp may ask for several, which come one after another."""
+RETURNS = r"^@!?U?P\w+\s+EXIT\b"
+"""Instructions at which some threads of a kernel end, and others go on."""
 TRACE_ONLY = (
     *("short_name", "name", "library", "category", "dtype", "tile", "grid", "block", "stage"),
     *("calls", "share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"),
@@ -29,7 +31,8 @@ def profiled(run: Run) -> list[Row]:
     Columns are those of `kernels` (identity and time), of `counters`, and `stalls` (the share of
     each stall reason), `stall_share` (that of the top one), `loose_join` (joined by a name that
     the two tools write differently), `constants_share` (of the samples of warps, those at loads of
-    constants by an index of the thread) and `counted_ns` (sum of its launches that ncu profiled).
+    constants by an index of the thread), `passing_share` (of its warps, those that go on beyond
+    its first return) and `counted_ns` (sum of its launches that ncu profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
@@ -39,15 +42,28 @@ def profiled(run: Run) -> list[Row]:
     both = pd.DataFrame({"all": samples, "at": samples * at_constants})
     of_kernel = both.groupby(instructions["kernel_id"]).sum()
     constants = (of_kernel["at"] / of_kernel["all"]).to_dict()
+    passing = _passing(instructions)
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
         row["stalls"] = shares.get(text(row["kernel_id"]), {})
         row["stall_share"] = row["stalls"].get(text(row["top_stall"]), math.nan)
         row["constants_share"] = constants.get(text(row["kernel_id"]), math.nan)
+        row["passing_share"] = passing.get(text(row["kernel_id"]), math.nan)
         row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)
+
+
+def _passing(instructions: pd.DataFrame) -> dict[str, float]:
+    """Return by kernel the part of its warps that go on beyond its first return."""
+    found = {}
+    for key, rows in instructions.sort_values("offset").groupby("kernel_id"):
+        executed = rows["instructions"].astype(float).to_numpy()
+        returns = rows["sass"].fillna("").str.contains(RETURNS).to_numpy()[:-1]
+        if returns.any() and executed[0] > 0:
+            found[str(key)] = float(executed[1 + int(returns.argmax())] / executed[0])
+    return found
 
 
 def weight(row: Row) -> float:

@@ -9,7 +9,7 @@ import pandas as pd
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Number, Ref, Text, Value
 
-BOUNDS = ("issue", "latency", "alu", "xu", "fp32")
+BOUNDS = ("issue", "latency", "alu", "xu", "fp32", "l1")
 """Limits of kernels that fewer instructions, or others, would raise."""
 PREDICATE = r"^@!?U?P\w+\s+"
 

@@ -28,6 +28,7 @@ from nsight_prof.reports.analysis.lines import (
     program_lines,
     waiting_rows,
 )
+from nsight_prof.reports.analysis.profiled import RETURNS
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
@@ -88,6 +89,12 @@ AT = {
         r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H",
         Text("these instructions"),
         partial(Text, "{verdict} It computes in double precision at {places}."),
+    ),
+    instructions.EARLY_RETURNS.key: At(
+        "instructions",
+        RETURNS,
+        Text("the returns"),
+        partial(Text, "{verdict} They return at {places}."),
     ),
     memory.UNCOALESCED_LOADS.key: At(
         "excessive_sectors",

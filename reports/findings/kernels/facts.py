@@ -211,6 +211,12 @@ CONSTANT_WAITS = Fact(
     unit="%",
     also=("source_instructions.samples",),
 )
+PASSING = Fact(
+    "passing",
+    Text("warps that go on beyond its first return"),
+    unit="%",
+    also=("source_instructions.instructions",),
+)
 IS_OWN = Fact("is_own")
 IS_ATTENTION = Fact("is_attention")
 UNMASKED_LEFT = Fact("unmasked_left")
@@ -219,7 +225,10 @@ REREAD = Fact(
     "reread",
     Text("DRAM bytes over the bytes that the work needs"),
     of=("dram_bytes",),
-    missing=Text("neither the program nor the torch profiler says how many bytes the work needs"),
+    missing=Text(
+        "neither the program nor the torch profiler says how many bytes the work needs, and it "
+        "reads less than all memory in use"
+    ),
 )
 REREAD_LEFT = _percent("reread_left", Text("DRAM bytes left with each moved once"), "dram_bytes")
 DRAM_USE = Fact("dram_use", Text("DRAM busy"), unit="%", of=("dram_pct",), is_column=True)

@@ -122,3 +122,28 @@ IDLE_LANES = Rule(
     attainable_source="as of `few_blocks`",
     bounds=("issue", "alu", "latency"),
 )
+EARLY_RETURNS = Rule(
+    key="early_returns",
+    in_code=True,
+    question="Do nearly all threads return because there is nothing for them to do?",
+    when=(facts.IS_OWN >= 1) & (facts.PASSING < 10),
+    clause=lambda k: Text(
+        "only {part} of its warps go on beyond an early return: nearly all threads look, have "
+        "nothing to do and exit",
+        part=k.number(facts.PASSING),
+    ),
+    symptom=Text("starts threads that have nothing to do"),
+    remedy=Text("With threads for what there is to do alone"),
+    action=Text(
+        "Keep a list of the items that have work (a frontier, a queue, compacted indices), written "
+        "by the step before with an atomic counter, and start threads for these."
+    ),
+    advice=Text("start work only for the items that need it"),
+    estimate="What is left is the part of the warps that go on.",
+    disproof=Text("With a list of the items that have work it takes as long."),
+    source=Text("prof: a tenth of the warps"),
+    remaining=facts.PASSING,
+    unloads=dict.fromkeys(
+        ("dram", "l2", "l1", "lsu", "issue", "alu", "xu", "fp32", "fp64"), facts.PASSING
+    ),
+)

@@ -231,6 +231,7 @@ def _waits(row: Row) -> dict[str, float]:
         "warp_time": _time_of_unit(issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))),
         "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
         "hidden_time": 100 - _stalled(row, READY_STALLS) if row.get("stalls") else 100.0,
+        "passing": 100 * _known(number(row.get("passing_share")), 1.0),
         "constant_waits": 100 * _known(number(row.get("constants_share")), 0.0),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,

@@ -338,7 +338,7 @@ L2_THRASHING = Rule(
     question="Does data come from DRAM more often than the work needs?",
     when=(facts.REREAD >= 1.3) & (facts.DRAM_USE >= 20),
     clause=lambda k: Text(
-        "it moves {times} times the bytes that its work needs through DRAM: data leaves "
+        "it moves at least {times} times the bytes that its work needs through DRAM: data leaves "
         "the L2 cache before it is used again",
         times=k.number(facts.REREAD),
     ),
@@ -346,7 +346,8 @@ L2_THRASHING = Rule(
     remedy=Text("With each byte moved once"),
     action=Text(
         "Change the order of the work so that what is used again fits in L2: tiles or "
-        "chunks first, passes over them inside (block swizzling for a GEMM)."
+        "chunks first, passes over them inside (block swizzling, a grouped order of the tiles of "
+        "a GEMM)."
     ),
     advice=Text("work through the data in portions that fit the cache"),
     estimate="Each byte crosses DRAM once: so much of the time of saturated DRAM, else of the "

@@ -21,6 +21,7 @@ RULES = (
     memory.CONSTANT_LOADS,
     memory.LOCAL_SPILLS,
     memory.ATOMICS,
+    instructions.EARLY_RETURNS,
     instructions.DOUBLE_PRECISION,
     instructions.DIVERGENCE,
     instructions.IDLE_LANES,

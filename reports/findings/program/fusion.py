@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -106,6 +106,12 @@ BAGS = Text(
     "summed, else one kernel for both (torch.compile, Triton), which never writes the rows."
 )
 """What to do about look-ups whose rows are summed."""
+PARTS = Text(
+    "Let one kernel do both, or pass less on: fewer parts with a longer loop in each (a smaller "
+    "split K), sums within a block or by atomics, partial results in a smaller type: what is "
+    "written to memory is read again by the next kernel."
+)
+"""What to do about kernels of which one works on partial results of the other."""
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize", "fill")
 """Categories of kernels that a compiler fuses with their neighbours."""
 LOOK_UP, SUMS = "embedding", "reduction"
@@ -116,6 +122,8 @@ CHAINS = 3
 """Chains that get a finding each."""
 BY_BYTES = {"dram", "l2", "l1", "latency"}
 """Limits of kernels whose time follows the bytes that they move."""
+EXACTLY = 0.01
+"""Part by which bytes stored and bytes loaded may differ that are the same data."""
 THREADS = ("global_load_bytes", "global_store_bytes")
 DRAM = ("dram_read_bytes", "dram_write_bytes")
 """Columns of `counters`: what the threads of a launch load and store, and what DRAM does."""
@@ -139,7 +147,7 @@ class Chain:
     """Kernels in a row, how often the row comes, and what one row moves.
 
     `passed` of its `moved` bytes go through memory from one kernel to the next; None where bytes
-    are not known. `again`: what they load is loaded again by the next, rather than written for it.
+    are not known. `again`: what they load is loaded again by the next, rather than written for it. `apart`: more than steps of one formula.
     `by_bytes`: bytes set the time of all its kernels, `by_dram`: those of DRAM. `at_roof` is the
     time of the other bytes at the roof of DRAM.
     """
@@ -153,6 +161,7 @@ class Chain:
     by_bytes: bool = False
     by_dram: bool = False
     again: bool = False
+    apart: bool = False
     at_roof: Number = Number(None, "ns")
 
     @property
@@ -192,7 +201,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     rule = ELEMENTWISE_CHAIN
     streaming, moved = _streaming(run), _moved_bytes(run)
     uncounted = _like_counted(run, streaming, moved)
-    streaming, moved = streaming | set(uncounted), {**moved, **uncounted}
+    apart = _hands_over(run, moved) - streaming
+    streaming, moved = streaming | set(uncounted) | apart, {**moved, **uncounted}
     merged = _merged(frame, moved)
     pieces = (frame["kernel_id"].value_counts() / merged["kernel_id"].value_counts()).dropna()
     frame, moved = merged, {key: moved[key].times(number(pieces.get(key, 1.0))) for key in moved}
@@ -224,6 +234,7 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     found = []
     for row in records(table.head(CHAINS)):
         chain = _chain(run, row, moved)
+        chain = replace(chain, apart=bool(apart & set(chain.kernels)))
         # Kernels that are not known may do more than pass elements on, unless DRAM sets their time.
         unknown = bool(streaming & set(chain.kernels))
         confidence = "medium" if chain.by_bytes and not unknown else "low"
@@ -282,6 +293,25 @@ def _streaming(run: Run) -> set[str]:
     return found
 
 
+def _hands_over(run: Run, moved: dict[str, Moved]) -> set[str]:
+    """Return the program's own kernels of which one stores as many bytes as another loads: partial
+    results, as of a sum that is split among blocks.
+    """
+    kernels = run.kernels["category"].eq("other") & run.kernels["library"].isin(NO_LIBRARY)
+    in_program = [key for key in run.kernels.loc[kernels, "kernel_id"] if key in moved]
+    large = ELEMENTWISE_CHAIN.limit("cache") * number(run.gpus["l2_bytes"].max())
+    return {
+        key
+        for first in in_program
+        for second in in_program
+        if first != second
+        and moved[first].columns == THREADS == moved[second].columns
+        and moved[first].stored >= large
+        and abs(moved[first].stored - moved[second].loaded) <= EXACTLY * moved[first].stored
+        for key in (first, second)
+    }
+
+
 def _like_counted(run: Run, streaming: set[str], moved: dict[str, Moved]) -> dict[str, Moved]:
     """Return what kernels move that were not counted, by those that are like them.
 
@@ -316,7 +346,10 @@ def _moved_bytes(run: Run) -> dict[str, Moved]:
     large = ELEMENTWISE_CHAIN.limit("cache") * number(run.gpus["l2_bytes"].max())
     for row in records(run.counters):
         for names, minimum in ((THREADS, 0.0), (DRAM, large)):
-            moved = Moved(number(row[names[0]]), number(row[names[1]]), names)
+            loaded = number(row[names[0]])
+            if not loaded:  # asynchronous copies to shared memory are no loads of threads
+                loaded = max(loaded, number(row[DRAM[0]]))
+            moved = Moved(loaded, number(row[names[1]]), names)
             if moved.loaded + moved.stored >= minimum:
                 found.setdefault(text(row["kernel_id"]), moved)
     return found
@@ -391,7 +424,7 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
             *_gain_evidence(chain),
         ),
         confidence=confidence,
-        **({"action": BAGS} if looked_up else {}),
+        **({"action": BAGS} if looked_up else {"action": PARTS} if chain.apart else {}),
         **of_gpu_time(
             chain.saved_at_roof if known else chain.saved,
             chain.total,
@@ -411,6 +444,10 @@ def _words(run: Run, chain: Chain) -> tuple[Text, Callable[..., Text]]:
     if chain.again:
         return Text("{n} kernels that load the same data", n=n), partial(
             Text, "{n} kernels in a row read the same data again: {first}, …"
+        )
+    if chain.apart:
+        return Text("{n} kernels, of which one writes what the next reads,", n=n), partial(
+            Text, "{n} kernels in a row pass partial results through memory: {first}, …"
         )
     if {_category(run, key) for key in chain.kernels} & {LOOK_UP, SUMS}:
         return Text("{n} kernels, sums or look-ups among them,", n=n), partial(
