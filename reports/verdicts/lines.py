@@ -58,6 +58,7 @@ OF_LAUNCH = ("small_grid", "few_blocks", "tail", "block_limited", "warps_limited
 DOING = {
     idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
     idle_rules.ALLOCATION_STALLS.key: ("allocating",),
+    idle_rules.POOL_RELEASE.key: ("waiting",),
     copies.COPIES.key: ("copying",),
     copies.CASTS_AND_COPIES.key: ("copying",),
 }

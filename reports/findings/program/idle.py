@@ -14,7 +14,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, SYNCHRONISATION
 from nsight_prof.reports.analysis.idle import Gaps, Stage, idle_stages
-from nsight_prof.reports.analysis.lines import waiting_rows
+from nsight_prof.reports.analysis.lines import WAITING, waiting_rows
 from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
@@ -107,7 +107,10 @@ CLOSED = Text(
 OF_WAITS = Text("time in these waits, at most the idle time - what is left of its gaps")
 TIME_IN_WAITS = Text("time of the host in waits for the GPU")
 BY_LINES = Text("time at lines that wait, else waits x the mean of each call")
-OF_ITEMS = Text("idle time of late launches and waits - what is left of its gaps")
+OF_ITEMS = Text(
+    "idle time of late launches, waits and the host - what is left of its gaps; at least the time "
+    "at the lines that wait"
+)
 OF_QUEUED = Text("steps that wait x (their median - that of queued steps), at most the idle time")
 
 
@@ -186,11 +189,14 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
             "saved": Number(saved, "ns"),
         }
 
+    of_items = bool(waits) and _goes_over_items(run, stage, waits, waiting)
     if waits:  # a host that waits comes late with what it launches next, too
-        each = [stage.of_cause(name) for name in (LAUNCHES, SYNCHRONISATION)]
+        late_for = (LAUNCHES, SYNCHRONISATION, HOST) if of_items else (LAUNCHES, SYNCHRONISATION)
+        each = [stage.of_cause(name) for name in late_for]
         late = sum(number(gaps.count.value) for gaps in each)
         saved = all_gaps = of_host(run, sum(number(gaps.idle.value) for gaps in each), late)
-    if waits and _goes_over_items(stage, waits, waiting):  # what ends is the loop, not its waits
+    if of_items:  # what ends is the loop, with its lines, not its waits
+        saved = max(saved, min(number(waiting.value), number(wall.value)))
         sentence = Text(
             "The loop goes over items one by one, with {launches} launches for each wait. As "
             "operations on all items at once, at most {gain} of the wall time under nsys is saved "
@@ -452,16 +458,19 @@ def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
     )
 
 
-def _goes_over_items(stage: Stage, waits: list[str], waiting: Number) -> bool:
+def _goes_over_items(run: Run, stage: Stage, waits: list[str], waiting: Number) -> bool:
     """Tell whether a loop has a wait for every few launches of tiny kernels, the GPU next to
     nothing to do, and the host more to do at its launches than in its waits: then it goes over
     items one by one.
     """
+    rows = waiting_rows(run, stage.name)
+    standing = rows.loc[rows["activity"].isin(WAITING), "time_ns"].sum()
     return (
         number(stage.kernel_mean.value) < ITEM_NS
         and number(_launches_per_wait(stage, waits).value) <= ITEM
         and number(stage.idle_share.value) >= ITEMS_IDLE
-        and number(stage.of_cause(LAUNCHES).idle.value) >= number(waiting.value)
+        and number(stage.of_cause(LAUNCHES).idle.value)
+        >= (standing if len(rows) else number(waiting.value))
     )
 
 
