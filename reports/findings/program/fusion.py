@@ -161,8 +161,8 @@ class Chain:
     by_bytes: bool = False
     by_dram: bool = False
     again: bool = False
-    apart: bool = False
     at_roof: Number = Number(None, "ns")
+    apart: bool = False
 
     @property
     def throughput(self) -> Number:
