@@ -344,16 +344,16 @@ def covering_line(rows: pd.DataFrame, counted: str, covers: float) -> pd.DataFra
     """Return rows of table `host_lines` at the innermost line that holds the part `covers` of their
     samples, with what it calls; no rows where none does.
     """
-    held: dict[Place, int] = {}
+    samples: dict[Place, int] = {}
     depths: dict[Place, int] = {}
     for row in records(rows):
-        for depth, place in enumerate(_frames(row)):
-            depths[place] = max(depth, depths.get(place, 0))
-            held[place] = held.get(place, 0) + (count(row[counted]) or 0)
-    large = [place for place in held if held[place] >= covers * rows[counted].sum()]
+        for depth, frame in enumerate(_frames(row)):
+            depths[frame] = max(depth, depths.get(frame, 0))
+            samples[frame] = samples.get(frame, 0) + (count(row[counted]) or 0)
+    large = [frame for frame in samples if samples[frame] >= covers * rows[counted].sum()]
     if not large:
         return rows.iloc[:0]
-    line = max(large, key=lambda place: depths[place])
+    line = max(large, key=lambda frame: depths[frame])
     stacks = [line in _frames(row) for row in records(rows)]
     return _moved(rows, lambda stack: line if line in stack else stack[-1])[stacks]
 

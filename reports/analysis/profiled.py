@@ -17,6 +17,8 @@ INDEXED_CONSTANTS = r"\bU?LDC\b.*\[R\d"
 (UR) or a number, threads of a warp may ask for several, which come one after another."""
 RETURNS = r"^@!?U?P\w+\s+EXIT\b"
 """Instructions at which some threads of a kernel end, and others go on."""
+RETURNING = 0.1
+"""Part of the warps that go on beyond a return up to which nearly all have nothing to do."""
 TRACE_ONLY = (
     *("short_name", "name", "library", "category", "dtype", "tile", "grid", "block", "stage"),
     *("calls", "share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"),
@@ -31,8 +33,8 @@ def profiled(run: Run) -> list[Row]:
     Columns are those of `kernels` (identity and time), of `counters`, and `stalls` (the share of
     each stall reason), `stall_share` (that of the top one), `loose_join` (joined by a name that
     the two tools write differently), `constants_share` (of the samples of warps, those at loads of
-    constants by an index of the thread), `passing_share` (of its warps, those that go on beyond
-    its first return) and `counted_ns` (sum of its launches that ncu profiled).
+    constants by an index of the thread), `passing_share` (those beyond a first return at which all
+    but RETURNING of the warps end) and `counted_ns` (sum of its launches that ncu profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
@@ -56,13 +58,16 @@ def profiled(run: Run) -> list[Row]:
 
 
 def _passing(instructions: pd.DataFrame) -> dict[str, float]:
-    """Return by kernel the part of its warps that go on beyond its first return."""
+    """Return by kernel the part of its samples beyond a first return at which most warps end."""
     found = {}
     for key, rows in instructions.sort_values("offset").groupby("kernel_id"):
         executed = rows["instructions"].astype(float).to_numpy()
         returns = rows["sass"].fillna("").str.contains(RETURNS).to_numpy()[:-1]
         if returns.any() and executed[0] > 0:
-            found[str(key)] = float(executed[1 + int(returns.argmax())] / executed[0])
+            beyond = 1 + int(returns.argmax())
+            samples = rows["samples"].fillna(0).astype(float).to_numpy()
+            if executed[beyond] <= RETURNING * executed[0] and samples.sum() > 0:
+                found[str(key)] = float(samples[beyond:].sum() / samples.sum())
     return found
 
 

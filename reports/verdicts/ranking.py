@@ -104,8 +104,7 @@ def _order(
         if max(minimum, OUTWEIGHS * gain) <= largest < gain:
             gain, after_repair = largest, 2
     if not gain and finding.rule.endswith("_saturated"):
-        taken = finding.share * kernels_ns
-        gain = minimum * (taken * REPAIR >= BUSY_WITH * minimum)
+        gain = minimum if finding.share * kernels_ns * REPAIR >= BUSY_WITH * minimum else 0.0
     symptom = after_repair or (0 if symptoms else 1)
     position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
     return position, not gain, late, -(gain or bound), symptom

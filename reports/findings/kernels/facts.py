@@ -213,9 +213,9 @@ CONSTANT_WAITS = Fact(
 )
 PASSING = Fact(
     "passing",
-    Text("warps that go on beyond its first return"),
+    Text("samples of warps beyond a return at which nine of ten end"),
     unit="%",
-    also=("source_instructions.instructions",),
+    also=("source_instructions.samples",),
 )
 IS_OWN = Fact("is_own")
 IS_ATTENTION = Fact("is_attention")

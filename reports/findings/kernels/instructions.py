@@ -126,10 +126,10 @@ EARLY_RETURNS = Rule(
     key="early_returns",
     in_code=True,
     question="Do nearly all threads return because there is nothing for them to do?",
-    when=(facts.IS_OWN >= 1) & (facts.PASSING < 10),
+    when=(facts.IS_OWN >= 1) & (facts.PASSING < 20),
     clause=lambda k: Text(
-        "only {part} of its warps go on beyond an early return: nearly all threads look, have "
-        "nothing to do and exit",
+        "nearly all of its threads look, have nothing to do and exit: only {part} of the samples "
+        "of its warps are beyond this early return",
         part=k.number(facts.PASSING),
     ),
     symptom=Text("starts threads that have nothing to do"),
@@ -139,9 +139,9 @@ EARLY_RETURNS = Rule(
         "by the step before with an atomic counter, and start threads for these."
     ),
     advice=Text("start work only for the items that need it"),
-    estimate="What is left is the part of the warps that go on.",
+    estimate="What is left is the time of the warps that go on, by their samples.",
     disproof=Text("With a list of the items that have work it takes as long."),
-    source=Text("prof: a tenth of the warps"),
+    source=Text("prof: a tenth of the warps go on, in a fifth of the time"),
     remaining=facts.PASSING,
     unloads=dict.fromkeys(
         ("dram", "l2", "l1", "lsu", "issue", "alu", "xu", "fp32", "fp64"), facts.PASSING

@@ -147,9 +147,9 @@ class Chain:
     """Kernels in a row, how often the row comes, and what one row moves.
 
     `passed` of its `moved` bytes go through memory from one kernel to the next; None where bytes
-    are not known. `again`: what they load is loaded again by the next, rather than written for it. `apart`: more than steps of one formula.
-    `by_bytes`: bytes set the time of all its kernels, `by_dram`: those of DRAM. `at_roof` is the
-    time of the other bytes at the roof of DRAM.
+    are not known. `again`: what they load is loaded again by the next, rather than written for it;
+    `is_partial`: they hand over partial results. `by_bytes`: bytes set the time of all its kernels,
+    `by_dram`: those of DRAM. `at_roof` is the time of the other bytes at the roof of DRAM.
     """
 
     kernels: tuple[str, ...]
@@ -162,7 +162,7 @@ class Chain:
     by_dram: bool = False
     again: bool = False
     at_roof: Number = Number(None, "ns")
-    apart: bool = False
+    is_partial: bool = False
 
     @property
     def throughput(self) -> Number:
@@ -201,8 +201,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     rule = ELEMENTWISE_CHAIN
     streaming, moved = _streaming(run), _moved_bytes(run)
     uncounted = _like_counted(run, streaming, moved)
-    apart = _hands_over(run, moved) - streaming
-    streaming, moved = streaming | set(uncounted) | apart, {**moved, **uncounted}
+    handing = _handing_over(run, moved) - streaming
+    streaming, moved = streaming | set(uncounted) | handing, {**moved, **uncounted}
     merged = _merged(frame, moved)
     pieces = (frame["kernel_id"].value_counts() / merged["kernel_id"].value_counts()).dropna()
     frame, moved = merged, {key: moved[key].times(number(pieces.get(key, 1.0))) for key in moved}
@@ -234,7 +234,7 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     found = []
     for row in records(table.head(CHAINS)):
         chain = _chain(run, row, moved)
-        chain = replace(chain, apart=bool(apart & set(chain.kernels)))
+        chain = replace(chain, is_partial=bool(handing & set(chain.kernels)))
         # Kernels that are not known may do more than pass elements on, unless DRAM sets their time.
         unknown = bool(streaming & set(chain.kernels))
         confidence = "medium" if chain.by_bytes and not unknown else "low"
@@ -293,7 +293,7 @@ def _streaming(run: Run) -> set[str]:
     return found
 
 
-def _hands_over(run: Run, moved: dict[str, Moved]) -> set[str]:
+def _handing_over(run: Run, moved: dict[str, Moved]) -> set[str]:
     """Return the program's own kernels of which one stores as many bytes as another loads: partial
     results, as of a sum that is split among blocks.
     """
@@ -424,7 +424,7 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
             *_gain_evidence(chain),
         ),
         confidence=confidence,
-        **({"action": BAGS} if looked_up else {"action": PARTS} if chain.apart else {}),
+        **({"action": BAGS} if looked_up else {"action": PARTS} if chain.is_partial else {}),
         **of_gpu_time(
             chain.saved_at_roof if known else chain.saved,
             chain.total,
@@ -445,7 +445,7 @@ def _words(run: Run, chain: Chain) -> tuple[Text, Callable[..., Text]]:
         return Text("{n} kernels that load the same data", n=n), partial(
             Text, "{n} kernels in a row read the same data again: {first}, …"
         )
-    if chain.apart:
+    if chain.is_partial:
         return Text("{n} kernels, of which one writes what the next reads,", n=n), partial(
             Text, "{n} kernels in a row pass partial results through memory: {first}, …"
         )

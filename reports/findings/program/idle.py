@@ -588,8 +588,8 @@ def _allocates_once(gaps: Gaps) -> float:
     and they are most of all gaps: 0 where they come again and again.
     """
     allocating, longest = _time_in(gaps, ALLOCATING), number(gaps.longest.value)
-    most = FIRST_USE.limit("loading")
-    enough = allocating >= most * number(gaps.idle.value) and longest >= most * allocating
+    half = FIRST_USE.limit("loading")
+    enough = allocating >= half * number(gaps.idle.value) and longest >= half * allocating
     return longest if enough else 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -61,7 +62,9 @@ class Work(NamedTuple):
         found = pd.Series(False, rows.index)
         for name, pattern in (("source", self.pattern), ("inner", self.inner)):
             if pattern:
-                found |= rows[name].fillna("").str.contains(pattern)
+                found |= (
+                    rows[name].fillna("").map(lambda each, of=pattern: re.search(of, each)).notna()
+                )
         return found & (rows["category"].isin(self.categories) | (not self.categories))
 
 

@@ -33,8 +33,11 @@ def test_shorter_kernels_gain_nothing_where_the_host_is_late(recorded_run_of: Re
     ]
     assert of_decode
     assert of_prefill
+    waits = run.api_calls["name"].str.contains("Synchronize|Memcpy", na=False)
+    waited = run.api_calls.loc[waits, "total_ns"].sum()
+    assert waited < 1e-3 * number(program_time(run)[0].value)
     for ids in of_decode:  # the GPU waits for most of its launches there
-        assert now[ids].gain_ns == 0
+        assert now[ids].gain_ns <= 1.001 * waited
         assert now[ids].most_ns >= alone[ids].gain_ns
         assert "only once the GPU need not wait" in english(now[ids].verdict)
     for ids in of_prefill:

@@ -288,7 +288,7 @@ def test_kernels_that_are_built_for_each_size_gain_nothing_known(
     ("launches", "kernel_ns", "items"), [(6, 2000, True), (60, 2000, False), (6, 9000, False)]
 )
 def test_a_loop_goes_over_items_where_few_tiny_kernels_follow_each_wait(
-    launches: int, kernel_ns: float, items: bool
+    run: Run, launches: int, kernel_ns: float, items: bool
 ) -> None:
     waits, call = 50, "cudaStreamSynchronize"
     rows = [
@@ -297,7 +297,7 @@ def test_a_loop_goes_over_items_where_few_tiny_kernels_follow_each_wait(
     ]
     times = Number(100e6, "ns"), Number(90e6, "ns"), Number(waits * launches, "count")
     stage = Stage(ALL, 1, *times, Number(kernel_ns, "ns"), pd.DataFrame(rows))
-    assert idle._goes_over_items(stage, [call], Number(10e6, "ns")) is items
+    assert idle._goes_over_items(run, stage, [call], Number(10e6, "ns")) is items
 
 
 def test_a_pool_that_gives_memory_back_at_each_wait_is_told(run: Run) -> None:
