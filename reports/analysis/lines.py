@@ -342,7 +342,8 @@ def loop_lines(rows: pd.DataFrame, every: pd.DataFrame) -> pd.DataFrame:
 
 def covering_line(rows: pd.DataFrame, counted: str, covers: float) -> pd.DataFrame:
     """Return rows of table `host_lines` at the innermost line that holds the part `covers` of their
-    samples, with what it calls; no rows where none does.
+    samples, with what it calls; no rows where none does, or where it holds all, as what starts the
+    program does.
     """
     samples: dict[Place, int] = {}
     depths: dict[Place, int] = {}
@@ -351,9 +352,9 @@ def covering_line(rows: pd.DataFrame, counted: str, covers: float) -> pd.DataFra
             depths[frame] = max(depth, depths.get(frame, 0))
             samples[frame] = samples.get(frame, 0) + (count(row[counted]) or 0)
     large = [frame for frame in samples if samples[frame] >= covers * rows[counted].sum()]
-    if not large:
+    line = max(large, key=lambda frame: depths[frame], default=None)
+    if line is None or samples[line] == rows[counted].sum():
         return rows.iloc[:0]
-    line = max(large, key=lambda frame: depths[frame])
     stacks = [line in _frames(row) for row in records(rows)]
     return _moved(rows, lambda stack: line if line in stack else stack[-1])[stacks]
 

@@ -332,7 +332,7 @@ def _around(
     That is who waits for a data loader or asked for checkpoints, and, of work that no line has most
     of, the line of the loop.
     """
-    if finding.rule in IDLE and finding.choice:
+    if finding.rule in IDLE and finding.choice and number(hot_lines[0].share.value) < MOST:
         found = host_lines(covering_line(_in_program(rows), counted, COVERS), counted)
         is_hot = bool(found) and found[0].location == hot_lines[0].location
         return None if is_hot or not found else found[0]

@@ -182,7 +182,7 @@ class Kind(NamedTuple):
     remedy: tuple[Text, Text] | None = None
 
 
-COMPUTED = r"upsample \w*(?:linear|cubic)|grid sampler"
+COMPUTED = r"\bupsample |grid sampler"
 """Kernels that interpolate: what they write stands nowhere yet, however little they compute."""
 CHANNELS_LAST = (
     Text(
