@@ -29,6 +29,11 @@ LOOKS = {
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
+REMARKS = {
+    SEVENTH: " They are those that were done when the GPU time ended: all have their cause on the "
+    "host, so that the score says nothing of kernels, and no twin was profiled."
+}
+"""What a reader of a set's scores must know of how its programs were chosen."""
 PUBLIC = "public.yaml"
 """Programs that nobody here wrote."""
 UNSURE = 0.15
@@ -436,6 +441,7 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
             "read neither a rule nor a score of the earlier sets; causes, words and lines were "
             "written down beforehand, and no rule was changed for them: this score is out of "
             f"sample. `scripts/run_programs.py DIR --set {look.programs}` runs them."
+            + REMARKS.get(look.programs, "")
         )
     return (
         f"{number} whole programs in torch, Triton and CUDA C++ have one planted cause each, with "
