@@ -8,13 +8,12 @@ import numpy as np
 
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.engine.ranges import StepRange
-from nsight_prof.parsers.nsys.rows.calls import first_of_each
+from nsight_prof.parsers.nsys.rows.calls import call_key, scan_calls
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows
+from nsight_prof.parsers.nsys.rows.timeline import ISSUED
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import (
-    CALL_KEY,
     GRAPH_TRACE,
-    ISSUED_KEY,
     MEMCPY,
     MEMSET,
     RUNTIME,
@@ -23,7 +22,6 @@ from nsight_prof.parsers.nsys.sqlite.schema import (
 
 _PROCESS = 0xFFFFFF
 _NEVER = np.iinfo(np.int64).max
-_KEY = "{key} & 72057594037927935"  # 32 bits of correlation, 24 of process
 COLLECTIVE = "collective"
 
 
@@ -71,11 +69,13 @@ def read_engine_calls(db: Database, pids: set[int]) -> Calls:
     none = np.empty(0, np.int64)
     if table is None:
         return Calls(none, none, none, none, none, {})
-    wanted = ", ".join(map(str, sorted(pids)))
-    inside = f"{first_of_each(db)} AND (globalTid >> 24) & {_PROCESS} IN ({wanted})"
-    select = [_KEY.format(key=CALL_KEY), "globalTid", "start", "end", "nameId"]
-    chunks = list(db.scan(select, table, list, inside)) or [[none] * len(select)]
-    key, thread, start, end, name = (np.concatenate(column) for column in zip(*chunks, strict=True))
+
+    def read_chunk(columns: list[Array]) -> list[Array]:
+        is_inside = np.isin(columns[0] >> 24 & _PROCESS, [*pids])
+        return [column[is_inside] for column in columns]
+
+    chunks = list(scan_calls(db, table, read_chunk)) or [[none] * 5]
+    thread, key, start, end, name = (np.concatenate(column) for column in zip(*chunks, strict=True))
     order = np.lexsort((start, key))
     first = np.diff(key[order], prepend=-1) != 0
     first_calls = order[first]
@@ -104,9 +104,8 @@ def read_work(
         table = db.table(name)
         if table is None:
             continue
-        device_column = "deviceId" if "deviceId" in db.columns(name) else "-1"
-        select = ["start", "end", _KEY.format(key=ISSUED_KEY), device_column]
-        for start, end, called, where in db.scan(select, table, list):
+        for start, end, process, correlation, where in db.scan(ISSUED, table, list):
+            called = call_key(process >> 24, correlation)
             chunks.append((start, end, called, where, np.full(len(start), -1)))
     columns = [np.concatenate(column).astype(np.int64) for column in zip(*chunks, strict=True)]
     of_kernel = [classify(kernel.name).category == COLLECTIVE for kernel in rows.kernels]

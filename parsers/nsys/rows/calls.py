@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from nsight_prof.parsers.nsys.sqlite.codes import STEP, Codebook, Columns, Threads, factor, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.leaves import Column
 from nsight_prof.parsers.nsys.sqlite.schema import RUNTIME, check_times, read_strings
 
 ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
@@ -19,6 +20,11 @@ CALL_MASK = (1 << 56) - 1
 _BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
 _ID, _PID = 0xFFFFFFFF, 0xFFFFFF
 _NEVER = np.iinfo(np.int64).max
+_COLUMNS = [
+    *(Column("globalTid", 0), Column("correlationId", 0)),
+    *(Column("start"), Column("end"), Column("nameId"), Column("eventClass", 0)),
+]
+T = TypeVar("T")
 
 
 @dataclass
@@ -108,9 +114,7 @@ def read_api_calls(db: Database, threads: Threads) -> ApiCalls:
         return ApiCalls(none, none, none, none, none, [])
     book: Codebook[tuple[int, ...]] = Codebook()
     columns = Columns(db.most_rows(table), np.int64, np.uint32, np.int32, np.int32, np.int64)
-    correlation = "coalesce(nullif(correlationId, 0), -1)"  # -1: no operation's
-    select = ["start", "end - start", "coalesce(globalTid, 0)", "nameId", correlation]
-    for numbers, threaded, names_of_chunk in db.scan(select, table, _read_chunk, first_of_each(db)):
+    for numbers, threaded, names_of_chunk in scan_calls(db, table, _read_chunk):
         start, duration, key = numbers
         thread, name = threads.translate(*threaded), book.translate(*names_of_chunk)
         columns.append(start, duration, thread, name, key)
@@ -121,21 +125,26 @@ def read_api_calls(db: Database, threads: Threads) -> ApiCalls:
     return ApiCalls(start, duration, thread, name, key, names)
 
 
-def first_of_each(db: Database) -> str:
-    """SQL condition under which table RUNTIME holds each API call once."""
-    # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
-    return (
-        f"coalesce(eventClass, 0) <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
-    )
+def scan_calls(db: Database, table: str, read_chunk: Callable[[list[Array]], T]) -> Iterator[T]:
+    """Read thread, key, start, end and name of all calls of table RUNTIME part by part."""
+
+    def read(columns: list[Array]) -> T:
+        thread, correlation, start, end, name, kind = columns
+        key = call_key(thread >> 24, np.where(correlation == 0, -1, correlation))
+        # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
+        is_first = kind != _BACKTRACE
+        found = [thread, key, start, end, name]
+        return read_chunk(found if is_first.all() else [column[is_first] for column in found])
+
+    return db.scan(_COLUMNS, table, read)
 
 
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
 
 def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
-    start, duration, thread, name, correlation = columns
-    key = call_key(thread >> 24, correlation)
-    return [start, short(duration), key], factor([thread]), factor([name])
+    thread, key, start, end, name = columns
+    return [start, short(end - start), key], factor([thread]), factor([name])
 
 
 def place_calls(

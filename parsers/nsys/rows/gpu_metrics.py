@@ -19,6 +19,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.rows.devices import Devices
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.leaves import Column
 
 VALUES, NAMES, TABLE = "GPU_METRICS", "TARGET_INFO_GPU_METRICS", "gpu_samples"
 GPU_BITS = 0xFF
@@ -76,11 +77,15 @@ def _read(db: Database) -> Iterator[tuple[tuple[int, str], _Sampled]]:
     wanted = sorted({key for (_, key), name in names.items() if KEEP.search(name)})
     if not wanted:
         return
-    where = f"metricId IN ({', '.join(map(str, wanted))})"
-    columns = ["typeId", "metricId", "timestamp", "value"]
+
+    def read_chunk(columns: list[Array]) -> list[Array]:
+        is_wanted = np.isin(columns[1], wanted)
+        return [column[is_wanted] for column in columns]
+
+    columns = [*map(Column, ("typeId", "metricId", "timestamp", "value"))]
     table = db.table(VALUES)
     assert table is not None  # it has rows
-    chunks = list(db.scan(columns, table, lambda read: [np.asarray(c) for c in read], where))
+    chunks = list(db.scan(columns, table, read_chunk))
     kind, key, time, value = (np.concatenate(column) for column in zip(*chunks, strict=True))
     for number in np.unique(kind):
         for metric in np.unique(key[kind == number]):

@@ -10,6 +10,7 @@ import numpy as np
 from nsight_prof.parsers.names.kernel_names import kernel_id
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.leaves import Column
 from nsight_prof.parsers.nsys.sqlite.schema import (
     KERNEL,
     PROCESS,
@@ -17,7 +18,7 @@ from nsight_prof.parsers.nsys.sqlite.schema import (
     read_strings,
 )
 
-_ID = 0xFFFFFFFF
+_ID, _NONE = 0xFFFFFFFF, -1
 _GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z in _read_chunk
 _BLOCK = ((0, 0xFFF), (12, 0xFFF), (24, 0xFF))
 _Coded = tuple[Array, list[tuple[int, ...]]]
@@ -93,7 +94,6 @@ class KernelRows:
 
 def read_kernels(db: Database) -> KernelRows:
     """Read all kernel launches."""
-    columns = db.columns(KERNEL)
     table = db.table(KERNEL) or KERNEL
     configs: Codebook[tuple[int, ...]] = Codebook()
     queues: Codebook[tuple[int, ...]] = Codebook()
@@ -101,7 +101,7 @@ def read_kernels(db: Database) -> KernelRows:
         db.most_rows(table), np.int64, np.uint32, np.int64, np.uint32, np.int16, np.int16
     )
     nodes: list[tuple[int, Array | None]] = []
-    for numbers, launched, queued, node in db.scan(_select(columns), table, _read_chunk):
+    for numbers, launched, queued, node in db.scan(_COLUMNS, table, _read_chunk):
         config, queue = configs.translate(*launched), queues.translate(*queued)
         rows.append(*numbers, narrow(config, len(configs.keys)), narrow(queue, len(queues.keys)))
         nodes.append((len(config), node))
@@ -114,26 +114,23 @@ def read_kernels(db: Database) -> KernelRows:
     return _ordered(KernelRows(start, duration, call, correlation, config, queue, *facts))
 
 
-def _select(columns: frozenset[str]) -> list[str]:
-    mangled = (
-        "coalesce(mangledName, demangledName)" if "mangledName" in columns else "demangledName"
-    )
-    return [
-        *("start", "end - start", "coalesce(correlationId, 0)", "coalesce(globalPid, 0)"),
-        *(mangled, "demangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
-        *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
-        *("deviceId", "contextId", "streamId"),
-        "coalesce(graphNodeId, -1)" if "graphNodeId" in columns else "-1",
-    ]
+_COLUMNS = [
+    *map(Column, ("start", "end")),
+    *(Column("correlationId", 0), Column("globalPid", 0), Column("mangledName", _NONE)),
+    *map(Column, ("demangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")),
+    *map(Column, ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory")),
+    *map(Column, ("deviceId", "contextId", "streamId")),
+    Column("graphNodeId", _NONE),
+]
 
 
 def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
-    start, duration, correlation, pid, mangled, demangled, *shape, device, context, stream, node = (
+    start, end, correlation, pid, mangled, demangled, *shape, device, context, stream, node = (
         columns
     )
+    duration, mangled = end - start, np.where(mangled == _NONE, demangled, mangled)
     grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static, dynamic = shape
-    # Widths follow the CUPTI activity records: 32-bit ids; blocks up to 1024x1024x64. SQLite would
-    # take as long to pack them, and a text among them would become a number without a word.
+    # Widths follow the CUPTI activity records: 32-bit ids; blocks up to 1024x1024x64.
     block = block_x | (block_y << 12) | (block_z << 24) | (registers << 32) | (static << 44)
     config = factor(
         [

@@ -10,6 +10,7 @@ from nsight_prof.parsers.nsys.rows.calls import call_key
 from nsight_prof.parsers.nsys.rows.summaries import COPY_KINDS
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.leaves import Column
 from nsight_prof.parsers.nsys.sqlite.schema import GRAPH_TRACE, MEMCPY, MEMSET, check_times
 
 COPY, SET, GRAPH = "copy", "memset", "CUDA graph"
@@ -45,7 +46,7 @@ def read_memory_events(db: Database) -> MemoryEvents:
     queues: Codebook[tuple[int, ...]] = Codebook()
     kinds: Codebook[tuple[str, str]] = Codebook()
     for name, table in tables:
-        for numbers, queued, kind in db.scan(_select(db, name), table, _read_chunk):
+        for numbers, queued, kind in db.scan(_COLUMNS, table, _read_chunk):
             start, duration, size, call = numbers
             check_times(db, name, start, duration)
             codes, values = kind
@@ -58,27 +59,18 @@ def read_memory_events(db: Database) -> MemoryEvents:
     return MemoryEvents(*sorted_by_start, call[order], queues.keys, kinds.keys)
 
 
-def _select(db: Database, name: str) -> list[str]:
-    present = db.columns(name)
-    ids = ("deviceId", "contextId", "streamId")
-    return [
-        "start",
-        "end - start",
-        *(f"coalesce({c}, {UNKNOWN})" if c in present else str(UNKNOWN) for c in ids),
-        "coalesce(globalPid, 0)",
-        "coalesce(correlationId, 0)",
-        f"coalesce(bytes, {UNKNOWN})" if "bytes" in present else str(UNKNOWN),
-        "coalesce(copyKind, 0)" if name == MEMCPY else "0",
-    ]
-
-
+_COLUMNS = [
+    *(Column("start"), Column("end")),
+    *(Column(name, UNKNOWN) for name in ("deviceId", "contextId", "streamId", "bytes")),
+    *(Column(name, 0) for name in ("globalPid", "correlationId", "copyKind")),
+]
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
 
 def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
-    start, duration, device, context, stream, process, correlation, size, kind = columns
+    start, end, device, context, stream, size, process, correlation, kind = columns
     pid = process >> 24 & 0xFFFFFF
-    numbers = [start, short(duration), size, call_key(pid, correlation)]
+    numbers = [start, short(end - start), size, call_key(pid, correlation)]
     return numbers, factor([device, context, stream, pid]), factor([kind])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from nsight_prof.parsers.names.ranges import label
 from nsight_prof.parsers.nsys.sqlite.codes import Codebook, Columns, Threads, factor, narrow
-from nsight_prof.parsers.nsys.sqlite.database import Array, Database, Shortcut, as_python
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database, as_python
+from nsight_prof.parsers.nsys.sqlite.leaves import Column
 from nsight_prof.parsers.nsys.sqlite.schema import NVTX, OPEN_END, read_strings
 
 PUSH_POP, START_END, MARK = "push/pop", "start/end", "mark"
@@ -25,7 +26,12 @@ TEXT = "coalesce(CAST(text AS TEXT), '')"
 _NO_ID = 0xFFFFFFFF
 _DOMAIN_AT, _DOMAIN = 32, 0x7FFFFF
 _KIND_AT = 55
-_PLAIN = _NO_ID | 59 << _KIND_AT  # push/pop, without an id
+_USUAL = 59
+_NULL = -1 << 62
+_COLUMNS = [
+    *(Column("start"), Column("end", OPEN_END), Column("eventType", 0), Column("globalTid", _NULL)),
+    *(Column("endGlobalTid", _NULL), Column("domainId", 0), Column("textId", _NO_ID)),
+]
 
 
 @dataclass
@@ -80,29 +86,23 @@ def _begins_with_text(db: Database) -> bool:
 def _read(db: Database, threads: Threads, *, text: bool) -> NvtxEvents:
     has_text, table = "text" in db.columns(NVTX), f"{db.table(NVTX)}"
 
-    def read_chunk(columns: list[Array], numbered: bool = True) -> _Chunk:
-        start, end, thread, *others = columns
-        number = others.pop(0) if numbered else np.broadcast_to(_PLAIN, len(start))
-        if has_text and not others and (number & _NO_ID == _NO_ID).any():
+    def read_chunk(columns: list[Any]) -> _Chunk:
+        kind, thread = columns[2:4]
+        if (kind != _USUAL).any() or (thread == _NULL).any():
+            is_range = np.isin(kind, [*_KINDS]) & (thread != _NULL)
+            columns = [_filtered(column, is_range) for column in columns]
+        start, end, kind, thread, end_thread, domain, number, *words = columns
+        if has_text and not words and (number == _NO_ID).any():
             raise _NeedText
-        # A part without a row of these kinds has no text, whose type would then be another.
-        words = pa.array(others[0]).dictionary_encode() if others and len(start) else None
-        return start, end, factor([thread, number]), words
+        kind = np.where(end_thread == _NULL, kind, kind + _ELSEWHERE)
+        number = number | kind << _KIND_AT | (domain & _DOMAIN) << _DOMAIN_AT
+        return start, end, factor([thread, number]), words[0] if words else None
 
-    def select(*numbers: str) -> list[str]:
-        times = ("start", f"coalesce(end, {OPEN_END})", "globalTid")
-        return [*times, *numbers, *([TEXT] if text and has_text else [])]
-
-    plain_number = () if text else (f"{_id(db.columns(NVTX))} | {_PLAIN & ~_NO_ID}",)
-    shortcut = Shortcut(
-        select(*plain_number), _push_pop(db, text), partial(read_chunk, numbered=bool(plain_number))
-    )
     book: Codebook[tuple[int, ...]] = Codebook()
     words: list[pa.Array] = []
     columns = Columns(db.most_rows(table), np.int64, np.int64, np.int16)
-    for start, end, coded, spelled in db.scan(
-        select(_number(db.columns(NVTX))), table, read_chunk, _WANTED, [TEXT], shortcut
-    ):
+    texts = [Column("text", is_text=True)] if text and has_text else []
+    for start, end, coded, spelled in db.scan([*_COLUMNS, *texts], table, read_chunk):
         code = book.translate(*coded)
         columns.append(start, end, narrow(code, len(book.keys)))
         words += [spelled] if spelled is not None else []
@@ -165,30 +165,14 @@ def _name_codes(
 
 
 _OF_DOMAIN = f"(coalesce(domainId, 0) & {_DOMAIN})"
-_WANTED = "(eventType = 59 OR eventType IN (34, 60, 70, 71)) AND globalTid IS NOT NULL"
-"""Events of _KINDS; nearly all are of type 59, for which SQLite tests this fastest."""
+_WANTED = "eventType IN (34, 59, 60, 70, 71) AND globalTid IS NOT NULL"
+"""Events of _KINDS."""
 
 
-def _push_pop(db: Database, text: bool) -> str:
-    """SQL condition of push/pop ranges without a domain, of which `text` holds all names.
-
-    As all of most programs are: what tells them apart is then thread and name.
-    """
-    columns = db.columns(NVTX)
-    tests = ["eventType = 59", "globalTid IS NOT NULL"]
-    tests += ["endGlobalTid IS NULL"] if "endGlobalTid" in columns else []
-    tests += ["coalesce(domainId, 0) = 0"] if "domainId" in columns else []
-    tests += ["textId IS NULL"] if "textId" in columns and text else []
-    return " AND ".join(tests)
-
-
-def _number(columns: frozenset[str]) -> str:
-    """Id, domain and type of an event in one number."""
-    kind = "eventType"
-    if "endGlobalTid" in columns:
-        kind = f"iif(endGlobalTid IS NULL, eventType, eventType + {_ELSEWHERE})"
-    number = f"{_id(columns)} | ({kind} << {_KIND_AT})"
-    return f"{number} | ({_OF_DOMAIN} << {_DOMAIN_AT})" if "domainId" in columns else number
+def _filtered(column: Any, is_wanted: Array) -> Any:
+    if isinstance(column, pa.DictionaryArray):  # without the texts of other events
+        return column.filter(is_wanted).dictionary_decode().dictionary_encode()
+    return column[is_wanted]
 
 
 def _id(columns: frozenset[str]) -> str:

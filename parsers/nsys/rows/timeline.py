@@ -9,7 +9,14 @@ import numpy as np
 
 from nsight_prof.parsers.nsys.sqlite.codes import STEP, Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import ISSUED_KEY, PROCESS, check_times
+from nsight_prof.parsers.nsys.sqlite.leaves import Column
+from nsight_prof.parsers.nsys.sqlite.schema import PROCESS, check_times
+
+ISSUED = [
+    *(Column("start"), Column("end")),
+    *(Column("globalPid", 0), Column("correlationId", 0), Column("deviceId", -1)),
+]
+"""What all GPU operations have."""
 
 
 @dataclass
@@ -91,9 +98,8 @@ def read_operations(db: Database, *names: str) -> Operations:
     columns = Columns(size, np.int64, np.uint32, np.int64, np.int16)
     places: Codebook[tuple[int, int]] = Codebook()
     for name, table in tables.items():
-        device = "coalesce(deviceId, -1)" if "deviceId" in db.columns(name) else "-1"
-        select = ["start", "end - start", ISSUED_KEY, device]
-        for start, duration, call, where in db.scan(select, table, list):
+        for start, end, process, correlation, where in db.scan(ISSUED, table, list):
+            duration, call = end - start, correlation | (process >> 24) << 32
             check_times(db, name, start, duration)
             codes, keys = factor([where, call >> 32 & PROCESS])
             device_code = places.translate(codes, [(key[0], key[1]) for key in keys])

@@ -9,26 +9,30 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import adbc_driver_sqlite.dbapi as sqlite
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.nsys.sqlite.leaves import Column, Leaves, Unusual
 from nsight_prof.parsers.nsys.sqlite.pages import Pages
 
 WHAT = "an SQLite export of nsys"
 HINT = "copy the file again, or export the report again: nsys export --type sqlite"
 Array = NDArray[Any]
 T = TypeVar("T")
-PART_ROWS = 1 << 17  # rows a task reads: large enough to hide its start, small enough for memory
+PART_BYTES = 1 << 22  # bytes of pages a task reads: so few that they stay in the cache
+PART_ROWS = 1 << 17  # rows that SQLite reads at a time
 READERS = max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 _HEAP = 1 << 30  # bytes that SQLite may take: a cell may claim to be as long as this
 _GROWTH = 100  # bytes in memory for one of the file, where rows are small integers
+_FRACTION = re.compile("REAL|FLOA|DOUB", re.IGNORECASE)  # types of columns of fractions
 _MAGIC = b"SQLite format 3\x00"
 _EXPORT_HINT = "export it first: nsys export --type sqlite --force-overwrite=true -o trace.sqlite "
 
@@ -75,22 +79,12 @@ def _check_length(path: Path, head: bytes, size: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Shortcut(Generic[T]):
-    """A faster way to read those parts of a table in which `where` holds for all rows."""
-
-    select: Sequence[str]
-    where: str
-    read_chunk: Callable[[list[Array]], T]
-
-
 class Database:
     """One SQLite file, opened immutable: no lock, no journal, no change of a byte.
 
     Whatever the file holds, reading it ends: views, virtual tables and computed columns, which may
     hold a program, are not read, and no page is read twice. SQL here names the tables as `table`
-    gives them. All columns that are read as numbers must be
-    integers without NULL (`coalesce`), because the driver fixes types by the first rows.
+    gives them.
     """
 
     def __init__(self, path: Path, label: Path | None = None) -> None:
@@ -98,15 +92,16 @@ class Database:
         self.path = label or path
         self._bytes = path.stat().st_size
         self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._leaves = Leaves(path)
         self._local = threading.local()
         self._connections: list[Any] = []
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="nsys-sqlite")
         try:
-            self._tables = self._plain_tables(path)
+            self._pages = self._walk(path)
         except BaseException:
             self.close()
             raise
-        self._columns: dict[str, frozenset[str]] = {}
+        self._declared: dict[str, list[tuple[Any, ...]]] = {}
 
     def close(self) -> None:
         """Close all connections."""
@@ -114,14 +109,15 @@ class Database:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
+        self._leaves.close()
 
     def table(self, name: str) -> str | None:
         """Name of the table in this file: plain or with the highest `_V<n>` suffix, or None."""
-        if name in self._tables:
+        if name in self._pages:
             return name
         version = re.compile(rf"{name}_V([0-9]{{1,6}})")
         versions = {
-            found: int(match[1]) for found in self._tables if (match := version.fullmatch(found))
+            found: int(match[1]) for found in self._pages if (match := version.fullmatch(found))
         }
         return max(versions, key=versions.__getitem__, default=None)
 
@@ -130,10 +126,7 @@ class Database:
         table = self.table(name)
         if table is None:
             return frozenset()
-        if table not in self._columns:
-            found = self.rows(f"SELECT name FROM pragma_table_info('{table}')")
-            self._columns[table] = frozenset(str(column) for (column,) in found)
-        return self._columns[table]
+        return frozenset(column for column, _, _, hidden in self._declaration(table) if not hidden)
 
     def has_rows(self, name: str) -> bool:
         """Whether the table exists and is not empty (nsys --lazy=false writes empty tables)."""
@@ -147,48 +140,36 @@ class Database:
         return list(zip(*columns, strict=True)) if columns else []
 
     def scan(
-        self,
-        select: Sequence[str],
-        table: str,
-        read_chunk: Callable[[list[Array]], T],
-        where: str = "1",
-        texts: Sequence[str] = (),
-        shortcut: Shortcut[T] | None = None,
+        self, columns: Sequence[Column], table: str, read_chunk: Callable[[list[Any]], T]
     ) -> Iterator[T]:
-        """Read `select` of a long table in parts and give `part(columns)` of each, in row order.
+        """Read columns of a long table in parts; yield `read_chunk(part)` of each, in row order.
 
-        Those of `texts` are text, all others must be integers: operators of SQL, which make a
-        number of a text without a word, are for the caller to leave out where that matters.
-
-        Several parts are read and handed to `read_chunk` on threads; few are in memory at a time.
-        As long as `shortcut` holds for all rows, they are read so.
+        Numbers come as integers of 64 bits, texts as dictionaries. A column that the table lacks is
+        `missing` in all rows. Several parts are read and handed to `read_chunk` on threads; few are
+        in memory at a time.
         """
-        is_short = [shortcut is not None]
+        present = [column for column in columns if column.name in self.columns(table)]
 
-        def columns(select: Sequence[str], read: pa.Table) -> list[Array]:
-            return [
-                self._array(column, table, name, is_text=name in texts)
-                for name, column in zip(select, read.columns, strict=True)
-            ]
+        def task(read: Callable[[], list[Any]]) -> T:
+            found = dict(zip(present, read(), strict=True))
+            rows = len(found[present[0]])
+            return read_chunk(
+                [
+                    found[column]
+                    if column in found
+                    else np.broadcast_to(np.int64(column.missing or 0), rows)
+                    for column in columns
+                ]
+            )
 
-        def task(first: int, last: int) -> T:
-            source = f'FROM "{table}" WHERE rowid BETWEEN {first} AND {last} AND'
-            if shortcut is not None and is_short[0]:
-                read = self._query(f"SELECT {', '.join(shortcut.select)} {source} {shortcut.where}")
-                if read.num_rows == last - first + 1:
-                    return shortcut.read_chunk(columns(shortcut.select, read))
-                is_short[0] = False
-            read = self._query(f"SELECT {', '.join(select)} {source} {where}")
-            return read_chunk(columns(select, read))
-
-        ranges = [*self._rowid_ranges(table)]
-        if len(ranges) == 1:  # a thread of its own would open the file once more
-            yield task(*ranges[0])
+        tasks = [*self._reads(table, present)]
+        if len(tasks) == 1:  # a thread of its own would open the file once more
+            yield task(tasks[0])
             return
         waiting: deque[Future[T]] = deque()
         try:
-            for first, last in ranges:
-                waiting.append(self._pool.submit(task, first, last))
+            for read in tasks:
+                waiting.append(self._pool.submit(task, read))
                 if len(waiting) > READERS:
                     yield waiting.popleft().result()
             while waiting:
@@ -196,6 +177,62 @@ class Database:
         finally:
             for future in waiting:
                 future.cancel()
+
+    def _reads(self, table: str, columns: Sequence[Column]) -> Iterable[Callable[[], list[Any]]]:
+        """Yield what reads each part of a table: its pages, or else rows by SQLite."""
+        pages, numbers = self._pages[table], self._numbers(table)
+        if not len(pages) or not all(column.name in numbers for column in columns):
+            return [
+                partial(self._read_rows, table, columns, *ends)
+                for ends in self._rowid_ranges(table)
+            ]
+        numbered = [(numbers[column.name], column) for column in columns]
+        step = max(1, PART_BYTES // self._leaves.size)
+        return [
+            partial(self._read_pages, table, numbered, pages[at : at + step])
+            for at in range(0, len(pages), step)
+        ]
+
+    def _read_pages(
+        self, table: str, numbered: Sequence[tuple[int, Column]], pages: Array
+    ) -> list[Any]:
+        try:
+            return self._leaves.read(pages, numbered)
+        except Unusual:
+            columns = [column for _, column in numbered]
+            try:
+                ends = self._leaves.ends(pages)
+            except Unusual as error:
+                raise self._damaged(error) from error
+            return self._read_rows(table, columns, *ends)
+
+    def _read_rows(self, table: str, columns: Sequence[Column], first: int, last: int) -> list[Any]:
+        select = ", ".join(_selected(column) for column in columns)
+        where = f"rowid BETWEEN {first} AND {last}"
+        read = self._query(f'SELECT {select} FROM "{table}" WHERE {where}')
+        found = zip(columns, read.columns, strict=True)
+        return [self._array(values, table, column) for column, values in found]
+
+    def _declaration(self, table: str) -> list[tuple[Any, ...]]:
+        """Name, type, place in the primary key and kind of each column, in their order."""
+        if table not in self._declared:
+            declared = f"SELECT name, type, pk, hidden FROM pragma_table_xinfo('{table}')"
+            self._declared[table] = self.rows(declared)
+        return self._declared[table]
+
+    def _numbers(self, table: str) -> dict[str, int]:
+        """Number of each column whose cells in the file are what SQLite gives.
+
+        A key may be the number of the row, and fractions may be stored as integers.
+        """
+        declared = self._declaration(table)
+        if any(hidden for *_, hidden in declared):  # those that are computed may be no cells
+            return {}
+        return {
+            name: number
+            for number, (name, kind, key, _) in enumerate(declared)
+            if not key and not _FRACTION.search(kind)
+        }
 
     def most_rows(self, table: str) -> int:
         """A bound of the rows of a table, without reading it."""
@@ -213,21 +250,21 @@ class Database:
         ranges = f"SELECT min(id), max(id) FROM ({numbered}) GROUP BY (n - 1) / {PART_ROWS}"
         return [(first, last) for first, last in sorted(self.rows(ranges))]
 
-    def _plain_tables(self, path: Path) -> frozenset[str]:
-        """Names of the tables that are data and nothing else, after a walk over all pages."""
+    def _walk(self, path: Path) -> dict[str, Array]:
+        """Pages of the tables that are data and nothing else, after a walk over all pages."""
         try:
             with closing(Pages(path)) as pages:
                 pages.walk(1)
                 of_roots = "SELECT type, name, rootpage FROM sqlite_master WHERE rootpage > 0"
                 found = self.rows(of_roots)
-                for _, _, root in found:
-                    pages.walk(root)
+                of_each = [pages.walk(root) for _, _, root in found]
         except ValueError as error:
-            raise ArtifactUnreadable(
-                f"{self.path} is damaged: {error}",
-                "copy the file again, or export the report again: nsys export --type sqlite",
-            ) from error
-        return frozenset(str(name) for kind, name, _ in found if kind == "table")
+            raise self._damaged(error) from error
+        return {
+            str(name): leaves
+            for (kind, name, _), leaves in zip(found, of_each, strict=True)
+            if kind == "table"
+        }
 
     def _ends(self, table: str) -> tuple[int, int]:
         """First and last rowid; (0, -1) of an empty table."""
@@ -236,17 +273,13 @@ class Database:
         ((first, last),) = self.rows(f"SELECT {', '.join(ends)}")
         return (0, -1) if first is None else (first, last)
 
-    def _array(
-        self, column: pa.ChunkedArray, table: str, expression: str, *, is_text: bool
-    ) -> Array:
-        if pa.types.is_integer(column.type) and not column.null_count:
-            return column.to_numpy()  # type: ignore[no-any-return]
-        if is_text and pa.types.is_string(column.type):
-            text: Array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-            return text
-        names = [name for name in re.findall(r"\w+", expression) if name in self.columns(table)]
+    def _array(self, values: pa.ChunkedArray, table: str, column: Column) -> Any:
+        if column.is_text:  # without rows it is of another type
+            return values.cast(pa.string()).combine_chunks().dictionary_encode()
+        if pa.types.is_integer(values.type) and not values.null_count:
+            return values.to_numpy()
         raise ArtifactUnreadable(
-            f"{self.path}: table {table} has rows without an integer in {' or '.join(names)}",
+            f"{self.path}: table {table} has rows without an integer in {column.name}",
             "export the report again: nsys export --type sqlite",
         )
 
@@ -258,10 +291,13 @@ class Database:
                 cursor.execute(query)
                 return self._bounded(cursor.fetch_record_batch())
         except (sqlite.Error, pa.ArrowException, OSError) as error:
-            raise ArtifactUnreadable(
-                f"{self.path} is damaged: {_reason(error)}",
-                "copy the file again, or export the report again: nsys export --type sqlite",
-            ) from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: BaseException) -> ArtifactUnreadable:
+        return ArtifactUnreadable(
+            f"{self.path} is damaged: {str(error).splitlines()[0]}",
+            "copy the file again, or export the report again: nsys export --type sqlite",
+        )
 
     def _bounded(self, batches: pa.RecordBatchReader) -> pa.Table:
         """Read all batches, unless they are longer than the file can be."""
@@ -283,8 +319,12 @@ class Database:
         return self._local.connection
 
 
-def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0]
+def _selected(column: Column) -> str:
+    """SQL of a column, with what stands for rows without a value."""
+    if column.is_text:
+        return f"""coalesce(CAST("{column.name}" AS TEXT), '')"""
+    name = f'"{column.name}"'
+    return name if column.missing is None else f"coalesce({name}, {column.missing})"
 
 
 def as_python(column: pa.ChunkedArray | pa.Array) -> list[Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _INDEX, _TABLE = 2, 5  # kinds of pages that have children
+_ROWS = 13  # kind of a page of rows
 _AT_ONCE = 1 << 25  # bytes that are mapped at a time
 _HEAD = 100  # bytes of the file's head, on the first page
 _PLACES = np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)  # numbers of pages: 4 bytes, big endian
@@ -51,14 +52,16 @@ class Pages:
         found[1:2] = np.frombuffer(self._file.read(1), np.uint8)  # the file's head comes first
         return found
 
-    def walk(self, root: int) -> None:
-        """Walk the tree of pages below `root`, each once.
+    def walk(self, root: int) -> NDArray[np.int64]:
+        """Walk the tree of pages below `root`, each once; return those of rows, in their order.
+
+        None are returned of an index, and where they are not all as deep in the tree.
 
         Raises:
             ValueError: a page stands in two places, or is none of the file.
         """
-        level = np.array([root], np.int64)
-        while len(level):
+        level, is_regular = np.array([root], np.int64), True
+        while True:
             unknown = level[(level < 1) | (level >= len(self._seen))]
             if len(unknown):
                 raise ValueError(f"it has no page {unknown[0]}")
@@ -67,8 +70,11 @@ class Pages:
             if len(twice):
                 raise ValueError(f"page {twice[0]} stands in two places")
             self._seen[numbers] = True
-            kinds = self._kinds[numbers]
-            inner = numbers[(kinds == _INDEX) | (kinds == _TABLE)]
+            kinds = self._kinds[level]
+            inner = level[(kinds == _INDEX) | (kinds == _TABLE)]
+            is_regular &= len(inner) in (0, len(level))
+            if not len(inner):
+                return level if is_regular and (kinds == _ROWS).all() else level[:0]
             children, count = [np.empty(0, np.int64)], 0
             for number in inner.tolist():
                 children.append(self._children(number))

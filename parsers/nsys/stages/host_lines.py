@@ -13,7 +13,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.names.ranges import Stages, shorten
-from nsight_prof.parsers.nsys.rows.calls import ABI_VERSION, Calls, first_of_each
+from nsight_prof.parsers.nsys.rows.calls import ABI_VERSION, Calls, scan_calls
 from nsight_prof.parsers.nsys.rows.nvtx import read_nvtx
 from nsight_prof.parsers.nsys.rows.python_samples import (
     PythonSamples,
@@ -22,7 +22,7 @@ from nsight_prof.parsers.nsys.rows.python_samples import (
 )
 from nsight_prof.parsers.nsys.sqlite.codes import Threads
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, RUNTIME, read_strings
+from nsight_prof.parsers.nsys.sqlite.schema import RUNTIME, read_strings
 from nsight_prof.parsers.nsys.stages.native_stacks import Lines, native_stacks
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Work
@@ -212,9 +212,8 @@ def _calls_of(db: Database, work: Work, samples: PythonSamples) -> tuple[list[st
         of_thread = np.isin(columns[0], threads)
         return [column[of_thread] for column in columns]
 
-    select = ["coalesce(globalTid, 0)", "start", "end", "nameId", CALL_KEY]
-    chunks = list(db.scan(select, str(table), read_chunk, first_of_each(db)))
-    thread, start, end, name, key = (np.concatenate(c) for c in zip(*chunks, strict=True))
+    chunks = list(scan_calls(db, str(table), read_chunk))
+    thread, key, start, end, name = (np.concatenate(c) for c in zip(*chunks, strict=True))
     texts = read_strings(db, {int(number) for number in np.unique(name)})
     kernels, inside = _kernels_by_key(work), np.full(len(samples.start), -1, np.int64)
     launched = [""] * len(samples.start)

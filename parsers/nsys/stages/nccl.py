@@ -18,10 +18,11 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.kernel_names import classify
+from nsight_prof.parsers.nsys.rows.calls import scan_calls
 from nsight_prof.parsers.nsys.rows.devices import Devices
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, NVTX, PROCESS, RUNTIME, STRINGS
+from nsight_prof.parsers.nsys.sqlite.schema import NVTX, PROCESS, RUNTIME, STRINGS
 from nsight_prof.parsers.nsys.stages.payloads import SCHEMA_ENTRIES, Payload, read_payloads
 from nsight_prof.parsers.nsys.stages.work import Work
 
@@ -186,12 +187,12 @@ def _launched(db: Database, kernels: KernelRows) -> dict[int, list[tuple[int, in
         return found
 
     def read_chunk(columns: list[Array]) -> list[Array]:
-        key = columns[0] & ((PROCESS << 32) | 0xFFFFFFFF)
+        thread, key, start, *_ = columns
         at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
         hit = np.flatnonzero(keys[at] == key)
-        return [at[hit], columns[1][hit], columns[2][hit]]
+        return [at[hit], thread[hit], start[hit]]
 
-    for at, thread, start in db.scan([CALL_KEY, "globalTid", "start"], table, read_chunk):
+    for at, thread, start in scan_calls(db, table, read_chunk):
         for first, tid, time in zip(at.tolist(), thread.tolist(), start.tolist(), strict=True):
             upto = int(np.searchsorted(keys, keys[first], "right"))
             found[tid] += [(time, int(index[i])) for i in range(first, upto)]

@@ -113,6 +113,7 @@ class Export:
     def write(self, path: Path) -> Path:
         self.rows["StringIds"] = [(number, text) for text, number in self.strings.items()]
         with sqlite3.connect(path) as db:
+            db.execute("PRAGMA page_size = 512")  # so that few rows make several pages
             for table, rows in self.rows.items():
                 name = table + (self.suffix if table.startswith(("CUPTI", "NVTX")) else "")
                 columns = self.columns[table]

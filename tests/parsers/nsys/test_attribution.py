@@ -144,7 +144,7 @@ def small_parts() -> Iterator[None]:
     with ExitStack() as stack:
         for module in ("rows.calls", "sqlite.codes", "rows.ranges", "stages.work", "rows.timeline"):
             stack.enter_context(mock.patch(f"nsight_prof.parsers.nsys.{module}.STEP", 3))
-        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.sqlite.database.PART_ROWS", 4))
+        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.sqlite.database.PART_BYTES", 1))
         stack.enter_context(mock.patch("nsight_prof.parsers.nsys.stages.paths._CALLS", 4))
         stack.enter_context(mock.patch("nsight_prof.parsers.nsys.sqlite.codes._SORTED", 3))
         yield
@@ -363,7 +363,7 @@ def test_deep_nesting_and_many_launches_are_attributed_in_blocks(
 ) -> None:
     monkeypatch.setattr("nsight_prof.parsers.nsys.stages.paths._CALLS", 64)
     monkeypatch.setattr("nsight_prof.parsers.nsys.stages.paths._PAIRS", 1000)
-    monkeypatch.setattr("nsight_prof.parsers.nsys.sqlite.database.PART_ROWS", 50)
+    monkeypatch.setattr("nsight_prof.parsers.nsys.sqlite.database.PART_BYTES", 1)
     export = new_export()
     for level in range(depth):
         export.range(level, 10_000 - level, f"r{level % 5}")

@@ -49,12 +49,12 @@ def test_many_ranges_of_a_level_are_added_up(export: Any, tmp_path: Path) -> Non
 def test_a_part_of_the_events_without_ranges_is_read(
     new_export: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsight_prof.parsers.nsys.sqlite.database.PART_ROWS", 4)
+    monkeypatch.setattr("nsight_prof.parsers.nsys.sqlite.database.PART_BYTES", 1)
     for types in ([59, 35], [35, 59], [35]):  # an event of type 35 is no range
         export = new_export()
         for kind in types:
-            for at in range(4):
-                export.range(10 + at, 40, f"{kind}", kind=kind, inline=True)
+            for at in range(40):
+                export.range(10 + at, 50, f"{kind}", kind=kind, inline=True)
         export.call(start=15, duration=5)
         export.kernel(20, 5)
         with open_trace(export.write(tmp_path / f"{types}.sqlite")) as trace:
