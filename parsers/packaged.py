@@ -30,6 +30,11 @@ def _pickled(package: str, name: str) -> bytes:
     return pickle.dumps(yaml.load(text, _Loader))
 
 
+def read_again() -> None:
+    """Forget what was read of all files: one was written anew."""
+    _pickled.cache_clear()
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: `dtype` is string, int, float, bool or category; `unit` may be empty."""

@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import EAGLE, MTP, NGRAM, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source, read_model
-from nsight_prof.orchestrator.report.reporting import make_report
+from nsight_prof.orchestrator.report.reporting import drawing, make_report
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note, not_recorded, note
@@ -136,18 +136,19 @@ def predict(
     Raises:
         UsageError: `out` is not empty, or an operator is not known.
     """
-    prediction = planned.prediction()
-    found = frames(prediction, planned.settings.workloads)
-    undrafted = cache(partial(without_drafts, planned, prediction))
-    if planned.settings.drafted:
-        found["predicted_points"]["break_even_accept"] = [
-            break_even(prediction, undrafted, work) for work in planned.settings.workloads
-        ]
-    found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
-    found["predicted_needs"] = needs_frame(planned, prediction)
-    planned.notes.insert(0, _asked(planned))
-    run = write_run(planned, out, found, "predict")
-    headline, _ = make_report(run)
+    with drawing() as draw:  # it starts while the points are worked out
+        prediction = planned.prediction()
+        found = frames(prediction, planned.settings.workloads)
+        undrafted = cache(partial(without_drafts, planned, prediction))
+        if planned.settings.drafted:
+            found["predicted_points"]["break_even_accept"] = [
+                break_even(prediction, undrafted, work) for work in planned.settings.workloads
+            ]
+        found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
+        found["predicted_needs"] = needs_frame(planned, prediction)
+        planned.notes.insert(0, _asked(planned))
+        run = write_run(planned, out, found, "predict")
+        headline, _ = make_report(run, draw=draw)
     return run, headline, found
 
 
@@ -174,19 +175,29 @@ def validate(
     Raises:
         UsageError: `truth` served no model that is known, or has nothing to hold against.
     """
-    source = opened(truth)
+    planned, found = validation(opened(truth), tuple(map(opened, runs)))
+    run = write_run(planned, out, {"prediction_errors": found}, "validate")
+    headline, _ = make_report(run)
+    return run, headline, found
+
+
+def validation(source: Source, sources: tuple[Source, ...]) -> tuple[Plan, pd.DataFrame]:
+    """Return how a recorded engine is predicted from `sources`, and table `prediction_errors`.
+
+    Raises:
+        UsageError: as `validate`.
+    """
     if source.full_shape is None or source.shape is None:
         raise UsageError(
-            f"{truth} has no engine that served a model which is known",
+            f"{source.path} has no engine that served a model which is known",
             "name a run of vllm-baseline or vllm-kernels",
         )
-    sources = tuple(map(opened, runs))
     for item in (source, *sources):
         item.check_engines()
-    others = tuple(item for item in sources if item.path.resolve() != truth.resolve())
+    others = tuple(item for item in sources if item.path.resolve() != source.path.resolve())
     if not others:
         raise UsageError(
-            f"nothing but {truth} itself was given to predict it from",
+            f"nothing but {source.path} itself was given to predict it from",
             "add other recorded runs, of kernels for one: --on RUN",
         )
     settings = Settings(source.gpu_name, source.shape.tensor_parallel)
@@ -198,12 +209,10 @@ def validate(
     found = errors_frame(rows)
     if found.empty:
         raise UsageError(
-            f"{truth} has no step of an engine and no point to hold predictions against",
+            f"{source.path} has no step of an engine and no point to hold predictions against",
             "name a run of vllm-baseline or vllm-kernels",
         )
-    run = write_run(planned, out, {"prediction_errors": found}, "validate")
-    headline, _ = make_report(run)
-    return run, headline, found
+    return planned, found
 
 
 def held_out(truth: Source, others: tuple[Source, ...], *, corrected: bool = True) -> Plan:

@@ -11,31 +11,77 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.orchestrator.predict.sources import Source
-from nsight_prof.orchestrator.report.run_tables import ensure_tables
+from nsight_prof.orchestrator.report.run_tables import are_of_now, ensure_tables
 from nsight_prof.orchestrator.system.run_lock import new_folder
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.bench.records import SERVING
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note
-from nsight_prof.parsers.run.artifacts import describe
+from nsight_prof.parsers.roofs.file import ROOFS_FILE
+from nsight_prof.parsers.run.artifacts import check_artifacts, describe
 from nsight_prof.parsers.run.directory import (
     STEPS,
     Manifest,
     RunDir,
     StepRecord,
     StepState,
+    check_one_run,
+    read_manifest,
     write_manifest,
 )
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict.notes import sentences
 
 STEP = "predict"
+NOT_TRACED = ("bench", "measured_roofs", "imported_operators")
+"""Tables that predictions ask for, and that a traced server has not."""
 
 
 def opened(path: Path) -> Source:
-    """Return the run in `path`, whose tables are made where they are not there."""
+    """Return the run in `path`; tables that are not there are made, of a traced server in memory.
+
+    Raises:
+        UsageError: it is no run, or was changed since.
+    """
+    check_one_run(path)
+    run = RunDir(path)
+    if not are_of_now(run):
+        check_artifacts(run)
+        if (frames := _traced_server(run)) is not None:
+            return Source(path, frames)
     ensure_tables(path)
     return Source(path)
+
+
+def _traced_server(run: RunDir) -> dict[str, pd.DataFrame] | None:
+    """Return what predictions read of a server that was traced.
+
+    All tables of the run take four times as long. None: the run has more than such a trace, or it
+    cannot be read.
+    """
+    # What reads them takes as long to import as a prediction.
+    from nsight_prof.parsers.build.gaps import Gaps
+    from nsight_prof.parsers.build.serving_tables import serving_frames
+    from nsight_prof.parsers.nsys.trace import open_trace
+
+    manifest, path = read_manifest(run), run.artifact("trace", "trace.sqlite")
+    more = manifest.step("bench") or manifest.step("counters") or (run.path / ROOFS_FILE).exists()
+    if path is None or more or manifest.variants:
+        return None
+    try:
+        with open_trace(path, manifest.recipe.get("stages") or ()) as trace:
+            traced = {
+                "gpus": trace.gpus(),
+                "kernels": trace.kernels(),
+                "launches": trace.launches(),
+                "engine_steps": trace.engine_steps(),
+            }
+    except ArtifactUnreadable:
+        return None
+    served = serving_frames(run, Gaps())
+    absent = {name: tables.empty(name) for name in (*NOT_TRACED, *SERVING.values())}
+    return absent | served | traced
 
 
 def write_tables(

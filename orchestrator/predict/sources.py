@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -39,9 +39,13 @@ the widths of a model whose layers are narrow there."""
 
 @dataclass(frozen=True)
 class Source:
-    """A recorded run with tables that costs come from; they are read when first asked for."""
+    """A recorded run with tables that costs come from; they are read when first asked for.
+
+    `frames`: those of a run whose folder has none, as far as predictions ask for them.
+    """
 
     path: Path
+    frames: Mapping[str, pd.DataFrame] = field(default_factory=dict, compare=False)
 
     @cached_property
     def name(self) -> str:
@@ -54,6 +58,8 @@ class Source:
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table of the run."""
+        if name in self.frames:
+            return self.frames[name]
         if name not in self._tables:
             self._tables[name] = tables.read(RunDir(self.path).tables, name)
         return self._tables[name]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.substeps import substep
 
 if TYPE_CHECKING:
+    from nsight_prof.reports.render.drawing import Draw
     from nsight_prof.reports.render.style import Style
 
 # The libraries of tables and pictures map about 1 GiB before they do anything; with less
@@ -21,16 +23,15 @@ if TYPE_CHECKING:
 ADDRESS_SPACE = 1 << 30
 
 
-def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
+def make_report(
+    run: RunDir, style: Style | None = None, *, draw: Draw | None = None
+) -> tuple[tuple[str, ...], Path]:
     """Write tables/ and report/ of a run; return its first findings and the path of report.md.
 
     `style` goes before what the recipe of the run says of languages; templates are those of `style`
-    alone.
+    alone. `draw`: what draws the pictures (`drawing`).
     """
-    from nsight_prof.reports.render.drawing import drawing_in_parallel
-
-    _check_address_space()
-    with drawing_in_parallel() as draw:
+    with drawing() if draw is None else nullcontext(draw) as draw:
         # The second process imports what draws while this one imports all else.
         from nsight_prof.parsers.build.load import load_run
         from nsight_prof.parsers.build.refresh import refresh_tables
@@ -40,6 +41,20 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
         refresh_tables(run)
         paths = render_report(load_run(run.path), style, draw)
     return paths.headline, paths.report
+
+
+@contextmanager
+def drawing() -> Iterator[Draw]:
+    """Give what draws pictures: a process beside this one, which imports meanwhile what it needs.
+
+    Raises:
+        StepFailed: there is too little address space for it.
+    """
+    from nsight_prof.reports.render.drawing import drawing_in_parallel
+
+    _check_address_space()
+    with drawing_in_parallel() as draw:
+        yield draw
 
 
 def _check_address_space() -> None:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def ensure_tables(path: Path) -> None:
     """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
-    from nsight_prof.parsers.build.run_tables import build_tables
-
     check_one_run(path)
     variants = read_manifest(RunDir(path)).variants
     for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
-        if not _are_of_now(run):
+        if not are_of_now(run):
+            from nsight_prof.parsers.build.run_tables import build_tables
+
             with writing(run.path):
                 check_artifacts(run)
                 build_tables(run)
@@ -49,7 +49,7 @@ def load_one_run(path: Path, action: str, *, refresh: bool = False) -> Run:
     return run
 
 
-def _are_of_now(run: RunDir) -> bool:
+def are_of_now(run: RunDir) -> bool:
     """Tell whether the tables are there with the columns that this version declares."""
     from nsight_prof.parsers import tables
 

@@ -323,8 +323,7 @@ def read_trace(
     found: dict[tuple[Step | int, int], list[_Sample]] = defaultdict(list)
     for pid, of_process in steps.groupby("pid"):
         of_process = of_process.sort_values("step")
-        inside = launches[launches["pid"].eq(pid)]
-        starts = inside["start_ns"].to_numpy(dtype=np.int64)
+        inside = _Launched.of(launches[launches["pid"].eq(pid)])
         first: dict[int, float] = {}
         rows = records(of_process)
         known = list(
@@ -332,14 +331,14 @@ def read_trace(
         )
         for (number, row, step), following in zip(known, [*known[1:], None], strict=True):
             loaded = row["gpu_start_ns"] - first.setdefault(number, row["gpu_start_ns"])
-            begin, end = np.searchsorted(starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
+            begin, end = np.searchsorted(inside.starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
             around = (
                 _host_s(shape, row, following[1] if following else None),
                 loaded / 1e9 if step.prefill else 0.0,
                 (row["gpu_end_ns"] - row["host_start_ns"] - row["kernel_ns"]) / 1e9,
                 _reply_s(points[number], row, step, following[1] if following else None),
             )
-            sample = _sample(inside.iloc[begin:end], shape, step, around)
+            sample = _sample(inside.between(begin, end), shape, step, around)
             if sample is not None:
                 # The steps of a batch that generates differ in one token of context.
                 slow = sample.around.loaded_s > 0
@@ -496,16 +495,41 @@ def _reply_s(batch: Batch, row: Row, step: Step, following: Row | None) -> float
     return float(batch.ttft_s - ready_ns / 1e9)
 
 
+class _Launched(NamedTuple):
+    """Launches of kernels: category and name of each, ns of start and duration, memsets before."""
+
+    kinds: list[str]
+    names: list[str]
+    starts: np.ndarray
+    durations: np.ndarray
+    memsets: np.ndarray
+
+    @classmethod
+    def of(cls, launches: pd.DataFrame) -> _Launched:
+        """Return those of a table, by their start."""
+        kinds, names = (launches[column].astype(str).tolist() for column in ("category", "label"))
+        durations, memsets = (
+            launches[column].to_numpy(dtype=float) for column in ("duration_ns", "memory_before")
+        )
+        return cls(kinds, names, launches["start_ns"].to_numpy(np.int64), durations, memsets)
+
+    def between(self, begin: int, end: int) -> _Launched:
+        """Return those of two places and between, the second left out."""
+        at = slice(begin, end)
+        return _Launched(
+            self.kinds[at], self.names[at], self.starts[at], self.durations[at], self.memsets[at]
+        )
+
+
 def _sample(
-    inside: pd.DataFrame,
+    inside: _Launched,
     shape: ModelShape,
     step: Step,
     around: tuple[float, float, float, float],
 ) -> _Sample | None:
     """Return what the kernels of a step took; None where they are no such step."""
-    kinds, names = (inside[column].astype(str).tolist() for column in ("category", "label"))
-    durations = inside["duration_ns"].to_numpy(dtype=float) / 1e9
-    starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
+    kinds, names, durations = inside.kinds, inside.names, inside.durations / 1e9
+    starts = inside.starts.astype(float) / 1e9
     if merges_experts(shape) or shape.adapters:  # programmatic launches begin before the last ends
         durations = _alone(starts, durations)
     order = products_of(shape, step)
@@ -526,8 +550,8 @@ def _sample(
         products = [at for at in products if at < single[len(order) + 1]]
     between = float(gaps[products[0] : products[-1]].sum())
     if not step.prefill:
-        memsets = inside["memory_before"].to_numpy(dtype=float)[[products[0], products[-1]]]
-        between -= MEMSET_TRACED_S * float(memsets[1] - memsets[0])
+        memsets = inside.memsets[products[-1]] - inside.memsets[products[0]]
+        between -= MEMSET_TRACED_S * float(memsets)
     single_starts = [starts[at] for at in products if REDUCTION not in names[at]]
     layer_s = _between_layers(single_starts, order)
     rest = float(gaps.sum() - gaps[products[0] : products[-1]].sum())

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,16 @@ def _row(record: Mapping[str, Any], table: str) -> Row:
     Raises:
         Malformed: a field is of another type than its column.
     """
-    columns = [c for c in tables()[table] if c.name not in (*OF_FILE, *DERIVED)]
-    row: Row = {column.name: _cell(record.get(column.name), column) for column in columns}
+    row: Row = {column.name: _cell(record.get(column.name), column) for column in _columns(table)}
     if table == "requests":
         row |= request_times(row)
     return row
+
+
+@cache
+def _columns(table: str) -> tuple[Column, ...]:
+    """Return the columns of a table that are fields of its records."""
+    return tuple(c for c in tables()[table] if c.name not in (*OF_FILE, *DERIVED))
 
 
 def request_times(row: Mapping[str, Any]) -> Row:
@@ -193,6 +199,8 @@ def _cell(value: Any, column: Column) -> Any:
 
 def _words(value: Any, name: str) -> str:
     """Return text, a number as text, or a list of them joined by commas."""
+    if isinstance(value, str):
+        return value
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str | int | float) and item is not True for item in values):
         raise Malformed(f"{name} is no text")
