@@ -24,14 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run from anywhere
 
 from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
-from scripts.accuracy import (  # noqa: E402
+from scripts.pages.accuracy.captures import copy_captures  # noqa: E402
+from scripts.pages.accuracy.peer import ANSWERS  # noqa: E402
+from scripts.pages.accuracy.questions import (  # noqa: E402
     BATCHES,
     PEER_ELSEWHERE,
     SERVERS,
     WHOLE,
-    copy_captures,
 )
-from scripts.pages.accuracy_peer import ANSWERS  # noqa: E402
 
 CONFIGS = ROOT / "targets" / "serving" / "configs"
 ASK = """

@@ -35,7 +35,7 @@ from nsight_prof.parsers.predict.points import point_row  # noqa: E402
 from nsight_prof.parsers.predict.serving import Request, Workload  # noqa: E402
 from nsight_prof.parsers.serving.model_shape import Adapters  # noqa: E402
 from nsight_prof.targets.serving.load_points import arrivals  # noqa: E402
-from scripts.accuracy import copy_captures  # noqa: E402
+from scripts.pages.accuracy.captures import copy_captures  # noqa: E402
 
 BEFORE = ROOT / "captures" / "prediction" / "before"
 KERNELS = ("h200-llm-kernels", "h200-gemm-staircase")

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from nsight_prof.orchestrator.predict.networks import Measured  # noqa: E402
 from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
 from nsight_prof.parsers.operations.networks import bundled_networks, read_network  # noqa: E402
-from scripts.accuracy import copy_captures  # noqa: E402
+from scripts.pages.accuracy.captures import copy_captures  # noqa: E402
 
 BEFORE = ROOT / "captures" / "prediction" / "before"
 BATCHES = (1, 4, 8, 16, 20, 32, 64)

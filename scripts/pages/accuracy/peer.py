@@ -16,7 +16,7 @@ import pandas as pd
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.validation import QUANTITIES
-from scripts.pages.accuracy_before import BEFORE, batches, loads
+from scripts.pages.accuracy.before import BEFORE, batches, loads
 
 ANSWERS = BEFORE.parent / "aiconfigurator.json"
 COLUMNS = {name: column for column, name in QUANTITIES.items()}

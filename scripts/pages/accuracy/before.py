@@ -16,7 +16,7 @@ from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.trace import Recorded, recorded_name
 from nsight_prof.parsers.predict.validation import KERNEL, QUANTITIES, STEP, step_seconds, summary
 
-BEFORE = Path(__file__).resolve().parents[2] / "captures" / "prediction" / "before"
+BEFORE = Path(__file__).resolve().parents[3] / "captures" / "prediction" / "before"
 OPEN_LIMIT = 0.8
 """Part of the capacity up to which loads of random arrivals are summed; others stand alone."""
 NEARLY = 1.05
@@ -77,10 +77,10 @@ def _error(server: object, what: str, value: float, measured: float, ends: tuple
             "covered": covered, "scope": ""}  # fmt: skip
 
 
-def kernel_rows(run: Path, model: str) -> Iterator[Row]:
+def kernel_rows(run: Source, model: str) -> Iterator[Row]:
     """Yield errors of the operators of each recorded step of a whole engine, and of the step."""
     predicted = pd.read_csv(BEFORE / f"{model}-kernels.csv")
-    trace = Source(run).trace
+    trace = run.trace
     assert trace is not None
     for recorded in trace.steps:
         found = _predicted(predicted, recorded)

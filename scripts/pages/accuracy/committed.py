@@ -1,0 +1,250 @@
+"""Predictions that were committed before the truth was recorded, held against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from nsight_prof import load_run
+from nsight_prof.parsers.cells import Row, records
+from nsight_prof.parsers.predict.validation import HELD_OUT, POINT, QUANTITIES
+from scripts.pages.accuracy import causes, peer
+from scripts.pages.accuracy.before import batches, kernel_rows, server_rows, sums
+from scripts.pages.accuracy.bounds import KV, REQUIRED, bound_words
+from scripts.pages.accuracy.captures import recorded, validated
+from scripts.pages.accuracy.engines import caches
+from scripts.pages.accuracy.questions import (
+    AGAIN,
+    AGAIN_SERVER,
+    AGAIN_TITLE,
+    BEFORE,
+    ELSEWHERE,
+    ENGINE,
+    EXTENDED_PAIRS,
+    EXTENDED_TITLE,
+    H100_PAIRS,
+    KNOWN,
+    LATENT_PAIR,
+    LATENT_TITLE,
+    NARROW_TITLE,
+    OTHERS_TITLE,
+    SAME_PAIRS,
+    SAME_SERVED,
+    SAME_SERVER,
+    SAME_TITLE,
+    SERVED,
+    SERVED_MODELS,
+    SLICED,
+    SLICES,
+    SPLIT_BEFORE,
+    WHOLE,
+    WHOLE_MODEL,
+    Committed,
+)
+from scripts.pages.accuracy.tables import error_numbers, markdown_table, percent
+from scripts.pages.accuracy.texts import MISSED, PEER
+
+SAME_SERVED_MODEL = "llama-3.1-8b, its host told"
+TOLD = ", its host told by a narrow engine"
+"""Behind a truth that is predicted so beside the same without."""
+
+
+def _batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
+    """Return the errors of committed predictions of batches, with the truth and case of each."""
+    rows = []
+    for model, files in written.items():
+        source = recorded(work, f"{WHOLE}{files.truth}")
+        both = batches(source.path, files.predicted)
+        engine, shape = load_run(source.path).engines.iloc[0], source.full_shape
+        assert shape is not None, source.path
+        blocks = engine["kv_blocks"] / shape.cache_groups
+        kv = both["kv_tokens"].iloc[0] / (blocks * engine["block_size"])
+        of = {"model": model, "truth": f"{WHOLE}{files.truth}"}
+        kv_error = {"what": KV, "name": KV, "case": "", "error": kv - 1, "covered": math.nan}
+        rows.append(of | kv_error)
+        for column, what in QUANTITIES.items():
+            measured, value = both[column], both[f"{column}_predicted"]
+            low, high = both[f"{column}_low"], both[f"{column}_high"]
+            inside = measured.between(low, high).astype(float).where(low.notna() & high.notna())
+            long = both["prompt_tokens"].mul(both["batch"]).ge(1000)
+            names = long.map({True: "ttft, 1,000 tokens and more", False: "ttft, fewer tokens"})
+            found = pd.DataFrame({"error": value / measured - 1, "covered": inside})
+            found = found.assign(case=both["case_predicted"], name=what, **of)
+            rows += records(found.assign(what=names if what == "ttft" else what))
+    return pd.DataFrame(rows)
+
+
+def before_table(
+    work: Path, written: Mapping[str, Committed], bounds: Mapping[str, float] = REQUIRED
+) -> str:
+    """Return the errors of committed predictions of models (label -> files), and of all of them."""
+    errors = _batch_errors(work, written)
+    if len(written) > 1:
+        errors = pd.concat([errors, errors.assign(model="all")])
+    table = []
+    for key, group in errors.groupby(["what", "model"], sort=False):
+        off = group["error"].abs()
+        covered = float(group["covered"].mean())
+        table.append((
+            *map(str, key), len(group), percent(float(off.mean())),
+            bound_words(str(key[0]), float(off.mean()), bounds),
+            percent(float(off.quantile(0.9))),
+            f"{group['error'].mean():+.1%}", "–" if math.isnan(covered) else f"{covered:.0%}",
+        ))  # fmt: skip
+    heads = ("what", "model", "n", "MAPE", "required", "90th percentile", "bias",
+             "within interval")  # fmt: skip
+    return markdown_table(heads, sorted(table, key=lambda row: str(row[0])))
+
+
+def pauses(work: Path) -> str:
+    """Return the errors of TPOT over two GPUs, and against the median gap between two tokens."""
+    rows = []
+    for model, files in SPLIT_BEFORE.items():
+        both = batches(recorded(work, f"{WHOLE}{files.truth}").path, files.predicted)
+        both = both[both["batch"].mul(both["prompt_tokens"]).le(peer.STEP_TOKENS)]
+        for column, against in (("tpot_p50_s", "TPOT"), ("itl_p50_s", "median gap")):
+            off = both["tpot_p50_s_predicted"] / both[column] - 1
+            numbers = percent(float(off.abs().mean())), percent(float(off.abs().max()))
+            rows.append((model, against, str(len(off)), *numbers, f"{off.mean():+.1%}"))
+    return markdown_table(("model", "held against", "n", "MAPE", "worst", "bias"), rows)
+
+
+def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
+    """Return the errors of all that was predicted before: where, errors, and what is required."""
+    single, split, *_ = ELSEWHERE.values()
+    titles = LATENT_TITLE, EXTENDED_TITLE, NARROW_TITLE, AGAIN_TITLE, OTHERS_TITLE, SAME_TITLE
+    latent, extended, narrow, again, others, same = (ELSEWHERE[title] for title in titles)
+    before = {model: Committed(model, model) for model in BEFORE}
+    told = _batch_errors(work, again[0])
+    found: list[tuple[str, pd.DataFrame, Mapping[str, float]]] = [
+        ("one H200", _batch_errors(work, before), REQUIRED),
+        ("one H100", _batch_errors(work, single[0]), single[1]),
+        ("two H100", _batch_errors(work, split[0]), split[1]),
+        ("one H200, latent attention", _batch_errors(work, latent[0]), latent[1]),
+        ("one H200, EAGLE head or LoRA", _batch_errors(work, extended[0]), extended[1]),
+        ("the same, and a narrow engine", _batch_errors(work, narrow[0]), narrow[1]),
+        ("another H100, and a narrow engine", told.assign(truth=told["truth"] + TOLD), again[1]),
+        ("another H100, hosts of other days", _batch_errors(work, others[0]), others[1]),
+        ("an H200, and narrow engines there", _batch_errors(work, same[0]), same[1]),
+    ]
+    loads = pd.DataFrame(_served(work))
+    for (gpu, server), of_server in loads.groupby(["gpu", "server"], sort=False):
+        found.append((f"server on an {gpu}, event loop {server}", of_server, REQUIRED))
+    return found
+
+
+def reached(work: Path) -> str:
+    """Return what is asked of predictions, how many models reach it, and what misses it."""
+    rows, known = [], _today(work)
+    missing: list[tuple[str, ...]] = []
+    for where, of_where, bounds in _asked(work):
+        for what, of_what in of_where.groupby("what", sort=False):
+            if what not in bounds:
+                continue
+            off = of_what["error"].abs()
+            means = off.groupby(of_what["model"]).mean()
+            asked = [bound_words(str(what), float(mean), bounds) for mean in means]
+            missed = sum("missed" in words for words in asked)
+            covered = float(of_what["covered"].mean())
+            rows.append((
+                what, where, len(off), percent(float(off.mean())), asked[0].partition(",")[0],
+                f"{len(means) - missed} of {len(means)}",
+                "–" if math.isnan(covered) else f"{covered:.0%}",
+            ))  # fmt: skip
+            if "missed" in bound_words(str(what), float(off.mean()), bounds):
+                missing += causes.rows(str(what), where, of_what, known)
+    heads = ("what", "on", "n", "MAPE", "required", "models that reach it", "within interval")
+    order = list(REQUIRED)
+
+    def place(row: Sequence[object]) -> int:
+        return order.index(str(row[0]))
+
+    heads_missing = ("what", "on", "of points that wait for", "n", "of the error", "MAPE", "bias",
+                     "MAPE today", "bias today")  # fmt: skip
+    missed_by = markdown_table(heads_missing, sorted(missing, key=place))
+    return "\n".join([markdown_table(heads, sorted(rows, key=place)), MISSED, missed_by])
+
+
+def _today(work: Path) -> dict[causes.Key, causes.Today]:
+    """Return all that was predicted before by the models of today, each model left out."""
+    sliced = [*(pair for question in SLICED for pair in question.pairs), *H100_PAIRS, LATENT_PAIR]
+    told = [((f"{SLICES}{name}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}-again",))
+            for name in AGAIN.values()]  # fmt: skip
+    found = {(truth, "", KV): causes.Today(error, "") for truth, *_, error in caches(work)}
+    for behind, pairs in (
+        ("", [*sliced, *EXTENDED_PAIRS, *KNOWN.pairs, *SAME_PAIRS, SAME_SERVED]),
+        (TOLD, told),
+    ):
+        for sources, truths in pairs:
+            for truth in truths:
+                errors = validated(work, truth, sources)
+                points = errors[errors["sample"].eq(HELD_OUT) & errors["scope"].eq(POINT)]
+                found |= dict(causes.today(truth + behind, points))
+    return found
+
+
+def _served(work: Path) -> list[Row]:
+    """Return the errors of each load of a server that was predicted before."""
+    before = {model: Committed(model, f"serve-{model}") for model in SERVED_MODELS}
+    before["llama-3.1-8b on an H100"] = AGAIN_SERVER
+    before[SAME_SERVED_MODEL] = SAME_SERVER
+    rows = []
+    for model, (predicted, name) in before.items():
+        truth = f"prediction/{name}"
+        gpu = "H100" if "H100" in recorded(work, truth).gpu_name else "H200"
+        gpu += ", its host told" if model == SAME_SERVED_MODEL else ""
+        found = server_rows(recorded(work, truth).path, predicted)
+        rows += [row | {"model": model, "truth": truth, "gpu": gpu} for row in found]
+    return rows
+
+
+def before_server(work: Path) -> str:
+    """Return the errors of a server's loads that were predicted before."""
+    rows = _served(work)
+    heads = ("load", "model", "event loop", "n", "MAPE", "required", "90th percentile", "bias",
+             "within interval")  # fmt: skip
+    table = []
+    for row in sums(rows, ["model", "what", "server"]):
+        mape, *others = error_numbers(row)
+        required = bound_words(row["what"], row["mape"])
+        table.append((row["what"], row["model"], row["server"], str(row["n"]), mape, required,
+                      *others))  # fmt: skip
+    return markdown_table(heads, table)
+
+
+def beside_peer(work: Path) -> str:
+    """Return the errors of aiconfigurator beside those of prof, on the same points."""
+    rows: list[Row] = []
+    for model in BEFORE:
+        rows += peer.batches_before(recorded(work, f"{WHOLE}{model}").path, model, model)
+    for model in SERVED_MODELS:
+        rows += peer.loops_before(recorded(work, f"{SERVED}{model}").path, model)
+    for predicted, truth in (
+        files for written, bounds in ELSEWHERE.values() if bounds for files in written.values()
+    ):
+        rows += peer.batches_before(recorded(work, f"{WHOLE}{truth}").path, predicted, truth)
+    chosen = ((SLICED[0].pairs[0], ""), (KNOWN.pairs[1], "that of llama-3.1-8b"))
+    for (sources, truths), server in chosen:
+        found = pd.concat([validated(work, truth, sources) for truth in truths])
+        found = found[found["sample"].eq(HELD_OUT)]
+        rows += peer.held_out(found, "qwen2.5-7b", server)
+    told = peer.peer()
+    words = {"aiconfigurator": told["aiconfigurator"], "systems": " and ".join(told["systems"]),
+             "tables": ", ".join(told["tables"])}  # fmt: skip
+    heads = ("what", "model", "event loop", "n", "MAPE of prof", "of aiconfigurator", "nearer",
+             "worst of prof", "of aiconfigurator", "bias of prof", "of aiconfigurator")  # fmt: skip
+    refused = [f"It refuses {model}: {why}.\n" for model, why in told.get("refused", {}).items()]
+    return "\n".join([PEER.format(**words), *refused, markdown_table(heads, peer.sums(rows))])
+
+
+def before_kernels(work: Path) -> str:
+    """Return the errors of a whole engine's operators and steps that were predicted before."""
+    rows = list(kernel_rows(recorded(work, ENGINE), WHOLE_MODEL))
+    found = [r | {"kind": "all"} for r in sums(rows, ["scope"])] + sums(rows, ["scope", "kind"])
+    heads = ("of", "steps", "n", "MAPE", "90th percentile", "bias", "within interval")
+    return markdown_table(
+        heads, [(r["scope"], r["kind"], str(r["n"]), *error_numbers(r)) for r in found]
+    )

@@ -1,0 +1,84 @@
+"""The page of accuracy as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from scripts.pages.accuracy.answers import answered, intervals, known_server, waiting
+from scripts.pages.accuracy.captures import validated
+from scripts.pages.accuracy.committed import (
+    before_kernels,
+    before_server,
+    before_table,
+    beside_peer,
+    pauses,
+    reached,
+)
+from scripts.pages.accuracy.engines import (
+    adapted,
+    collectives,
+    host_adds,
+    kv_cache,
+    memsets,
+    operator_shares,
+    operators_of,
+)
+from scripts.pages.accuracy.machine import host_speed, slower_host
+from scripts.pages.accuracy.questions import (
+    BEFORE,
+    ELSEWHERE,
+    EXACT_OPERATORS,
+    KERNELS_RUNS,
+    OPERATORS_OF,
+    QUESTIONS,
+    SPLIT,
+    TRACE,
+    Committed,
+)
+from scripts.pages.accuracy.texts import (
+    ADAPTED,
+    BEFORE_INTRO,
+    BEFORE_KERNELS,
+    BEFORE_SERVER,
+    CAUSES,
+    COLLECTIVES,
+    ELSEWHERE_INTRO,
+    ELSEWHERE_OPERATORS,
+    EXACT,
+    HOST_ADDS,
+    HOST_SPEED,
+    INTERVALS,
+    INTRO,
+    KV_CACHE,
+    MEMSET,
+    PAUSES,
+    REACHED,
+    SLOWER_HOST,
+    WAITS,
+)
+
+
+def render(work: Path) -> str:
+    """Return the page; copies of the captures and runs are made below `work`."""
+    answers = answered(work, QUESTIONS)
+    models = {model: Committed(model, model) for model in BEFORE}
+    before = [REACHED, reached(work), "\n## Predicted before they were recorded\n"]
+    before += [BEFORE_INTRO, before_table(work, models)]
+    before.append(ELSEWHERE_INTRO)
+    for title, (written, bounds) in ELSEWHERE.items():
+        before += [f"\n### {title}\n", before_table(work, written, bounds)]
+    before += [PAUSES, pauses(work)]
+    before += [BEFORE_SERVER, before_server(work), BEFORE_KERNELS, before_kernels(work)]
+    before += [beside_peer(work)]
+    parts = [INTRO, *before, KV_CACHE, kv_cache(work), INTERVALS, intervals(work)]
+    parts += [*answers, known_server(work), WAITS, waiting(work)]
+    parts += [HOST_SPEED, host_speed(), SLOWER_HOST, slower_host(work)]
+    parts += [EXACT, operators_of(work, EXACT_OPERATORS)]
+    parts += [ELSEWHERE_OPERATORS, operators_of(work, OPERATORS_OF)]
+    parts += [COLLECTIVES, collectives(work), MEMSET, memsets(), ADAPTED, adapted(work)]
+    kernels = pd.concat([validated(work, truth, KERNELS_RUNS) for truth in (TRACE, SPLIT)])
+    parts += ["\n## Operators of recorded steps, held out (T1)\n", operator_shares(kernels)]
+    parts += [HOST_ADDS, host_adds(work), CAUSES]
+    return "\n".join(parts)

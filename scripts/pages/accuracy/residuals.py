@@ -1,0 +1,192 @@
+"""What served models took beyond predictions: the files that move and bound other predictions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from nsight_prof.orchestrator.predict.networks import Measured, measured_networks
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.operations.networks import EAGER, network_time, read_network
+from nsight_prof.parsers.predict.corrections import (
+    HOSTS,
+    KERNELS,
+    LAYER_BEYOND,
+    LAYER_IN_GRAPHS,
+    LONG,
+    LONG_TOKENS,
+    RANK_WAIT,
+    SHORT,
+    SLICE,
+    TPOT,
+)
+from nsight_prof.parsers.predict.costs import datasheet
+from nsight_prof.parsers.predict.serving import HOST
+from nsight_prof.parsers.predict.validation import POINT, QUANTITIES
+from scripts.pages.accuracy import peer
+from scripts.pages.accuracy.captures import (
+    BATCH_CASE,
+    ROOT,
+    held_out_rows,
+    recorded,
+    uncorrected,
+    uncorrected_plan,
+)
+from scripts.pages.accuracy.questions import (
+    EXPERTS,
+    H100_CLASSES,
+    H100_PAIRS,
+    KERNELS_RUNS,
+    KNOWN,
+    SLICED,
+    Pair,
+)
+from scripts.pages.accuracy.texts import (
+    HOST_RESIDUALS_INTRO,
+    POINT_RESIDUALS_INTRO,
+    RESIDUALS_INTRO,
+)
+
+RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
+POINT_KINDS = (
+    "batch throughput", "batch tpot", "batch ttft gpu",
+    *(f"closed {name}{waits}" for name in QUANTITIES.values() for waits in ("", " queued")),
+    "open ttft",
+)  # fmt: skip
+HOST_KINDS = ("batch ttft host", "batch ttft host in graphs")
+POINT_RESIDUALS = RESIDUALS.with_name("point_residuals.yaml")
+HOST_RESIDUALS = ROOT / "parsers" / "operations" / "host_residuals.yaml"
+NETWORK_KERNELS, NETWORKS = "h100-network-kernels", "prediction/networks-h100"
+
+
+def residuals(work: Path) -> str:
+    """Return residuals.yaml: measured over predicted of the batches of served models.
+
+    Predicted without any correction, held out; copies of captures are made below `work`.
+    """
+    truths = [truth for q in SLICED for _, names in q.pairs for truth in names]
+    pairs: dict[str, list[Pair]] = {
+        SLICE: [pair for question in SLICED for pair in question.pairs],
+        KERNELS: [(KERNELS_RUNS, tuple(truths))],
+    }
+    lines = [RESIDUALS_INTRO]
+    gpu = recorded(work, truths[0]).gpu_name
+    lines.append(f"{datasheet(gpu).name}:")
+    for basis, of_basis in pairs.items():
+        lines.append(f"  {basis}:")
+        lines += _residual_lines(work, of_basis, _kind_of_residual, corrected=False)
+    return "\n".join([*lines, *_rank_waits(work), *_host_layers(work)]) + "\n"
+
+
+def _host_layers(work: Path) -> list[str]:
+    """Return lines of YAML: ms in which the host issued a layer of short prompts, by model.
+
+    Of single prompts, what is left of the time to first token beside the next step, which is issued
+    before it is sent, and the way of request and token. Where the GPU took longer that is more than
+    the host needed, and counts all the same.
+    """
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    dense = [pair for name, of in H100_CLASSES.items() if "experts" not in name for pair in of]
+    for sources, names in (*(pair for question in SLICED for pair in question.pairs), *dense):
+        for name in names:
+            truth = recorded(work, name)
+            predictor = uncorrected_plan(work, name, sources).predictor()
+            for load, row in truth.points():
+                prefill, decode = load.steps()
+                if load.batch == 1 and load.prompt < LONG_TOKENS:
+                    within = bool(predictor.engine.rows(prefill))
+                    beside = predictor.host.overhead_s + predictor.issued(decode).value
+                    layer = (float(row["ttft_p50_s"]) - beside) / predictor.shape.layers
+                    kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
+                    found[kind][truth.model].append(1e3 * layer)
+    lines = [f"{HOSTS}:"]
+    for kind, models in sorted(found.items()):
+        lines += [f"  {kind}:", *_lines_of(models, "    ")]
+    return lines
+
+
+def _rank_waits(work: Path) -> list[str]:
+    """Return lines of YAML: measured less predicted seconds of steps over several GPUs, by model.
+
+    Of batches whose prompts fit one step: others have steps with prompts in their TPOT.
+    """
+    found: dict[str, list[float]] = defaultdict(list)
+    for sources, (name,) in H100_CLASSES["two H100"]:
+        truth = recorded(work, name)
+        for row in uncorrected(work, name, sources):
+            case = BATCH_CASE.fullmatch(str(row["case"] or ""))
+            if case is None or row["name"] != "tpot":
+                continue
+            if int(case["batch"]) * int(case["prompt"]) <= peer.STEP_TOKENS:
+                found[truth.model].append(float(row["measured"]) - float(row["predicted"]))
+    gpu = datasheet(truth.gpu_name).name
+    waits = [f"    {model}: [{', '.join(f'{wait:.6f}' for wait in sorted(of))}]"
+             for model, of in sorted(found.items())]  # fmt: skip
+    return [f"{gpu}:", f"  {RANK_WAIT}:", *waits]
+
+
+def point_residuals(work: Path) -> str:
+    """Return point_residuals.yaml: the same of whole points, with steps that are corrected."""
+    pairs = [*(pair for question in SLICED for pair in question.pairs), *KNOWN.pairs]
+    gpu = recorded(work, pairs[0][1][0]).gpu_name
+    lines = _residual_lines(work, pairs, _kind_of_point, corrected=True)
+    engines = [*(pair for question in (*SLICED, EXPERTS) for pair in question.pairs), *H100_PAIRS]
+    hosts = _residual_lines(work, engines, _kind_of_host, corrected=True)
+    found = [POINT_RESIDUALS_INTRO, f"{datasheet(gpu).name}:", *lines, f"{HOSTS}:", *hosts]
+    return "\n".join(found) + "\n"
+
+
+def host_residuals(work: Path) -> str:
+    """Return host_residuals.yaml: what the host needs for whole networks over their operations."""
+    measured = Measured((recorded(work, NETWORK_KERNELS),))
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, batch, launch, seconds in measured_networks(recorded(work, NETWORKS)):
+        if launch == EAGER:
+            network = read_network(name).at(batch)
+            time = network_time(measured.kernels, network, launch, measured.l2_bytes)
+            if time.bound == HOST:
+                found[name].append(seconds / time.host_s)
+    return "\n".join([HOST_RESIDUALS_INTRO, *_lines_of(found, "")]) + "\n"
+
+
+def _residual_lines(
+    work: Path, pairs: Sequence[Pair], kind_of: Callable[[Row], str], *, corrected: bool
+) -> list[str]:
+    """Return lines of YAML: measured over predicted values by kind and model, held out."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for sources, names in pairs:
+        for name in names:
+            errors_of = held_out_rows if corrected else uncorrected
+            for row in errors_of(work, name, sources):
+                if kind := kind_of(row):
+                    of_model = found[kind][recorded(work, name).model]
+                    of_model.append(float(row["measured"]) / float(row["predicted"]))
+    lines = []
+    for kind, models in sorted(found.items()):
+        lines += [f"    {kind}:", *_lines_of(models, "      ")]
+    return lines
+
+
+def _lines_of(found: Mapping[str, Sequence[float]], indent: str) -> list[str]:
+    """Return a line of YAML for each model or network."""
+    return [
+        f"{indent}{name}: [{', '.join(f'{value:.4f}' for value in sorted(values))}]"
+        for name, values in sorted(found.items())
+    ]
+
+
+def _kind_of_point(row: Row) -> str:
+    """Return which residual of a whole point an error is; empty where it is none."""
+    return str(row["kind"]) if row["scope"] == POINT and row["kind"] in POINT_KINDS else ""
+
+
+def _kind_of_host(row: Row) -> str:
+    """Return which residual of a point that waits for the host an error is; empty: none."""
+    return str(row["kind"]) if row["scope"] == POINT and row["kind"] in HOST_KINDS else ""
+
+
+def _kind_of_residual(row: Row) -> str:
+    """Return which residual an error is; empty where it is none: of another load or quantity."""
+    kinds = {"batch tpot": TPOT, "batch ttft gpu": LONG, "batch ttft host": SHORT}
+    return kinds.get(str(row["kind"]), "") if row["scope"] == POINT else ""

@@ -1,0 +1,493 @@
+"""What the page of accuracy says in words: its sections in their order, and why errors are so."""
+
+from __future__ import annotations
+
+from nsight_prof.parsers.predict.measured import LATER_RANK
+from nsight_prof.parsers.predict.serving import SERVED_SPEEDS, UNTRACED_ADAPTED
+from nsight_prof.parsers.predict.trace import MEMSET_TRACED_S
+from scripts.pages.accuracy.questions import VERSION
+
+IMPORTED_INTRO = f"""\
+<!-- Written by scripts/accuracy.py --aiconfigurator DIR; do not edit. -->
+# How far predictions from imported tables lie from what was measured
+
+The runs of `captures/`, predicted with the operators that NVIDIA's
+[aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) measured on an H200 in vLLM {VERSION}
+(the recorded engines are vLLM 0.20). None of its tables is kept here; to write this page again:
+
+```
+git clone https://github.com/ai-dynamo/aiconfigurator
+python scripts/accuracy.py --aiconfigurator aiconfigurator
+```
+
+Words are those of [the page without these tables](accuracy.md). Held out, products of this model's
+outputs and inputs are in no fit, neither of own cases nor of the tables. Which source a product
+comes from is chosen by what each source misses of shapes that are left out of it, never by the
+errors below.
+"""
+IMPORTED_CAUSES = """
+## What each source misses of itself
+
+Own cases of this very model (T2, in sample) lie farther from the engine than imported products of
+other shapes: the benchmark calls the same product one after the other, where consecutive launches
+overlap. They go first all the same, since how far off they are is known from this comparison alone.
+
+From the 5th to the 95th percentile, measured over predicted: pairs of outputs and inputs that are
+left out, and sizes between measured ones of the same pair. Products in fp8 were held against no
+engine of ours; [those of others](predict.md#operators-that-others-measured).
+"""
+HOST_RESIDUALS_INTRO = """\
+# Written by scripts/accuracy.py from captures/; do not edit.
+# Measured time of passes that torch launched and that waited for the host, over what the host needs
+# for their operations alone (one H100 and its host).\
+"""
+POINT_RESIDUALS_INTRO = """\
+# Written by scripts/accuracy.py from captures/; do not edit.
+# Measured over predicted medians of whole points, from slices: batches, and closed loops of servers
+# with the event loop of another server. Steps are corrected by residuals.yaml, of other models.\
+"""
+RESIDUALS_INTRO = """\
+# Written by scripts/accuracy.py from captures/; do not edit.
+# Measured over predicted medians of recorded serving points (batches of requests, vLLM 0.20, dense
+# models in bf16), without a correction: by GPU, by what was predicted from, quantity and model.
+# rank_wait_s: measured less predicted seconds of steps over two GPUs. hosts: ms in which the host
+# issued a layer of a short prompt, whichever GPU was beside it.\
+"""
+INTRO = """\
+<!-- Written by scripts/accuracy.py from captures/; do not edit. -->
+# How far predictions lie from what was measured
+
+`prof predict --validate RUN --on RUN …` made every number here, from the recorded runs of
+`captures/`. Where nothing else is said they are of one kind of GPU (H200), one engine (vLLM 0.20)
+and dense models in bf16 (the shapes of Qwen2.5-7B, Llama-3.1-8B, Mistral-7B, Qwen3-4B, Qwen3-14B
+and Qwen3-32B): what holds for others is not known; mixtures of experts and latent attention stand
+by themselves. Predicted
+were points of one batch of requests, and the loads of four servers.
+
+**Held out** means: the run is no source, and the products of this model's outputs and inputs are in
+no fit. **In sample** they are, so that the numbers say only how well the model of costs can follow.
+With a recorded engine the *model* was seen, at one batch and one length; the points were not.
+Predictions of batches from kernels alone, and from slices, are moved by the median of what batches
+of other models took beyond such predictions (`parsers/predict/residuals.yaml`). Intervals of
+batches and closed loops are conformal (`point_residuals.yaml`): as wide as models that are left out
+need it for 90 %, by what decides. They rest on five models for batches and three for closed loops;
+the model that is held against is left out of both. Of prompts that wait for the host they rest on
+all engines, whichever GPU they had.
+Errors are of medians; those of kernels are weighted by time. Intervals are meant to hold 90 %.
+[How well the measurements themselves repeat](noise-floor.md): no prediction is truer than that.
+Where starts of one engine differ by more than what is asked, a point more than they do is asked
+("floor").
+"""
+PAUSES = """
+### What TPOT over two H100 is missed by
+
+TPOT of a request is a mean over its tokens: single steps that take several times as long as others
+are in it, but not in the median gap between two tokens. What these steps waited for is not known:
+no engine over two was traced. The errors of the median gap are those of the models of steps.
+Batches whose prompts take more than one step are left out: there gaps have prompts of others in
+them.
+"""
+REACHED = """
+## What is asked, and what is reached
+
+Of all that was predicted before it was recorded: single engines and two GPUs from slices, servers
+from slices and with the event loop of another server. A model reaches a bound where the mean of its
+errors does; each model and load by itself stands further below. Llama-3.1-8B over two H100 was
+started twice, and counts twice.
+"""
+MISSED = """
+
+### What the missed rows are missed by
+
+The points of each missed row by what the models of today take them to wait for: how many there are,
+how much of the row's error they make, how far off they were as predicted, and how far off the
+models of today have them, their own model left out. The latter are hindcasts: the truths were at
+hand when these models were chosen. Of servers they have the event loop of another model's server.
+TPOT and throughput of batches are not divided.
+
+- **First tokens of batches, of short and long prompts alike, are missed by those that wait for the
+  host**: it is another machine's, at one of two speeds
+  ([where the errors come from](#where-the-errors-come-from)), or the same machine's
+  [minutes later](#one-machines-host-minutes-later). Long ones of dense models that wait
+  for the GPU are at the bound on one GPU, an H100 too: neither the power limit nor attention of
+  chunks misses the row. Over two GPUs one batch is what they miss (Qwen3-14B, 4 prompts): it was
+  recorded twice, with 58 and with 148 ms, of which the mean counts.
+- **KV cache on H100**: slices were started for more requests than engines, and sampling from more
+  held memory ([by the model of today](#kv-cache-by-the-model-of-today)).
+- **TPOT and throughput with a head or adapters**: steps wait for the host, or are longer without
+  nsys than under it ([above](#predicted-before-they-were-recorded)); a narrow engine tells the
+  first.
+- **Servers**: [where first tokens wait](#where-first-tokens-of-servers-wait) has each load, within
+  the engine and outside of it, and how fast its host was.
+"""
+ELSEWHERE_INTRO = """
+Llama-3.1-8B on an H100 was predicted before it was recorded as well: from a slice of it that was
+recorded on such a GPU, where steps are moved and bounded by what served models took on an H200, and
+from runs of an H200 alone, when nothing had run on an H100 yet. Fewer points were recorded: batches
+of 1, 8, 32 and 128, prompts of 10, 200 and 1,000 tokens. So was Qwen3-8B, in fp8 from its slice on
+an H100, and in bf16 from runs of an H200.
+
+Gemma 3 12B, of whose layers five of six attend to a window of 1,024 tokens, and Qwen3-8B with
+weights of 4 bits (w4a16, vLLM's Machete kernels) were predicted from slices on an H100 minutes
+before their engines were recorded on it, and so was Qwen3-30B-A3B, a mixture of experts (weights
+made up, tokens spread over the experts at random); all but the one of 4 bits also from runs of an
+H200, and Qwen2.5-7B from these alone.
+
+Qwen3-14B and Llama-3.1-8B over two H100 were predicted from a slice of one rank, recorded on one
+GPU, and from collectives of two, hours before an engine ran over two. Its time was over when
+Llama-3.1-8B had generated its batches, so that single requests of other lengths are missing there;
+the step that was interrupted is marked as done in the capture, so that what it measured is read. It
+was started again hours later, with all points.
+
+DeepSeek-V2-Lite has latent attention, and experts beside two that all tokens use (weights made up,
+tokens spread over the experts at random). The code that reads its slices was committed before one
+was recorded, 12 layers without a profiler were recorded on one loan of an H200, and the trace of 4
+layers half an hour later on another, minutes before its engine on the same board; the prediction
+was committed before the recording of the engine was opened. Prompts beyond CUDA graphs came sooner
+than predicted: for each of their layers the host took some 2.5 ms without nsys, by engines of 4 and
+12 layers as in the whole one, and 1.2 to 1.3 times that under nsys, which is left in.
+
+Llama-3.1-8B was predicted with an EAGLE head of one layer that drafts 3 tokens (2.4 tokens per
+step, to which vLLM's synthetic rejection sampling kept), and with 4 LoRA adapters of rank 16 in
+turn, from traces of 4 layers on an H200. Both predictions were committed before the engines ran on
+the same machine, 12 and 27 minutes later; of the one with adapters fewer points were recorded.
+
+Steps of a few requests that check drafts wait for the host, which issues what the head does kernel
+by kernel: 5.0 ms at the faster of its speeds and up to 8.1 at the slower one, by the slice, of
+which the prediction took the mean that other models needed. The engine took 7.6 to 8.9 ms for
+batches of 1 to 32 and 6.3 ms for single requests after them, which is what its kernels take.
+Batches of 128 check 512 tokens in each step, which heats the GPU as prompts do, and the trace's
+long prompts were not read, so that no power limit was predicted. Steps with adapters took 0.1 to
+0.3 ms longer than the kernels and gaps of the trace, at every batch: nsys makes them
+[shorter](#steps-with-adapters-under-nsys-and-without), which was not known then. Prompts beyond
+graphs, for which the host launches a dozen more kernels for each layer, came after 43 to 45 ms
+where 66 were predicted: it is slower under nsys.
+
+Since then a narrow engine tells what the host needs: all layers of the model, each of one key head,
+without a profiler, so that the GPU waits for it in every step (`prof run layer-slice` records it
+beside the trace). Qwen3-8B was predicted with a head (3 tokens drafted, 2.0 per step) and with 8
+adapters of rank 32, from 4 layers and such engines on an H200, and both predictions were committed
+before its engines ran on another one, half an hour after the slices. The head was issued at the
+faster of the host's two speeds both times, so that nothing is shown of the slower one. With
+adapters two faults came to light: steps of the slice that wait for the host were taken for such
+that do not, and made all others 9 % longer; and one prompt, which reads one adapter, was taken to
+read all. Both are mended since then
+([in sample](#with-4-layers-beside-an-eagle-head-or-with-adapters-t3)).
+
+Llama-3.1-8B, Qwen3-8B in w4a16 and Gemma 3 12B were started again a day later on another H100, and
+predicted three times, all committed before: long before, as above; by engines of other days, their
+own first starts among them, and by narrow engines, recorded 10 minutes before the engines on a GPU
+of that kind (whether of the same host is not known). The slices are those of the first day. Of one
+of them a server was predicted as well, from its slice and narrow engine, without an event loop.
+
+At last both ran on one machine, an H200 (the same boot of it, and the same GPU): narrow engines of
+Llama-3.1-8B, Qwen3-14B and Qwen3-8B with 8 adapters of rank 32, each prompt 60 times, and a server
+of Qwen3-4B whose event loop was taken; 7 to 9 minutes later the engines and the server that were
+predicted from these and from slices of other days, single prompts 5 to 11 times. Predictions that
+were to be made on that machine failed there, since it had not the slices; they were made elsewhere
+by the same code, committed before, and committed when the engines had ended and before any of
+their files was opened. The narrow engine with adapters was ended after 10 of its 12 points, and is
+marked as done. Open loops were predicted with the very times at which `vllm-serve` sends.
+
+TPOT, throughput, the KV cache and all closed loops were within what is asked, with adapters too.
+First tokens that wait for the host were not, nor open loops: the host was slower by a fifth when
+they ran than when it was told ([below](#one-machines-host-minutes-later)).
+"""
+BEFORE_INTRO = """\
+Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
+without), `prof predict` wrote down what it makes of them (`captures/prediction/before`), and only
+then were the whole models served, on another H200 and host: batches of 1 to 128 with 512 + 128
+tokens, and single requests of 10 to 4,000 + 100 tokens. No number was changed after that; the
+method was chosen on Qwen2.5-7B, whose errors stand below. Qwen3-4B and then Mistral-7B came last:
+what moves and bounds predictions of them rests on the batches of the models before them.
+"""
+BEFORE_SERVER = """
+A server of Llama-3.1-8B, predicted from the same slice before it was recorded: closed loops of 1 to
+128 clients, and requests at random times at 40, 60 and 80 % of the predicted capacity and at 80 per
+second, beyond it; 512 + 128 tokens each. Its own event loop was not known: once it took no time,
+once as much as that of the server of another model. Capacity is the highest rate of a closed loop.
+
+TPOT of open loops of Llama-3.1-8B was far off: what the host needs for a step beyond CUDA graphs
+was drawn from two engines of few layers whose steps did not wait for it, and came out at twice its
+time. Since then it comes from what the trace of a slice shows for each layer, host and GPU of a
+server work at the same time, and sustained loads are slower by the power limit than a slice is. The
+rule for the host, how much it varies, by how much sustained loads are slower and from how many
+tokens on, were chosen on the servers of Llama-3.1-8B and Qwen2.5-7B: what they give further below
+is in sample for the model of servers, though held out for the model that is served. The server of
+Qwen3-4B was predicted with these rules, at 27, 41, 55 and 90 requests per second, before it was
+recorded, and so was that of Mistral-7B, at 19, 28 and 37 (it was ended before its last load).
+
+Bounds for TTFT and TPOT of open loops were missed by both, and that for TTFT of closed loops by
+Qwen3-4B. Prompts came later than predicted, the shortest ones most. That points at the host, whose
+part does not shrink with the prompt; but these runs have no trace, so that what held the prompts
+back was not seen. TPOT of open loops is off to both sides, from load to load and from model to
+model.
+"""
+BEFORE_KERNELS = """
+All 32 layers under nsys, predicted from 4 before: each operator of each step, and kernels with gaps
+of a step. These predictions had the power limit slow a step by what was read before it, and not
+within it; steps of 4,000 and more tokens reach the limit by themselves.
+"""
+PEER = """
+## Beside aiconfigurator
+
+[aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) {aiconfigurator} on the same points,
+by its tables of vLLM {tables} on {systems} (the recorded engines are vLLM 0.20, of which it has
+none): mean absolute error of both, whose is smaller, the worst point, and the bias.
+`scripts/aiconfigurator_points.py` wrote its answers. It needs no measurement of the model; prof had
+a slice of each, recorded in two minutes. Llama-3.1-8B, Qwen3-4B, Qwen3-14B and Qwen3-32B, with
+-h100 on an H100 and with -tp2 over two, are the predictions of before the recording; so are their
+numbers of the tables above. Qwen2.5-7B is held out, but the method was chosen on it, and
+the model of servers on its server.
+
+It is asked for batches as "static", for closed loops as "agg", a steady state, while the recorded
+loops have a beginning and an end. Batches whose prompts take more than one step (16,384 tokens) are
+left out of TTFT, where it means the end of all prompts. Loads of random arrivals it does not have.
+"""
+EXACT = """
+## Operators at exactly the shapes of a model (T2)
+
+`prof run predict-ops` measured the operators of Llama-3.1-8B on an H100, each once behind another
+kernel; held against four layers of the model in vLLM on another H100, recorded before. Nothing was
+fitted. Asked is 8 % over all kernels.
+
+Small operators were recorded three times. At first all their sizes were left open to torch.compile,
+whose kernels then divide by numbers that they do not know: rotary embeddings took five times as
+long as in the engine and activations nearly twice, 12.3 % over all kernels; in graphs instead of
+launched one by one that stayed (12.7 %). Since then the number of tokens alone is open, as in vLLM;
+that this was the cause was found with this comparison at hand. What is left of small operators:
+the engine has the embedding and the first norm in one kernel, which no call by itself has.
+"""
+ELSEWHERE_OPERATORS = """
+## Operators on an H100, predicted from an H200 (T0)
+
+The chip is the same, so that what waits for DRAM is taken to be slower by the difference of the
+bandwidths, and all else to stay (`prof predict --gpu h100-sxm`). Held against four layers of
+Llama-3.1-8B, recorded on an H100 after this rule was written; since then a limit from below was
+taken off, which moves few of these numbers. There is no upper bound, so that coverage says nothing.
+"""
+COLLECTIVES = f"""
+## What two ranks exchange
+
+As `predict-ops` measured it on two H100 (tier T2), held against the engine that served Qwen2.5-7B
+over two H200, which are linked as fast; it had been recorded before, and nothing was fitted to it.
+In the engine a collective waits for the later rank: from this table on, predictions take an
+all-reduce to be {LATER_RANK - 1:.0%} longer than by itself. The all-gather is launched by the host
+in both, and by itself it waits for that.
+"""
+MEMSET = f"""
+## Memsets within graphs, under nsys and without
+
+A graph of 144 short kernels, and one with a memset before each, on an H200
+(`scripts/probe_memsets.py`). Gaps of steps are shorter by {1e6 * MEMSET_TRACED_S:.1f} us for each
+memset within them than a trace shows.
+"""
+ADAPTED = f"""
+## Steps with adapters, under nsys and without
+
+What steps take without nsys, over the kernels and gaps of a trace under it: of all 32 layers of
+Llama-3.1-8B in one process, traced and not, and of whole engines by their slices of 4 layers. Its
+kernels take in 32 layers what they take in 4. Without adapters steps take 0.98 times as long; those
+of adapters are launched before the last ones end (programmatic launches), which nsys may hold
+apart. Why both models differ is not known: predictions take {UNTRACED_ADAPTED} times, which is
+between them.
+"""
+HOST_ADDS = """
+## What the host adds
+
+From the arrival of a request to its first token, beside the kernels of the step, for prompts of 10
+to 200 tokens, which fit a CUDA graph: as the slice of the model tells it, recorded on one machine,
+and in the whole engine, on another, as what was measured there less what is predicted of the GPU.
+"""
+KV_CACHE = """
+## KV cache, by the model of today
+
+What an engine holds beside weights and KV cache is what its slice held, less the largest step of
+the slice and with its own: slices were started for 1,024 requests, engines for 128, and while
+tokens are sampled each request takes 14 bytes for each word of the vocabulary (`prof predict`
+follows what vLLM 0.20 profiles). Committed predictions, further up, did not have that. The sizes
+are vLLM's own; which of them count was seen with these truths at hand. The largest part of what
+is left is vLLM's estimate of its CUDA graphs: 0.14 to 1.15 GiB in these engines, from the free
+memory before and after four captures.
+"""
+INTERVALS = """
+## Intervals of slices, each model left out
+
+Batches of all six models: what is moved and bounded by residuals has seen the other five alone.
+Prompts that the host decides have the widest intervals, most of them of fewer than 1,000 tokens:
+these engines had CUDA graphs of at most 256 tokens, and a prompt of 512 or 1,000 beyond them takes
+what the host needs for each layer, as the trace of a slice shows it. The predictions above did not
+have that yet, nor that the engine looks one step ahead: a first token waits until the next step is
+issued. All of this was chosen after these engines were recorded, and how intervals are made by
+their coverage here; that it holds for another model is not shown.
+
+What the profiler adds to a step that generates is told by 12 layers without it: their fastest
+quarter, since the host makes some of them longer and none shorter; where all 12 wait for the host,
+it is that of other slices. Before that the median counted, and nothing was taken off where they
+waited: TPOT on one H200 was off by 1.5 %, in fp8 by 3.3 %. The host beyond graphs has one of two
+speeds, so that the time to first token is the mean over both. Where the GPU needs about as long,
+that is later than at their mean, which missed long prompts by 3.5 %. Both were chosen with all
+these truths at hand.
+
+No residual of points has seen fp8 or what several GPUs do. Steps without prompts are moved as
+those of the other models, and over two GPUs by what ranks of the other model waited for each other:
+in seconds, in which models differ less than in parts of their steps. What each operator may miss is
+taken to be independent of the others, and what these models miss as a whole comes on top. Before
+that all operators were at the end of their intervals at once, which bounded steps over two GPUs by
+27 %. Their two models and the one in fp8 were at hand when this was chosen. First tokens that wait
+for the GPU have the interval of those of other models there too: what operators may miss beside it
+held all of 29 such points, and with them 97 % of all prompts of 1,000 tokens and more. That as well
+was chosen with the truths at hand.
+
+Prompts that wait for the host are bounded by all engines of other models, on whichever GPU: how
+fast a host runs is of the machine, of its neighbours and of the start, and no slice tells it.
+Before that an H100 had the intervals of an H200, and fp8, 4 bits, experts and several GPUs had
+those of their operators: 74 % of short prompts were within. The truths were at hand.
+
+Of the few points of one class, 50 or 100 % within their intervals may be chance; of all classes
+together between 85 and 95 % are asked.
+"""
+LIGHT = 16
+"""Clients whose prompts fit one step: loads that tell what the server adds."""
+KNOWN_SERVER = f"""
+## The same server, its loads of 1 to {LIGHT} clients known (T3)
+
+The event loop of a server passes requests on and sends tokens: what a request and a token take it
+comes from its own closed loops. Held against are its loads of more than {LIGHT} clients and its
+open loops; where the server is known, products of this model are in sample, and of closed loops
+what vLLM's counters say that requests took outside of the engine.
+"""
+WAITS = f"""
+## Where first tokens of servers wait
+
+Open loops of all recorded servers, means over requests. Outside of the engine are the client, HTTP,
+the tokenizer, the event loop and the way back, as clients saw it less what vLLM's own counters say;
+within are its queue and steps until the first token. A request alone takes 4 to 5 ms outside; under
+load it waits there for the loop, which sends the tokens of all others, and for the step that is
+being issued when it comes, since the engine takes requests in between steps. Tokens are taken to
+need the loop for as long as they reach clients one after another, which is too short: beyond the
+capacity requests were outside for up to twice as long as predicted.
+
+How fast the host was: a prompt beside requests that generate is beyond CUDA graphs, and while the
+host issues it no client gets a token. The longest pause before the first token of a request that
+came alone is that time; here it stands over what the trace of the model's slice says, under nsys.
+One number for all servers would be off by a quarter to both sides, and the errors of TTFT follow
+it: where the host was slow they are negative. Predictions have it at its faster speed and its
+slower one in turn, {SERVED_SPEEDS[0]:.2f} and {SERVED_SPEEDS[1]:.2f} times the trace's, half of the
+time each, as a loop of Python had it on the vCPUs of such a machine (1,056 runs, 51 % of them
+slow). By the same prediction the starts of one server are off to both sides.
+"""
+HOST_SPEED = """
+## One machine's host, minutes later
+
+What stood beside each run on the H200 whose engines were predicted from runs on the same machine: a
+fixed loop of Python, a process of its own, timed 50 times a second, every fourth of which is kept.
+Runs are in the order of recording, within 16 minutes of one virtual machine with 16 hardware
+threads. What told of the host are the first four; then come what was predicted and a narrow engine
+again, which was ended early.
+"""
+SLOWER_HOST = """
+The same points as before, by the models of today: with the host as it was told, and with all that
+host and event loop need as many times longer as the loop took longer on average beside the run that
+is predicted than beside the one that tells. That is known only afterwards; open loops are near the
+bounds with it. So a narrow engine tells a host to within a fifth, be it of the same machine minutes
+before; what makes it slower then, a virtual machine is not told.
+
+Short prompts are missed with it all the same, of Qwen3-14B most. Its first tokens of 10 to 200
+prompt tokens came after 18 to 23 ms, where its narrow engine had them after 8 to 12 ms and the GPU
+needs 10 to 12: nearly the sum of both, as if one had waited for the other. Beyond CUDA graphs the
+host took 0.9 to 1.0 ms for each layer of most prompts of 512 tokens of Qwen3-14B, and of 1,000 of
+Llama-3.1-8B, which is the slower of its speeds; in the narrow engine of Qwen3-14B it took 0.42 ms
+at most prompts and 0.85 at others. No engine was traced here, so that what held the prompts back
+was not seen.
+"""
+CAUSES = """
+## Where the errors come from
+
+The table above says what each operator contributes to the error of a step. Kernels of benchmarks
+differ from those of the engine: attention is that of PyTorch's back ends and not vLLM's, which
+splits keys among SMs and combines the parts; a KV write was measured by nobody, and is taken to
+move its bytes like a norm does; products take longer among other kernels than one after the other.
+With a recorded engine these differences are gone at its batch, and what remains is how they change
+with batch and length.
+
+The time to first token of short prompts waits for the host, which differs from machine to machine
+and from start to start; no kernel tells it. [What it adds](#what-the-host-adds) differs between the
+slice and the whole engine of a model, and from prompt to prompt of one engine. It runs at one of
+two speeds, of which the slower takes some 1.5 times as long, and changes between them within
+seconds: one engine issued 512 tokens of Qwen2.5-7B in 11 or in 19 to 23 ms, prompt by prompt; 12
+layers of Qwen3-14B took 3.4 ms for each prompt of 64 tokens and then 5.3 for each of 128. Slices
+show the faster one mostly, whole engines the slower one. In all recorded traces the first token
+comes 0.9 to 1.1 ms (with more requests, 2 ms) after both the end of the step and the moment when
+the host has issued the next one.
+
+These are two speeds of the machine's cores. Beside engines on a virtual machine of two H200 a fixed
+loop of Python, a process of its own, took 24 to 32 us or 44 to 56 us, and hardly ever a time
+between; 25 single prompts of 512 tokens of Qwen3-8B in w4a16, one after the other in one engine,
+had their first token after 18 to 19 ms or after 27 to 33 ms, and stayed at one of both for some
+tenths of a second to seconds. The engine's thread was moved to another core at some of these
+changes and at others not; nothing was throttled, and the hypervisor took 2 s of 160 s of all 32
+cores. Each of these by itself took 0.12 to 0.14 ms or 0.19 to 0.26 ms for a longer loop, and half
+a second later some took the other; it made no difference which other one of them was busy. So a
+hardware thread would run whose core another one shares, of which a virtual machine is not told.
+Which speed a prompt meets cannot be known before: the interval holds both.
+
+Under nsys prompts that wait for it take 1.2 times
+as long as before it in the same process, in the median of slices, and up to twice: of Qwen3-8B in
+fp8, whose short prompts were predicted at twice their time by that. What is beyond 1.2 is taken off
+since then, of prompts within CUDA graphs.
+
+What the host needs for prompts of batches is therefore not taken from the slice any more, where
+models are dense: a layer takes it as long as it took those of other models, within CUDA graphs and
+beyond them by itself, the median of nine models on whichever machine and GPU, and at each of both
+speeds half of the time. Each model left out, first tokens of short prompts were off by 35 % before
+and are by 23 now, those of long ones by 5.9 and 4.6 (one H200: 13.2 and 12.6, 3.1 and 3.0; one
+H100: 29 and 21, 8.0 and 4.2; fp8: 27 and 25, 2.2 and 3.3; w4a16: 115 and 68, 8.6 and 4.1; two H100:
+111 and 53, 12 and 9). All these truths were at hand. Servers have the trace's speed as before: with
+the others' speed TTFT of open loops was off by 19.5 % in place of 13.5, TPOT by 22 in place of 13.
+
+What was tried and did not help: to add to all prompts what single prompts of 12 layers took beyond
+the trace (GPU-bound prompts from 3.5 to 3.6 %, and intervals of one model held 12 %); what the host
+needs within CUDA graphs by the whole step instead of by its layers (short prompts 15.9 %); the
+factor that the host of other models needed, for prompts within CUDA graphs too (12.8 %, but
+Qwen3-4B and 32B 20 and 16 % too late); in servers the faster of its speeds (open loops:
+TPOT 12.1 %, TTFT 22 %), or the mean over loads with both, as for batches (open loops up to 80 % of
+the capacity: TTFT 12.9 instead of 14.1 %, TPOT 7.9 instead of 6.6 %).
+
+Attention of requests that generate takes a fixed time and one by the bytes of the KV cache. Between
+contexts of 128 and 1,024 tokens its ratio to the roofline was interpolated, which is too long in
+between: with the recorded 1,024 left out, a slice that has only the datasheet beside it misses them
+by +11 to +36 % that way, and by -8 to +6 % on a line through 128 and 4,000. It is on a line since
+then, which takes 1 to 4 % off steps of large batches. Steps of Qwen3-8B in fp8 were predicted too
+long by that, and since they were not moved by what other models took. The part that is left is not
+known: no whole engine in fp8 was traced.
+
+Weights of 4 bits are multiplied by kernels (Machete) that have a buffer cleared before each. Under
+nsys the GPU is idle for some 4 us around that, and the steps of the whole engine were shorter than
+predicted by 4.5 %. Half of that is [of nsys](#memsets-within-graphs-under-nsys-and-without), which
+was measured afterwards by itself; since then it is taken off. For each layer of a prompt beyond
+CUDA graphs the host took 0.9 ms in the trace of this slice, 0.6 in its engines without nsys, and
+0.4 or less in the whole engine, half an hour later on the same machine; 1.0 ms with nsys and
+without in the slice of Gemma 3, and 0.6 or less in its engine: the slower and the faster of the two
+speeds. Such prompts came at up to half the predicted time and less.
+
+Over two H100 the median gap between tokens is some 0.1 ms longer than the kernels of one rank and
+what it exchanges, in both models. Single steps take several times as long, which is in TPOT and not
+in that median: 0.1 to 0.3 ms for each step, most of it in some batches and hardly any in others. Of
+both the other model tells the sum here. Two ranks and the engine are processes of their own, and a
+step waits for the latest; which of them was late was not traced. A second start of Llama-3.1-8B had
+hardly any of such steps, so that they are of a start and not of the model.
+On H200 tensor parallelism was recorded once, so that nothing about it is held out but
+its kernels; collectives, which no other run has, are missing there.
+
+A server adds what no engine tells: its event loop is one thread, which parses and tokenizes
+requests and sends the tokens of all. So short prompts come later than the engine alone would have
+them. The clients of a closed loop stay in step: while the loop takes in the requests of those that
+are done, the engine brings all others to their end, and then computes all prompts in a row, which
+makes the time to first token of 64 and more clients longer and their TPOT shorter. Where its loads
+of few clients are known, this is predicted. Prompts that come to requests which generate make steps
+beyond the largest CUDA graph: the host issues their kernels one by one, and the tokens of the step
+before wait so long. How long differs from load to load: gaps between tokens have two modes, at some
+14 and 24 ms for Llama-3.1-8B at 20 and 30 requests per second, and the prediction is between them.
+Beyond the capacity, at 80 requests per second, predicted throughput is some 10 % too high.
+"""
