@@ -24,11 +24,31 @@ RULE_DTYPES = {
 # Rule Type of the CSV; the names are those of ncu_report's MsgType.
 KINDS = {"OPT": "optimization", "WRN": "warning", "INF": "information", "ERR": "error"}
 SCOPES = ("global", "local")
+PRINTED = (
+    ("GPU Speed Of Light Throughput", "", "SOLBottleneck"),
+    ("GPU Speed Of Light Roofline Chart", "", "SOLFPRoofline"),
+    ("Launch Statistics", "", "LaunchConfiguration"),
+    ("Occupancy", "is limited by", "TheoreticalOccupancy"),
+    ("Occupancy", "", "AchievedOccupancy"),
+    ("Scheduler Statistics", "", "IssueSlotUtilization"),
+    ("Warp State Statistics", "cycles being stalled", "CPIStall"),
+    ("Warp State Statistics", "threads being active", "ThreadDivergence"),
+    ("Compute Workload Analysis", "", "HighPipeUtilization"),
+    ("Instruction Statistics", "", "FPInstructions"),
+    ("Memory Workload Analysis", "bank conflict", "SharedMemoryConflicts"),
+    ("Memory Workload Analysis", "", "MemoryCacheAccessPattern"),
+    ("GPU and Memory Workload Distribution", "", "WorkloadImbalance"),
+    ("Source Counters", "uncoalesced global", "UncoalescedGlobalAccess"),
+    ("Source Counters", "uncoalesced shared", "UncoalescedSharedAccess"),
+)
+"""How a section begins, words of a message, and the rule that prints it, which text does not
+name."""
 # In a report: @section:LaunchStats:Launch Statistics@, @url:Text:https://…@, @sass:0x10:text@.
 _SECTION_OR_SASS = re.compile(r"@(?:section|sass):[^:@]*:([^@]*)@")
 _SOURCE = re.compile(r"@source:[^@]*?:(?:\d+:)?([^@]*)@")
 _URL = re.compile(r"@url:(?P<text>[^@]*?):(?P<url>https?://[^@]*)@")
 _SPACES = re.compile(r"\s+")
+_ESTIMATE = re.compile(r"Est(?:imated|\.) (?P<local>Local )?Speedup: (?P<pct>[\d.]+) ?%\s*")
 
 
 @dataclass(frozen=True)
@@ -129,6 +149,26 @@ def rule_of_record(
         message=plain_message(cell("Rule Description")),
         speedup_pct=speedup_pct if scope in SCOPES else math.nan,
         speedup_of=scope if scope in SCOPES else "",
+    )
+
+
+def rule_of_text(section: str, kind: str, lines: Sequence[str], profile: int) -> RuleResult:
+    """Return what a rule printed as text under a section, `lines` without their margins."""
+    message = plain_message(" ".join(lines))
+    estimate = _ESTIMATE.match(message)
+    message = message[estimate.end() :] if estimate else message
+    rules = (
+        rule for begin, words, rule in PRINTED if section.startswith(begin) and words in message
+    )
+    return RuleResult(
+        profile=profile,
+        section=section,
+        rule=next(rules, ""),
+        kind=KINDS[kind],
+        title="",
+        message=message,
+        speedup_pct=float(estimate["pct"]) if estimate else math.nan,
+        speedup_of=("local" if estimate["local"] else "global") if estimate else "",
     )
 
 

@@ -14,6 +14,11 @@ Values have 2 decimals of a scaled unit. Copies of such texts have other margins
 of a launch before its shape. Older versions print the date instead of the shape, and
 tables without the heads. `--print-summary` prints "Invocations 14" behind the shape, and minimum,
 maximum and average over these launches instead of the value; the average is read.
+
+Under the tables of a section stands what ncu's rules say of it, up to an empty line or dashes:
+
+        OPT   Est. Speedup: 25%
+              This kernel's theoretical occupancy (75.0%) is limited by the number of registers.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.ncu.capture import Gatherer, Launch, dimensions
 from nsight_prof.parsers.ncu.labels import metric_name
+from nsight_prof.parsers.ncu.rules import rule_of_text
 from nsight_prof.parsers.numbers import find_marks, is_unavailable
 
 _PROCESS = re.compile(r"^\[(?P<pid>\d+)\] \S.*@\S+$")
@@ -35,6 +41,7 @@ _LAUNCH = re.compile(
 _REST = re.compile(rf"^\s*{_SHAPE}, Context \d")  # of a line that was broken behind the name
 _SECTION = re.compile(r"^\s+Section: (?P<section>.*\S)\s*$")
 _DASHES = re.compile(r"^\s*-{4,} +-{4,} +-{4,}(?: +-{4,} +-{4,})?\s*$")
+_RULE = re.compile(r"^\s+(?P<kind>OPT|WRN|INF|ERR)\s+(?P<text>\S.*)$")
 _HEAD = re.compile(
     r"^\s*Metric Name\s+Metric Unit\s+(?:Metric Value|Minimum\s+Maximum\s+Average)\s*$"
 )
@@ -58,6 +65,7 @@ def parse_tables(text: str, gatherer: Gatherer, where: str) -> None:
     reader = _Reader(gatherer)
     for line in text.split("\n"):
         reader.line(line)
+    reader.end_rule()
     if not text.endswith("\n") and reader.in_table and reader.rows:
         row = reader.rows.pop()
         gatherer.warn(f"{where} was cut: the last value, {row.label}, is left out")
@@ -82,6 +90,7 @@ class _Reader:
         self._section = ""
         self._before = ""
         self._nameless = False
+        self._rule: list[str] = []
         self._spans: list[tuple[int, int]] = []
 
     def line(self, line: str) -> None:
@@ -95,6 +104,7 @@ class _Reader:
         self._before = line.strip() if outside else ""
 
     def _read(self, line: str) -> None:
+        self.end_rule(line)
         if process := _PROCESS.match(line):
             self._pid = int(process["pid"])
         elif launch := _LAUNCH.match(line):
@@ -106,10 +116,28 @@ class _Reader:
         elif _DASHES.match(line):
             self.in_table = not self.in_table
             self._spans = [match.span() for match in re.finditer("-+", line)]
+        elif rule := _RULE.match(line):
+            self._rule, self.in_table = [rule["kind"], rule["text"].strip()], False
+        elif self._rule:
+            self._rule.append(line.strip())
         elif self.in_table and line.strip():
             self._add_row(line)
         else:
             self.in_table = False
+
+    def end_rule(self, line: str = "") -> None:
+        """Keep what a rule said, where this line is no more of it."""
+        if not self._rule or (
+            line.strip() and not _RULE.match(line) and line.lstrip()[:4] != "----"
+        ):
+            return
+        kind, *lines = self._rule
+        self._rule = []
+        if self._gatherer.launches and not self._nameless:
+            profile = self._gatherer.launches[-1].profile
+            said = rule_of_text(self._section, kind, lines, profile)
+            if said.rule:
+                self._gatherer.rules.append(said)
 
     def _add_launch(self, found: re.Match[str]) -> None:
         self._section, self.in_table, self._nameless = "", False, False

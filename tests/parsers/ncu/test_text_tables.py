@@ -169,3 +169,31 @@ def test_values_of_a_launch_without_a_name_go_to_no_other(tmp_path: Path) -> Non
     known = read(tmp_path, TEXT)
     pd.testing.assert_frame_equal(capture.metrics, known.metrics)
     assert "the values of a launch without a name are left out" in capture.warnings
+
+
+def test_what_rules_say_is_read_with_its_estimate(tmp_path: Path) -> None:
+    said = """
+    Section: Occupancy
+    ------------------- ----------- ------------
+    Theoretical Occupancy         %           75
+    ------------------- ----------- ------------
+
+    OPT   Est. Local Speedup: 25.5%
+          This kernel's theoretical occupancy (75.0%) is limited by the number of required
+          registers.
+    ----- --------------------------------------------------
+    WRN   The difference between calculated theoretical (75.0%) and measured achieved occupancy
+          (50.1%) can be the result of warp scheduling overheads.
+
+    Section: Of A Plugin
+    OPT   Nobody knows this section."""
+    first, *both = read(tmp_path, TEXT + said).rules.to_dict("records")
+    assert (first["rule"], first["kind"], first["profile"]) == ("SOLBottleneck", "information", 0)
+    limited, fewer = both
+    assert (limited["rule"], limited["kind"]) == ("TheoreticalOccupancy", "optimization")
+    assert (limited["speedup_pct"], limited["speedup_of"]) == (25.5, "local")
+    assert limited["message"].startswith("This kernel's theoretical")
+    assert limited["message"].endswith("the number of required registers.")
+    assert (fewer["rule"], fewer["kind"], fewer["profile"]) == ("AchievedOccupancy", "warning", 1)
+    assert pd.isna(fewer["speedup_pct"])
+    assert not fewer["speedup_of"]
