@@ -135,9 +135,9 @@ class _Reader:
         self._rule = []
         if self._gatherer.launches and not self._nameless:
             profile = self._gatherer.launches[-1].profile
-            said = rule_of_text(self._section, kind, lines, profile)
-            if said.rule:
-                self._gatherer.rules.append(said)
+            result = rule_of_text(self._section, kind, lines, profile)
+            if result.rule:
+                self._gatherer.rules.append(result)
 
     def _add_launch(self, found: re.Match[str]) -> None:
         self._section, self.in_table, self._nameless = "", False, False

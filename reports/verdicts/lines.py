@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
@@ -70,77 +69,32 @@ WORK = {
 
 
 class At(NamedTuple):
-    """Which instructions a rule is about: a count of each, a pattern of SASS, and their words."""
+    """Which instructions a rule is about: a count of each, a pattern of SASS, and what they are."""
 
     counted: str
     sass: str
     what: Text
-    words: Callable[..., Text]
 
 
+NEEDLESS, SECTORS = Text("the needless sectors"), Text("the sectors")
+DOUBLE = r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H"
+BANKS = r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b"
+SPILLS = r"\b(?:LDL|STL)\b"
 AT = {
     instructions.DIVERGENCE.key: At(
-        "divergent_branches",
-        "",
-        Text("the branches that part a warp"),
-        partial(Text, "{verdict} Its threads part at {places}."),
+        "divergent_branches", "", Text("the branches that part a warp")
     ),
-    instructions.DOUBLE_PRECISION.key: At(
-        "instructions",
-        r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H",
-        Text("these instructions"),
-        partial(Text, "{verdict} It computes in double precision at {places}."),
-    ),
-    instructions.EARLY_RETURNS.key: At(
-        "instructions",
-        RETURNS,
-        Text("the returns"),
-        partial(Text, "{verdict} They return at {places}."),
-    ),
-    memory.UNCOALESCED_LOADS.key: At(
-        "excessive_sectors",
-        r"\bLDG?\b",
-        Text("the needless sectors"),
-        partial(Text, "{verdict} It loads so at {places}."),
-    ),
-    memory.UNCOALESCED_STORES.key: At(
-        "excessive_sectors",
-        r"\bSTG?\b",
-        Text("the needless sectors"),
-        partial(Text, "{verdict} It stores so at {places}."),
-    ),
-    memory.LOCAL_SPILLS.key: At(
-        "instructions",
-        r"\b(?:LDL|STL)\b",
-        Text("the accesses to local memory"),
-        partial(Text, "{verdict} It spills at {places}."),
-    ),
-    memory.BANK_CONFLICTS.key: At(
-        "bank_conflicts",
-        r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b",
-        Text("the bank conflicts"),
-        partial(Text, "{verdict} Its accesses meet in the same banks at {places}."),
-    ),
-    memory.ATOMICS.key: At(
-        "instructions",
-        r"\b(?:RED|ATOM)",
-        Text("the atomics"),
-        partial(Text, "{verdict} Its atomics are at {places}."),
-    ),
-    **{
-        rule.key: At(
-            counted,
-            sass,
-            Text("the sectors"),
-            partial(Text, "{verdict} Its accesses are at {places}."),
-        )
-        for rule, counted, sass in (
-            (memory.UNCOALESCED, "excessive_sectors", ""),
-            (memory.SCATTERED, "excessive_sectors", ""),
-            (memory.HOST_MEMORY, "sectors", r"\bLDG?\b"),
-            (memory.NARROW_ACCESSES, "sectors", r"\b(?:LDG?|STG?)\b"),
-        )
-    },
+    instructions.DOUBLE_PRECISION.key: At("instructions", DOUBLE, Text("these instructions")),
+    instructions.EARLY_RETURNS.key: At("instructions", RETURNS, Text("the returns")),
+    memory.UNCOALESCED_LOADS.key: At("excessive_sectors", r"\bLDG?\b", NEEDLESS),
+    memory.UNCOALESCED_STORES.key: At("excessive_sectors", r"\bSTG?\b", NEEDLESS),
+    memory.UNCOALESCED.key: At("excessive_sectors", "", SECTORS),
+    memory.SCATTERED.key: At("excessive_sectors", "", SECTORS),
+    memory.HOST_MEMORY.key: At("sectors", r"\bLDG?\b", SECTORS),
+    memory.NARROW_ACCESSES.key: At("sectors", r"\b(?:LDG?|STG?)\b", SECTORS),
+    memory.LOCAL_SPILLS.key: At("instructions", SPILLS, Text("the accesses to local memory")),
+    memory.BANK_CONFLICTS.key: At("bank_conflicts", BANKS, Text("the bank conflicts")),
+    memory.ATOMICS.key: At("instructions", r"\b(?:RED|ATOM)", Text("the atomics")),
 }
 """Rules about instructions of one kind: the line at fault is theirs, not where warps stand."""
 IDLE = tuple(
@@ -210,13 +164,8 @@ def _with_thread_lines(run: Run, finding: Finding) -> Finding:
     hot_lines = _hot(lines)
     if not hot_lines:
         return finding
-    verdict = Text(
-        "{verdict} It is in {places} ({n} sample of its stacks).",
-        "{verdict} It is in {places} ({n} samples of its stacks).",
-        verdict=finding.verdict,
-        places=[_host_place(line) for line in hot_lines],
-        n=sum(line.samples for line in lines),
-    )
+    places: list[Value] = [_host_place(line) for line in hot_lines]
+    verdict = Text("{verdict} It is in {places}.", verdict=finding.verdict, places=places)
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
 
@@ -226,8 +175,7 @@ def _with_native_lines(run: Run, finding: Finding) -> Finding:
     if not hot_lines:
         return finding
     verdict = Text(
-        "{verdict} Its CUDA calls are made in {places} ({n} call).",
-        "{verdict} Its CUDA calls are made in {places} ({n} calls).",
+        "{verdict} Its CUDA calls are made in {places}.",
         verdict=finding.verdict,
         places=[
             _host_place(line)
@@ -236,7 +184,6 @@ def _with_native_lines(run: Run, finding: Finding) -> Finding:
                       share=_alone(line.share))
             for line in hot_lines
         ],
-        n=sum(line.samples for line in lines),
     )  # fmt: skip
     return replace(finding, verdict=verdict)
 
@@ -268,26 +215,18 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     values: dict[str, Value] = {
         "verdict": finding.verdict,
         "places": [_host_place(line) for line in hot_lines],
-        "n": sum(line.samples for line in lines),
         "calls": concatenated(_beside_launches(finding, rows, counted, hot_lines)),
     }
     around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
-            "{verdict} The host is then in {call}, within it in {places} ({n} sample of its "
-            "stacks).{calls}",
-            "{verdict} The host is then in {call}, within it in {places} ({n} samples of its "
-            "stacks).{calls}",
+            "{verdict} The host is then in {call}, within it in {places}.{calls}",
             call=_host_place(around),
             **values,
         )
         hot_lines = [around, *hot_lines]
     else:
-        verdict = Text(
-            "{verdict} The host is then in {places} ({n} sample of its stacks).{calls}",
-            "{verdict} The host is then in {places} ({n} samples of its stacks).{calls}",
-            **values,
-        )
+        verdict = Text("{verdict} The host is then in {places}.{calls}", **values)
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
 
@@ -399,12 +338,10 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     if not hot_lines:
         return finding
     verdict = Text(
-        "{verdict} The program launches that in {places} ({n} sample of its stacks).{calls}",
-        "{verdict} The program launches that in {places} ({n} samples of its stacks).{calls}",
+        "{verdict} The program launches that in {places}.{calls}",
         calls=calls_at(_text_of(run, hot_lines[0])),
         verdict=finding.verdict,
         places=[_host_place(line) for line in hot_lines],
-        n=sum(line.samples for line in lines),
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
@@ -446,13 +383,11 @@ def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
     if finding.bound in BOUNDS:
         mix = instruction_mix(run, finding.kernel_ids[0])
     verdict = Text(
-        "{verdict} Its warps stand at {places} ({n} sample){inlined}.{calls}{mix}",
-        "{verdict} Its warps stand at {places} ({n} samples){inlined}.{calls}{mix}",
+        "{verdict} Its warps stand at {places}{inlined}.{calls}{mix}",
         calls=calls_at(hot_lines[0].source),
         mix=mix,
         verdict=finding.verdict,
         places=[_kernel_place(line) for line in hot_lines],
-        n=sum(line.samples for line in lines),
         inlined=Text(", in functions of CUDA's headers, too, that are inlined there")
         if inlined
         else "",
@@ -479,7 +414,7 @@ def _with_lines_at(run: Run, finding: Finding) -> Finding:
         )
         for line in hot_lines
     ]
-    verdict = at.words(verdict=finding.verdict, places=places)
+    verdict = Text("{verdict} That is at {places}.", verdict=finding.verdict, places=places)
     if finding.rule == memory.BANK_CONFLICTS.key:
         finding = _of_atomics(run, finding, lines)
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, COUNTED))

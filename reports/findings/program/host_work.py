@@ -25,6 +25,9 @@ from nsight_prof.reports.findings.program.rule import (
     Threshold,
     column,
     measured,
+    message,
+    of_row,
+    rows_of,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text
@@ -205,125 +208,23 @@ class HostWork(NamedTuple):
         return self.counted[1] == "idle_ns"
 
 
-def _work(
-    key: str, question: str, what: Text, action: Text, advice: Text, disproof: Text
-) -> HostWork:
+def _work(what: str, **row: str) -> HostWork:
     """Return a work of which a clause tells all, `what`: the GPU waits while the host does it."""
-    rule = replace(
-        OPTIMIZER_LOOP,
-        key=key,
-        question=question,
-        action=action,
-        advice=advice,
-        disproof=disproof,
-    )
+    does, row = message(what), {**row, "requires": STACKS, "gain": GAIN}
     return HostWork(
-        rule,
-        partial(Text, "The GPU waits while {what}, for {part} of the time {where}", what=what),
-        partial(Text, "The GPU is idle for {lost} of {wall} {where} while {what}.", what=what),
+        of_row(Rule, row, thresholds=THRESHOLDS),
+        partial(Text, "The GPU waits while {what}, for {part} of the time {where}", what=does),
+        partial(Text, "The GPU is idle for {lost} of {wall} {where} while {what}.", what=does),
     )
 
 
 NOTING_STACKS = "noting stacks"
 CAPTURING = "capturing graphs"
 OF_WORK = {
-    "sleeping": _work(
-        "sleeps",
-        "Does the GPU wait while the program sleeps?",
-        Text("the program sleeps (time.sleep), as it does to look again and again (polling)"),
-        Text(
-            "Wait for what shall come instead of sleeping between two looks at it: a blocking "
-            "queue.get(), an event, a condition, select; where it must be polled, more often."
-        ),
-        Text("let the program wait for the next work instead of sleeping"),
-        Text("With no sleep, or one a tenth as long, the steps take as long."),
-    ),
-    "files": _work(
-        "file_access",
-        "Does the GPU wait while files are read or written?",
-        Text("files are read or written (checkpoints, saved tensors, torch.save, open)"),
-        Text(
-            "Save less often, or beside the loop: copy weights to pinned memory "
-            "(non_blocking=True) and let a thread write the file while the next steps run; read "
-            "what comes next ahead of time, or once before the loop."
-        ),
-        Text("save results and checkpoints while the GPU goes on"),
-        Text("Without the files (nothing saved, one input used again) the steps take as long."),
-    ),
-    "copying networks": _work(
-        "network_copies",
-        "Does the GPU wait while a network is copied tensor by tensor?",
-        Text(
-            "a network is copied or moved module by module and tensor by tensor (copy.deepcopy, "
-            "state_dict, load_state_dict, .to())"
-        ),
-        Text(
-            "Copy into tensors that exist, all at once: torch._foreach_copy_(list(to.parameters()),"
-            " list(of.parameters())) in place of deepcopy or load_state_dict in the loop; "
-            "torch._foreach_lerp_ for averages of weights."
-        ),
-        Text("copy all weights of the network at once, into memory that it has already"),
-        Text("Without the copy of the network the steps take as long."),
-    ),
-    NOTING_STACKS: _work(
-        "anomaly_detection",
-        "Does the GPU wait while stacks are noted for each operation?",
-        Text(
-            "the stack of Python is noted for each operation and gradients are checked, as "
-            "anomaly detection of autograd does (it looks for NaN in each, and waits)"
-        ),
-        Text(
-            "Turn it off where nothing is sought: torch.autograd.set_detect_anomaly(False), no "
-            "detect_anomaly() round the loop; check the loss for NaN every some steps instead."
-        ),
-        Text("turn off the checks for errors that were left on"),
-        Text("With set_detect_anomaly(False) the steps take as long."),
-    ),
-    "logging": _work(
-        "logging",
-        "Does the GPU wait while the program logs?",
-        Text("the program logs or prints (logging, TensorBoard, progress bars)"),
-        Text(
-            "Log less often, and what is on the GPU later: keep values there, and write them "
-            "together every some steps, or from another thread."
-        ),
-        Text("log less often"),
-        Text("Without logging the steps take as long."),
-    ),
-    CAPTURING: _work(
-        "graph_captures",
-        "Does the GPU wait while CUDA graphs are captured again and again?",
-        Text("a CUDA graph is captured and instantiated anew"),
-        Text(
-            "Capture once, before the loop, and replay in each step: copy new inputs into the "
-            "tensors that the graph reads (static inputs); a graph for each shape where shapes "
-            "change, or cudaGraphExecUpdate."
-        ),
-        Text("prepare the recorded step (CUDA graph) once, and use it again"),
-        Text("With one graph that is replayed the steps take as long."),
-    ),
-    "tensors of the host": _work(
-        "tensors_made_on_host",
-        "Does the GPU wait while tensors are made on the host?",
-        Text("tensors are made on the host (CPU) and then copied to the GPU"),
-        Text(
-            'Make them where they are used: torch.randn(…, device="cuda"), torch.arange(…, '
-            "device=…); what never changes once, before the loop."
-        ),
-        Text("let the GPU make these numbers itself"),
-        Text("With the same tensors used again in each step, the steps take as long."),
-    ),
-    "computing on the host": _work(
-        "cpu_libraries",
-        "Does the GPU wait for libraries that compute on the host?",
-        Text("libraries compute on the host (CPU): NumPy, SciPy, pandas, OpenCV, PIL, tokenizers"),
-        Text(
-            "Do it with torch on the GPU (sort, sums, transforms, metrics there), or in other "
-            "processes ahead of the loop; once before it where the result does not change."
-        ),
-        Text("let the GPU do what the CPU now computes in each step"),
-        Text("With the same results used again in each step, the steps take as long."),
-    ),
+    **{
+        name: _work(**row)
+        for name, row in rows_of("nsight_prof.reports.findings.program", "host_work.yaml").items()
+    },
     "tuning": HostWork(
         TUNING,
         partial(Text, "Kernels are tuned for {part} of the time {where}"),

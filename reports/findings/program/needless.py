@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -62,9 +61,7 @@ class Work(NamedTuple):
         found = pd.Series(False, rows.index)
         for name, pattern in (("source", self.pattern), ("inner", self.inner)):
             if pattern:
-                found |= (
-                    rows[name].fillna("").map(lambda each, of=pattern: re.search(of, each)).notna()
-                )
+                found |= rows[name].fillna("").str.count(pattern) > 0
         return found & (rows["category"].isin(self.categories) | (not self.categories))
 
 
