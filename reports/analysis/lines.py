@@ -16,7 +16,7 @@ from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
 
 Z95 = 1.959964
-ONE_LINE = 0.98
+ONE_LINE = 0.99
 """Part of the samples on one line of a function from which on it only calls what takes the time."""
 WAITING, WAITS, MAIN_WAIT = ("waiting", "copying"), 0.1, 0.5
 """What the host does at a line that waits for results, and the part of its samples from which on it
@@ -338,25 +338,6 @@ def loop_lines(rows: pd.DataFrame, every: pd.DataFrame) -> pd.DataFrame:
             break
         depth += 1
     return _moved(rows, lambda stack: stack[min(depth, len(stack) - 1)])
-
-
-def covering_line(rows: pd.DataFrame, counted: str, covers: float) -> pd.DataFrame:
-    """Return rows of table `host_lines` at the innermost line that holds the part `covers` of their
-    samples, with what it calls; no rows where none does, or where it holds all, as what starts the
-    program does.
-    """
-    samples: dict[Place, int] = {}
-    depths: dict[Place, int] = {}
-    for row in records(rows):
-        for depth, frame in enumerate(_frames(row)):
-            depths[frame] = max(depth, depths.get(frame, 0))
-            samples[frame] = samples.get(frame, 0) + (count(row[counted]) or 0)
-    large = [frame for frame in samples if samples[frame] >= covers * rows[counted].sum()]
-    line = max(large, key=lambda frame: depths[frame], default=None)
-    if line is None or samples[line] == rows[counted].sum():
-        return rows.iloc[:0]
-    stacks = [line in _frames(row) for row in records(rows)]
-    return _moved(rows, lambda stack: line if line in stack else stack[-1])[stacks]
 
 
 def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:

@@ -18,27 +18,20 @@ def needs(run: Run) -> dict[str, Need]:
 
     A kernel that computes products of several sizes has none of them: its launches differ.
     """
-    found = _in_memory(run) | _printed(run) | _products(run)
+    used = number(run.telemetry["memory_used_bytes"].max())
+    moving = run.memory_operations["kind"].fillna("").str.startswith("unified").any()
+    bounds = {  # what reads more than all memory in use reads some of it again
+        text(row["kernel_id"]): Need(used + number(row["dram_write_bytes"]))
+        for row in records(run.counters)
+        if number(row["dram_read_bytes"]) > used > 0 and not moving
+    }
+    found = bounds | _printed(run) | _products(run)
     for work in read_work(run.directory.artifact("trace", "stdout.log")):
         for row in records(run.kernels):
             if _is_of(work, row):
                 known = found.get(text(row["kernel_id"]), Need())
                 found[text(row["kernel_id"])] = Need(work.bytes, known.size)
     return found
-
-
-def _in_memory(run: Run) -> dict[str, Need]:
-    """Return the most that kernels can need which read more than all memory in use: each byte of
-    it once, and what they write. Not known where pages move from and to the host.
-    """
-    kinds, used = run.memory_operations["kind"], number(run.telemetry["memory_used_bytes"].max())
-    if kinds.fillna("").str.startswith("unified").any():
-        return {}
-    return {
-        text(row["kernel_id"]): Need(used + number(row["dram_write_bytes"]))
-        for row in records(run.counters)
-        if number(row["dram_read_bytes"]) > used > 0
-    }
 
 
 def _products(run: Run) -> dict[str, Need]:

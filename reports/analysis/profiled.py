@@ -44,7 +44,10 @@ def profiled(run: Run) -> list[Row]:
     both = pd.DataFrame({"all": samples, "at": samples * at_constants})
     of_kernel = both.groupby(instructions["kernel_id"]).sum()
     constants = (of_kernel["at"] / of_kernel["all"]).to_dict()
-    passing = _passing(instructions)
+    passing = {
+        str(key): _beyond_return(rows)
+        for key, rows in instructions.sort_values("offset").groupby("kernel_id")
+    }
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
@@ -57,18 +60,14 @@ def profiled(run: Run) -> list[Row]:
     return sorted(rows, key=weight, reverse=True)
 
 
-def _passing(instructions: pd.DataFrame) -> dict[str, float]:
-    """Return by kernel the part of its samples beyond a first return at which most warps end."""
-    found = {}
-    for key, rows in instructions.sort_values("offset").groupby("kernel_id"):
-        executed = rows["instructions"].astype(float).to_numpy()
-        returns = rows["sass"].fillna("").str.contains(RETURNS).to_numpy()[:-1]
-        if returns.any() and executed[0] > 0:
-            beyond = 1 + int(returns.argmax())
-            samples = rows["samples"].fillna(0).astype(float).to_numpy()
-            if executed[beyond] <= RETURNING * executed[0] and samples.sum() > 0:
-                found[str(key)] = float(samples[beyond:].sum() / samples.sum())
-    return found
+def _beyond_return(rows: pd.DataFrame) -> float:
+    """Return the part of a kernel's samples beyond a first return at which most warps end."""
+    executed, samples = (rows[name].fillna(0).astype(float) for name in ("instructions", "samples"))
+    beyond = rows["sass"].fillna("").str.contains(RETURNS).shift(fill_value=False).cummax()
+    nearly_all = executed[beyond].iloc[:1].le(RETURNING * executed.iloc[0]).any()
+    return (
+        float(samples[beyond].sum() / samples.sum()) if nearly_all and samples.any() else math.nan
+    )
 
 
 def weight(row: Row) -> float:

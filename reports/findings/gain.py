@@ -88,8 +88,11 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     """
     of_kernels = finding.rule and finding.gain_of == "GPU time" and finding.gain_ns > 0
     hidden = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
-    if hidden > 0:
-        hidden = min(hidden, max(0.0, 1 - _waited(run) / finding.gain_ns))
+    if hidden > 0:  # a host that stands in waits for a GPU that works gains so much at least
+        wall, idle = program_time(run)
+        calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(WAITS)]
+        waited = min(calls["total_ns"].sum() / gpu_count(run), number((wall - idle).value))
+        hidden = min(hidden, max(0.0, 1 - waited / finding.gain_ns))
     if not hidden > 0:
         return finding
     hidden_share = Number(hidden, "fraction", HIDDEN_CELLS)
@@ -115,14 +118,6 @@ def behind_host(run: Run, finding: Finding) -> Finding:
         gain_program=(1 - hidden) * finding.gain_program,
         gain_ns=(1 - hidden) * finding.gain_ns,
     )
-
-
-@once
-def _waited(run: Run) -> float:
-    """Return the ns in which the host stands in waits for a GPU that works."""
-    wall, idle = program_time(run)
-    calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(WAITS)]
-    return min(number(calls["total_ns"].sum()) / gpu_count(run), number((wall - idle).value))
 
 
 def _hidden(run: Run, kernel_ids: Sequence[str]) -> float:

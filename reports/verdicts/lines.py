@@ -17,7 +17,6 @@ from nsight_prof.reports.analysis.lines import (
     KernelLine,
     asking_lines,
     callers,
-    covering_line,
     fused_lines,
     host_lines,
     host_rows,
@@ -43,9 +42,6 @@ LEAST = 0.1
 """Share of the samples below which a line is not named."""
 MOST = 0.5
 """Share of the samples from which on a line says where the time goes."""
-COVERS = 0.9
-"""Part of the time of late launches that a line holds, with all that it calls, so that it is named
-before the lines within: a graph, or a batch, takes in what it calls."""
 INSIDE = 0.8
 """Part of the samples within a line that those lines have which are named in its place."""
 PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.py):\d+ \w+$"
@@ -271,10 +267,6 @@ def _around(
     That is who waits for a data loader or asked for checkpoints, and, of work that no line has most
     of, the line of the loop.
     """
-    if finding.rule in IDLE and finding.choice and number(hot_lines[0].share.value) < MOST:
-        found = host_lines(covering_line(_in_program(rows), counted, COVERS), counted)
-        is_hot = bool(found) and found[0].location == hot_lines[0].location
-        return None if is_hot or not found else found[0]
     if finding.rule == host_work.DATA_LOADING.key:
         found = host_lines(asking_lines(rows), counted)
     elif finding.rule == host_work.RECOMPUTATION.key:

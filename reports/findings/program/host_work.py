@@ -208,22 +208,17 @@ class HostWork(NamedTuple):
         return self.counted[1] == "idle_ns"
 
 
-def _work(what: str, **row: str) -> HostWork:
-    """Return a work of which a clause tells all, `what`: the GPU waits while the host does it."""
-    does, row = message(what), {**row, "requires": STACKS, "gain": GAIN}
-    return HostWork(
-        of_row(Rule, row, thresholds=THRESHOLDS),
-        partial(Text, "The GPU waits while {what}, for {part} of the time {where}", what=does),
-        partial(Text, "The GPU is idle for {lost} of {wall} {where} while {what}.", what=does),
-    )
-
-
 NOTING_STACKS = "noting stacks"
 CAPTURING = "capturing graphs"
 OF_WORK = {
     **{
-        name: _work(**row)
+        name: HostWork(
+            of_row(Rule, row["rule"], requires=STACKS, thresholds=THRESHOLDS, gain=GAIN),
+            partial(Text, "The GPU waits while {what}, for {part} of the time {where}", what=what),
+            partial(Text, "The GPU is idle for {lost} of {wall} {where} while {what}.", what=what),
+        )
         for name, row in rows_of("nsight_prof.reports.findings.program", "host_work.yaml").items()
+        for what in [message(row["what"])]
     },
     "tuning": HostWork(
         TUNING,
@@ -466,7 +461,7 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
     wall = program_time(run)[0]
     time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
     longest = stage.of_cause(HOST).longest.value or 0.0
-    lasting = number(stage.idle.value) - _at_start(run, stage)
+    lasting = number(stage.idle.value) - (idle_at_start(run) if stage.is_capture else 0.0)
     saved_ns = min(number(time.value), number(wall.value))
     if work.waits:
         saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting))
@@ -512,11 +507,6 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
         confidence="medium",
         **gain,
     )
-
-
-def _at_start(run: Run, stage: Stage) -> float:
-    """Return the idle time in ns of a whole capture that comes once, at its start."""
-    return idle_at_start(run) if stage.is_capture else 0.0
 
 
 AT_START = 0.5

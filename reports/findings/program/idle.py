@@ -148,12 +148,17 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
         return None
     remade = rule is HOST_BOUND and _remakes(run, gaps)
-    if rule is HOST_BOUND and (allocates := _allocates_once(gaps)):
-        return _first_use(stage, gaps, allocates, ONCE_FOR_ALL)
+    allocating, longest = _time_in(gaps, ALLOCATING), number(gaps.longest.value)
+    half = FIRST_USE.limit("loading")
+    if rule is HOST_BOUND and longest >= half * allocating >= half**2 * lost:  # no loop of calls
+        return _first_use(stage, gaps, longest, ONCE_FOR_ALL)
     loads = rule is not SYNC_STALLS and not remade
     if loads and _loading_ns(gaps, rule) >= FIRST_USE.limit("loading") * lost:
         return _first_use(stage, gaps, _loading_ns(gaps, rule), ONCE_FOR_ALL)
-    if loads and rule is HOST_BOUND and _builds(run, often):
+    modules = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(LOADED)]
+    loaded = number(modules["calls"].sum())  # in most of the gaps kernels are built, and loaded
+    builds = loaded >= LAUNCH_BOUND.limit("waits") and loaded >= half * often
+    if loads and rule is HOST_BOUND and builds:
         return _first_use(stage, gaps, lost, ONCE_FOR_SIZES)
     return _explained(run, stage, gaps, cause, once)
 
@@ -583,16 +588,6 @@ def _time_in(gaps: Gaps, calls: re.Pattern[str]) -> float:
     return sum(value for call, value in gaps.by("call") if calls.match(call))
 
 
-def _allocates_once(gaps: Gaps) -> float:
-    """Return the ns of the longest gap where most of the time of calls that allocate may be in it,
-    and they are most of all gaps: 0 where they come again and again.
-    """
-    allocating, longest = _time_in(gaps, ALLOCATING), number(gaps.longest.value)
-    half = FIRST_USE.limit("loading")
-    enough = allocating >= half * number(gaps.idle.value) and longest >= half * allocating
-    return longest if enough else 0.0
-
-
 def _loading_ns(gaps: Gaps, rule: Rule) -> float:
     """Return the ns of gaps in which the host loads kernels.
 
@@ -600,13 +595,6 @@ def _loading_ns(gaps: Gaps, rule: Rule) -> float:
     """
     launching = gaps.in_call.value if rule is HOST_BOUND else None
     return min(number(gaps.idle.value), _time_in(gaps, LOADING) + number(launching or 0.0))
-
-
-def _builds(run: Run, gaps: float) -> bool:
-    """Return whether most long gaps are those of kernels that are built, and loaded, in a loop."""
-    calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(LOADED)]
-    loaded = number(calls["calls"].sum())
-    return loaded >= LAUNCH_BOUND.limit("waits") and loaded >= FIRST_USE.limit("loading") * gaps
 
 
 def _first_use(stage: Stage, gaps: Gaps, loading_ns: float, comes: Text) -> Finding:
