@@ -17,7 +17,6 @@ from nsight_prof.reports.engine.contention import contention
 from nsight_prof.reports.engine.step_costs import (
     StepCost,
     communication,
-    communication_facts,
     cost_table,
     step_costs,
 )
@@ -70,8 +69,7 @@ def section(run: Run) -> Section | None:
         **({"steps": [asdict(cost) for cost in costs]} if costs else {}),
         **({"calls": groups} if groups else {}),
     }
-    blocks, facts = (*_steps(run, costs), *calls), communication_facts(costs)
-    return Section(KEY, TITLE, blocks, numbers=numbers, facts=facts)
+    return Section(KEY, TITLE, (*_steps(run, costs), *calls), numbers=numbers)
 
 
 def _steps(run: Run, costs: Sequence[StepCost]) -> tuple[Finding | Table[StepCost], ...]:

@@ -211,15 +211,15 @@ def _balanced(rows: Sequence[TimesRow], steps: StepsView | None) -> Finding:
     latest = max(rows, key=lambda row: row.late_ns or 0.0)
     if (latest.late_ns or 0.0) < LATE * (latest.wall_ns or 0.0):
         verdict = Text(
-            "No rank makes the others wait: what each needs itself, without waiting and transfer, "
-            "differs by {spread}. {bound}",
+            "No rank makes the others wait: their work, without waiting and transfer, differs by "
+            "{spread}. {bound}",
             spread=spread,
             bound=_bound(rows),
         )
     else:
         verdict = Text(
             "No rank surely makes the others wait: rank {rank} is late by {late} of {wall}, but so "
-            "unevenly that it may be chance (95 %), and what each needs itself differs by "
+            "unevenly that it may be chance (95 %), and the work of the ranks differs by "
             "{spread}. {bound}",
             rank=latest.rank,
             late=latest.number("late_ns"),
@@ -252,7 +252,7 @@ def _bound(rows: Sequence[TimesRow]) -> Text:
         "later_wait_ns": Text("waiting, now for one rank and now for another."),
         "transfer_ns": Text("transfer that no other kernel hides: the links bound the job."),
         "copies_ns": Text("copies and memory sets."),
-        "idle_ns": Text("idle: the hosts bound the job, not the GPUs."),
+        "idle_ns": Text("idle GPUs: the hosts bound the job."),
     }
     longest = longest_part(rows)
     return Text(

@@ -11,7 +11,7 @@ import pandas as pd
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.engine.contention import Contention
 from nsight_prof.reports.engine.rank_times import has_several, rank_name
-from nsight_prof.reports.page import Column, Fact, Finding, Name, Number, Ref, Table, Text, Value
+from nsight_prof.reports.page import Column, Finding, Name, Number, Ref, Table, Text, Value
 
 KEY = "step_communication"
 SIGNIFICANT = 0.02
@@ -90,8 +90,7 @@ def communication(
         Text(
             "Of a step ({stages}) of {wall}, {exposed} ({share}) is communication between GPUs "
             "that nothing hides: {wait} waiting for another GPU{waits}, {transfer} transfer."
-            "{beside} "
-            "Hidden in full it would save {share} of a step at most, GPUs that arrive together "
+            "{beside} Hiding all of it saves at most {share} of a step, GPUs that arrive together "
             "{balanced}.{outside}",
             stages=names,
             wall=wall,
@@ -105,14 +104,28 @@ def communication(
             outside=outside,
         ),
         lay_verdict=Text(
-            "Communication between GPUs holds a step of {wall} up for {share} of it: {wait} "
-            "waiting for another GPU{waits} and {transfer} of transfer. {remedy}",
+            "Communication between GPUs costs {share} of a step of {wall}: {wait} waiting for "
+            "another GPU{waits} and {transfer} of transfer. {remedy}",
             wall=wall,
             share=share,
             wait=waiting,
             waits=_each_wait(costs),
             transfer=transfer,
-            remedy=remedy or _elsewhere(costs),
+            remedy=remedy,
+        )
+        if remedy
+        else Text(
+            "Communication between GPUs costs only {share} of a step of {wall}{hidden}. "
+            "{elsewhere}{outside}",
+            wall=wall,
+            share=share,
+            hidden=Text(
+                "; {time} more of it runs beside other kernels", time=_mean(costs, OVERLAPPED)
+            )
+            if all(cost.overlapped_ns for cost in costs)
+            else "",
+            elsewhere=_elsewhere(costs),
+            outside=outside,
         ),
         evidence=(
             Text(
@@ -155,36 +168,19 @@ def _overlap_text(costs: Sequence[StepCost], slower: Contention | None) -> Text 
         return Text(" None runs beside other kernels.")
     if slower is None:
         return Text(
-            " {time} more runs beside other kernels; what these lose by it a run without "
-            "communication would tell.",
+            " {time} more runs beside other kernels (how much it slows these was not measured).",
             time=time,
         )
     return Text(
-        " {time} more runs beside other kernels: {n} launch of these that can be compared takes "
-        "{part} longer there than alone ({compared} of {total}).",
-        " {time} more runs beside other kernels: {n} launches of these that can be compared take "
-        "{part} longer there than alone ({compared} of {total}).",
+        " {time} more runs beside other kernels: {n} launch that can be compared takes {part} "
+        "longer there than alone ({compared} of {total}).",
+        " {time} more runs beside other kernels: {n} launches that can be compared take {part} "
+        "longer there than alone ({compared} of {total}).",
         time=time,
         n=slower.launches,
         part=slower.longer.at_digits(2),
         compared=Number(slower.beside_ns, "ns", digits=3),
         total=Number(slower.total_ns, "ns", digits=3),
-    )
-
-
-def communication_facts(costs: Sequence[StepCost]) -> tuple[Fact, ...]:
-    """Return the same for readers who decide."""
-    if not costs:
-        return ()
-    names = {"wall": "wall_ns", "wait": "wait_ns", "transfer": "transfer_ns"}
-    return (
-        Fact(
-            Text("Communication that nothing hides, of a step"),
-            Text(
-                "{wait} waiting for another GPU and {transfer} transfer, of {wall}",
-                **{word: _mean(costs, column) for word, column in names.items()},
-            ),
-        ),
     )
 
 
@@ -202,12 +198,12 @@ def _elsewhere(costs: Sequence[StepCost]) -> Text:
     wall, compute, idle = (_mean(costs, name) for name in ("wall_ns", "compute_ns", "other_ns"))
     if (compute.value or 0.0) >= (idle.value or 0.0):
         return Text(
-            "Other kernels take {share} of the step: make these faster first; counters (ncu) tell "
+            "Other kernels take {share} of the step: make these faster first. Counters (ncu) show "
             "what limits them.",
             share=compute.share_of(wall).at_digits(2),
         )
     return Text(
-        "Copies and an idle GPU take {share} of it: see first why.",
+        "Copies and an idle GPU take {share} of the step: find out first why.",
         share=idle.share_of(wall).at_digits(2),
     )
 
@@ -241,6 +237,7 @@ def cost_table(costs: Sequence[StepCost], limit: int) -> Table[StepCost]:
             "transfer, and copies and idle add up to the step. Table rank_steps has each step."
         ),
         refs=_refs,
+        called=lambda row: _name(row, costs),
     )
 
 

@@ -178,10 +178,10 @@ def _clock(sheet: Sheet, figure: Overview, width: float) -> None:
     low, high = clock(float(np.nanmin(hz))), clock(float(np.nanmax(hz)))
     about = {"high": high, "top": clock(top)}
     words = say(
-        Text("{high}, by the times of kernels that arithmetic limits; at most {top}", **about)
+        Text("{high}, from the times of compute-bound kernels; the maximum is {top}", **about)
         if low == high
         else Text(
-            "{low} to {high}, by the times of kernels that arithmetic limits; at most {top}",
+            "{low} to {high}, from the times of compute-bound kernels; the maximum is {top}",
             low=low.rpartition(" ")[0],
             **about,
         )

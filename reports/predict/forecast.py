@@ -91,7 +91,8 @@ def answer(run: Run) -> list[Text]:
     loads = _loads(points)
     request = run.manifest.recipe.get("predict") or {}
     dtype = text(request.get("dtype"))
-    texts = [_sentence(row, dtype) for row in (good if len(good) < 3 else (good[0], good[-1]))]
+    ends = good if len(good) < 3 else [good[0], good[-1]]
+    texts = [_verdict(ends, dtype), *map(_sentence, ends)] if good else []
     if good:
         texts += [*_drafting(good), *_best(good), _capacity(good[-1], request), *_helps(run, loads)]
     if bad := len(points) - len(good):
@@ -219,15 +220,35 @@ def _load(row: Row) -> Text:
     return Text("{n} requests of a trace", n=count(row["requests"]) or 0)
 
 
-def _sentence(row: Row, dtype: str) -> Text:
-    load, gpus = _load(row), count(row["tensor_parallel"]) or 1
-    gpu = text(row["gpu"])
-    model = text(row["model"])
+def _verdict(ends: list[Row], dtype: str) -> Text:
+    """Return throughput and latencies at the first and the last load; intervals stand below."""
+    gpus, gpu = count(ends[0]["tensor_parallel"]) or 1, text(ends[0]["gpu"])
+    model = text(ends[0]["model"])
     return Text(
-        "On {gpu}, {model} serves {load} ({prompt} + {output} tokens) with a TTFT of {ttft}, a "
-        "TPOT of {tpot} and {rate} (tier {tier}).",
-        gpu=f"{gpus} x {gpu}" if gpus > 1 else gpu, model=f"{model} ({dtype})" if dtype else model,
-        load=load, prompt=int(row["prompt_tokens"]),
+        "On {gpu}, {model} generates {rates}.",
+        gpu=f"{gpus} x {gpu}" if gpus > 1 else gpu,
+        model=f"{model} ({dtype})" if dtype else model,
+        rates=[
+            Text(
+                "{rate} with {load} (the first token after {ttft}, then one every {tpot})",
+                rate=_or_bound(_point(row, THROUGHPUT, TOKEN_RATE)), load=_load(row),
+                ttft=_or_bound(_point(row, "ttft_p50_s", "s")),
+                tpot=_or_bound(_point(row, "tpot_p50_s", "s")),
+            )
+            for row in ends
+        ],
+    )  # fmt: skip
+
+
+def _or_bound(value: Number) -> Value:
+    return value.interval if (value.low is None) != (value.high is None) else value
+
+
+def _sentence(row: Row) -> Text:
+    return Text(
+        "With {load} ({prompt} prompt and {output} output tokens) TTFT is {ttft}, TPOT {tpot}, and "
+        "throughput {rate} (tier {tier}).",
+        load=_load(row), prompt=int(row["prompt_tokens"]),
         output=int(row["output_tokens"]), ttft=with_interval(_point(row, "ttft_p50_s", "s")),
         tpot=with_interval(_point(row, "tpot_p50_s", "s")),
         rate=with_interval(_point(row, THROUGHPUT, TOKEN_RATE)), tier=text(row["tier"]),
@@ -330,10 +351,12 @@ def _steps(run: Run) -> Section:
     operators = records(run.predicted_operators)
     rows = figures.different(records(run.predicted_steps))
     by_kind = [[row for row in rows if row["kind"] == kind] for kind in KINDS]
-    tables = []
+    loads, tables = _loads(records(run.predicted_points)), []
     for index, step in enumerate([row for kind in by_kind for row in spaced(kind, figures.MOST)]):
         of_step = [r for r in operators if (r["case"], r["kind"]) == (step["case"], step["kind"])]
-        tables.append(_step(step, of_step, f"predicted-step-{index + 1}", index >= OPEN_STEPS))
+        load = loads.get(text(step["case"]), text(step["case"]))
+        key, folded = f"predicted-step-{index + 1}", index >= OPEN_STEPS
+        tables.append(_step(step, of_step, load, key, folded))
     return Section(
         "steps",
         Text("What a step spends its time on"),
@@ -348,7 +371,7 @@ def _steps(run: Run) -> Section:
     )
 
 
-def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]:
+def _step(step: Row, operators: list[Row], load: Value, key: str, folded: bool) -> Table[Row]:
     # Quantizations that a recorded engine did within other kernels take no time of their own.
     rows = [row for row in operators if number(row["seconds"])]
     rows.sort(key=lambda row: -number(row["seconds"]))
@@ -365,7 +388,7 @@ def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]
         key,
         Text(
             "{case}: {kind}, {time}",
-            case=text(step["case"]), kind=KINDS[step["kind"]],
+            case=load, kind=KINDS[step["kind"]],
             time=with_interval(predicted(step, "seconds", "s").at_digits(3)),
         ),
         [

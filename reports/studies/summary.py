@@ -100,7 +100,10 @@ def _answer(view: JobView) -> tuple[Text, ...]:
         return (
             Text("Which rank holds the others up is not known: no collective is common to them."),
         )
-    return (first.verdict, *(found.verdict for found in communication_findings(view)))
+    return (
+        first.verdict,
+        *(found.lay_verdict or found.verdict for found in communication_findings(view)),
+    )
 
 
 def _compared(view: JobView) -> list[TimesRow]:
@@ -140,8 +143,8 @@ def _remedy(column: str, rank: int) -> Text:
             "Copy less, or beside kernels: {command} lists the copies of one rank.", command=command
         ),
         "idle_ns": Text(
-            "Let the hosts launch earlier: {command} says what that of one rank does while its GPU "
-            "idles.",
+            "Let the hosts launch earlier: {command} shows what the host of one rank does while "
+            "its GPU is idle.",
             command=command,
         ),
     }[column]

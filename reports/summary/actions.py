@@ -36,7 +36,7 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
     total_ns = view.run_time.whole_ns or 0.0
     found = list[Action]()
     for step in saved.steps[:LONGEST]:
-        if step.saves_ns < MINIMUM * total_ns:
+        if max(step.saves_ns, step.most_ns) < MINIMUM * total_ns:
             continue
         lead = step.findings[0]
         found.append(

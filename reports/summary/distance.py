@@ -39,12 +39,12 @@ def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[Fl
     times = [Number(piece.time_ns, "ns") for piece in pieces]
     above, *written = adding_up(Number(above_ns, "ns"), *times)
     words: list[Value] = [
-        Text("{time} {what}", time=Link(time, f"{ROW}-{n}"), what=piece.what)
+        Text("{what} {time}", time=Link(time, f"{ROW}-{n}"), what=piece.what)
         for n, (piece, time) in enumerate(zip(pieces, written, strict=True), 2)
     ]
     sentence = Text(
-        "A step takes {ratios} the least time that its bytes or its arithmetic allow: {above} "
-        "({part} of the run) more in all. Of that: {parts}.",
+        "Steps take {ratios} their floor, the least time that their bytes or their arithmetic "
+        "allow. Above the floors lie {above} ({part} of the run): {parts}.",
         ratios=[_ratio(section, finding) for section, finding in found],
         above=Link(above, f"{ROW}-1"),
         part=Number(above_ns / whole_ns, "fraction"),
@@ -78,11 +78,11 @@ def _pieces(
     rest = Text("the rest")
     remaining = Text("time of these in the run - what to do about them saves at most")
     yield FloorPart(
-        Text("saved at most by what to do below"), saved.total_ns, Text("in all, as above")
+        Text("saved by the actions below (at most)"), saved.total_ns, Text("in all, as above")
     )
     yield FloorPart(Text("pauses between kernels"), idle_ns - (saved.idle or 0.0), remaining)
     yield FloorPart(
-        Text("the power limit, which lowers the clock of long steps"),
+        Text("lower clocks of long steps (power limit)"),
         power_ns,
         Text("of steps that arithmetic limits: FLOPs / steady roof - FLOPs / burst roof"),
     )
@@ -92,12 +92,12 @@ def _pieces(
     others = [kernel for kernel in view.kernels if kernel.category not in IN_FLOOR]
     others_ns = view.run_time.of_kernels(sum(kernel.total_ns or 0.0 for kernel in others)) or 0.0
     yield FloorPart(
-        Text("kernels of other work, as normalisation, which this least time does not count"),
+        Text("kernels that the floor does not count (such as normalisation)"),
         others_ns - sum(saved.kernels[kernel.number] or 0.0 for kernel in others),
         remaining,
     )
     yield FloorPart(
-        Text("matrix products and attention that no step here makes faster"),
+        Text("matrix products and attention that no action makes faster"),
         math.inf,
         rest,
     )

@@ -63,7 +63,7 @@ def first_screen(
     line = Text("{gpu} · {time}", **facts) if time.whole_ns else machine
     if time.whole_ns and time.gpus > 1:
         line = Text(
-            "{gpu} · {time}; times are per GPU, the mean of {n}, and GPU time is the sum of all",
+            "{gpu} · {time} (times are means over {n} GPUs, GPU time is their sum)",
             **facts,
             n=time.gpus,
         )
@@ -95,10 +95,9 @@ def first_screen(
 
 def _with_certainty(view: ReportView, line: Text, verdict: Text, found: tuple[Action, ...]) -> Text:
     """Return the line with how sure the verdict is; of steps, times are sure and limits unknown."""
-    exchange = _exchange(view)
-    if exchange is not None and verdict == exchange.lay_verdict:
+    if view.kernels and verdict == _of_unmeasured(view):
         return Text(
-            "{line} · how sure: {sure} of these times; what limits the kernels was not measured",
+            "{line} · how sure: {sure} for the times; what limits the kernels was not measured",
             line=line,
             sure=LEVELS["high"],
         )
@@ -169,7 +168,7 @@ def _verdict(
             return Text("Nothing in this run shows how the same work could be done faster.")
     if largest is None:
         return Text(
-            "Of the {whole} {gain} can be saved, but no step saves much.",
+            "{gain} of the {whole} can be saved, but no single action saves much.",
             gain=gain,
             whole=whole_of(time),
         )
@@ -183,7 +182,7 @@ def _verdict(
         mends = cause is not None and sum(of_idle) >= (idle.time_ns or 0.0) / 2
         reason = WAITS[cause] if cause and mends else idle_cause(view)
         verdict = Text(
-            "The GPU is idle for {part} of the run: {why}. The steps that are known save {gain} of "
+            "The GPU is idle for {part} of the run: {why}. The actions below save {gain} of "
             "the run.",
             part=Link(Number(idle.share, "fraction"), "whole-run"),
             why=reason,
@@ -251,7 +250,7 @@ def _at_limits(
     kernels = (row for row in time_parts.rows if row.kind not in (IDLE, OTHER) and row.measured)
     longest = max(kernels, key=lambda row: row.time_ns or 0.0)
     verdict = Text(
-        "Repairs save little, {gain} of the {whole}. {part} of it goes to {thing}, limited by: "
+        "Repairs save little: {gain} of the {whole}. {part} of it is {thing} with this limit: "
         "{limit}.",
         gain=gain,
         whole=whole_of(view.run_time),
@@ -261,7 +260,7 @@ def _at_limits(
     )
     if not offered or offered[0].saves < LARGE:
         return verdict
-    return Text("{verdict} What gains more is a choice: {do}.", verdict=verdict, do=offered[0].do)
+    return Text("{verdict} More is gained by a choice: {do}.", verdict=verdict, do=offered[0].do)
 
 
 def _of_unmeasured(view: ReportView) -> Text:
@@ -303,8 +302,7 @@ def _with_profiler(view: ReportView, verdict: Text) -> Text:
     ends = (time.profiler_low_ns, time.profiler_high_ns)
     known = [Link(Number(ns, "ns"), anchor) for ns in ends if ns is not None]
     return Text(
-        "{verdict} nsys itself adds {time} of that, by what a launch takes longer under it; the "
-        "times here include it.",
+        "{verdict} Of the idle time, {time} is nsys itself: it makes each launch take longer.",
         verdict=verdict,
         time=Text("{low} to {high}", low=known[0], high=known[1])
         if len(known) == len(ends)

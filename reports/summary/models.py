@@ -100,9 +100,9 @@ class Step:
         """Why it is no surer."""
         reason, bound = self.findings[0].because, not self.estimate_ns
         if bound and reason is None:
-            return Text("a bound: how much of it is reached was not seen")
+            return Text("only an upper bound is known")
         if bound:
-            return Text("a bound, and {why}", why=reason or "")
+            return Text("only an upper bound is known, and {why}", why=reason or "")
         return reason or Text("measured, but no repair was tried")
 
     @property

@@ -57,6 +57,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     rows, times = _with_smaller(first, count)
     whole_ns = first.total.value or 0.0
     estimates, bounds = _amounts([action for _, action in rows])
+    nothing = together([], whole_ns)
 
     def saving(estimate: tuple[str, float], upper: tuple[str, float], anchor: str) -> Value:
         estimated, bound = (
@@ -67,7 +68,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
             )
             for time, value in (estimate, upper)
         )
-        if not estimate[1]:
+        if estimate[0] == nothing:  # as it is written
             return Text("at most {saves}", saves=bound)
         if estimate[0] == upper[0]:
             return estimated
@@ -90,7 +91,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
             sort=lambda row: row[1].upper.value,
             right=True,
         ),
-        Column(Text("How sure, and why no surer"), _sure),
+        Column(Text("How sure, and why"), _sure),
         Column(Text("Effort"), lambda row: Word(row[1].effort)),
         Column(
             Text("After it, at least"),
@@ -131,7 +132,7 @@ def _with_smaller(
     if upper[-1] >= LEAST * whole_ns:
         more = [f for action in first.actions[count:] for f in action.findings]
         smaller = Action(
-            Text("smaller steps and kernels without a finding, together"),
+            Text("all smaller savings together"),
             Number(upper[-1], "ns"),
             Number(upper[-1] / whole_ns, "fraction"),
             Number(estimated[-1], "ns"),

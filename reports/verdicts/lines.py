@@ -309,11 +309,10 @@ def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
 
 def _host_place(line: HostLine) -> Text:
     return Text(
-        "{place} in {function} ({share} of them; 95 %: {interval})",
+        "{place} in {function} ({share} of them)",
         place=Verbatim(line.location),
         function=Verbatim(line.function),
         share=_alone(line.share),
-        interval=line.share.interval,
     )
 
 

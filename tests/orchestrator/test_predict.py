@@ -101,7 +101,8 @@ def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     assert set(run.predicted_operators["bound_by"]) == {"dram", "tensor"}
     report = (out / "report" / "report.md").read_text()
     assert "tier T0" in report
-    assert "TPOT of at least 3.0 ms" in report  # a datasheet bounds one end only
+    assert "TPOT at least 3.0 ms" in report
+    assert "then one every at least 3.0 ms" in report  # a datasheet bounds one end only
     assert "Most to gain in decode: weights of half the bytes" in report
     # What follows a table without an empty line is one more row of it.
     assert "|\n<a id=" not in report
@@ -118,7 +119,7 @@ def test_scripts_get_all_numbers_of_a_prediction(
     words = ["predict", "qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "1,8"]
     assert main([*words, "--json", "--out", str(tmp_path / "a")]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert len(made["findings"]) == 6
+    assert len(made["findings"]) == 7
     assert any("gaps between kernels" in note for note in made["notes"])
     found = json.loads(Path(made["metrics"]).read_text())
     jsonschema.validate(found, schema())
@@ -672,7 +673,7 @@ def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
     )
     words = ("qwen3-14b", "--tp", "2", "--batch", "8", "--on", str(sliced))
     out = predicted(*words, "--on", str(exchanged))
-    assert "\n1. On 2 x h100-sxm, qwen3-14b serves" in (out / "report" / "report.md").read_text()
+    assert "\n**On 2 x h100-sxm, qwen3-14b generates" in (out / "report" / "report.md").read_text()
     found = load_run(out).predicted_operators
     decode = found[found["kind"].eq("decode")].set_index("operator")
     with lzma.open(exchanged / "steps/1-bench/result-1-1.jsonl.xz") as lines:
@@ -732,7 +733,7 @@ def test_a_slice_in_fp8_predicts_its_model_in_fp8(
     out = predicted("qwen3-8b", "--dtype", "fp8", *words)
     report = (out / "report" / "report.md").read_text()
     assert report.startswith("# Prediction: qwen3-8b (fp8) on h100-sxm\n")
-    assert "1. On h100-sxm, qwen3-8b (fp8) serves batches of 8 " in report
+    assert "**On h100-sxm, qwen3-8b (fp8) generates " in report
     assert "of a step of batches of 8." in report
     assert "quantize_" not in report.partition("What a step spends its time on")[2]
     run = load_run(out)

@@ -141,7 +141,7 @@ def test_steps_of_an_engine_are_held_to_their_floors(
     view = report_view(run)
     first = summarise(view).first
     assert words(first.over_floors).startswith(
-        "A step takes 1.6x (decode, 5.12 ms) and 1.3x (prefill, 167 ms) the"
+        "Steps take 1.6x (decode, 5.12 ms) and 1.3x (prefill, 167 ms) their floor"
     )
     total, *parts = (part.time_ns for part in first.floor_parts)
     assert sum(parts) == pytest.approx(total)
@@ -344,7 +344,7 @@ def test_a_machine_says_how_many_of_its_gpus_worked(view: ReportView) -> None:
     assert words(machine) == "NVIDIA H200 (GH100), 1 of the 2 in the machine"
     both = summarise(replace(view, run_time=replace(time, gpus=2)))
     assert words(both.machine) == "2 x NVIDIA H200 (GH100)"
-    assert "per GPU, the mean of 2" in words(both.first.line)
+    assert "times are means over 2 GPUs" in words(both.first.line)
 
 
 def test_no_step_promises_more_than_the_whole_run(view: ReportView) -> None:
@@ -415,7 +415,7 @@ def test_a_run_that_is_mostly_its_start_is_not_called_near_the_limits(view: Repo
         idle, key="idle_outside", rule="first_use", gain_ns=math.nan, evidence=(at_start,)
     )
     for found, said in (
-        (once, "kernels are loaded, which comes once"),
+        (once, "kernels are loaded at start-up, once"),
         (replace(once, rule="host_bound"), words(WAITS["host"])),
     ):
         summary = summarise(replace(view, run_time=long, findings=(found, *rest)))

@@ -24,7 +24,6 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, RESULTS_ON_HOST
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
-    NAMED,
     Rule,
     Threshold,
     column,
@@ -32,7 +31,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
-from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
+from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
 
 PINNED = 0.8
 """Part of the rate of pinned memory below which a copy is of other memory, or in small pieces."""
@@ -673,8 +672,6 @@ def casts_and_copies(run: Run) -> list[Finding]:
     calls = number(rows["calls"].sum())
     if within.value:
         calls += number(_of_device(run)["calls"].sum())
-    shares = rows.groupby("short_name", sort=False)["share"].sum().sort_values(ascending=False)
-    keys = dict(zip(rows["short_name"][::-1], rows["kernel_id"][::-1], strict=True))
     kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = largest.remedy or (rule.action, rule.advice)
@@ -689,30 +686,19 @@ def casts_and_copies(run: Run) -> list[Finding]:
             else Text("Copies and casts inside the GPU take {share} of the GPU time", share=share),
             verdict=Text(
                 "Kernels that only copy, cast or rearrange data take {share} of the GPU time "
-                "({time} in {calls}): {kernels}.{required} What the program does not need of this "
-                "saves its whole time: {gain} of the GPU time, at most {share}.",
+                "({time} in {calls}): {kinds}. Leaving out those that no program needs saves "
+                "{gain} of the GPU time, leaving out all of them at most {share}.",
                 gain=avoidable.share_of(gpu_time),
                 share=share,
                 time=time,
                 calls=Text("{n} launch", "{n} launches", n=round(calls)),
-                kernels=[
-                    *(
-                        [Text("{what} {share}", what=WITHIN.label, share=within.share_of(gpu_time))]
-                        if within.value
-                        else ()
-                    ),
-                    *(
-                        Text(
-                            "{kernel} {share}",
-                            kernel=Name(str(name), Ref("kernels", str(keys[name]))),
-                            share=Number(
-                                value, "fraction", column("kernels", "share", str(keys[name]))
-                            ).by(Text("sum of the shares of kernels of this name")),
-                        )
-                        for name, value in shares.head(NAMED).items()
-                    ),
+                kinds=[
+                    Text("{what} {share}", what=kind.label, share=value.share_of(gpu_time))
+                    for kind, value in sorted(
+                        kinds.items(), key=lambda item: -number(item[1].value)
+                    )
+                    if number(value.share_of(gpu_time).value) >= CASTS_AND_COPIES.limit("named")
                 ],
-                required=_required(kinds, gpu_time),
             ),
             kernel_ids=tuple(text(key) for key in rows.head(LISTED)["kernel_id"]),
             evidence=(
@@ -726,7 +712,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
                     Text("kernels"), Number(len(rows), "count", column("kernels", "category"))
                 ),
                 *(
-                    measured(Text("of it {kind}", kind=kind.label), value, Text("names of kernels"))
+                    measured(_of_kind(kind), value, Text("names of kernels"))
                     for kind, value in kinds.items()
                 ),
             ),
@@ -789,16 +775,8 @@ def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:
     return {kind: Number(value, "ns", refs) for kind, value in found.items() if value > 0}
 
 
-def _required(kinds: dict[Kind, Number], gpu_time: Number) -> Text | str:
-    """Say which of them the program may need; empty where none."""
-    return concatenated(
-        Text(
-            " {share} are {kind}, {required}.",
-            share=value.share_of(gpu_time),
-            kind=kind.label,
-            required=kind.required,
-        )
-        for kind, value in kinds.items()
-        if kind.required is not None
-        and number(value.share_of(gpu_time).value) >= CASTS_AND_COPIES.limit("named")
-    )
+def _of_kind(kind: Kind) -> Text:
+    """Return what a kind of copies is called in evidence: a program may need some."""
+    if kind.required is None:
+        return Text("of it {kind}", kind=kind.label)
+    return Text("of it {kind}, {required}", kind=kind.label, required=kind.required)

@@ -53,10 +53,11 @@ def mix_finding(points: Sequence[Point]) -> Iterator[Finding]:
     if found is None or not math.isfinite(read):
         return
     slow, fast = found
+    loss = Number(1 - slow.rate / read, "fraction")
     verdict = Text(
         "Reading and writing at the same time costs up to {loss} of the memory bandwidth: 1:1 "
         "mixes reach {slow} in runs of {short} and {fast} in runs of {long}, reads alone {read}.",
-        loss=Number(1 - slow.rate / read, "fraction"),
+        loss=loss,
         slow=Number(slow.rate, "B/s"),
         short=Number(slow.run_bytes, "iB"),
         fast=Number(fast.rate, "B/s"),
@@ -70,6 +71,11 @@ def mix_finding(points: Sequence[Point]) -> Iterator[Finding]:
         disproof=Text(
             "Written values are made up, not copied: no store waits for a load, as it does in "
             "a copy. The loss that the recipe roofline states is that of a copy."
+        ),
+        lay_verdict=Text(
+            "A program that reads and writes at the same time loses up to {loss} of the memory's "
+            "speed: reading for long, then writing for long loses least.",
+            loss=loss,
         ),
     )
 
@@ -95,7 +101,7 @@ def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> It
         tuple(evidence),
         action=None if best.model == "none" else Text("Read for long, then write for long."),
         disproof=_limits(best),
-        technical=best.model == "none",
+        technical=True,
     )
     yield from _alternatives(best, linear, models)
 

@@ -47,7 +47,7 @@ def _dram(measured: Measured) -> Finding | None:
     roof = read or write
     if roof is None:
         return None
-    promised, rate = Number(roof.of_datasheet, "fraction"), roof.number.at_digits(3)
+    promised, rate = Number(roof.of_datasheet, "fraction"), roof.number
     of = Text(", {part} of what its maker promises", part=promised) if promised.value else ""
     return Finding(
         "dram_bandwidth",
@@ -61,8 +61,8 @@ def _dram(measured: Measured) -> Finding | None:
         else Text("DRAM writes reach {rate}{of}.", rate=roof.number, of=_of_datasheet(roof)),
         (*_evidence(roof), *_confirmation(roof)),
         action=Text(
-            "Hold each kernel to the bytes that it must move over the rate of DRAM reads: it "
-            "cannot be faster."
+            "Compare each kernel with its floor: the bytes that it must move over the rate of DRAM "
+            "reads."
         ),
         disproof=Text(
             "Counters with over 5 % other DRAM bytes than the probe asked for, or a faster kernel, "
@@ -309,7 +309,9 @@ def _launch_shape(measured: Measured) -> Finding | None:
             for search in ((chosen,) if worst is chosen else (chosen, worst))
         ),
         action=Text(
-            "Start tuning {roof} from {shape}.", roof=chosen.roof.name, shape=_shape(chosen.best)
+            "Start tuning {roof} from the fastest launch shape, {shape}.",
+            roof=chosen.roof.name,
+            shape=_shape(chosen.best),
         ),
         lay_verdict=Text(
             "How a program cuts its work into pieces matters: the poorest way that was tried is "

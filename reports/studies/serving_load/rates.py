@@ -357,8 +357,8 @@ def bursts(found: LoadTest) -> Finding | None:
     return Finding(
         "bursts",
         Text(
-            "How requests arrive decides TTFT: at {rate} the median is {slow} with {clients} that "
-            "stay in step, and {fast} with {load} at random.",
+            "How requests arrive decides TTFT: the median is {slow} with {clients} in lockstep "
+            "({rate}), and {fast} with {load} at random.",
             rate=closed.number(ANSWERED),
             **values,
         ),

@@ -49,7 +49,7 @@ def test_the_first_screen_says_what_communication_costs_a_step(
     exposed = (steps["wait_ns"] + steps["transfer_ns"]).mean()
     first = (run / "report/report.md").read_text().partition("\n## ")[0]
     assert exposed / steps["wall_ns"].mean() == pytest.approx(0.0113, abs=0.0001)
-    assert "**Communication between GPUs holds a step of 21.2 ms up for 1.1 % of it: " in first
+    assert "**Communication between GPUs costs only 1.1 % of a step of 21.2 ms; " in first
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first)
     said = f"Of a step (`forward`, `backward` and `optimizer`) of 21.2 ms, {exposed / 1e3:.0f} us"
     assert f"{said} (1.1 %) is communication" in plain
@@ -88,5 +88,5 @@ def test_kernels_beside_communication_are_compared_with_the_same_alone(
     assert len(beside) == 70
     assert longer == pytest.approx(0.12, abs=0.005)
     page = whole_report(run / "report")
-    assert f"70 launches of these that can be compared take {100 * longer:.0f} %" in page
+    assert f"70 launches that can be compared take {100 * longer:.0f} %" in page
     assert f"({sum(beside) / 1e6:.2f} ms of " in page
