@@ -294,8 +294,8 @@ def _queued_clause(steps: Repeats | None) -> Text | str:
         return ""
     return Text(
         " In {queued} of {n} steps the host had launched all work before the GPU needed it: these "
-        "take {period} each. In the {others} others the GPU waits for launches: {usual}, {ratio} "
-        "as long. A CUDA graph of the step makes all of them like the first.",
+        "take {period} each. In the {others} others the GPU waits for launches, throughout or in "
+        "part: {usual} (median), {ratio} as long. A CUDA graph makes all of them like the first.",
         queued=steps.queued,
         n=steps.queued + steps.others,
         period=steps.queued_period,

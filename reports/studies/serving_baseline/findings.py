@@ -374,25 +374,19 @@ def _without_roofs(point: Point) -> Finding:
 
 
 def idle(found: Baseline) -> Finding | None:
-    """State what NVML and the time of a step show of the GPU's idle time."""
+    """State what NVML and the time of a step show of the GPU's idle time, where it sees any."""
     sampled = [p for p in found.batches if not math.isnan(p.value(UTILIZATION))]
     if not sampled:
         return None
     first, last, typical = sampled[0], sampled[-1], _typical(sampled)
     free = max(0.0, 100 - first.value(UTILIZATION))
-    busy = first.number(UTILIZATION)
+    if free < SHORT_IDLE:
+        return None
     verdict = Text(
         "The GPU is idle for at least {free} of the time at batch {batch}: NVML sees a kernel "
         "running for {busy}.",
-        free=first.derived(free, "%"), batch=first.batch, busy=busy,
+        free=first.derived(free, "%"), batch=first.batch, busy=first.number(UTILIZATION),
     )  # fmt: skip
-    if free < SHORT_IDLE:
-        verdict = Text(
-            "Gaps between steps are too short for NVML to see: a kernel runs for {busy} of the "
-            "time at batch {batch}.",
-            busy=busy,
-            batch=first.batch,
-        )
     evidence: list[Evidence | Text] = []
     if last is not first:
         label = Text("at batch {batch} a kernel runs for", batch=last.batch)

@@ -442,11 +442,10 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
         "limit",
         Text(
             "The server's front end limits throughput: at {load} tokens wait in it, while the GPU "
-            "works {busy} of the time. {both}",
-            both=both,
+            "works {busy} of the time.",
             **values,
         ),
-        evidence,
+        (*evidence, both),
         action=more_front_ends(found),
         disproof=Text("With more front ends the server answers no more."),
         lay_verdict=Text(
