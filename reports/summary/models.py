@@ -102,7 +102,7 @@ class Step:
         if bound and reason is None:
             return Text("only an upper bound is known")
         if bound:
-            return Text("only an upper bound is known, and {why}", why=reason or "")
+            return Text("only an upper bound is known: {why}", why=reason or "")
         return reason or Text("measured, but no repair was tried")
 
     @property

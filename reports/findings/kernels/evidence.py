@@ -33,7 +33,7 @@ BUSY = (
     ("tensor_pct", Text("Tensor busy")),
 )
 NO_MATRIX_WORK = Text("Tensor pipe (no matrix work) busy")
-ESTIMATED = Text("the counters show the cause, and the gain is estimated")
+ESTIMATED = Text("the counters show the cause, but not the gain")
 UNEXPLAINED = Text("the counters do not show what it waits for")
 ISSUED = Text("issue slots busy, of all cycles")
 """What bounds a kernel is the time of the GPU, also that in which an SM has no warp; the rules of
