@@ -201,3 +201,16 @@ def test_a_run_of_other_cases_has_no_such_section(run: Run) -> None:
     view = bench_report(run)
     assert [made.key for made in view.sections] == ["serving_baseline"]
     assert view.overview[0].label.message == "Points measured"
+
+
+def test_nothing_is_said_of_idle_time_that_nvml_does_not_see(
+    recorded_run_of: Callable[[str], Run],
+) -> None:
+    run = recorded_run_of("h200-vllm-baseline")
+    alone = run.serving_points.set_index("case")["gpu_util_pct_mean"]
+    assert alone["batch/cuda-graphs/b1/p512/o128"] > 99
+    found = section(run)
+    assert found is not None
+    rules = {finding.rule for finding in found.findings}
+    assert "batch_scaling" in rules
+    assert "idle" not in rules
