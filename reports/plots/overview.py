@@ -22,7 +22,6 @@ from nsight_prof.reports.plots.words import say
 LEFT = 84.0  # pixels for the names of lanes
 LANE, GAP, SPAN, BAR = 30.0, 5.0, 18.0, 30.0
 AXIS = 24.0
-IDLE_COLOUR = "#f2f2f2"
 SHADES = ("#dddddd", "#bbbbbb")
 TICKS, TICK = 6, 90.0
 """Times on the axis at most, and pixels that one takes."""
@@ -152,7 +151,7 @@ def _lane(axes: Axes, lane: Lane, figure: Overview) -> None:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.axhspan(0, 1, color=IDLE_COLOUR, linewidth=0)
+    axes.axhspan(0, 1, color=GRID, linewidth=0)
     bins = len(next(iter(lane.busy.values())))
     edges = np.linspace(0, 1, bins + 1)
     order = [item.name for item in figure.segments]

@@ -24,7 +24,7 @@ from nsight_prof.reports.page.figure_models import (
     Span,
     TimePart,
 )
-from nsight_prof.reports.plots.palette import family
+from nsight_prof.reports.plots.palette import GRID, family
 from nsight_prof.reports.profile.view_models import ReportView
 
 BINS = 240
@@ -74,7 +74,7 @@ def _time_parts(view: ReportView) -> Iterator[TimePart]:
     if not time.whole_ns:
         return
     if time.idle_ns:
-        yield TimePart(IDLE, "#f2f2f2", time.idle_ns / time.whole_ns)
+        yield TimePart(IDLE, GRID, time.idle_ns / time.whole_ns)
     kinds: dict[tuple[str, str], float] = defaultdict(float)
     for kernel in view.kernels:
         kinds[family(kernel.category)] += time.of_whole(kernel.share) or 0.0

@@ -151,7 +151,9 @@ def bars(count: int = 20) -> dict[str, Figure]:
         for n in range(1, 6)
     )  # fmt: skip
     shares = [[chance.random() for _ in reasons] for _ in numbers]
-    strip = Overview(100.0, STRIP, (Lane("GPU 0", {"matrix products": np.ones(9)}),), (), "run")
+    strip = Overview(
+        100.0, STRIP, (Lane("GPU 0", {"matrix multiplication": np.ones(9)}),), (), "run"
+    )
     return {
         "time": plot_time(
             [TimeBar(str(n), names[n - 1], "gemm", 0.5**n, 1e9 * 0.5**n, 10**n % 977)
