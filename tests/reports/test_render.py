@@ -121,6 +121,18 @@ def test_a_trace_without_counters_says_so_and_shows_no_zero(trace_only_run: Run)
     assert not re.search(r"\| 0(\.0+)? %? ?\|", text[text.index("## Findings") :])
 
 
+def test_without_a_roofline_no_page_says_where_it_stands(run: Run) -> None:
+    assert "\n### Rooflines\n" in render_report(run).report.read_text()
+    frame = run.counters.assign(flops=float("nan"), flop_throughput=float("nan"))
+    tables.write(frame, "counters", run.directory.tables)
+    paths = render_report(load_run(run.path))
+    text = paths.report.read_text()
+    check_markdown(text, paths.folder)
+    assert not any("roofline" in picture.stem for picture in paths.pictures)
+    assert "Rooflines" not in text
+    assert "stands at the head of this page" not in text
+
+
 def test_a_value_that_is_not_available_leads_to_its_reason(run: Run) -> None:
     gaps = [
         ("counters", key, "dram_pct", "the roof is unknown") for key in run.counters["kernel_id"]
