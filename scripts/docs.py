@@ -1,4 +1,4 @@
-"""Writes the reference pages of docs/ from the code: commands, recipes, tables, metrics.
+"""Writes the reference pages of docs/ and the schema of metrics.json from the code.
 
     python scripts/docs.py            write the pages
     python scripts/docs.py --check    say which are out of date; exit code 1 if any
@@ -9,6 +9,7 @@ A page is never edited by hand: change the help text, the field's description or
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from nsight_prof.orchestrator.recipe.read import load_recipe, recipe_schema  # n
 from nsight_prof.parsers.metrics import formulas  # noqa: E402
 from nsight_prof.parsers.metrics.catalogue import Catalogue, MetricColumn, catalogue  # noqa: E402
 from nsight_prof.parsers.tables import DTYPES, tables  # noqa: E402
+from nsight_prof.reports.render.metrics_json import schema  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
 from scripts.pages.networks import networks_page  # noqa: E402
 from scripts.pages.noise_floor import BOARDS, ENGINES, STARTS, noise_floor  # noqa: E402
@@ -378,6 +380,7 @@ PAGES: dict[str, Callable[[], str]] = {
     ),
     "networks.md": lambda: f"{MADE}\n{networks_page()}",
     "templates.md": lambda: f"{MADE}\n{templates_page()}",
+    "../reports/metrics.schema.json": lambda: f"{json.dumps(schema(), indent=1)}\n",
 }
 
 
@@ -408,8 +411,10 @@ def main(argv: Sequence[str]) -> int:
         return 2
     DOCS.mkdir(exist_ok=True)
     for name, render in PAGES.items():
-        (DOCS / name).write_text(render(), encoding="utf-8")
-        print(f"docs/{name}")
+        path, text = DOCS / name, render()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"written: {(DOCS / name).resolve().relative_to(ROOT)}")
     return 0
 
 

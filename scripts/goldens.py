@@ -130,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     names = options.check or options.write or recorded()
     if unknown := set(names) - set(recorded()):
-        parser.error(f"no such recorded run: {', '.join(sorted(unknown))}")
+        there = ", ".join(recorded())
+        parser.error(f"no such recorded run: {', '.join(sorted(unknown))}; there are {there}")
     with ThreadPoolExecutor(2) as pool:
         pairs = zip(names, pool.map(rendered, names), strict=True)
         if options.write:

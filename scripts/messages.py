@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
+from nsight_prof.reports.page import charts
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.figure_models import COPIES, GRAPHS, IDLE
 from nsight_prof.reports.page.values import has_words, placeholders
@@ -55,7 +57,7 @@ PLACES = {
     "Stack": (0, 2), "HeatRow": (0,), "Slice": (3,), "Span": (2, 3), "Key": (0,), "Head": (0, 1, 3),
 }  # fmt: skip
 """Where literals that are messages stand among the arguments of a class, for those of pictures also
-the keywords OF_PICTURES."""
+the keywords OF_PICTURES. Of a class of reports.page.charts the fields that are Words are found."""
 Messages = dict[str, str]
 """Message -> its plural, "" for none."""
 
@@ -164,12 +166,25 @@ def fixed_words(nodes: Sequence[ast.AST]) -> Iterator[str]:
             given = [node.value] if node.arg in WORDS_OF else []
         elif isinstance(node, ast.Assign):
             given = [node.value] if getattr(node.targets[0], "id", "") in WORDS_OF else []
-        elif isinstance(node, ast.Call) and (places := PLACES.get(_kind(node))) is not None:
+        elif isinstance(node, ast.Call) and (places := _places(node)):
             given = [arg for place, arg in enumerate(node.args) if place in places]
-            given += [word.value for word in node.keywords if word.arg in OF_PICTURES]
+            given += [word.value for word in node.keywords if word.arg in places]
         for value in given:
             literal = named.get(value.id, value) if isinstance(value, ast.Name) else value
             yield from filter(has_words, _literals(literal))
+
+
+def _places(call: ast.Call) -> set[int | str]:
+    """Return the positions and keywords of the arguments of a call that are messages."""
+    listed = PLACES.get(_kind(call), ())
+    cls = getattr(charts, getattr(call.func, "id", ""), None)
+    if dataclasses.is_dataclass(cls):
+        fields = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+    else:  # a NamedTuple, or no chart at all
+        fields = {name: str(cls.__annotations__[name]) for name in getattr(cls, "_fields", ())}
+    words = [(at, name) for at, (name, kind) in enumerate(fields.items()) if "Words" in kind]
+    keywords = OF_PICTURES if listed or words else ()
+    return {*listed, *keywords, *(place for pair in words for place in pair)}
 
 
 def _literals(value: ast.expr) -> Iterator[str]:
@@ -265,6 +280,11 @@ def main() -> int:
         for path in (WORDS / language).glob("*.po"):
             if path.stem not in every:
                 path.unlink()
+        for part, wanted in every.items():
+            missing = [message for message in wanted if message not in known]
+            if missing:
+                file = f"{WORDS.relative_to(ROOT)}/{language}/{part}.po"
+                print(f"{file}: {len(missing)} to translate, the empty msgstr")
     return 0
 
 

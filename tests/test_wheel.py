@@ -51,7 +51,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     ours = {path for path in ours if not path.startswith(NOT_INSTALLED)}
     ours |= {f"{PACKAGE}/{path.name}" for path in (source / PACKAGE).glob("*.py")}
     assert f"{PACKAGE}/targets/serving/configs/qwen2.5-7b/config.json" in ours
-    assert held == ours
+    assert held == ours, "a new folder? `packages` and `package-data` of pyproject.toml"
 
 
 # A path of the checkout; of those of docs/ it must be said that they are in the repository.

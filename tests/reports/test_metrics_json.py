@@ -37,10 +37,7 @@ def test_an_empty_comparison_fits_the_schema() -> None:
 
 def test_the_schema_file_is_that_of_the_models(root: Path) -> None:
     path = root / "reports" / "metrics.schema.json"
-    assert json.loads(path.read_text()) == schema(), (
-        "make it again: python -m nsight_prof.reports.render.metrics_json "
-        "> reports/metrics.schema.json"
-    )
+    assert json.loads(path.read_text()) == schema(), "make it again: python scripts/docs.py"
 
 
 def test_a_missing_key_does_not_fit_the_schema(run: Run) -> None:

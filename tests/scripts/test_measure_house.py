@@ -65,6 +65,7 @@ def test_a_house_that_got_worse_fails(
     words = capsys.readouterr().err
     assert f"reports: {measure} is " in words
     assert ("reports.deep.f: told" in words) is (measure == "dialect")
+    assert ("\n  reports/deep\n" in words) is (path == "deep/f.py")  # the fullest folder
     # Kept on purpose, it passes; the comments of the file stay.
     assert measure_house.main(["--keep"], house) == 0
     assert measure_house.main(["--check"], house) == 0
