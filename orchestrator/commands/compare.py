@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -109,16 +110,19 @@ def command(
     from nsight_prof.parsers.whole_file import as_utf8, written_whole
     from nsight_prof.reports.compare.comparison import compare
     from nsight_prof.reports.compare.limits import parse_limit
-    from nsight_prof.reports.compare.section import FORMATS
+    from nsight_prof.reports.compare.section import FORMATS, markdown
     from nsight_prof.reports.compare.sides import open_side
-    from nsight_prof.reports.page.writer import Writer
+    from nsight_prof.reports.page.writer import Plain, Writer
 
     limits = [parse_limit(rule) for rule in rules]
     for path in (a, b, *repeats_a, *repeats_b):
         ensure_tables(path)
     sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
     found = compare(*sides, limits, force, per)
-    text = FORMATS[style](found, language)
+    if style == "md" and output is None and sys.stdout.isatty():
+        text = markdown(found, language, Plain()).lstrip()  # a terminal follows no links
+    else:
+        text = FORMATS[style](found, language)
     if output is None and not quiet:
         say(text, nl=False)
     elif output is not None:

@@ -12,6 +12,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of_launches
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
+from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.compare import threshold
 from nsight_prof.reports.compare.changes import Check
 from nsight_prof.reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
@@ -31,7 +32,8 @@ class Rule(NamedTuple):
 RULES = {
     "kind": Rule("refuse", Text("kind of run"), Text("a trace and a benchmark share no number")),
     "times": Rule("refuse", Text("times"), Text(
-        "the times of one are of all launches, those of the other of a single launch per kernel")),
+        "the times of one are of all launches, those of the other of a single launch per kernel, "
+        "or without those in CUDA graphs (trace with --cuda-graph-trace=node)")),
     "gpu": Rule("refuse", Text("GPU"), Text("differences show the hardware, not only the program")),
     "gpu_count": Rule("refuse", Text("number of GPUs"), Text("the work is divided differently")),
     "mig": Rule("refuse", Text("MIG"), Text("a slice of a GPU has other limits than the GPU")),
@@ -189,7 +191,9 @@ def _as_text(value: Any) -> str:
 def _times(run: Run) -> str | None:
     """Say what the times of a profile are those of; None where it has none."""
     if not math.isnan(kernel_time(run)):
-        return "all launches of a trace"
+        times = run_time(run)
+        is_all = (times.graphs_ns or 0.0) <= threshold("graphs") * (times.kernels_ns or 0.0)
+        return f"all launches of a trace{'' if is_all else ' but those in CUDA graphs'}"
     return None if run.counters.empty else "one launch of each kernel under ncu"
 
 

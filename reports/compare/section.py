@@ -44,9 +44,9 @@ from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import brief, escape_html
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.json import TEXT, TEXTS, json_text, object_of
-from nsight_prof.reports.page.markdown import section_in_two, section_markdown
+from nsight_prof.reports.page.markdown import MARKDOWN, section_in_two, section_markdown
 from nsight_prof.reports.page.units import change as signed
-from nsight_prof.reports.page.writer import InMarkdown, Writer
+from nsight_prof.reports.page.writer import InMarkdown, Markup, Writer
 from nsight_prof.reports.render.metrics_json import definitions
 
 SCHEMA_VERSION = 2
@@ -274,7 +274,7 @@ def section(found: Comparison) -> Section:
     )
 
 
-def markdown(found: Comparison, language: str = ENGLISH) -> str:
+def markdown(found: Comparison, language: str = ENGLISH, markup: Markup = MARKDOWN) -> str:
     """Return the comparison as markdown, which has no pictures and no more than `SHOWN` rows."""
     page = section(found)
     blocks = tuple(
@@ -282,7 +282,7 @@ def markdown(found: Comparison, language: str = ENGLISH) -> str:
         for block in page.blocks
         if not isinstance(block, Figure)
     )
-    return f"{section_markdown(dataclasses.replace(page, blocks=blocks), language, level=1)}\n"
+    return f"{section_markdown(dataclasses.replace(page, blocks=blocks), language, 1, markup)}\n"
 
 
 def _cut(table: Table[Any], rows: int) -> Table[Any]:

@@ -16,9 +16,11 @@ from nsight_prof.reports.page.writer import InMarkdown, Markup, Writer
 MARKDOWN = InMarkdown()
 
 
-def section_markdown(section: Section, language: str = ENGLISH, level: int = 2) -> str:
+def section_markdown(
+    section: Section, language: str = ENGLISH, level: int = 2, markup: Markup = MARKDOWN
+) -> str:
     """Return a section as markdown with a heading of `level`; pictures are SVG files beside it."""
-    return _Page(section, language).section(section, level)
+    return _Page(section, language, markup).section(section, level)
 
 
 class InTwo(NamedTuple):

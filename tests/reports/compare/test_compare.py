@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from nsight_prof.orchestrator.commands.compare import command
+from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
 from nsight_prof.reports.compare.answer import findings
@@ -170,6 +171,28 @@ def test_another_gpu_is_refused_unless_forced(make_run: Maker, recorded: Launche
     forced = compare(a, b, force=True)
     assert forced.checks[0].level == "refuse"
     assert "GPU" in Writer().value(of_rule(forced, "verdict").disproof)
+
+
+def test_kernels_are_not_held_against_graphs_traced_as_wholes(
+    make_run: Maker, recorded: Launches
+) -> None:
+    a, b = make_run("A", recorded), make_run("B", recorded[:9])
+    stages = b.run.stages.copy()
+    stages["wall_ns"] += 2 * stages["kernel_ns"]  # the GPU works on, neither in kernels nor copies
+    tables.write(stages.assign(memory_ns=0), "stages", b.run.directory.tables)
+    with pytest.raises(UsageError, match="of a trace but those in CUDA graphs"):
+        compare(a, open_side("B", b.run.path))
+
+
+def test_a_terminal_gets_the_page_without_links(
+    recorded_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    command.main([str(recorded_run)] * 2, standalone_mode=False)
+    page = capsys.readouterr().out
+    assert page.startswith("# ")
+    assert "](#" not in page
+    assert "<a id" not in page
 
 
 def test_versions_and_arguments_that_differ_are_named(make_run: Maker, recorded: Launches) -> None:
