@@ -13,6 +13,8 @@ LONGEST_LABEL = 100
 OF_LIBRARIES = ("CCCL",)
 """NVTX domains of libraries that mark each call: CUB 2.7 and Thrust, which PyTorch's sort uses."""
 _RECORD = re.compile(r"""['"](Module|mod|op)['"]:\s*['"]([^'"]+)['"]""")
+_CALL = re.compile(r", (?:seq|op_id) = \d+")
+"""The number of the call in a name of torch.autograd.profiler.emit_nvtx: each call has its own."""
 _NUMBER = re.compile(r"(\d+)")
 _REPEATS = 5  # values of a number from which on it counts repeats: a GEMM has fp8, 16, 32 and 64
 ENGINE_STEP = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
@@ -64,6 +66,7 @@ def label(name: tuple[str, str]) -> str:
 
 def shorten(text: str) -> str:
     """A label that a person can read: of a record of DLProf or PyProf the operation, else cut."""
+    text = _CALL.sub("", text) or text
     if len(text) <= LONGEST_LABEL:
         return text
     if "{" in text[:LONGEST_LABEL]:

@@ -137,15 +137,15 @@ def _where(view: ReportView, step: Step) -> Text:
 
 
 def _stages_text(stages: Sequence[str], names: Sequence[str]) -> Text:
-    if not stages and not names:
-        return Text("the whole run")
+    if stages and names:
+        return Text("{stages}: {kernels}", stages=_first(stages), kernels=_first(names))
+    either = _first(stages or names)
+    return Text("{names}", names=either) if either else Text("the whole run")
+
+
+def _first(names: Sequence[str]) -> list[Value]:
     more = [Text("others")] if len(names) > SUBJECTS else []
-    kernels: Value = [*(Name(name) for name in names[:SUBJECTS]), *more]
-    if not names:
-        return Text("{stages}", stages=[Name(stage) for stage in stages])
-    if not stages:
-        return Text("{kernels}", kernels=kernels)
-    return Text("{stages}: {kernels}", stages=[Name(stage) for stage in stages], kernels=kernels)
+    return [*(Name(name) for name in names[:SUBJECTS]), *more]
 
 
 def _of_choice(choice: TimedChoice, number: int, saves_ns: float, remaining_ns: float) -> PlanStep:

@@ -11,7 +11,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Choice, Number, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
-from nsight_prof.reports.summary.plan import Plan, make_plan
+from nsight_prof.reports.summary.plan import Plan, _stages_text, make_plan
 from nsight_prof.reports.summary.summary import summarise
 
 WHOLE = 100e6
@@ -133,6 +133,14 @@ def test_tf32_is_a_choice_and_stands_after_all_repairs(view: ReportView) -> None
     assert [step.choice for step in plan.steps] == [False, True]
     assert plan.steps[1].saves.value == 20e6
     adds_up(plan)
+
+
+def test_a_plan_names_the_first_of_many_stages() -> None:
+    names = [f"stage {n}" for n in range(80)]
+    text = Writer().text(_stages_text(names, []))
+    assert text.startswith("stage 0, stage 1")
+    assert text.endswith(" and others")
+    assert len(text) < 60
 
 
 def test_the_plan_of_a_run_without_time_says_so(view: ReportView) -> None:

@@ -48,6 +48,11 @@ def test_folding_replaces_numbers_alone(names: list[str]) -> None:
         (CONV, "torch.nn.functional.conv2d"),
         (CONV.replace("'", '"'), "torch.nn.functional.conv2d"),
         ("prefill", "prefill"),
+        ("aten::linear, op_id = 318126", "aten::linear"),
+        (
+            "autograd::engine: Mul, seq = 12, op_id = 3, sizes = [[2]]",
+            "autograd::engine: Mul, sizes = [[2]]",
+        ),
         ("{'mod': 'torch', 'op': 'add'}", "{'mod': 'torch', 'op': 'add'}"),
         ("x" * 600, "x" * (LONGEST_LABEL - 1) + "…"),
     ],
