@@ -37,24 +37,25 @@ class Rows:
             if row.number.value is not None:
                 self._at[_key(row.number)].append(row)
 
-    def find(self, number: Number, *about: Collection[str]) -> str:
+    def find(self, number: Number, *about: Collection[str], at: Collection[str] = ()) -> str:
         """Return the id of the row that shows a number, "" for none.
 
-        Rows about what its cells are of go first, then those about each of `about` in turn. Last
-        comes a row about nothing in particular, of a number of no single row any row, where the
-        digits tell the number from others.
+        Rows whose id is in `at` go first, then those about what its cells are of, then those about
+        each of `about` in turn. Last comes a row about nothing in particular, of a number of no
+        single row any row, where the digits tell the number from others.
         """
         if number.value is None:
             return ""
         rows = self._at.get(_key(number), ())
+        if exact := next((row.anchor for row in rows if row.anchor in at), ""):
+            return exact
         row_keys = {ref.row for ref in number.refs if ref.row}
         for keys in (row_keys, *about):
             for row in rows:
                 if not row.about.isdisjoint(keys):
                     return row.anchor
-        if not _is_telling(number):
-            return ""
-        return next((row.anchor for row in rows if not (row_keys and row.about)), "")
+        any_row = (row.anchor for row in rows if not (row_keys and row.about))
+        return next(any_row, "") if _is_telling(number) else ""
 
 
 def _key(number: Number) -> tuple[str, str]:

@@ -131,7 +131,10 @@ class Links:
 
     def cell(self, evidence: Evidence) -> str:
         """Return the id of the row of a table that shows a number of evidence; "" for none."""
-        return self.rows.find(evidence.value) if isinstance(evidence.value, Number) else ""
+        if not isinstance(evidence.value, Number):
+            return ""
+        cells = [self.ids[ref] for ref in evidence.value.refs if ref.column and ref in self.ids]
+        return self.rows.find(evidence.value, at=cells)
 
     def evidence(self, finding: Finding) -> tuple[Evidence, ...]:
         """Return the evidence of a finding, and the numbers of its sentences that no row shows."""

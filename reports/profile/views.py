@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+
 from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports import page
@@ -147,8 +149,8 @@ def report_view(run: Run) -> ReportView:
         stages_note=stages_note(run),
         idle=idle_rows(run),
         host_costs=host_costs(run),
-        memory_operations=_operations(run),
-        api_calls=_api_calls(run),
+        memory_operations=_operations(run.memory_operations, "kind"),
+        api_calls=_operations(run.api_calls, "name")[:TOP_CALLS],
         sections=sections,
         roofs=roofs,
         steady_roofs={
@@ -307,19 +309,10 @@ def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:
     )
 
 
-def _operations(run: Run) -> tuple[OperationRow, ...]:
-    ordered = run.memory_operations.sort_values("total_ns", ascending=False)
+def _operations(frame: pd.DataFrame, name: str) -> tuple[OperationRow, ...]:
     return tuple(
-        OperationRow(text(r["kind"]), count(r["calls"]), known(r["total_ns"]), known(r["bytes"]))
-        for r in records(ordered)
-    )
-
-
-def _api_calls(run: Run) -> tuple[OperationRow, ...]:
-    ordered = run.api_calls.sort_values("total_ns", ascending=False).head(TOP_CALLS)
-    return tuple(
-        OperationRow(text(r["name"]), count(r["calls"]), known(r["total_ns"]), None)
-        for r in records(ordered)
+        OperationRow(text(r[name]), count(r["calls"]), known(r["total_ns"]), known(r.get("bytes")))
+        for r in records(frame.sort_values("total_ns", ascending=False))
     )
 
 

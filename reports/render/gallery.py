@@ -14,6 +14,7 @@ from nsight_prof.reports.page.charts import (
     Chart,
     HeatFigure,
     IcicleFigure,
+    LineFigure,
     RooflineFigure,
     RooflinePanel,
     StackFigure,
@@ -162,15 +163,11 @@ def _draw_chart(chart: Chart) -> Figure:
 
     if isinstance(chart, RooflineFigure):
         return _draw("roofline", chart.panel, chart.subtitle)
-    if isinstance(chart, HeatFigure):
-        return plot_heat(chart)
-    if isinstance(chart, TimelineFigure):
-        return plot_timeline(chart)
-    if isinstance(chart, StackFigure):
-        return plot_stacks(chart)
-    if isinstance(chart, IcicleFigure):
-        return plot_icicle(chart)
-    return plot_bars(chart) if isinstance(chart, BarFigure) else plot_lines(chart)
+    plots: dict[type[Chart], Callable[[Any], Figure]] = {
+        **{BarFigure: plot_bars, HeatFigure: plot_heat, IcicleFigure: plot_icicle},
+        **{LineFigure: plot_lines, StackFigure: plot_stacks, TimelineFigure: plot_timeline},
+    }
+    return plots[type(chart)](chart)
 
 
 def _draw(kind: str, *given: Any) -> Figure:
