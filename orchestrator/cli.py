@@ -30,7 +30,6 @@ COMMANDS = {
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
     "monitor": "Show power, clocks, temperature, memory, load and throttling of all GPUs.",
     "plan": "Say what to do, in which order, what each step saves and what it costs.",
-    "where": "Say which lines of the source the time belongs to.",
     "predict": "Predict how fast a model serves, from recorded runs; needs no GPU.",
     "rank": "Trace ranks of a job inside of torchrun, srun, mpirun or any launcher.",
     "recipe": "List, show and check recipes.",
@@ -38,6 +37,7 @@ COMMANDS = {
     "roofs": "Show the measured roofs: what a GPU can really do.",
     "run": "Profile a program: nsys, top kernels, ncu, tables, report.",
     "top-kernels": "Rank the kernels of a trace and write a selection file.",
+    "where": "Say which lines of the source the time belongs to.",
 }
 MODULES = {
     "import": "import_",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "red"}
 MISSING = 3
+IMPORT = "prof import trace.sqlite counters.ncu-rep --out runs/mine && prof report runs/mine"
 
 
 @click.command("doctor")
@@ -69,3 +70,5 @@ def _show(checks: list[Check], quiet: bool) -> None:
     missing = [check.name for check in checks if check.state == "missing"]
     verdict = f"missing: {', '.join(missing)}" if missing else "this machine can profile"
     console.print(f"\n{verdict}", soft_wrap=True)
+    if missing:
+        console.print(f"files that you already have need none of it: {IMPORT}", soft_wrap=True)

@@ -508,7 +508,7 @@ def _take(
             copy_export(source, copy)
     record = _record(step, directory, target, given)
     if given.kind is Kind.NSYS_REPORT:
-        export_sqlite(target, export)
+        export_sqlite(target, export, given.path)
         # It holds the environments of all processes that nsys saw, where nobody can delete them.
         target.unlink()
     return record

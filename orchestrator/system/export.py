@@ -17,10 +17,11 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, SchemaTooN
 EXPORT_SECONDS = 3600.0
 
 
-def export_sqlite(report: Path, sqlite: Path) -> Path:
+def export_sqlite(report: Path, sqlite: Path, original: Path | None = None) -> Path:
     """Export `report` (.nsys-rep, .qdrep) to `sqlite` with this machine's nsys.
 
-    The environments that nsys recorded are deleted from the SQLite file.
+    `original` is the file that `report` is a copy of: an export may lie beside it. The
+    environments that nsys recorded are deleted from the SQLite file.
 
     Raises:
         ToolMissing: no nsys here, or one that cannot import.
@@ -29,9 +30,12 @@ def export_sqlite(report: Path, sqlite: Path) -> Path:
     try:
         tool = find_nsys(os.environ)
     except ToolMissing as error:
+        exported = (original or report).with_suffix(".sqlite")
         raise ToolMissing(
             f"{report} must be exported to SQLite, and {error.message}",
-            f"export it where nsys is: nsys export --type=sqlite {report}; then use the "
+            f"{exported} lies beside it: use that"
+            if exported.is_file()
+            else f"export it where nsys is: nsys export --type=sqlite {report}; then use the "
             ".sqlite file",
         ) from error
     export_with(tool, report, sqlite, os.environ)

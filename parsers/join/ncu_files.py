@@ -24,7 +24,7 @@ SAME_DURATION = 0.01
 """Relative difference up to which two durations are one that was printed with three digits."""
 GPU_NAME = "device__attribute_display_name"
 CAPABILITY = tuple(f"device__attribute_compute_capability_{level}" for level in ("major", "minor"))
-MOST_NAMES, MOST_FILES = 8, 40
+MOST_NAMES, MOST_FILES = 3, 8
 
 Launch = dict[Hashable, Any]
 

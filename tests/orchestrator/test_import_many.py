@@ -429,8 +429,8 @@ def test_a_folder_with_a_folder_for_each_kernel_becomes_one_run(
     durations = {}
     for folder in folders:
         rows = [row for path in sorted(folder.glob("*.csv")) for row in cells(path)]
-        name = f"{folder.name}/ncu.details.csv"
-        assert f"{name} adds 1 launch, 1 new kernel" in said
+        of_details = run.counter_files.set_index("file").loc[f"{folder.name}/ncu.details.csv"]
+        assert (of_details["new_launches"], of_details["new_kernels"]) == (1, 1)
         (shown,) = {row["Metric Value"] for row in rows if row["Metric Name"] == "Duration"}
         durations[rows[0]["Kernel Name"], rows[0]["Grid Size"]] = float(shown.replace(",", ""))
     counted = run.counters.merge(run.kernels[["kernel_id", "name", "grid"]], on="kernel_id")
@@ -455,6 +455,9 @@ def test_a_folder_with_a_folder_for_each_kernel_becomes_one_run(
         "ncu.section_SpeedOfLight_RooflineChart.csv": True,
     }
     assert "ncu.details.csv is the same file as" in said  # the folder holds two pages twice
+    # Of so many files only the sums are told; the table has each.
+    assert said.count("ncu.details.csv adds") == 0
+    assert "80 files of ncu add 20 launches, 20 new kernels" in said
     assert "ncu.section_Occupancy.csv" in said.splitlines()[-3]
 
 

@@ -220,6 +220,10 @@ def test_a_report_needs_nsys_and_its_export_does_not(
     with pytest.raises(ToolMissing, match=r"a\.nsys-rep must be exported") as caught:
         import_files([report], tmp_path / "out")
     assert f"nsys export --type=sqlite {report};" in caught.value.hint
+    exported = write(tmp_path / "a.sqlite", b"")
+    with pytest.raises(ToolMissing) as caught:
+        import_files([report], tmp_path / "out")
+    assert caught.value.hint == f"{exported} lies beside it: use that"
 
 
 @pytest.mark.parametrize(
