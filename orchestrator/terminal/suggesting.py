@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 
@@ -38,11 +40,31 @@ class SuggestingGroup(click.Group):
 
 def hint_of(error: click.ClickException) -> str:
     """Return what to do about a command line that click refuses."""
-    near = getattr(error, "near", "") or next(iter(getattr(error, "possibilities", None) or ()), "")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "prof"
+    near = getattr(error, "near", "")
     guess = f"did you mean {path} {near}? " if near else ""
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        guess = _of_option(error.option_name, error.possibilities or (), context)
     return f"{guess}{path} --help shows how it is called"
+
+
+def _of_option(option: str, alike: Sequence[str], context: click.Context) -> str:
+    """Return the commands beside this one that have an option, else the one spelt most alike."""
+    import difflib
+
+    if (above := context.parent) is not None and isinstance(above.command, click.Group):
+        commands = above.command.list_commands(above)
+        found = {name: above.command.get_command(above, name) for name in commands}
+        names = [
+            f"{above.command_path} {name}"
+            for name, command in found.items()
+            if command is not None and any(option in known.opts for known in command.params)
+        ]
+        if names:
+            return f"it is an option of {', '.join(names)}; "
+    near = difflib.get_close_matches(option, alike, n=1)
+    return f"did you mean {context.command_path} {near[0]}? " if near else ""
 
 
 def message_of(error: click.ClickException) -> str:

@@ -189,6 +189,13 @@ def test_a_misspelt_command_or_option_is_told_what_it_was_meant_to_be(
     assert f"\n\nhint: did you mean {meant}? prof " in captured.err
 
 
+def test_an_option_of_another_command_is_told_to_be_that(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "top-kernels", "--png", "yes"]) == 2
+    assert "hint: it is an option of prof report; prof run --help" in capsys.readouterr().err
+
+
 def test_a_word_like_none_of_the_commands_is_told_where_they_stand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
