@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -414,7 +415,7 @@ def main(argv: Sequence[str]) -> int:
         path, text = DOCS / name, render()
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-            print(f"written: {(DOCS / name).resolve().relative_to(ROOT)}")
+            print(f"written: {os.path.normpath(f'docs/{name}')}")
     return 0
 
 

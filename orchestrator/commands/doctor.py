@@ -70,5 +70,5 @@ def _show(checks: list[Check], quiet: bool) -> None:
     missing = [check.name for check in checks if check.state == "missing"]
     verdict = f"missing: {', '.join(missing)}" if missing else "this machine can profile"
     console.print(f"\n{verdict}", soft_wrap=True)
-    if missing:
+    if "GPU" in missing:
         console.print(f"files that you already have need none of it: {IMPORT}", soft_wrap=True)

@@ -53,3 +53,14 @@ def test_json_holds_every_check(capsys: pytest.CaptureFixture[str]) -> None:
     checks = json.loads(capsys.readouterr().out)
     assert [check["state"] for check in checks] == ["ok", "warning", "missing"]
     assert checks[2]["remedy"] == "ask the administrator"
+
+
+def test_a_machine_without_a_gpu_is_told_what_works_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checks = [Check("GPU", "missing", "none", "install the driver")]
+    monkeypatch.setattr(doctor, "examine", lambda _python: checks)
+    assert main(["doctor"]) == 3
+    assert "missing: GPU\nfiles that you already have need none of it: prof import" in (
+        capsys.readouterr().out
+    )
