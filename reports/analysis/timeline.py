@@ -150,7 +150,7 @@ def runs(frame: pd.DataFrame, mask: Mask, *, through_copies: bool = False) -> pd
     """Return runs of launches of one stream and stage in which `mask` holds throughout.
 
     A copy or memset between two launches ends a run unless it goes through them. Columns first and
-    last (exclusive) are positions in `frame`.
+    last (exclusive) are positions in `frame`, launches is how many there are.
     """
     moved = frame["memory_before"].diff().fillna(0).to_numpy() > 0
     return _runs(mask, _breaks(frame) | (moved & (not through_copies)))
@@ -170,7 +170,7 @@ def _runs(mask: Mask, new: Mask) -> pd.DataFrame:
     begins_next = np.concatenate([new[1:], [True]])
     first = np.flatnonzero(mask & (~before | new))
     last = np.flatnonzero(mask & (~after | begins_next)) + 1
-    return pd.DataFrame({"first": first, "last": last})
+    return pd.DataFrame({"first": first, "last": last, "launches": last - first})
 
 
 def chains(
@@ -196,7 +196,7 @@ def chains(
     for at in np.flatnonzero(fusible[1:] & fusible[:-1]) + 1:
         new[at] = new[at] or not follows(int(at))
     found = _runs(fusible, new)
-    found = found[found["last"] - found["first"] > 1]
+    found = found[found["launches"] > 1]
     duration = frame["duration_ns"].to_numpy()
     stage = frame["stage"].to_numpy(object)
     pieces = [
@@ -289,11 +289,11 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
     usual = length.groupby(frame["kernel_id"], observed=True).transform("mean")
     short = (length < tiny.short) | ((usual < tiny.short) & (length < 2 * tiny.short))
     found = runs(frame, short.to_numpy(dtype=np.bool_))
-    found = found[found["last"] - found["first"] >= tiny.fewest]
+    found = found[found["launches"] >= tiny.fewest]
     if found.empty:
         return []
-    index = np.concatenate([np.arange(a, b) for a, b in found.itertuples(index=False)])
-    run_of = np.repeat(np.arange(len(found)), (found["last"] - found["first"]).to_numpy())
+    run_of = np.repeat(np.arange(len(found)), found["launches"])
+    index = np.arange(len(run_of)) + (found["last"] - found["launches"].cumsum()).to_numpy()[run_of]
     looked_at = ["kernel_id", "stage", "gpu", "start_ns", "end_ns", "duration_ns"]
     launches = frame[looked_at].iloc[index].assign(run=run_of)
     gap = launches["start_ns"] - launches["end_ns"].shift()

@@ -79,11 +79,11 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
     mean = frame["duration_ns"].groupby(frame["kernel_id"], observed=True).transform("mean")
     small = frame["category"].isin(SINGLE_STEPS) & (mean < rule.limit("short"))
     loops = runs(frame, small.to_numpy(dtype=bool), through_copies=True)
-    loops = loops[loops["last"] - loops["first"] >= 2 * rule.limit("repeats")]
+    loops = loops[loops["launches"] >= 2 * rule.limit("repeats")]
     ids, start, end = (frame[name].to_numpy() for name in ("kernel_id", "start_ns", "end_ns"))
     again = [
         (a, b)
-        for a, b in loops.itertuples(index=False)
+        for a, b, _ in loops.itertuples(index=False)
         if 1 < len(set(ids[a:b])) <= (b - a) / rule.limit("repeats")
     ]
     if not again:
