@@ -76,7 +76,7 @@ def first_screen(
     return FirstScreen(
         line,
         verdict,
-        total,
+        Number(time.whole_ns, "ns"),
         estimate=Number(saved.estimate_ns, "ns"),
         upper=Number(saved.total_ns, "ns"),
         actions=found,
