@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from jsonschema import Draft202012Validator
 
 import tests.as_prof  # noqa: F401  # before all that reads tables
@@ -53,6 +54,17 @@ BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave numbers and words of our own modules out of the examples.
+
+    Which of them Hypothesis knows depends on what a worker has imported, so that no two runs would
+    have the same examples, and it parses all of our files to find them.
+    """
+    if config.getoption("--hypothesis-profile") != "explore":
+        providers.is_local_module_file = lambda path: False  # type: ignore[assignment,attr-defined]
+
 
 # A shell starts background jobs with these ignored, and every child would inherit that: prof leaves
 # what is ignored as it is, and the tests of signals would wait for ever.
