@@ -1,8 +1,12 @@
-"""What is imported before ranks are forked, and worked out that each of them would anew.
+"""What is imported before programs are forked, and worked out that each of them would anew.
 
 No thread may start here: a fork has none of them, but their locks. Nor may anything look for the
 temporary folder, which Python asks for once.
 """
+
+import gc
+
+import aiohttp.web  # noqa: F401
 
 import nsight_prof.orchestrator.cli
 import nsight_prof.orchestrator.commands.rank
@@ -16,3 +20,6 @@ for table in tables.tables():
     tables.empty(table)
 catalogue()
 classify("")
+# A fork that looks for garbage among all that is imported would copy the pages of all of it.
+gc.collect()
+gc.freeze()

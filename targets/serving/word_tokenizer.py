@@ -47,7 +47,11 @@ def write_word_tokenizer(
         raise ValueError(f"{folder} holds a config.json: its tokenizer class would be taken")
     end = _end(config.get("eos_token_id"), size)
     special = {end: END, **(named or {})}
-    words = {special.get(number, f"t{number}"): number for number in range(size)}
+    named_ids = [f"t{number}" for number in range(size)]
+    for number, word in special.items():
+        if number < size:
+            named_ids[number] = word
+    words = dict(zip(named_ids, range(size), strict=True))
     # The word for what the vocabulary does not know must be in it, also where token 0 ends a text.
     unknown = "t0" if end else "t1"
     longest = config.get("max_position_embeddings")

@@ -18,6 +18,7 @@ from nsight_prof.targets.serving.failures import explain, explain_log
 from nsight_prof.targets.serving.generation import run_batch
 from nsight_prof.targets.serving.models import find_model
 from nsight_prof.targets.serving.options import EngineOptions, add_engine_arguments, engine_options
+from tests import forked
 
 PROGRAM = """
 import json, sys
@@ -49,15 +50,9 @@ def run(
 ) -> dict[str, Any]:
     """Start the engine, generate, and return what the program tells."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("VLLM", "HF_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options), json.dumps(batches)],
-        env=inherited
-        | {"PYTHONPATH": f"{root / 'tests/fakes/vllm_fake'}{os.pathsep}{root}"}
-        | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = {"PYTHONPATH": f"{root / 'tests/fakes/vllm_fake'}{os.pathsep}{root}"}
+    argv = ["-c", PROGRAM, json.dumps(options), json.dumps(batches)]
+    done = forked.run(argv, inherited | path | variables)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.serving.records import read_serving
+from tests.forked import Forked, run
 
 SMALL = ["--model", "qwen2.5-0.5b", "--prompt-tokens", "40", "--output-tokens", "6"]
 B8 = "prefill-decode/b8/p40/o6"
@@ -25,7 +26,7 @@ class Target:
         self._calls = tmp_path / "calls.jsonl"
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(self._root / "targets/serving/offline.py"), *arguments]
+        return [str(self._root / "targets/serving/offline.py"), *arguments]
 
     def environment(self, **variables: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("VLLM", "HF_"))}
@@ -37,13 +38,7 @@ class Target:
         }
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*SMALL, *arguments),
-            env=self.environment(**variables),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run(self.command(*SMALL, *arguments), self.environment(**variables))
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.out.read_text().splitlines()]
@@ -285,18 +280,16 @@ def test_requests_that_end_early_are_a_failure(target: Target) -> None:
 
 
 def test_sigterm_ends_the_engine_too(target: Target) -> None:
-    process = subprocess.Popen(
-        target.command(*SMALL, "--engine", "spawn"),
-        env=target.environment(FAKE_VLLM_HANG_AT="2"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    process = Forked(
+        target.command(*SMALL, "--engine", "spawn"), target.environment(FAKE_VLLM_HANG_AT="2")
     )
     try:
         while not target.calls("add_request"):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == 128 + signal.SIGTERM
+        process.communicate()
+        assert process.returncode == 128 + signal.SIGTERM
     finally:
         process.kill()
     assert not alive(target.calls("child")[0][1])

@@ -18,6 +18,7 @@ import pytest
 from nsight_prof.targets.serving.healthy import GpuMemory, Server, free_port, members
 from nsight_prof.targets.serving.serve_command import joined
 from nsight_prof.targets.serving.word_tokenizer import has_tokenizer, write_word_tokenizer
+from tests.forked import Forked
 from tests.processes import wait_for_end
 
 SMALL = (
@@ -25,7 +26,7 @@ SMALL = (
     "--concurrency 1 4 --open-time 0.5 --scrape-interval 0.05",
 )
 Records = dict[str, list[dict[str, Any]]]
-Start = Callable[..., subprocess.Popen[str]]
+Start = Callable[..., Forked]
 
 
 @pytest.fixture
@@ -34,14 +35,14 @@ def start(root: Path, tmp_path: Path) -> Start:
 
     def started(
         *words: str, fault: str = "", fake: str = "vllm_server", rate: str = "40"
-    ) -> subprocess.Popen[str]:
+    ) -> Forked:
         env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
         env |= {"PYTHONPATH": str(root / "tests" / "fakes" / fake), "FAKE_VLLM": fault}
         script = root / "targets" / "serving" / "server.py"
-        argv = [sys.executable, str(script), "--out", str(tmp_path / "out.jsonl")]
+        argv = [str(script), "--out", str(tmp_path / "out.jsonl")]
         argv += " ".join(SMALL).split()
         argv += [*(("--rate", rate) if rate else ()), *words]
-        return subprocess.Popen(argv, stdout=-1, stderr=-1, text=True, env=env, cwd=tmp_path)
+        return Forked(argv, env, tmp_path)
 
     return started
 
