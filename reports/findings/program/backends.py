@@ -112,15 +112,18 @@ class Backend:
             return self.unknown_gpu
         return self.capability[0] <= capability < self.capability[1]
 
-    def matches(self, kernels: pd.DataFrame, pattern: str = "") -> pd.Series[bool]:
-        """Return which kernels are its own, or those of another pattern and its categories."""
-        regex = re.compile(pattern or self.pattern)
-        by_name = kernels["name"].map(lambda name: bool(regex.search(str(name)))).astype(bool)
-        if self.requires and not kernels["name"].fillna("").str.contains(self.requires).any():
-            by_name &= False
-        if self.dtype:
-            by_name &= kernels["dtype"].eq(self.dtype).fillna(False).astype(bool)
-        return by_name & kernels["category"].isin(self.categories).astype(bool)
+    def of(self, kernels: Sequence[Row]) -> list[Row]:
+        """Return the kernels that are its own."""
+        regex, requires = re.compile(self.pattern), re.compile(self.requires)
+        if self.requires and not any(requires.search(text(row["name"])) for row in kernels):
+            return []
+        return [
+            row
+            for row in kernels
+            if row["category"] in self.categories
+            and self.dtype in ("", row["dtype"])
+            and regex.search(text(row["name"]))
+        ]
 
 
 BACKENDS = {
@@ -146,22 +149,20 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     of its kind have none.
     """
     found: list[Finding] = []
-    kernels, capability = run.kernels, _capability(run)
+    kernels, capability = records(run.kernels), _capability(run)
     with_counters = {text(row["kernel_id"]): row for row in profiled(run)}
+    explained = {name for name, row in with_counters.items() if _explained(row)}
     for key, backend in BACKENDS.items():
         if not backend.pattern:
             continue
-        mask = backend.matches(kernels)
-        rows = [
-            row
-            for row in records(kernels[mask])
-            if backend.by_name or not _explained(with_counters.get(text(row["kernel_id"])))
-        ]
+        matching = backend.of(kernels)
+        rows = [r for r in matching if backend.by_name or text(r["kernel_id"]) not in explained]
         if rows and key == "simt_gemm":  # counters of some tell what is wrong with all of them
-            rows = records(kernels[mask])
+            rows = matching
         if rows and backend.is_behind(capability):
             found.append(_finding(key, _Use(run, backend, rows, with_counters, capability)))
-        kernels = kernels[~mask]
+        taken = {id(row) for row in matching}
+        kernels = [row for row in kernels if id(row) not in taken]
     if frame is not None:
         found += _math_attention(run, frame)
     return [f for f in found if f.share >= SLOW_BACKEND.limit("share")]
@@ -185,11 +186,10 @@ def _capability(run: Run) -> float:
         return PASCAL if time[of_pascal].sum() > time.sum() / 2 else math.nan
 
 
-def _explained(row: Row | None) -> bool:
+def _explained(row: Row) -> bool:
     """Tell whether a rule of kernels says what is wrong: no Tensor Cores, operands not aligned."""
-    if row is None or TRANSFORM.search(text(row["name"])):
-        return False
-    return number(row["tensor_pct"]) < 1 or slow_name(row)
+    is_slow = number(row["tensor_pct"]) < 1 or slow_name(row)
+    return is_slow and not TRANSFORM.search(text(row["name"]))
 
 
 @dataclass(frozen=True)
