@@ -1,11 +1,11 @@
-"""1,000 mutated inputs: right values, or exit 2 or 4 with a sentence (scripts/fuzz.py)."""
+"""500 mutated inputs: right values, or exit 2 or 4 with a sentence (scripts/fuzz.py)."""
 
 import pytest
 
 from scripts.fuzzing.campaign import KINDS, run_case
 from scripts.fuzzing.case import Inputs
 
-SEED, CASES, PARTS = 11, 1000, 4
+SEED, CASES, PARTS = 11, 500, 2
 
 
 @pytest.fixture(scope="module")
