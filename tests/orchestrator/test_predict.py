@@ -12,7 +12,6 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 import yaml
@@ -34,7 +33,7 @@ from nsight_prof.parsers.predict.points import point_row
 from nsight_prof.parsers.predict.serving import Host, Seconds, SingleStep, Workload, narrow_host
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.model_shape import model_shape
-from nsight_prof.reports.render.metrics_json import schema
+from tests.schemas import of_metrics
 
 SHORT_BATCHES = (*((1, p) for p in (16, 64, 128, 200, 512, 520, 576, 700)), (2, 128), (4, 128))
 """Requests and tokens of their prompts of the batches of slices that wait for the host."""
@@ -122,7 +121,7 @@ def test_scripts_get_all_numbers_of_a_prediction(
     assert len(made["findings"]) == 7
     assert any("gaps between kernels" in note for note in made["notes"])
     found = json.loads(Path(made["metrics"]).read_text())
-    jsonschema.validate(found, schema())
+    of_metrics().validate(found)
     points = records(load_run(Path(made["run"])).predicted_points)
     assert [p["tpot_p50_s"] for p in found["points"]] == [p["tpot_p50_s"] for p in points]
     assert all("tpot_p50_s_high" not in point for point in found["points"])  # nothing bounds it
@@ -610,7 +609,7 @@ def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
     assert main([*words, "--out", str(tmp_path / "b"), "--fail-on", "step_mape>1%"]) == 1
     assert "broken: step_mape>1%" in capsys.readouterr().err
     metrics = json.loads((out / "report" / "metrics.json").read_text())
-    jsonschema.validate(metrics, schema())
+    of_metrics().validate(metrics)
     assert len(metrics["errors"]) == len(errors)
 
 

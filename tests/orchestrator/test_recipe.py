@@ -23,6 +23,7 @@ from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.orchestrator.recipe.sections import MetricSet, NvtxCapture, TensorDtype
 from nsight_prof.parsers.errors import RecipeError
 from nsight_prof.parsers.metrics.catalogue import catalogue
+from tests.schemas import of_recipes
 
 Write = Callable[..., Path]
 
@@ -334,12 +335,12 @@ def test_every_bundled_recipe_loads_and_fits_the_json_schema(path: Path) -> None
     recipe = load_recipe(path)
     assert recipe.name == path.stem
     assert recipe.question.endswith("?")
-    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), recipe_schema())
+    of_recipes().validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def test_the_json_schema_refuses_what_prof_refuses() -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"target": {}, "selct": {}}, recipe_schema())
+        of_recipes().validate({"target": {}, "selct": {}})
 
 
 def test_recipes_beside_are_extended_by_name(write: Write) -> None:

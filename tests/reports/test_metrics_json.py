@@ -13,6 +13,7 @@ from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.metrics_json import render_metrics, render_sweep_metrics, schema
 from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.sweep.section import sweep_section
+from tests.schemas import of_metrics
 
 
 def loaded(run: Run) -> dict[str, Any]:
@@ -22,17 +23,17 @@ def loaded(run: Run) -> dict[str, Any]:
 
 
 def test_a_whole_run_fits_the_schema(run: Run) -> None:
-    jsonschema.validate(loaded(run), schema())
+    of_metrics().validate(loaded(run))
 
 
 def test_a_trace_alone_fits_the_schema(trace_only_run: Run) -> None:
-    jsonschema.validate(loaded(trace_only_run), schema())
+    of_metrics().validate(loaded(trace_only_run))
 
 
 def test_an_empty_comparison_fits_the_schema() -> None:
     view = SweepView("t", "q", "", ())
     text = render_sweep_metrics(view, sweep_section(view))
-    jsonschema.validate(json.loads(text), schema())
+    of_metrics().validate(json.loads(text))
 
 
 def test_the_schema_file_is_that_of_the_models(root: Path) -> None:
@@ -44,7 +45,7 @@ def test_a_missing_key_does_not_fit_the_schema(run: Run) -> None:
     data = loaded(run)
     del data["kernels"]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(data, schema())
+        of_metrics().validate(data)
 
 
 def test_nan_and_infinity_become_null(run: Run) -> None:

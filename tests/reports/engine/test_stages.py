@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jsonschema
 import pytest
 
 from nsight_prof.parsers.run.run import Run
@@ -17,8 +16,9 @@ from nsight_prof.reports.engine.stages.section import section
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.views import engine_sections as sections
 from nsight_prof.reports.profile.views import report_view
-from nsight_prof.reports.render.metrics_json import render_metrics, schema
+from nsight_prof.reports.render.metrics_json import render_metrics
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
+from tests.schemas import of_metrics
 from tests.sections import finding, rows, table, told, words
 
 Make = Callable[..., Run]
@@ -207,7 +207,7 @@ def test_the_report_shows_the_sections_and_fits_its_schema(serving_run: Make) ->
     leading = [f.verdict for made in view.sections for f in made.findings if not f.technical]
     assert view.answer[0] in leading
     written = json.loads(render_metrics(view, page_links(run, view), run.gaps))
-    jsonschema.validate(written, schema())
+    of_metrics().validate(written)
     assert [s["key"] for s in written["sections"]] == [s.key for s in view.sections]
     assert all("figures" not in s for s in written["sections"])
 

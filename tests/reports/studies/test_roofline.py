@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import jsonschema
 import pandas as pd
 import pytest
 
@@ -18,10 +17,10 @@ from nsight_prof.reports.cases.roofs import find, measured_roofs, searches
 from nsight_prof.reports.page import Evidence, Finding, Number, Section, Text
 from nsight_prof.reports.page.charts import BarFigure, Chart, LineFigure, RooflineFigure
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.render.metrics_json import schema
 from nsight_prof.reports.render.report import render_report
 from nsight_prof.reports.studies.roofline import section as roofline
 from nsight_prof.reports.studies.trust import missing
+from tests.schemas import of_metrics
 
 Row = dict[str, Any]
 CLOCK, SMS = 1.755e9, 132
@@ -263,7 +262,7 @@ def test_the_report_stands_on_the_findings_and_fits_its_schema(bench_run: Run) -
     assert paths.metrics is not None
     assert "4.62 TB/s" in paths.summary.read_text()
     data = json.loads(paths.metrics.read_text())
-    jsonschema.validate(data, schema())
+    of_metrics().validate(data)
     assert data["kind"] == "bench"
     numbers = data["sections"][0]["numbers"]
     assert math.isclose(numbers["DRAM read"]["value"], 4.62e12)
