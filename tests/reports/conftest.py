@@ -35,9 +35,9 @@ from nsight_prof.reports.render import drawing
 from nsight_prof.reports.render.report import ReportPaths, render_report
 from nsight_prof.reports.render.style import Style
 from tests.conftest import blank
-from tests.reports.browser import in_browser
+from tests.reports.browser import browser, in_browser
 
-__all__ = ["in_browser"]
+__all__ = ["browser", "in_browser"]
 
 CLOCK, MAX_CLOCK, SMS = 1.755e9, 1.98e9, 132
 ROOFS = [

@@ -45,7 +45,6 @@ def test_axe_finds_nothing_serious(
         violations = in_browser(
             page.read_text(encoding="utf-8"),
             axe.replace("</script", "<\\/script") + JUDGED,
-            "--blink-settings=preferredColorScheme=0",
-            "--virtual-time-budget=60000",
+            dark=True,
         )
         assert [one for one in violations if one[1] in ("serious", "critical")] == []

@@ -58,7 +58,7 @@ def test_the_theme_follows_the_system_and_the_switch(page: str, in_browser: Ask)
     light, dark = in_browser(page, script)
     assert light == ["rgb(255, 255, 255)", "rgb(255, 255, 255)"]
     assert dark[0] == dark[1] != light[0]
-    first, second = in_browser(page, script, "--blink-settings=preferredColorScheme=0")
+    first, second = in_browser(page, script, dark=True)
     assert (first, second) == (dark, light)
 
 
@@ -67,7 +67,7 @@ def test_keys_reach_what_is_wider_than_a_narrow_page(page: str, in_browser: Ask)
       const wide = [...document.querySelectorAll(".wide, figure")].filter(
         (one) => one.scrollWidth > one.clientWidth && !one.querySelector("a[href], button"));
       return [wide.length, wide.filter((one) => one.tabIndex < 0).length];
-    """, "--window-size=500,800")  # fmt: skip
+    """, size=(500, 800))  # fmt: skip
     assert wide > 0
     assert unreached == 0
 

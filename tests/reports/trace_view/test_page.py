@@ -308,6 +308,6 @@ def test_it_fits_a_telephone(in_browser: Ask) -> None:
     wide, inner = in_browser(
         page(),
         WAIT + "return [Math.max(canvas.offsetWidth, trace.scrollWidth), innerWidth];",
-        "--window-size=500,800",
+        size=(500, 800),
     )
     assert wide <= inner
