@@ -89,7 +89,7 @@ def check(frame: pd.DataFrame, table: str, only: Sequence[str] | None = None) ->
             values: Any = frame[name].array
             try:  # of arrays: pandas takes twice the time for Series
                 arrays[name] = values.astype(dtype)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"table {table}, column {name}: {error}") from error
     return pd.DataFrame(arrays, copy=False)
 

@@ -67,13 +67,14 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, words: s
     assert "prof run" in caught.value.hint
 
 
-def test_values_of_another_type_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "wrong"), [("value", "fast"), ("samples", 10**30)])
+def test_values_that_do_not_fit_are_refused(tmp_path: Path, column: str, wrong: object) -> None:
     path = tmp_path / "roofs.json"
     write_roofs(path, file())
     data = json.loads(path.read_text())
-    data["roofs"][0]["value"] = "fast"
+    data["roofs"][0][column] = wrong
     path.write_text(json.dumps(data))
-    with pytest.raises(ArtifactUnreadable, match="value"):
+    with pytest.raises(ArtifactUnreadable, match=column):
         read_roofs(path)
 
 
