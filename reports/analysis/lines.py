@@ -24,6 +24,7 @@ is there for that, or the part of all waits: a line that launches much for each 
 samples in them."""
 HEADERS = r"(?:^|/)(?:cuda[^/]*|targets/[^/]+)/include/"
 """Files of the CUDA toolkit, by a part of their path."""
+FORWARD = "forward"
 Place = tuple[str, str, int | None]
 """File, function and line."""
 
@@ -346,6 +347,18 @@ def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:
     A data loader calls code of the program itself: that is where it works, not who waits for it.
     """
     return _moved(rows, lambda stack: stack[-2] if len(stack) > 1 else stack[-1])
+
+
+def calling_models(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of table `host_lines` in a model (functions `forward`) at the line that called it
+    from without: a batch, or a graph, takes in all that the model launches.
+    """
+
+    def outside(stack: list[Place]) -> Place:
+        inside = next((at for at, place in enumerate(stack) if place[1] == FORWARD), len(stack))
+        return stack[max(inside - 1, 0)]
+
+    return _moved(rows, outside)
 
 
 def _moved(rows: pd.DataFrame, frame_of: Callable[[list[Place]], Place]) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from nsight_prof.reports.analysis.lines import (
     KernelLine,
     asking_lines,
     callers,
+    calling_models,
     fused_lines,
     host_lines,
     host_rows,
@@ -203,7 +204,10 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         rows, counted = waits, "samples"
     if finding.rule in WORK:
         rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
-    lines = host_lines(_in_program(rows), counted)
+    rows = _in_program(rows)
+    if finding.rule in IDLE and finding.choice:
+        rows = calling_models(rows)
+    lines = host_lines(rows, counted)
     hot_lines = _hot(lines)
     if not hot_lines:
         return finding
