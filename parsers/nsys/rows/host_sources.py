@@ -5,11 +5,28 @@ from __future__ import annotations
 import json
 import linecache
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from nsight_prof.parsers.names.activity import OWN_CODE
+
 SOURCES = "sources.json"
+MOVED = ">"
+"""Behind the number of a line whose samples belong to another one, in the file of texts."""
+FURTHEST = 12
+"""Lines that are looked at before and behind one."""
+LOOP = re.compile(r"\s*(?:for|while)\b")
+CALL_FREE = re.compile(
+    r"(?!(?:elif|else|try|except|def|with|for|while)\b|[#\"'@])(?:(?![\w\]]\().)+"
+)
+"""A statement without a call."""
+CHEAP = re.compile(
+    r"(?:(?<![\w.])(?:len|int|float|str|range|zip|enumerate|abs|ord|min|max)\("
+    r"|\.(?:append|write|encode|get|pop|items|values)\(|(?![\w\]]\().)+"
+)
+"""A statement whose calls do next to nothing."""
 LONGEST = 400
 """Characters of a line that are kept."""
 _MADE = r"(?:rand\w*|zeros|ones|full|arange|linspace|eye)"
@@ -40,11 +57,51 @@ def keep_sources(lines: pd.DataFrame, cwd: Path, path: Path) -> None:
     Files that the stacks name relative to a folder are sought in `cwd`.
     """
     texts: dict[str, dict[str, str]] = {}
-    for file, line in lines[["file", "line"]].dropna().drop_duplicates().itertuples(index=False):
+    known = lines[["file", "line"]].dropna().drop_duplicates()
+    for file, line in known.itertuples(index=False):
         if found := linecache.getline(str(cwd / file), int(line)).strip():
             texts.setdefault(file, {})[str(line)] = found[:LONGEST]
+            whole = linecache.getlines(str(cwd / file))
+            at = working_line(whole, int(line), set(known.loc[known["file"] == file, "line"]))
+            if at != line:
+                texts[file][f"{line}{MOVED}"] = str(at)
+                texts[file][str(at)] = whole[at - 1].strip()[:LONGEST]
     linecache.clearcache()
     path.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
+
+
+def working_line(whole: Sequence[str], line: int, sampled: Collection[int]) -> int:
+    """Return the line that the samples of one of pure Python belong to.
+
+    Who samples the stacks needs the interpreter's lock, which such code gives up where it calls or
+    jumps back: at the head of a loop, or behind statements without a call. Their samples are those
+    of what stands before, up to the last call; of a head they are of the longest line of its body.
+    """
+    text = whole[line - 1]
+    margin = _margin(text)
+    if not CHEAP.fullmatch(text.strip()):
+        return line
+    body = []
+    for at in range(line + 1, min(line + FURTHEST, len(whole)) + 1):
+        if whole[at - 1].strip() and _margin(whole[at - 1]) <= margin:
+            break
+        body.append(at)
+    if LOOP.match(text):
+        free = [at for at in body if at not in sampled]
+        return max(free, key=lambda at: len(whole[at - 1].strip()), default=line)
+    found = line
+    for at in range(line - 1, max(line - FURTHEST, 0), -1):
+        before = whole[at - 1]
+        if not before.strip() or _margin(before) > margin:
+            continue
+        if _margin(before) < margin or at in sampled or not CALL_FREE.fullmatch(before.strip()):
+            break
+        found = at
+    return found
+
+
+def _margin(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
@@ -56,10 +113,23 @@ def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     if not isinstance(texts, dict):
         texts = {}
 
-    def text_of(file: str, line: int) -> str:
+    def text_of(file: str, line: int | str) -> str:
         of_file = texts.get(file)
         return str(of_file.get(str(line), "")) if isinstance(of_file, dict) else ""
 
+    if "inner" in lines:
+        places = list(zip(lines["file"], lines["line"], strict=True))
+        calling = {
+            at for at, what in zip(places, lines["activity"], strict=True) if what != OWN_CODE
+        }
+        ends_here = lines["inner"].fillna("").eq("")
+        moved = [
+            int(at)
+            if ends and (file, line) not in calling and (at := text_of(file, f"{line}{MOVED}"))
+            else line
+            for (file, line), ends in zip(places, ends_here, strict=True)
+        ]
+        lines = lines.assign(line=pd.Series(moved, lines.index, dtype=lines["line"].dtype))
     sources = [text_of(*position) for position in zip(lines["file"], lines["line"], strict=True)]
     ends = lines["inner"].fillna("").eq("") if "inner" in lines else [True] * len(lines)
     works = [
