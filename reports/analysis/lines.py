@@ -355,7 +355,7 @@ def calling_models(rows: pd.DataFrame) -> pd.DataFrame:
     """
 
     def outside(stack: list[Place]) -> Place:
-        inside = next((at for at, place in enumerate(stack) if place[1] == FORWARD), len(stack))
+        inside = next((at for at, frame in enumerate(stack) if frame[1] == FORWARD), len(stack))
         return stack[max(inside - 1, 0)]
 
     return _moved(rows, outside)

@@ -21,6 +21,10 @@ MOST_LAUNCHES = 5_000_000
 REPEATED, MOST_TIME, ONE_ROUND = 5, 0.95, 0.25
 """Launches from which on a kernel repeats; part of the time of those that do whose kernels make up
 a round; part of all launches that a first round takes at most."""
+SINGLE_STEPS = ("elementwise", "copy", "fill", "reduction", "random")
+"""Categories of kernels that a loop over items launches; products make up steps of a model."""
+ALL_BUT_EMPTY = 0.1
+"""Part of the SMs that a launch has blocks for, below which the GPU is all but empty beside it."""
 OF_KERNEL = ["short_name", "name", "library", "category"]
 Mask = NDArray[np.bool_]
 
@@ -283,11 +287,16 @@ class Tiny:
 def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
     """Return the rows of short kernels of each stage.
 
-    A kernel that is short on average is so where single launches take up to twice as long.
+    A kernel that is short on average is so where single launches take up to twice as long. One step
+    on a few blocks that comes again counts however long it takes: others could run beside it.
     """
     length = frame["duration_ns"]
     usual = length.groupby(frame["kernel_id"], observed=True).transform("mean")
     short = (length < tiny.short) | ((usual < tiny.short) & (length < 2 * tiny.short))
+    fill = frame["kernel_id"].astype(object).map(tiny.fill).astype(float)
+    ids = frame["kernel_id"].cat.codes
+    again = ids.eq(ids.shift()) | ids.eq(ids.shift(-1))
+    short |= again & (fill < ALL_BUT_EMPTY) & frame["category"].isin(SINGLE_STEPS)
     found = runs(frame, short.to_numpy(dtype=np.bool_))
     found = found[found["launches"] >= tiny.fewest]
     if found.empty:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.nsys.rows.host_sources import keep_sources, with_sources
+from nsight_prof.parsers.nsys.rows.host_sources import keep_sources, with_sources, working_line
 
 
 def lines(**columns: list[object]) -> pd.DataFrame:
@@ -48,3 +48,26 @@ def test_without_the_file_no_text_is_known(tmp_path: Path) -> None:
         assert set(with_sources(lines(), path)["source"]) == {""}
     (tmp_path / "odd.json").write_text('{"train.py": 3}')
     assert set(with_sources(lines(), tmp_path / "odd.json")["source"]) == {""}
+
+
+@pytest.mark.parametrize(
+    ("line", "works"),
+    [(3, 2), (5, 6), (9, 9), (12, 12)],
+)
+def test_samples_of_pure_python_belong_to_what_stands_before_a_call_or_in_a_loop(
+    line: int, works: int
+) -> None:
+    text = """for book in books:
+    if book not in known:
+    if len(fresh) == WANTED:
+        break
+while node > 1:
+    sums[node // 2] = sums[node] + sums[node ^ 1]
+    node //= 2
+x = x + 1
+loss.backward()
+for layer in layers(x):
+    y = 1
+scores = model(x)
+"""
+    assert working_line(text.splitlines(), line, {line}) == works

@@ -61,37 +61,37 @@ def keep_sources(lines: pd.DataFrame, cwd: Path, path: Path) -> None:
     for file, line in known.itertuples(index=False):
         if found := linecache.getline(str(cwd / file), int(line)).strip():
             texts.setdefault(file, {})[str(line)] = found[:LONGEST]
-            whole = linecache.getlines(str(cwd / file))
-            at = working_line(whole, int(line), set(known.loc[known["file"] == file, "line"]))
+            text_lines = linecache.getlines(str(cwd / file))
+            at = working_line(text_lines, int(line), set(known.loc[known["file"] == file, "line"]))
             if at != line:
                 texts[file][f"{line}{MOVED}"] = str(at)
-                texts[file][str(at)] = whole[at - 1].strip()[:LONGEST]
+                texts[file][str(at)] = text_lines[at - 1].strip()[:LONGEST]
     linecache.clearcache()
     path.write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
 
 
-def working_line(whole: Sequence[str], line: int, sampled: Collection[int]) -> int:
+def working_line(text_lines: Sequence[str], line: int, sampled: Collection[int]) -> int:
     """Return the line that the samples of one of pure Python belong to.
 
     Who samples the stacks needs the interpreter's lock, which such code gives up where it calls or
     jumps back: at the head of a loop, or behind statements without a call. Their samples are those
     of what stands before, up to the last call; of a head they are of the longest line of its body.
     """
-    text = whole[line - 1]
+    text = text_lines[line - 1]
     margin = _margin(text)
     if not CHEAP.fullmatch(text.strip()):
         return line
     body = []
-    for at in range(line + 1, min(line + FURTHEST, len(whole)) + 1):
-        if whole[at - 1].strip() and _margin(whole[at - 1]) <= margin:
+    for at in range(line + 1, min(line + FURTHEST, len(text_lines)) + 1):
+        if text_lines[at - 1].strip() and _margin(text_lines[at - 1]) <= margin:
             break
         body.append(at)
     if LOOP.match(text):
         free = [at for at in body if at not in sampled]
-        return max(free, key=lambda at: len(whole[at - 1].strip()), default=line)
+        return max(free, key=lambda at: len(text_lines[at - 1].strip()), default=line)
     found = line
     for at in range(line - 1, max(line - FURTHEST, 0), -1):
-        before = whole[at - 1]
+        before = text_lines[at - 1]
         if not before.strip() or _margin(before) > margin:
             continue
         if _margin(before) < margin or at in sampled or not CALL_FREE.fullmatch(before.strip()):

@@ -9,7 +9,7 @@ from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, program_time
-from nsight_prof.reports.analysis.timeline import Short, Tiny, runs, short_kernels
+from nsight_prof.reports.analysis.timeline import SINGLE_STEPS, Short, Tiny, runs, short_kernels
 from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
 from nsight_prof.reports.findings.kernels.measure import blocks, filled
 from nsight_prof.reports.findings.model import Finding
@@ -35,8 +35,6 @@ OF_ROWS = ("norm",)
 """Categories of kernels that work once on each element of a sequence, and on nothing else."""
 ACTIVATIONS = "gelu|silu|swiglu|relu"
 """The same by their names."""
-SINGLE_STEPS = ("elementwise", "copy", "fill", "reduction", "random")
-"""Categories of kernels that a loop over items launches; products make up steps of a model."""
 BLOCKED = 0.9
 """Part of the launches whose call began when the GPU had nothing to do."""
 
