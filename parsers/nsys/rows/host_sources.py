@@ -117,7 +117,7 @@ def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
         of_file = texts.get(file)
         return str(of_file.get(str(line), "")) if isinstance(of_file, dict) else ""
 
-    if "inner" in lines:
+    if {"inner", "activity"} <= set(lines):
         places = list(zip(lines["file"], lines["line"], strict=True))
         calling = {
             at for at, what in zip(places, lines["activity"], strict=True) if what != OWN_CODE

@@ -461,7 +461,7 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
     wall = program_time(run)[0]
     time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
     longest = stage.of_cause(HOST).longest.value or 0.0
-    lasting = number(stage.idle.value) - (idle_at_start(run) if stage.is_capture else 0.0)
+    lasting = number(stage.idle.value) - _at_start(run, stage)
     saved_ns = min(number(time.value), number(wall.value))
     if work.waits:
         saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting))
@@ -507,6 +507,11 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
         confidence="medium",
         **gain,
     )
+
+
+def _at_start(run: Run, stage: Stage) -> float:
+    """Return the idle time in ns of a whole capture that comes once, at its start."""
+    return idle_at_start(run) if stage.is_capture else 0.0
 
 
 AT_START = 0.5

@@ -262,7 +262,13 @@ def _explained(run: Run, stage: Stage, gaps: Gaps, cause: Cause, once: float) ->
                     *(_waiting(stage, price.waits) if of_launches else ()),
                 )
             ),
-            queued=_once_clause(once) if once else _queued_clause(price.steps),
+            queued=Text(
+                " {once} of this come once, before all kernels that repeat have run: start-up, "
+                "which a long run does not see, and which is not in the gain.",
+                once=Number(once, "ns", LAUNCHED),
+            )
+            if once
+            else _queued_clause(price.steps),
             saves=price.sentence,
             remark=_of_gaps(gaps, is_framework) if rule is HOST_BOUND else _remark(cost),
         ),
@@ -407,14 +413,6 @@ def _once(run: Run, stage: Stage, rule: Rule, lost: float) -> float:
     """Return the idle time of a whole capture that comes once, at its start."""
     once = idle_at_start(run) if rule is HOST_BOUND and stage.is_capture else 0.0
     return min(once, lost) if once >= HOST_BOUND.limit("share") * lost else 0.0
-
-
-def _once_clause(once: float) -> Text:
-    return Text(
-        " {once} of this come once, before all kernels that repeat have run: start-up, which a "
-        "long run does not see, and which is not in the gain.",
-        once=Number(once, "ns", LAUNCHED),
-    )
 
 
 def _startup(stage: Stage, once: float) -> Finding:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.idle import Stage, idle_stages
 from nsight_prof.reports.findings.program import host_work
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.verdicts.ranking import findings
@@ -100,9 +99,7 @@ def test_what_the_host_does_at_the_start_of_a_capture_gains_nothing(
 ) -> None:
     # Of 6 ms of work in idle time, at most `lasting` is not at the start.
     after = lasting * 6 * MS
-    idle = idle_stages(run)[0].idle.value
-    monkeypatch.setattr(host_work, "idle_at_start", lambda _run: idle - after)
-    monkeypatch.setattr(Stage, "is_capture", True)
+    monkeypatch.setattr(host_work, "_at_start", lambda _run, stage: stage.idle.value - after)
     run = write(waiting(run, "host"), "host_lines", [line("loading data", 60)])
     (found,) = [f for f in program_findings(run) if f.rule == "data_loading"]
     assert found.gain_ns == pytest.approx(math.nan if gain is None else after, nan_ok=True)
