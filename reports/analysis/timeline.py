@@ -95,7 +95,7 @@ def range_times(run: Run, names: Sequence[str]) -> pd.DataFrame:
                 int(frame["end_ns"].iloc[last - 1] - frame["start_ns"].iloc[first]),
                 int(frame["duration_ns"].iloc[first:last].sum()),
             )
-            for first, last in rows.itertuples(index=False)
+            for first, last in zip(rows["first"], rows["last"], strict=True)
         ]
     times = pd.DataFrame(found, columns=["stage", "name", "wall_ns", "busy_ns"])
     return times.groupby(["stage", "name"], as_index=False).sum()

@@ -75,6 +75,7 @@ def _distinct(findings: list[Finding]) -> list[Text]:
 def job_summary(view: JobView) -> BenchSummary:
     """Return who holds the job up or what bounds it, what there is to gain, and how sure."""
     subject = Text(
+        "{known} of {n} rank, {time} of GPU time in kernels.",
         "{known} of {n} ranks, {time} of GPU time in kernels.",
         known=view.rank_count,
         n=view.rank_total,

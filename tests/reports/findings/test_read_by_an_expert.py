@@ -83,7 +83,7 @@ def test_a_copy_that_gains_nothing_is_no_finding(imported: Runs) -> None:
 
 def test_start_up_is_named_where_it_is_most_of_the_idle_time(imported: Runs) -> None:
     verdict = words(summary(imported(GORY)).first.verdict)
-    assert "kernels are loaded, which comes once" in verdict
+    assert "kernels are loaded at start-up, once" in verdict
 
 
 def test_a_cause_of_less_than_half_of_the_idle_time_does_not_stand_alone(imported: Runs) -> None:
