@@ -660,10 +660,8 @@ def casts_and_copies(run: Run) -> list[Finding]:
     rows = run.kernels[moving & ~run.kernels["library"].fillna("").isin(NO_LIBRARY)]
     refs = column("kernels", "total_ns")
     within = _within(run)
-    time, gpu_time = (
-        Number(rows["total_ns"].sum(), "ns", refs),
-        Number(kernel_time(run), "ns", refs),
-    )
+    time = Number(rows["total_ns"].sum(), "ns", refs)
+    gpu_time = Number(kernel_time(run), "ns", refs)
     if within.value:
         time, gpu_time = time + within, gpu_time + within
     share = time.share_of(gpu_time)
@@ -676,6 +674,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = largest.remedy or (rule.action, rule.advice)
     avoidable = _avoidable(kinds, gpu_time)
+    needless = 2 * number(avoidable.value) > number(time.value)
     return [
         rule.finding(
             title=Text(
@@ -718,7 +717,8 @@ def casts_and_copies(run: Run) -> list[Finding]:
             ),
             action=action,
             advice=advice,
-            confidence="medium" if 2 * number(avoidable.value) > number(time.value) else "low",
+            confidence="medium" if needless else "low",
+            because=None if needless else Text("the program may need most of these copies"),
             **of_gpu_time(avoidable, time, gpu_time, time),
         )
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from nsight_prof.parsers.cells import count
@@ -30,6 +30,7 @@ PHASES = {
     "server": Text("prefill and the rest of the server"),
     "client": Text("HTTP and the client"),
 }
+IN_PLAIN_WORDS = {"queue": Text("in a queue"), "prefill": Text("to read the prompt")}
 SHORTEN = Text("Shorten prompts, or reuse common prefixes (prefix caching).")
 QUANTITIES = {
     "tokens": Text("throughput"),
@@ -85,19 +86,15 @@ def _of_first_token(found: LoadTest, heavy: Point) -> tuple[Text, Text]:
     )
     lay_verdict = verdict
     if "queue" in shares:
-        values["share"] = shares["queue"]
         lay_verdict = Text(
-            "With {load} the first word takes {ttft} on average, {share} of it in a queue.",
-            **values,
-        )
+            "With {load} the first word takes {ttft} on average, of which {parts}.",
+            parts=_phases(heavy, IN_PLAIN_WORDS), **values,
+        )  # fmt: skip
     at_rate = {} if rate is None or rate is heavy else _phase_shares(rate)
     if rate is None or "queue" not in at_rate:
         return verdict, lay_verdict
-    less: dict[str, Value] = {
-        "rate": rate.load_text,
-        "less": rate.number("ttft_mean_s"),
-        "part": at_rate["queue"],
-    }
+    less: dict[str, Value] = {"rate": rate.load_text, "less": rate.number("ttft_mean_s")}
+    less["part"] = at_rate["queue"]
     return (
         Text("{verdict} At {rate} it is {less}, {part} of it waiting in the queue.",
              verdict=verdict, **less),
@@ -122,9 +119,12 @@ def more_front_ends(found: LoadTest) -> Text:
     return Text("Run more front ends ({option}).", option=found.option("front_ends"))
 
 
-def _phases(point: Point) -> list[Value]:
-    shares = _phase_shares(point)
-    return [Text("{share} {phase}", share=shares[name], phase=PHASES[name]) for name in shares]
+def _phases(point: Point, labels: Mapping[str, Text] = PHASES) -> list[Value]:
+    return [
+        Text("{share} {phase}", share=share, phase=labels[name])
+        for name, share in _phase_shares(point).items()
+        if name in labels
+    ]
 
 
 def _phase_shares(point: Point) -> dict[str, Number]:

@@ -345,6 +345,7 @@ def test_copies_that_may_be_needed_are_told_apart_from_casts(
     (kind,) = (label.removeprefix("of it ") for label in labels if label.startswith("of it "))
     assert kind.startswith(said)
     assert ("needed" in kind) is bool(said)
+    assert (found.because is None) is (sure != "low")  # the first screen says why it is unsure
     assert f": {kind.partition(',')[0]} " in english(found.verdict)
     assert found.confidence == sure
 

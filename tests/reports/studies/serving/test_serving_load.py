@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -260,7 +261,12 @@ def test_the_first_screen_says_where_requests_wait(told: Section) -> None:
     first_token = finding(told, "first_token")
     assert "waiting in the queue" in shown(first_token.verdict)
     assert shown(first_token.verdict).endswith("of it waiting in the queue.")
-    assert shown(first_token.lay_verdict).endswith("of it in a queue.")
+    plain = shown(first_token.lay_verdict)
+    assert plain.endswith("of it in a queue.")
+    # Where it goes, not only how little of it is the queue.
+    assert re.search(
+        r"on average, of which [\d.]+ % in a queue and [\d.]+ % to read the prompt\.", plain
+    )
 
 
 def test_the_first_screen_says_how_sure_it_is(told: Section) -> None:
