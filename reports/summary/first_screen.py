@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from nsight_prof.reports import page
+from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.engine.step_costs import KEY as EXCHANGE
 from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
@@ -339,9 +340,9 @@ def _where(view: ReportView, step: Step, anchor: str) -> Text:
 def _of_kind(view: ReportView, kernels: Sequence[KernelRow]) -> tuple[float, str]:
     """Return what part of the run all kernels take that do the same, in the one stage of these.
 
-    And the id of its row; 0 where it is not known.
+    And the id of its row; 0 where it is not known, or one of them goes by its own name.
     """
-    categories, kinds = {kernel.category for kernel in kernels}, view.kinds
+    categories, kinds = {"" if k.library in NO_LIBRARY else k.category for k in kernels}, view.kinds
     rows = [] if kinds is None else [row for row in kinds.rows if categories <= {*row.categories}]
     if kinds is None or not rows or len(categories) > 1 or not view.gpu_time_ns:
         return 0.0, ""

@@ -459,3 +459,14 @@ def test_idle_time_saves_nothing_here_that_its_finding_does_not_save(view: Repor
 def test_a_gpu_that_no_file_names_is_called_that(view: ReportView) -> None:
     nameless = replace(view, run_time=replace(view.run_time, gpu=""))
     assert "Measured on a GPU that no file names. The evidence" in page_of(summarise(nameless))
+
+
+def test_a_kernel_of_the_program_is_not_given_the_time_of_all_that_do_the_like(
+    recorded_run_of: Callable[[str], Run],
+) -> None:
+    run = recorded_run_of("stories/llmc")
+    rows = run.kernels[run.kernels["short_name"] == "matmul_forward_kernel4"]
+    (whole,) = run.stages.loc[run.stages["stage"] == "(all)", "wall_ns"]
+    said = words(summarise(report_view(run)).first.verdict)
+    part = 100 * rows["total_ns"].sum() / whole
+    assert f"matmul_forward_kernel4 takes {part:.0f} % of the run" in said.lower()

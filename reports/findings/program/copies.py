@@ -662,14 +662,13 @@ def casts_and_copies(run: Run) -> list[Finding]:
     within = _within(run)
     time = Number(rows["total_ns"].sum(), "ns", refs)
     gpu_time = Number(kernel_time(run), "ns", refs)
+    calls = number(rows["calls"].sum())
     if within.value:
         time, gpu_time = time + within, gpu_time + within
+        calls += number(_of_device(run)["calls"].sum())
     share = time.share_of(gpu_time)
     if not number(share.value) >= limit.value:
         return []
-    calls = number(rows["calls"].sum())
-    if within.value:
-        calls += number(_of_device(run)["calls"].sum())
     kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = largest.remedy or (rule.action, rule.advice)
@@ -718,7 +717,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
             action=action,
             advice=advice,
             confidence="medium" if needless else "low",
-            because=None if needless else Text("the program may need most of these copies"),
+            because=None if needless else Text("the program may need most of its copies"),
             **of_gpu_time(avoidable, time, gpu_time, time),
         )
     ]
