@@ -247,6 +247,11 @@ def _split(text: str) -> tuple[str, str]:
     return "".join(base).strip().rsplit(" ", 1)[-1], text[:length]
 
 
+def function_name(name: str) -> str:
+    """Return the name of a kernel's function alone, by which `ncu --kernel-name` knows it."""
+    return _split(_normalized(name))[0].rsplit("::", 1)[-1]
+
+
 def _unknown_name(base: str, text: str) -> str:
     """Return the name without namespaces; a kernel made from a lambda says whose lambda it is."""
     short = base.rsplit("::", 1)[-1].split("[", 1)[0] or base or text

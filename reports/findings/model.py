@@ -92,8 +92,8 @@ class Finding(PageFinding):
 
     @property
     def is_bound(self) -> bool:
-        """Whether nothing is known of what it saves but that it is no more than its gain."""
-        return math.isnan(self.most_ns)
+        """Whether nothing is known of it but the most: its gain or, where that is 0, `most_ns`."""
+        return math.isnan(self.most_ns) or not self.gain_ns
 
     @property
     def anchor(self) -> str:

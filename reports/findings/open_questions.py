@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from nsight_prof.parsers.ncu.command import to_measure
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
@@ -44,9 +45,10 @@ def _time(run: Run) -> Iterator[OpenQuestion]:
 
 def _limits(run: Run) -> Iterator[OpenQuestion]:
     if run.counters.empty:
-        reason = _reason(run, "counters")
+        reason, how = _reason(run, "counters"), Name(to_measure(run))
+        advice = Text(" Who has the program measures it: {how}.", how=how) if how.name else ""
         yield OpenQuestion(
-            Text("What limits the kernels is not known: {why}.", why=reason),
+            Text("What limits the kernels is not known: {why}.{how}", why=reason, how=advice),
             Text("What limits each part of the work is not known: {why}.", why=reason),
         )
         return

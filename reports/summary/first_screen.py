@@ -227,16 +227,15 @@ def _of_little(
     unmeasured = unknown >= MOSTLY * sum(row.share or 0.0 for row in kernels)
     waits = (idle.share or 0.0) if idle is not None else 0.0
     if idle is not None and (waits >= MOSTLY if unmeasured else LARGE <= waits < 1):
-        works_ns = (view.run_time.whole_ns or 0.0) - (idle.time_ns or 0.0)
-        gain = Number(
-            (most_ns - (idle.gain_ns or 0.0)) / works_ns if works_ns else None, "fraction"
-        )
+        works_ns = ((view.run_time.whole_ns or 0.0) - (idle.time_ns or 0.0)) or math.inf
+        gain = Number((most_ns - (idle.gain_ns or 0.0)) / works_ns, "fraction")
+        rest = Text(" Of the time in which it works, up to {gain} can be saved.",
+                    gain=Link(gain, PARTS))  # fmt: skip
         return Text(
-            "The GPU is idle for {part} of the run: {why}. Of the time in which it works, up to "
-            "{gain} can be saved.",
+            "The GPU is idle for {part} of the run: {why}.{rest}",
             part=Link(Number(idle.share, "fraction"), "whole-run"),
             why=idle_cause(view),
-            gain=Link(gain, PARTS),
+            rest=rest if gain.value else "",
         )
     return _of_unmeasured(view) if unmeasured else None
 

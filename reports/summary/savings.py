@@ -109,8 +109,7 @@ def gain_ns(view: ReportView, finding: Finding) -> float:
 
 def most_ns(view: ReportView, finding: Finding) -> float:
     """Return the most that a finding saves by itself, in ns of the run; 0 where not known."""
-    upper = finding.gain_ns if finding.is_bound else finding.most_ns
-    return _of_run(view, finding, upper)
+    return _of_run(view, finding, max(finding.gain_ns, finding.most_ns))
 
 
 def _of_run(view: ReportView, finding: Finding, saved_ns: float) -> float:

@@ -59,20 +59,21 @@ def findings(run: Run) -> list[Finding]:
     ranks = count(1)
     graphs_ns = threshold("small_gain") * (run_time(run).graphs_ns or 0.0)
     found = [f for f in found if not f.share * kernel_time(run) < graphs_ns or f.key in OVERVIEW]
+    longest = set(run.counters.nlargest(1, "duration_ns")["kernel_id"])
     minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))
-        for f in sorted(found, key=lambda f: _order(f, found, minimum, kernel_time(run)))
+        for f in sorted(found, key=lambda f: _order(f, found, minimum, kernel_time(run), longest))
     ]
 
 
 def _order(
-    finding: Finding, found: Sequence[Finding], minimum: float, kernels_ns: float
+    finding: Finding, found: Sequence[Finding], minimum: float, kernels_ns: float, longest: set[str]
 ) -> tuple[int, bool, bool, float, int]:
     """Return a key by which the largest gain is first, and a cause right before its symptom.
 
     What gains nothing, or nobody knows how much, stands behind all else, what could gain most
-    first.
+    first; but before it, without a trace, where it is about the `longest` launch.
 
     Choices that make kernels faster stand behind all else where a repair saves `minimum` ns, unless
     it mends kernels that the choice replaces.
@@ -107,7 +108,8 @@ def _order(
         gain = minimum if finding.share * kernels_ns * REPAIR >= BUSY_WITH * minimum else 0.0
     symptom = after_repair or (0 if symptoms else 1)
     position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
-    return position, not gain, late, -(gain or bound), symptom
+    asked = not (_gain(finding) or kernels_ns > 0 or longest.isdisjoint(finding.kernel_ids))
+    return position - asked, not gain, late, -(gain or bound), symptom
 
 
 def _meet(first: Finding, second: Finding) -> bool:

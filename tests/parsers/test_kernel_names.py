@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 from nsight_prof.parsers.names import kernel_names
 from nsight_prof.parsers.names.demangle import demangle, identifiers
-from nsight_prof.parsers.names.kernel_names import MAX_LENGTH, KernelName, classify, kernel_id
+from nsight_prof.parsers.names.kernel_names import (
+    MAX_LENGTH,
+    KernelName,
+    classify,
+    function_name,
+    kernel_id,
+)
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.trace import open_trace
 
@@ -323,3 +329,19 @@ def test_the_classifier_is_light_to_import() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("jacobi_kernel(float *, int)", "jacobi_kernel"),
+        ("void at::native::vectorized_elementwise_kernel<(int)4, std::array<char *, 3>>"
+         "(int, T2, T3)", "vectorized_elementwise_kernel"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16>(T1::Params)", "Kernel2"),
+        ("_ZN2at6native13reduce_kernelILi512EEEvT_", "reduce_kernel"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        ("void (anonymous namespace)::softmax<float>(float *)", "softmax"),
+    ],
+)  # fmt: skip
+def test_the_function_of_a_kernel_is_what_ncu_filters_by(name: str, function: str) -> None:
+    assert function_name(name) == function

@@ -17,6 +17,7 @@ from nsight_prof.reports.page import (
     Column,
     Fact,
     Json,
+    Name,
     Number,
     Section,
     Table,
@@ -87,8 +88,8 @@ def _intro(stages: Stages) -> Text:
         missing = Text(" MFU, MBU and floors are not available: {why}.", why=stages.reason)
     elif stages.roofs.compute is None or stages.roofs.memory is None:
         missing = Text(
-            " MFU, MBU and floors lack a roof of this GPU: measure it with `prof run "
-            "recipes/roofline.yaml`."
+            " MFU, MBU and floors lack a roof of this GPU: measure it with {command}.",
+            command=Name("prof run recipes/roofline.yaml"),
         )
     return Text(
         "Engine steps in the trace: {n}, in {time} of GPU time, busy and idle.{ranks}{missing}"

@@ -320,7 +320,7 @@ def _clause(lead: Judged) -> Text:
     """Return what a kernel that waits, or has a defect, lacks."""
     if lead.cause is not None:
         return lead.cause.clause
-    return Text("it reaches {reached} of any roof at most", reached=_reached(lead.row))
+    return Text("it waits, for what is not known ({reached} of a roof)", reached=_reached(lead.row))
 
 
 def _headline(finding: Finding, group: Sequence[Judged]) -> Text:

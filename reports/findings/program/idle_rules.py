@@ -219,8 +219,8 @@ IDLE_OUTSIDE = Rule(
     question="Is the GPU idle outside of the stages?",
     requires="a trace with stages",
     action=Text(
-        "Capture only what matters (`capture:` in the recipe), or move what repeats out of the "
-        "loop."
+        "Capture only what matters (from cudaProfilerStart to cudaProfilerStop), or move what "
+        "repeats out of the loop."
     ),
     advice=Text("measure only the part that matters, or do once what is now done again and again"),
     disproof=Text(

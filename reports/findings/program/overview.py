@@ -45,19 +45,23 @@ def where_time_goes(run: Run) -> Finding:
         graphs=_graphs(run),
     )
     if len(kernels) == 1 and gpu_count(run) == 1:
-        title = headline = Text("The GPU runs one kernel, for {time}", time=total)
-        verdict = Text(
-            "The GPU runs one kernel, {kernel}, for {time}{stages}.{graphs}",
-            kernel=first,
-            time=total,
-            stages=_stage_shares(run),
-            graphs=_graphs(run),
+        title = headline = Text(
+            "The GPU runs one kernel, {what}, for {time}", what=first, time=total
         )
-    graphs_ns = run_time(run).graphs_ns or 0.0
-    if graphs_ns > number(total.value):
+        verdict = Text(
+            "{title}{stages}.{graphs}", title=title, stages=_stage_shares(run), graphs=_graphs(run)
+        )
+    times = run_time(run)
+    if (times.copies_ns or 0.0) > 2 * (times.kernels_ns or 0.0):  # to copy is what the GPU does
+        title = headline = Text(
+            "Copies and memsets keep the GPU busy for {copies}, kernels for {time}",
+            copies=Number(times.copies_ns, "ns"),
+            time=Number(times.kernels_ns, "ns"),
+        )
+    if (times.graphs_ns or 0.0) > number(total.value):
         title = headline = Text(
             "CUDA graphs that were traced as wholes take {time}, all other kernels {total}",
-            time=Number(graphs_ns, "ns"),
+            time=Number(times.graphs_ns, "ns"),
             total=total,
         )
     return Finding(

@@ -44,12 +44,12 @@ def findings(
     def gain(finding: Finding) -> Value | None:
         if math.isnan(finding.gain_program):
             return None
-        saved: Value = time(finding.gain_ns)
+        saved: Value = time(finding.gain_ns or max(finding.gain_ns, finding.most_ns))
         if links is not None and finding.gain_of == "GPU time":
             saved = of_gpus(view, Text("{time}", time=saved))
         fraction = share(finding.gain_program)
         of_time = Text("{part} of {whole}", part=fraction, whole=Word(finding.gain_of))
-        words = Text("{time} ({part})", time=saved, part=of_time)
+        words = Text("{time} ({part})", time=saved, part=of_time) if finding.gain_ns else saved
         return Text("at most {saves}", saves=words) if finding.is_bound else words
 
     columns: list[Column[Finding]] = [

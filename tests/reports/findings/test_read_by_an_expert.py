@@ -17,7 +17,9 @@ from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Value
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.tables.findings import findings as findings_table
 from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render.report import render_report
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
 from nsight_prof.reports.verdicts.ranking import OVERVIEW, findings, headline
@@ -271,3 +273,63 @@ def test_room_for_three_quarters_of_the_warps_is_no_cause_nobody_measured(import
 def test_the_busiest_part_of_the_sms_is_a_roof_too(imported: Runs) -> None:
     found = about(imported(FP8), "CUTLASS GEMM")
     assert "at most 24 % of any roof" in english(found.verdict)  # Compute (SM) Throughput 23.59
+
+
+@pytest.mark.parametrize("export", [PINNED, RANK])
+def test_the_headline_begins_with_copies_that_take_longer_than_kernels(
+    imported: Runs, export: str
+) -> None:
+    run = imported(export)
+    time, (first, *_) = run_time(run), headline(run)
+    assert (time.copies_ns or 0) > 2 * (time.kernels_ns or 0)
+    assert first.startswith("Copies and memsets keep the GPU busy for ")
+
+
+def test_copies_at_start_up_do_not_hide_what_kernels_do(imported: Runs) -> None:
+    run = imported(WEIGHTS)
+    assert (run_time(run).copies_ns or 0) > (run_time(run).kernels_ns or 0)
+    assert headline(run)[0].startswith("78 % of the GPU time goes to matrix multiplications")
+
+
+def test_what_saves_nothing_for_sure_is_told_with_the_most_it_could(imported: Runs) -> None:
+    view = report_view(imported(WEIGHTS))
+    (found,) = [f for f in view.findings if f.rule == "casts_and_copies"]
+    assert found.gain_ns == 0
+    assert found.is_bound
+    (cells,) = findings_table(view, [found]).cells()
+    assert "at most 2.4 ms" in [words(cell) for cell in cells]
+    report = render_report(load_run(imported(WEIGHTS).path)).report.read_text()
+    assert f"{english(found.title)} · could save at most 2.40 ms</summary>" in report
+    assert "Could save at most 2.40 ms." in report
+    assert "save 0 ns" not in report
+
+
+def test_a_sentence_of_nothing_to_save_is_left_out(imported: Runs) -> None:
+    verdict = words(summary(imported(FLAMEOX)).first.verdict)
+    assert verdict.startswith("The GPU is idle for 96 % of the run")
+    assert "can be saved" not in verdict
+
+
+def test_the_longest_launch_comes_first_where_nothing_is_known_of_it(imported: Runs) -> None:
+    run = imported("ncu/CodeGandee+llm-perf-opt")
+    longest = str(run.counters.sort_values("duration_ns")["kernel_id"].iloc[-1])
+    first = findings(run)[0]
+    assert first.kernel_ids == (longest,)
+    assert "for what, these counters do not say" in english(first.verdict)
+    assert "it waits, for what is not known (32 % of a roof)" in headline(run)[0]
+
+
+def test_an_imported_trace_names_the_commands_that_count_its_kernels(imported: Runs) -> None:
+    export = "nsys/openhackathons-org+nways_accelerated_programming/jacobi_report.sqlite"
+    said = headline(imported(export))[-1]
+    count, again = said.partition("measures it: ")[2].rstrip(".").split(" && ")
+    assert count.startswith("ncu --csv ")
+    assert "-k jacobi_kernel -c 1 --metrics $(prof metrics --names --chip GH100) PROGRAM" in count
+    assert again == "prof import jacobi_report.sqlite ncu.csv --out RUN"
+
+
+def test_an_import_has_no_recipe_to_change(imported: Runs) -> None:
+    (found,) = [f for f in findings(imported(RANK)) if f.rule == "idle_outside"]
+    assert found.action is not None
+    assert "recipe" not in english(found.action)
+    assert "`" not in english(found.action)
