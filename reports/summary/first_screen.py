@@ -227,8 +227,8 @@ def _of_little(
     unmeasured = unknown >= MOSTLY * sum(row.share or 0.0 for row in kernels)
     waits = (idle.share or 0.0) if idle is not None else 0.0
     if idle is not None and (waits >= MOSTLY if unmeasured else LARGE <= waits < 1):
-        works_ns = ((view.run_time.whole_ns or 0.0) - (idle.time_ns or 0.0)) or math.inf
-        gain = Number((most_ns - (idle.gain_ns or 0.0)) / works_ns, "fraction")
+        works = Number((view.run_time.whole_ns or 0.0) - (idle.time_ns or 0.0), "ns")
+        gain = Number(most_ns - (idle.gain_ns or 0.0), "ns").share_of(works)
         rest = Text(" Of the time in which it works, up to {gain} can be saved.",
                     gain=Link(gain, PARTS))  # fmt: skip
         return Text(

@@ -78,8 +78,7 @@ def where_time_goes(run: Run) -> Finding:
 
 def _graphs(run: Run) -> Text | str:
     """Say how long graphs run whose kernels are not known."""
-    graphs_ns = run_time(run).graphs_ns
-    if not graphs_ns:
+    if not (graphs_ns := run_time(run).graphs_ns):
         return ""
     return Text(
         " CUDA graphs that were traced as wholes take another {time}: which kernels run in them is "
