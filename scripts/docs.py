@@ -89,7 +89,9 @@ TABLES = {
     "idle_gaps": "One row per cause of idle time of the GPU in a stage, and what the host did.",
     "gpu_idle_gaps": "The same for each GPU: one row per cause of its own idle time in a stage.",
     "host_ranges": "One row per NVTX range of the eight busiest threads, or per bin of short ones.",
-    "host_lines": "One row per line of Python in a stage, from samples of the host's stacks.",
+    "host_lines": "One row per line of Python in a stage, from samples of the host's stacks. The "
+    "interpreter lets stacks be read only at calls and ends of loops: samples of statements "
+    "without calls are given back to these, by the text of the lines.",
     "thread_lines": "One row per line of a Python thread that makes no CUDA call, from samples.",
     "launch_lines": "One row per kernel and line of Python that launched it "
     "(`trace.launch_lines`).",

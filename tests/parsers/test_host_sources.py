@@ -1,10 +1,12 @@
 """The text of sampled lines is kept beside the trace, and tells work that leaves no frame."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from nsight_prof.parsers.names.activity import OWN_CODE
 from nsight_prof.parsers.nsys.rows.host_sources import keep_sources, with_sources, working_line
 
 
@@ -71,3 +73,18 @@ for layer in layers(x):
 scores = model(x)
 """
     assert working_line(text.splitlines(), line, {line}) == works
+
+
+@pytest.mark.parametrize("moved", ["two", "-2", "9" * 30, 2.5, None])
+def test_samples_stay_where_the_file_names_no_line(tmp_path: Path, moved: object) -> None:
+    (tmp_path / "sources.json").write_text(json.dumps({"train.py": {"1": "x", "1>": moved}}))
+    sampled = lines(inner=["", "", ""], activity=[OWN_CODE] * 3)
+    assert list(with_sources(sampled, tmp_path / "sources.json")["line"])[:2] == [1, 2]
+
+
+def test_samples_are_of_the_line_that_the_file_names(tmp_path: Path) -> None:
+    (tmp_path / "sources.json").write_text('{"train.py": {"1": "x", "1>": "2", "2": "y"}}')
+    sampled = lines(inner=["", "", ""], activity=[OWN_CODE] * 3)
+    found = with_sources(sampled, tmp_path / "sources.json")
+    assert list(found["line"])[:2] == [2, 2]
+    assert list(found["source"])[:2] == ["y", "y"]

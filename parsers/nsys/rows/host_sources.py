@@ -15,6 +15,7 @@ from nsight_prof.parsers.names.activity import OWN_CODE
 SOURCES = "sources.json"
 MOVED = ">"
 """Behind the number of a line whose samples belong to another one, in the file of texts."""
+LINE = re.compile(r"[1-9][0-9]{0,8}")
 FURTHEST = 12
 """Lines that are looked at before and behind one."""
 LOOP = re.compile(r"\s*(?:for|while)\b")
@@ -125,7 +126,9 @@ def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
         ends_here = lines["inner"].fillna("").eq("")
         moved = [
             int(at)
-            if ends and (file, line) not in calling and (at := text_of(file, f"{line}{MOVED}"))
+            if ends
+            and (file, line) not in calling
+            and LINE.fullmatch(at := text_of(file, f"{line}{MOVED}"))
             else line
             for (file, line), ends in zip(places, ends_here, strict=True)
         ]
