@@ -61,7 +61,7 @@ class Work(NamedTuple):
         found = pd.Series(False, rows.index)
         for name, pattern in (("source", self.pattern), ("inner", self.inner)):
             if pattern:
-                found |= rows[name].fillna("").str.contains(pattern)
+                found |= rows[name].fillna("").str.count(pattern) > 0  # contains warns of groups
         return found & (rows["category"].isin(self.categories) | (not self.categories))
 
 
