@@ -31,8 +31,8 @@ HIDDEN = Text(
     "time of its launches in a stage x part of the gaps there before which the host was late and "
     "had not waited for the GPU, / its time; at most what is beyond the time in waits for the GPU"
 )
-WAITS = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
-"""CUDA calls in which the host stands until the GPU has done its work."""
+BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
+"""CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
 LAUNCH_NS = 3_500.0
 """What a launch costs the host without nsys, where none was measured: 2.7 to 5.5 us by process on
 hosts of H100 and H200."""
@@ -90,7 +90,7 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     hidden = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
     if hidden > 0:  # a host that stands in waits for a GPU that works gains so much at least
         wall, idle = program_time(run)
-        calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(WAITS)]
+        calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(BLOCKING)]
         waited = min(calls["total_ns"].sum() / gpu_count(run), number((wall - idle).value))
         hidden = min(hidden, max(0.0, 1 - waited / finding.gain_ns))
     if not hidden > 0:

@@ -18,7 +18,7 @@ from nsight_prof.reports.analysis.lines import WAITING, waiting_rows
 from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
-from nsight_prof.reports.findings.gain import of_host, of_wall_time
+from nsight_prof.reports.findings.gain import BLOCKING, of_host, of_wall_time
 from nsight_prof.reports.findings.launch_cost import LaunchCost, launch_cost, lengthened
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
@@ -71,8 +71,6 @@ ONCE_FOR_SIZES = Text(
     "them up to a few, or take a back end that builds none."
 )
 """When what is loaded comes again."""
-BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
-"""CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
 SYNCHRONISING = r"cu(?:da)?(?:Stream|Device|Ctx)Synchronize"
 TO_GPU, TO_HOST = "host to device", "device to host"
 SELECTION = "cub::DeviceSelect"
