@@ -68,7 +68,6 @@ def recipe(program: Program, binary: Path, repaired: bool) -> dict[str, Any]:
     python = file.suffix == ".py"
     target: dict[str, Any] = {"args": {"repaired": True} if repaired else {}}
     target |= {"file": str(file)} if python else {"command": [str(binary)]}
-    lines = {"launch_lines": program["level"] == "kernel" or not python}
     counters: dict[str, Any] = {"enabled": program["level"] == "kernel"}
     if counters["enabled"]:
         counters |= {"source": True, "clock_control": "none", "timeout": "120s"}
@@ -78,7 +77,7 @@ def recipe(program: Program, binary: Path, repaired: bool) -> dict[str, Any]:
         "target": target,
         "capture": "profiler-api",
         "stages": [],
-        "trace": {"timeout": "100s", "python_sampling": python} | lines,
+        "trace": {"timeout": "100s", "python_sampling": python, "launch_lines": True},
         "select": {"top_k": 3},
         "counters": counters,
     }

@@ -19,6 +19,7 @@ from nsight_prof.parsers.errors import RecipeError
 BUNDLED_TARGETS = Path(__file__).resolve().parents[2] / "targets"
 BUNDLED_DATASETS = BUNDLED_TARGETS / "inference" / "datasets"
 TORCH_PROFILER = BUNDLED_TARGETS / "under_torch_profiler.py"
+LINE_TIMER = BUNDLED_TARGETS / "line_timer"
 HEAD = 2000  # characters of a file that may say how it is run
 INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?")
 # Options of the interpreter that may stand before a script: -c and -m take no script.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from nsight_prof.orchestrator.plan.program import Program
+from nsight_prof.orchestrator.plan.program import LINE_TIMER, Program
 from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.orchestrator.recipe.sections import NvtxCapture
 from nsight_prof.orchestrator.tools.ncu import CountersRequest
@@ -13,7 +15,7 @@ from nsight_prof.orchestrator.tools.nsys import TraceRequest
 from nsight_prof.parsers.run.selection import Selection
 
 LINES = "lines"
-"""Folder in that of the trace for the run whose stacks say which line launched each kernel."""
+"""Folder in that of the trace for the run that says which line made each call of CUDA."""
 
 
 def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:
@@ -33,14 +35,23 @@ def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> 
 
 
 def lines_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:
-    """Return the request of the run whose stacks say which line launched each kernel.
+    """Return the request of the run that says which line made each call of CUDA.
 
-    Of a program that is no Python script they are native ones.
+    Lines of Python are timed by themselves (`lines_environment`); of a program that is no Python
+    script native stacks tell.
     """
     request = trace_request(recipe, program, nsys, folder)
-    if is_python(program):
-        return replace(request, python_sampling=True)
-    return replace(request, native_stacks=True)
+    return replace(request, python_sampling=False, native_stacks=not is_python(program))
+
+
+def lines_environment(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables under which Python times its lines into `folder`.
+
+    torch.compile then says on stderr why it compiles anew, unless the program asks for other logs.
+    """
+    paths = [str(LINE_TIMER), variables.get("PYTHONPATH", "")]
+    logs = {} if "TORCH_LOGS" in variables else {"TORCH_LOGS": "recompiles"}
+    return {"PROF_LINES": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, paths)), **logs}
 
 
 def is_python(program: Program) -> bool:

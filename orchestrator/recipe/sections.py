@@ -193,11 +193,12 @@ class Trace(Model):
     )
     launch_lines: bool = Field(
         default=False,
-        description="true: the program runs once more under nsys, with samples of Python stacks "
-        "and CUDA_LAUNCH_BLOCKING=1, under which each launch waits for its kernel: the report "
-        "names the lines of Python that launched each kernel. Of other programs nsys unwinds the "
-        "native stack of each CUDA call, where the machine allows it: the report names functions. "
-        "No time is taken from that run.",
+        description="true: the program runs once more under nsys, while each line of its own "
+        "Python code is timed (sys.monitoring on Python 3.12, sys.settrace on 3.11): the report "
+        "names the lines that launched each kernel, copied, waited or allocated. Code of Python "
+        "then takes several times as long. Of other programs nsys unwinds the native stack of each "
+        "CUDA call, where the machine allows it: the report names functions. No time of the report "
+        "is taken from that run.",
     )
     extra_args: Words = Field(
         default=(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from nsight_prof.orchestrator.plan.given_kernels import given_selection, is_traced
@@ -22,6 +23,7 @@ from nsight_prof.orchestrator.plan.program import (
 from nsight_prof.orchestrator.plan.requests import (
     LINES,
     counters_request,
+    lines_environment,
     lines_request,
     trace_request,
 )
@@ -118,9 +120,13 @@ def _render_trace(step: Step, recipe: Recipe, path: Path) -> str:
     lines.append(_shell(nsys.export_argv(tool.program, report, database, tool.features)))
     if recipe.trace.launch_lines:
         again = lines_request(recipe, program, tool.program, path / LINES)
-        blocking = ", with CUDA_LAUNCH_BLOCKING=1" if again.python_sampling else ""
-        lines.append(f"# once more{blocking}: which line launches each kernel")
-        lines.append(_shell(nsys.profile_argv(again, tool.features), program))
+        lines += [
+            "# once more: the time of each line of Python, and which one makes each CUDA call"
+        ]
+        timed = replace(
+            program, env=program.env | lines_environment(os.environ | program.env, path / LINES)
+        )
+        lines.append(_shell(nsys.profile_argv(again, tool.features), timed))
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from nsight_prof.orchestrator.plan.program import counting_program, step_program
 from nsight_prof.orchestrator.plan.requests import (
     LINES,
     counters_request,
+    lines_environment,
     lines_request,
     trace_request,
 )
@@ -157,24 +158,24 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
 
 
 def _launch_lines(step: Step, folder: Path, work: Work, result: Result) -> None:
-    """Trace the program once more, for stacks that say who launched each kernel: those of Python
-    while it runs, each launch waiting for its kernel, or native ones at each CUDA call. A failure
-    is a warning: the trace itself is there.
+    """Trace the program once more, while each of its lines of Python is timed, or with native
+    stacks at each CUDA call: who launched each kernel. A failure is a warning: the trace itself is
+    there.
     """
     tool, at = work.machine.tools["nsys"], folder / LINES
     at.mkdir()
     request = lines_request(work.recipe, work.program, tool.program, at)
     argv, report, sqlite = nsys.profile_argv(request, tool.features), at / REPORT, at / SQLITE
     environment = nsys.environment(request)
-    if request.python_sampling:
-        environment |= {"CUDA_LAUNCH_BLOCKING": "1"}
-    what = Call(step.name, tool, argv, at, step.timeout_s, environment, "lines that launch")
+    environment |= lines_environment(work.machine.environment.variables, at)
+    what = Call(step.name, tool, argv, at, step.timeout_s, environment, "time of each line")
     try:
         finished = call(work, what)
         if finished.timed_out or not nsys.succeeded(finished.exit_code, request):
             raise failure(finished, what, (target.explain_itself, target.explain, nsys.explain))
         export_with(tool, report, sqlite, work.machine.environment.variables)
-        _mask(sqlite, work, result)
+        for recorded in (sqlite, *at.glob("lines-*.bin")):
+            _mask(recorded, work, result)
         with open_trace(sqlite) as trace:
             keep_native_lines(trace.native_addresses(), at / NATIVE_LINES)
     except ProfError as error:

@@ -113,21 +113,24 @@ def test_the_trace_alone_needs_no_ncu(lab: Any) -> None:
     assert [step.name for step in lab.manifest.steps] == ["trace", "report"]
 
 
-def test_lines_that_launch_come_from_a_second_run_that_waits_for_each_kernel(lab: Any) -> None:
-    script = "import os; print(os.environ.get('CUDA_LAUNCH_BLOCKING'))"
-    recipe = lab.recipe(script, trace__launch_lines=True, counters__enabled=False)
+def test_lines_that_launch_come_from_a_second_run_that_times_each_line(lab: Any) -> None:
+    script = "import os; print(*map(os.environ.get, ('PROF_LINES', 'PYTHONPATH')))"
+    recipe = lab.recipe(
+        script, trace__launch_lines=True, trace__python_sampling=True, counters__enabled=False
+    )
     assert lab.run(recipe).exit_code == 0
     first, second = lab.calls("nsys")
-    assert "--python-sampling=true" not in first
-    assert "--python-sampling=true" in second
+    assert "--python-sampling=true" in first
+    assert "--python-sampling=true" not in second
     folder = lab.out / "steps/1-trace"
     assert (folder / "stdout.log").read_text().split()[0] == "None"
-    assert (folder / "lines/stdout.log").read_text().split()[0] == "1"
+    at, timer = (folder / "lines/stdout.log").read_text().split()[:2]
+    assert (Path(at).name, Path(timer).name) == ("lines", "line_timer")
     assert sorted(path.name for path in (folder / "lines").glob("trace*")) == ["trace.sqlite"]
 
 
 def test_a_second_run_that_fails_leaves_the_trace_and_a_warning(lab: Any) -> None:
-    script = "import os, sys; sys.exit(int(os.environ.get('CUDA_LAUNCH_BLOCKING', 0)))"
+    script = "import os, sys; sys.exit('PROF_LINES' in os.environ)"
     outcome = lab.run(lab.recipe(script, trace__launch_lines=True, counters__enabled=False))
     assert outcome.exit_code == 0
     (warning,) = lab.manifest.step("trace").warnings
