@@ -128,6 +128,8 @@ VARIABLES = {
     "~/.config/prof and the bundled ones",
     "PROF_RESULTS": "set by prof for the programs that it profiles: a file for JSON lines, with "
     "what a program has to tell (docs/vllm.md)",
+    "PROF_LINES": "set by prof for the further run of `trace.launch_lines`: a folder into which "
+    "Python times its lines",
     "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
     "PROF_PROCESS_OWNER": "set by prof for them, too: which prof began them, to find what it left "
     "when it was killed",
