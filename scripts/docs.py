@@ -93,6 +93,10 @@ TABLES = {
     "interpreter lets stacks be read only at calls and ends of loops: samples of statements "
     "without calls are given back to these, by the text of the lines.",
     "thread_lines": "One row per line of a Python thread that makes no CUDA call, from samples.",
+    "timed_lines": "One row per line of the program's own Python code, timed in a further run "
+    "(`trace.launch_lines`).",
+    "timed_calls": "One row per kind of CUDA call and line of Python that made it "
+    "(`trace.launch_lines`).",
     "launch_lines": "One row per kernel and line of Python that launched it "
     "(`trace.launch_lines`).",
     "fused_lines": "One row per kernel and line of the program that torch.compile fused into it "

@@ -166,7 +166,7 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
                 gaps.add("host_lines", trace.why_no_lines())
             sources = run.artifact("trace", SOURCES)
             frames["host_lines"] = with_sources(frames["host_lines"], sources)
-            return frames | {"launch_lines": _launch_lines(run, gaps)}
+            return frames | _launch_lines(run, gaps)
     except ArtifactUnreadable as error:
         if refuse:
             raise
@@ -185,20 +185,22 @@ def _steps_of_gpus(frames: Frames, folder: Path) -> pd.DataFrame:
     return times.step_frame() if any(times.calls.values()) else tables.empty("rank_steps")
 
 
-def _launch_lines(run: RunDir, gaps: Gaps) -> pd.DataFrame:
-    """Return table `launch_lines`, from the run in which each launch waited for its kernel."""
+def _launch_lines(run: RunDir, gaps: Gaps) -> Frames:
+    """Return the tables of the further run: of timed lines of Python, or of stacks."""
     path = run.artifact("trace", "lines/trace.sqlite")
     if path is None:
-        return tables.empty("launch_lines")
+        return {}
     try:
         with open_trace(path) as trace:
-            frame = trace.launch_lines(run.artifact("trace", f"lines/{LINES}"))
-            if frame.empty:
+            frames = trace.timed_lines(path.parent)
+            if frames["launch_lines"].empty:
+                frames["launch_lines"] = trace.launch_lines(run.artifact("trace", f"lines/{LINES}"))
+            if frames["launch_lines"].empty:
                 gaps.add("launch_lines", NO_STACKS)
-            return frame
+            return frames
     except ArtifactUnreadable as error:
         gaps.add("launch_lines", f"{path.name} gave nothing: {error.message}")
-        return tables.empty("launch_lines")
+        return {}
 
 
 def trace_frames(trace: NsysTrace) -> Frames:

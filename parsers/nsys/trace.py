@@ -47,6 +47,8 @@ from nsight_prof.parsers.nsys.stages.launches import launch_frames, write_launch
 from nsight_prof.parsers.nsys.stages.native_stacks import native_addresses, read_native_lines
 from nsight_prof.parsers.nsys.stages.nccl import collectives, why_none
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
+from nsight_prof.parsers.nsys.stages.timed_calls import timed_tables
+from nsight_prof.parsers.nsys.stages.timed_lines import read_timed_lines
 from nsight_prof.parsers.nsys.stages.work import Work
 from nsight_prof.parsers.reading import reading, reads
 from nsight_prof.parsers.run.directory import plain_file
@@ -215,6 +217,15 @@ class NsysTrace:
         """
         lines = read_native_lines(native)
         return launch_lines(self._db, self._work, self._python_samples, lines)
+
+    @of_file
+    def timed_lines(self, folder: Path) -> dict[str, pd.DataFrame]:
+        """Lines of Python that were timed into `folder` in this run, and their calls of CUDA.
+
+        They are tables `timed_lines`, `timed_calls` and `launch_lines`; empty where none were.
+        """
+        work, calls = self._work, self._calls
+        return timed_tables(self._db, work, calls, self._threads.ids, read_timed_lines(folder))
 
     @of_file
     def native_addresses(self) -> dict[str, tuple[int, list[int]]]:

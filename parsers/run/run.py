@@ -157,6 +157,16 @@ class Run:
         return self._read("launch_lines")
 
     @cached_property
+    def timed_lines(self) -> pd.DataFrame:
+        """Table `timed_lines`: the time of each line of Python."""
+        return self._read("timed_lines")
+
+    @cached_property
+    def timed_calls(self) -> pd.DataFrame:
+        """Table `timed_calls`: the line of Python of each CUDA call."""
+        return self._read("timed_calls")
+
+    @cached_property
     def devices(self) -> pd.DataFrame:
         """Table `devices`: which GPU each device of each process is."""
         return self._read("devices")
