@@ -163,7 +163,7 @@ class Timer:
             if now - start >= LEAST_NS:
                 spans.extend((cell[0], start, now))
         if stack:
-            stack[-1][3] += now - entered
+            stack[-1][3] += perf_counter_ns() - entered  # with what this cost
 
     def _find(self, stack: list[list[Any]], code: CodeType, now: int) -> bool:
         known = self.code_of(code)
