@@ -19,7 +19,7 @@ from typing import Any
 
 from nsight_prof.orchestrator.imports.inputs import Given, Inputs, find_inputs, skipped
 from nsight_prof.orchestrator.imports.nodes import find_inputs_on
-from nsight_prof.orchestrator.imports.ranks import Member, import_ranks
+from nsight_prof.orchestrator.imports.ranks import Filled, Member, identity_of, import_ranks
 from nsight_prof.orchestrator.imports.recognize import Kind
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu
 from nsight_prof.orchestrator.system.export import export_csv, export_sqlite
@@ -250,9 +250,9 @@ def _fill_all(run: RunDir, inputs: Inputs, work: _Import) -> None:
 
 @dataclass
 class _Filled:
-    """What became of a rank: its manifest or why there is none, what to say, and its copies."""
+    """What became of a rank: its run or why there is none, what to say, and its copies."""
 
-    manifest: Manifest | ProfError
+    run: Filled | ProfError
     sentences: list[str]
     copies: list[tuple[Path, Given]]
 
@@ -264,7 +264,7 @@ def _fill_rank(recipe: dict[str, Any], member: Member) -> _Filled:
     """
     run, trace, rank = member
     if _is_there(run, trace):
-        return _Filled(read_manifest(run), [], [])
+        return _Filled((read_manifest(run), identity_of(run)), [], [])
     if not run.path.parent.is_dir():
         raise StepFailed(
             f"{run.path.parent} is not there on {socket.gethostname()}",
@@ -278,13 +278,14 @@ def _fill_rank(recipe: dict[str, Any], member: Member) -> _Filled:
         manifest = _fill(partial, trace, (), work)
         if manifest.step("trace") is None:
             raise NoKernels(f"{trace.name} holds no kernel", "give the traces of ranks with a GPU")
+        identity = identity_of(partial)
         shutil.rmtree(run.path, ignore_errors=True)
         os.replace(partial.path, run.path)
     except ProfError as error:
         return _Filled(error, sentences, work.copies)
     finally:
         shutil.rmtree(partial.path, ignore_errors=True)
-    return _Filled(manifest, sentences, work.copies)
+    return _Filled((manifest, identity), sentences, work.copies)
 
 
 def _is_there(run: RunDir, trace: Given) -> bool:
@@ -296,7 +297,7 @@ def _is_there(run: RunDir, trace: Given) -> bool:
     return False
 
 
-def _filled(work: _Import, members: Sequence[Member]) -> Iterator[Manifest | ProfError]:
+def _filled(work: _Import, members: Sequence[Member]) -> Iterator[Filled | ProfError]:
     """Yield what becomes of each rank; a cluster reads a trace where it lies."""
     cluster = work.executor if isinstance(work.executor, RayExecutor) else None
 
@@ -305,13 +306,20 @@ def _filled(work: _Import, members: Sequence[Member]) -> Iterator[Manifest | Pro
         return cluster.submit_to(member[1].node, fill, member)
 
     fill = partial(_fill_rank, work.recipe)
-    for done in mapped(fill, members, work.executor, submit if cluster else None):
+    for done in mapped(fill, members, work.executor, submit if cluster else None, _bytes):
         work.copies += done.copies
         for sentence in done.sentences:
             work.say(sentence)
-        yield done.manifest
+        yield done.run
     for node in cluster.lost() if cluster else ():
         work.note(f"The node {node} was lost; its ranks were imported on others.")
+
+
+def _bytes(member: Member) -> int:
+    """Return the size of a trace; 0 where another node alone has it."""
+    with suppress(OSError):
+        return member[1].path.stat().st_size
+    return 0
 
 
 def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:

@@ -17,7 +17,9 @@ FAR_APART_S = 60.0
 
 Member = tuple[RunDir, Given, int]
 """Where a trace becomes a run, and its rank."""
-Fill = Callable[[Sequence[Member]], Iterator[Manifest | ProfError]]
+Filled = tuple[Manifest, Identity]
+"""What an import makes of a trace, and what tells it from those of other ranks."""
+Fill = Callable[[Sequence[Member]], Iterator[Filled | ProfError]]
 Skip = Callable[[Given, ProfError], None]
 
 
@@ -32,7 +34,7 @@ class Ranks:
 
 
 def import_ranks(job: RunDir, traces: Sequence[Given], fill: Fill, skip: Skip) -> Ranks:
-    """Import all traces into `job.rank(…)`; `fill` yields each manifest, or why there is none.
+    """Import all traces into `job.rank(…)`; `fill` yields what each becomes, or why nothing.
 
     Raises:
         UsageError: two files have one rank, are the same, hold the same process, or one host
@@ -45,12 +47,12 @@ def import_ranks(job: RunDir, traces: Sequence[Given], fill: Fill, skip: Skip) -
     refused: ProfError | None = None
     pairs = sorted(zip(numbers.numbers, traces, strict=True), key=lambda pair: pair[0])
     members = [(job.rank(rank), given, rank) for rank, given in pairs]
-    for (run, given, rank), member in zip(members, fill(members), strict=True):
-        if isinstance(member, ProfError):
-            skip(given, member)
-            refused = member
+    for (_, given, rank), filled in zip(members, fill(members), strict=True):
+        if isinstance(filled, ProfError):
+            skip(given, filled)
+            refused = filled
             continue
-        identity = identity_of(run)
+        member, identity = filled
         found.records.append(rank_record(rank, given.name, member, identity))
         found.members.append(member)
         identities.append(identity)

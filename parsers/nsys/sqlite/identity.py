@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.parsers.nsys.sqlite.database import Database
+import numpy as np
+
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.leaves import Column
 from nsight_prof.parsers.nsys.sqlite.opening import open_database
-from nsight_prof.parsers.nsys.sqlite.schema import KERNEL, SESSION
+from nsight_prof.parsers.nsys.sqlite.schema import KERNEL, PROCESS, SESSION
 
 SYSTEM = "TARGET_INFO_SYSTEM_ENV"
 LONGEST_NAME = 255
@@ -30,19 +33,29 @@ class Identity:
 
 def read_identity(db: Database) -> Identity:
     """Read the identity of a trace that holds kernels."""
-    table = db.table(KERNEL)
-    pairs = db.rows(
-        f'SELECT DISTINCT globalPid >> 24 & 16777215, deviceId FROM "{table}" ORDER BY 1, 2'
-    )
-    ((first, last),) = db.rows(f'SELECT min(start), max(end) FROM "{table}"')
+    parts = list(db.scan(_COLUMNS, db.table(KERNEL) or KERNEL, _read_chunk))
+    pairs = sorted(set().union(*(found for *_, found in parts)))
     start = session_start(db)
     return Identity(
         host=_host(db),
-        begin_ns=None if start is None else start + first,
-        end_ns=None if start is None else start + last,
+        begin_ns=None if start is None else start + min(first for first, *_ in parts),
+        end_ns=None if start is None else start + max(last for _, last, _ in parts),
         pids=tuple(dict.fromkeys(pid for pid, _ in pairs)),
         devices=tuple(sorted({device for _, device in pairs})),
     )
+
+
+_COLUMNS = [Column("start"), Column("end"), Column("globalPid", 0), Column("deviceId")]
+
+
+def _read_chunk(columns: list[Array]) -> tuple[int, int, set[tuple[int, int]]]:
+    """Return the first start, the last end, and the pairs of process and device."""
+    start, end, pid, device = columns
+    # One process follows the other rarely: only rows unlike the one before are looked at.
+    changes = np.flatnonzero((pid[1:] != pid[:-1]) | (device[1:] != device[:-1])) + 1
+    at = np.append(0, changes)
+    pairs = zip((pid[at] >> 24 & PROCESS).tolist(), device[at].tolist(), strict=True)
+    return int(start.min()), int(end.max()), set(pairs)
 
 
 def _host(db: Database) -> str:
