@@ -4,6 +4,8 @@
     bench_ranks.py [--trace TRACE.sqlite] [--small SMALL.sqlite] [--only 1,2,10] [--hta PYTHON]
         [--rows ROWS.jsonl] [--write docs/ranks.md]
 
+With --write the rows of limits that were not measured stay as they are in the page, each with the
+commit of its code.
 All eleven limits are printed; without TRACE, SMALL or HTA those that need them are "not shown".
 TRACE is one rank at full size: a long trace made from a real one (bench_trace.py). The ranks of a
 job are links to the run of one trace: CPU time and memory are those of real ranks, reading from
@@ -53,7 +55,7 @@ from scripts.pages.marked import write_marked
 from tests.made_up_ranks import Planted, write_job
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAD = ("#", "what", "limit", "measured", "")
+HEAD = ("#", "what", "limit", "measured", "", "code")
 MAP_RANKS, RANKS, MOST_RANKS = 2, 64, 1024
 IMPORTED = (2, 4)
 """Ranks of two imports, whose difference is what a rank costs beside the start of prof."""
@@ -141,6 +143,19 @@ PLAIN = {
     "counting": "n = 0\nfor i in range(30_000_000): n += i",
     "copies of memory": "import numpy as np\na = np.ones(1 << 25)\nfor _ in range(30): a.copy()",
 }
+RUN = ("start", *PLAIN)
+SPEEDUPS = {1: 1.0, 2: 1.8, 8: 6.5}
+"""Workers, and how many times as fast as one they shall be."""
+NAP_S = 0.1
+START = f"""import sys, time
+from nsight_prof.orchestrator.workers.mapping import executor_of, mapped
+if __name__ == "__main__":
+    workers = int(sys.argv[1])
+    with executor_of(workers) as executor:
+        from nsight_prof.orchestrator.imports import reading
+        # Who answers at once would answer for others, too.
+        list(mapped(time.sleep, [{NAP_S}] * workers, executor))
+"""
 HTA = """import sys
 from hta.trace_analysis import TraceAnalysis
 trace = TraceAnalysis(trace_dir=sys.argv[1])
@@ -167,11 +182,12 @@ class Row:
     limit: str
     measured: str
     holds: bool | None
+    commit: str = ""
 
     def line(self) -> str:
         """Return the row of the table."""
         verdict = {True: "holds", False: "missed", None: "not shown"}[self.holds]
-        cells = (str(self.number), self.what, self.limit, self.measured, verdict)
+        cells = (str(self.number), self.what, self.limit, self.measured, verdict, self.commit)
         return "| " + " | ".join(cells) + " |"
 
 
@@ -190,15 +206,28 @@ def main() -> None:
             folder = Path(name) / str(numbers[0])
             folder.mkdir()
             for row in measure(options, folder):
+                row = replace(row, commit=options.commit)
                 rows.append(row)
                 print(row.line(), flush=True)
             shutil.rmtree(folder)
             if options.rows is not None:
                 options.rows.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
     if options.write is not None:
-        lines = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
-        lines += [row.line() for row in sorted(rows, key=lambda row: row.number)]
-        write_marked(options.write, Path(__file__).name, "\n".join(lines))
+        measured = {row.number for row in rows}
+        lines = [row.line() for row in rows] + [
+            line
+            for line in options.write.read_text(encoding="utf-8").splitlines()
+            if (number := _number(line)) and number not in measured
+        ]
+        head = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
+        lines.sort(key=_number)
+        write_marked(options.write, Path(__file__).name, "\n".join(head + lines))
+
+
+def _number(line: str) -> int:
+    """Return the number of the limit that a line of the table is about; 0 for any other line."""
+    number, *cells = line.removeprefix("| ").split(" | ")
+    return int(number) if len(cells) == len(HEAD) - 1 and number.isdecimal() else 0
 
 
 def _options() -> argparse.Namespace:
@@ -212,6 +241,10 @@ def _options() -> argparse.Namespace:
         "--rows", type=Path, help="file that keeps what was measured, for one limit at a time"
     )
     parser.add_argument("--write", type=Path, help="page to write the table to")
+    described = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    checkout = (ROOT / ".git").exists()
+    commit = subprocess.check_output(described, text=True).strip() if checkout else ""
+    parser.add_argument("--commit", default=commit, help="of the code, where this is no checkout")
     return parser.parse_args()
 
 
@@ -278,51 +311,91 @@ def unlike_traces(trace: Path, folder: Path, count: int) -> list[Path]:
 
 
 def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    """Import four ranks of full size by one worker and by two, each with a core: about 2 minutes.
+    """Import ranks of full size by one worker, by two and where there are cores by eight.
 
-    Wall times are those of prof alone where other programs leave it the cores, which is measured.
-    Beside it stands what two plain programs of Python reach on these cores, one that counts and one
-    that copies memory: cores of a virtual machine may be threads of one core.
+    Each worker has a core, and no two of them threads of one core where the system tells. The limit
+    keeps the start of the engine apart: what prof takes until each worker has answered is measured
+    by itself and taken off both times. What the same number of plain programs reach on these cores
+    stands beside it, one that counts and one that copies memory. Twice in turn, of which the
+    shorter times count; each measurement is printed to stderr.
     """
     if options.trace is None:
         yield Row(3, "1 to 2 workers", "1.8 times as fast", "not available: no --trace", None)
         return
-    cores = sorted(os.sched_getaffinity(0))
-    traces = unlike_traces(options.trace, folder, 4)
-    walls, spent, others = {}, {}, 0.0
-    for workers in (1, 2):
-        os.sched_setaffinity(0, cores[:workers])  # a worker alone would read by threads on both
-        out, before, began = folder / str(workers), busy_s(), time.monotonic()
-        took = prof("import", *traces, "--out", out, "--workers", workers, "--quiet")
-        others = max(others, (busy_s() - before - took.cpu_s) / (time.monotonic() - began))
-        walls[workers], spent[workers] = took.wall_s, took.cpu_s
-        shutil.rmtree(out)
-    plain = {name: _plain_ratio(cores[:2], code) for name, code in PLAIN.items()}
+    cores = apart()
+    counts = [workers for workers in SPEEDUPS if workers <= len(cores)]
+    traces = unlike_traces(options.trace, folder, max(4, counts[-1]))
+    taken: dict[tuple[str, int], list[float]] = {}
+    others = 0.0
+    for what, workers in [(what, n) for _ in range(2) for n in counts for what in ("import", *RUN)]:
+        os.sched_setaffinity(0, cores[:workers])  # a worker alone would read by threads on all
+        before, began = busy_s(), time.monotonic()
+        took = _by_workers(what, workers, traces, folder / "job")
+        busy = (busy_s() - before - took.cpu_s) / (time.monotonic() - began)
+        others = max(others, busy if what == "import" else 0.0)
+        found = {"what": what, "workers": workers, **asdict(took), "others": busy}
+        print(json.dumps(found), file=sys.stderr, flush=True)
+        taken.setdefault((what, workers), []).append(took.wall_s)
     os.sched_setaffinity(0, cores)
-    ratio = walls[1] / walls[2]
+    walls = {key: min(times) for key, times in taken.items()}
+
+    def ratio(what: str, workers: int) -> float:
+        return walls[what, 1] / walls[what, workers]
+
+    alone = walls["import", 1] - walls["start", 1]
+    apart_of = {n: alone / (walls["import", n] - walls["start", n]) for n in counts}
     yield Row(
         3,
-        f"1 to 2 workers, each with a core: import of 4 ranks of {launches(options.trace):,} "
-        "launches (`--only 3` on an idle machine)",
-        "1.8 times as fast",
-        f"{walls[1]:.1f} and {walls[2]:.1f} s: {ratio:.2f} times, start of the workers included "
-        f"({spent[1]:.1f} and {spent[2]:.1f} CPU s); two plain programs on these cores, "
-        + " and ".join(f"{times:.2f} times for {name}" for name, times in plain.items())
-        + f"; other programs took {others:.2f} of {os.cpu_count()} cores",
-        ratio >= 1.8 if others < 0.05 else None,
+        f"1 to {' and '.join(map(str, counts[1:]))} workers, each with a core: import of "
+        f"{len(traces)} ranks of {launches(options.trace):,} launches (`--only 3` on an idle "
+        "machine)",
+        ", ".join(f"{SPEEDUPS[n]} times as fast by {n}" for n in counts[1:])
+        + ", start of the engine apart",
+        ", ".join(f"{apart_of[n]:.2f} times by {n}" for n in counts[1:])
+        + ": "
+        + ", ".join(f"{walls['import', n]:.1f} s" for n in counts)
+        + " in all, of which "
+        + ", ".join(f"{walls['start', n]:.1f}" for n in counts)
+        + " s are the start; with it "
+        + ", ".join(f"{ratio('import', n):.2f} times by {n}" for n in counts[1:])
+        + ". As many plain programs on these cores: "
+        + "; ".join(
+            f"{name} " + ", ".join(f"{n * ratio(name, n):.2f} times by {n}" for n in counts[1:])
+            for name in PLAIN
+        )
+        + f". Other programs took {others:.2f} of {os.cpu_count()} cores",
+        all(apart_of[n] >= SPEEDUPS[n] for n in counts[1:])
+        if others < 0.025 * (os.cpu_count() or 1)
+        else None,
     )
 
 
-def _plain_ratio(cores: Sequence[int], code: str) -> float:
-    """Return how many times as fast two of the same program end on two cores as on one."""
-    walls = []
-    for used in (cores[:1], cores):
-        os.sched_setaffinity(0, used)
-        began = time.monotonic()
-        for program in [subprocess.Popen([sys.executable, "-c", code]) for _ in cores]:
-            program.wait()
-        walls.append(time.monotonic() - began)
-    return walls[0] / walls[1]
+def _by_workers(what: str, workers: int, traces: Sequence[Path], job: Path) -> Cost:
+    """Import all traces, start the engine alone, or run a plain program for each worker."""
+    if what == "import":
+        took = prof("import", *traces, "--out", job, "--workers", workers, "--quiet")
+        shutil.rmtree(job)
+        return took
+    if what == "start":
+        took = cost([sys.executable, "-c", START, str(workers)])
+        return replace(took, wall_s=took.wall_s - NAP_S)
+    programs = f"""import subprocess, sys
+for one in [subprocess.Popen([sys.executable, "-c", {PLAIN[what]!r}]) for _ in range({workers})]:
+    one.wait()
+"""
+    return cost([sys.executable, "-c", programs])
+
+
+def apart() -> list[int]:
+    """Return the cores that this process may use, those first that are no threads of another."""
+    first: list[tuple[str, int]] = []
+    later: list[tuple[str, int]] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        threads = path.read_text() if path.is_file() else str(core)
+        alone = not any(threads == known for known, _ in first)
+        (first if alone else later).append((threads, core))
+    return [core for _, core in (*first, *later)]
 
 
 def busy_s() -> float:
