@@ -33,13 +33,13 @@ class Identity:
 
 def read_identity(db: Database) -> Identity:
     """Read the identity of a trace that holds kernels."""
-    parts = list(db.scan(_COLUMNS, db.table(KERNEL) or KERNEL, _read_chunk))
-    pairs = sorted(set().union(*(found for *_, found in parts)))
+    chunks = list(db.scan(_COLUMNS, db.table(KERNEL) or KERNEL, _read_chunk))
+    pairs = sorted(set().union(*(found for *_, found in chunks)))
     start = session_start(db)
     return Identity(
         host=_host(db),
-        begin_ns=None if start is None else start + min(first for first, *_ in parts),
-        end_ns=None if start is None else start + max(last for _, last, _ in parts),
+        begin_ns=None if start is None else start + min(first for first, *_ in chunks),
+        end_ns=None if start is None else start + max(last for _, last, _ in chunks),
         pids=tuple(dict.fromkeys(pid for pid, _ in pairs)),
         devices=tuple(sorted({device for _, device in pairs})),
     )
