@@ -2,7 +2,7 @@
 """Measures what a job of many ranks costs and how true its report is, beside the limits set for it.
 
     bench_ranks.py [--trace TRACE.sqlite] [--small SMALL.sqlite] [--only 1,2,10] [--hta PYTHON]
-        [--rows ROWS.jsonl] [--write docs/ranks.md]
+        [--nsys NSYS] [--rows ROWS.jsonl] [--write docs/ranks.md]
 
 With --write the rows of limits that were not measured stay as they are in the page, each with the
 commit of its code.
@@ -156,6 +156,14 @@ if __name__ == "__main__":
         # Who answers at once would answer for others, too.
         list(mapped(time.sleep, [{NAP_S}] * workers, executor))
 """
+PARQUET = """import sqlite3, sys
+import pandas as pd
+db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+for table in (
+    "ANALYSIS_DETAILS", "CUPTI_ACTIVITY_KIND_KERNEL", "TARGET_INFO_SESSION_START_TIME"
+):
+    pd.read_sql_query(f"SELECT * FROM {table}", db).to_parquet(f"{sys.argv[2]}/{table}.parquet")
+"""
 HTA = """import sys
 from hta.trace_analysis import TraceAnalysis
 trace = TraceAnalysis(trace_dir=sys.argv[1])
@@ -235,6 +243,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--trace", type=Path, help="SQLite export of nsys, long")
     parser.add_argument("--small", type=Path, help="one that HTA can read as well")
     parser.add_argument("--hta", help="Python that has HolisticTraceAnalysis")
+    parser.add_argument(
+        "--nsys", type=Path, help="nsys whose recipe is run, by the Python of --hta"
+    )
     parser.add_argument("--only", default="", help="numbers of limits, comma separated")
     parser.add_argument("--folder", type=Path, help="where the runs are made")
     parser.add_argument(
@@ -433,9 +444,43 @@ def against_hta(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
         "HTA 5 times as much",
         f"HTA {theirs.peak_mib:,.0f} MiB, prof {peak:,.0f} MiB: {theirs.peak_mib / peak:.1f} "
         f"times. HTA {theirs.cpu_s:.0f} CPU s to sum kinds and kernels, prof {cpu_s:.0f} CPU s for "
-        f"import, all tables and the report: {theirs.cpu_s / cpu_s:.1f} times",
+        f"import, all tables and the report: {theirs.cpu_s / cpu_s:.1f} times"
+        + "".join(beside_recipe(options, folder / "recipe", cpu_s, peak)),
         theirs.peak_mib >= 5 * peak,
     )
+
+
+def beside_recipe(
+    options: argparse.Namespace, folder: Path, cpu_s: float, peak_mib: float
+) -> Iterator[str]:
+    """Let nsys map the busy time of both ranks: all that `cuda_gpu_time_util_map` does.
+
+    It reads tables that `nsys export` has written as Parquet, beside a report that it opens no
+    more; these are made here of the same rows, and what that costs is not counted.
+    """
+    if options.nsys is None:
+        yield ". nsys recipe: not available, no --nsys"
+        return
+    for rank in (0, 1):
+        exported = folder / f"rank{rank}_pqtdir"
+        exported.mkdir(parents=True)
+        (folder / f"rank{rank}.nsys-rep").touch()
+        time.sleep(0.1)  # what is no newer than the report is exported again
+        # By another process: what is started begins with the peak memory of who starts it.
+        argv = [sys.executable, "-c", PARQUET, str(options.small), str(exported)]
+        subprocess.run(argv, check=True)
+    path = os.pathsep.join((str(Path(options.hta).absolute().parent), os.environ["PATH"]))
+    for mode in ("concurrent", "dask-futures"):
+        out = folder.with_name(mode)
+        argv = [str(options.nsys), "recipe", "cuda_gpu_time_util_map", "--mode", mode]
+        took = cost([*argv, "--input", str(folder), "--output", str(out)], {"PATH": path})
+        if not (out / "analysis.parquet").is_file():
+            sys.exit(f"error: {mode} made no analysis.parquet")
+        yield (
+            f". nsys recipe cuda_gpu_time_util_map ({mode}), of Parquet made before, "
+            f"{took.peak_mib:,.0f} MiB and {took.cpu_s:.1f} CPU s for the busy time alone: "
+            f"{took.peak_mib / peak_mib:.2f} and {took.cpu_s / cpu_s:.2f} times"
+        )
 
 
 def write_kineto(trace: Path, path: Path, rank: int) -> None:
