@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as Tree
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -140,10 +140,21 @@ FAULTS = {
     ],
 }
 PLAIN = {
-    "counting": "n = 0\nfor i in range(30_000_000): n += i",
-    "copies of memory": "import numpy as np\na = np.ones(1 << 25)\nfor _ in range(30): a.copy()",
+    "counting": "for i in range(20_000): pass",
+    "copies of memory": "block.copy()",
 }
-RUN = ("start", *PLAIN)
+TOGETHER = """import os, sys, time
+import numpy as np
+core, begin, code = sys.argv[1:]
+os.sched_setaffinity(0, {int(core)})
+code, block, times = compile(code, "plain", "exec"), np.ones(1 << 21), 0
+exec(code)
+time.sleep(max(0.0, float(begin) - time.monotonic()))
+while (now := time.monotonic()) < float(begin) + 0.5:
+    exec(code)
+    times += 1
+print(times / (now - float(begin)))
+"""
 SPEEDUPS = {1: 1.0, 2: 1.8, 8: 6.5}
 """Workers, and how many times as fast as one they shall be."""
 NAP_S = 0.1
@@ -248,6 +259,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", help="numbers of limits, comma separated")
     parser.add_argument("--folder", type=Path, help="where the runs are made")
+    parser.add_argument("--seconds", type=float, default=1e9, help="that limit 3 may take")
     parser.add_argument(
         "--rows", type=Path, help="file that keeps what was measured, for one limit at a time"
     )
@@ -324,89 +336,115 @@ def unlike_traces(trace: Path, folder: Path, count: int) -> list[Path]:
 def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Import ranks of full size by one worker, by two and where there are cores by eight.
 
-    Each worker has a core, and no two of them threads of one core where the system tells. The limit
-    keeps the start of the engine apart: what prof takes until each worker has answered is measured
-    by itself and taken off both times. What the same number of plain programs reach on these cores
-    stands beside it, one that counts and one that copies memory. Twice in turn, of which the
+    Each worker has a core (see `spread`). The limit keeps the start of the engine apart: what prof
+    takes until each worker has answered is measured by itself and taken off. What as many plain
+    programs do on these cores stands beside it. All twice in turn, if --seconds allow, and the
     shorter times count; each measurement is printed to stderr.
     """
     if options.trace is None:
         yield Row(3, "1 to 2 workers", "1.8 times as fast", "not available: no --trace", None)
         return
-    cores = apart()
+    began, cores = time.monotonic(), os.sched_getaffinity(0)
     counts = [workers for workers in SPEEDUPS if workers <= len(cores)]
+    chosen = {workers: spread(sorted(cores), workers) for workers in counts}
     traces = unlike_traces(options.trace, folder, max(4, counts[-1]))
     taken: dict[tuple[str, int], list[float]] = {}
-    others = 0.0
-    for what, workers in [(what, n) for _ in range(2) for n in counts for what in ("import", *RUN)]:
-        os.sched_setaffinity(0, cores[:workers])  # a worker alone would read by threads on all
-        before, began = busy_s(), time.monotonic()
-        took = _by_workers(what, workers, traces, folder / "job")
-        busy = (busy_s() - before - took.cpu_s) / (time.monotonic() - began)
-        others = max(others, busy if what == "import" else 0.0)
-        found = {"what": what, "workers": workers, **asdict(took), "others": busy}
-        print(json.dumps(found), file=sys.stderr, flush=True)
-        taken.setdefault((what, workers), []).append(took.wall_s)
+    others, first = 0.0, time.monotonic()
+    for _ in range(2):
+        for workers, what in [
+            (workers, what) for workers in counts for what in ("start", "import")
+        ]:
+            os.sched_setaffinity(0, chosen[workers])  # one alone would read by threads on all
+            before, start = busy_s(), time.monotonic()
+            took = _engine(what, workers, traces, folder / "job")
+            busy = (busy_s() - before - took.cpu_s) / (time.monotonic() - start)
+            others = max(others, busy if what == "import" else 0.0)
+            _tell(what=what, workers=workers, **asdict(took), others=busy)
+            taken.setdefault((what, workers), []).append(took.wall_s)
+        if 2 * time.monotonic() - first - began > options.seconds:
+            break
     os.sched_setaffinity(0, cores)
     walls = {key: min(times) for key, times in taken.items()}
-
-    def ratio(what: str, workers: int) -> float:
-        return walls[what, 1] / walls[what, workers]
-
-    alone = walls["import", 1] - walls["start", 1]
-    apart_of = {n: alone / (walls["import", n] - walls["start", n]) for n in counts}
+    work = {n: walls["import", n] - walls["start", n] for n in counts}
+    faster = {n: work[1] / work[n] for n in counts[1:]}
+    plain = {
+        name: {n: together(chosen[n], code) / together(chosen[n][:1], code) for n in faster}
+        for name, code in PLAIN.items()
+    }
+    _tell(what="plain programs", **{name: times for name, times in plain.items()})
+    seconds = {
+        what: _and([f"{walls[what, n]:.1f}" for n in counts]) for what in ("import", "start")
+    }
+    holds = all(faster[n] >= SPEEDUPS[n] for n in faster)
+    can_show = all(times >= SPEEDUPS[n] for n, times in plain["counting"].items())
+    idle = others < 0.025 * (os.cpu_count() or 1)
     yield Row(
         3,
-        f"1 to {' and '.join(map(str, counts[1:]))} workers, each with a core: import of "
-        f"{len(traces)} ranks of {launches(options.trace):,} launches (`--only 3` on an idle "
-        "machine)",
-        ", ".join(f"{SPEEDUPS[n]} times as fast by {n}" for n in counts[1:])
-        + ", start of the engine apart",
-        ", ".join(f"{apart_of[n]:.2f} times by {n}" for n in counts[1:])
-        + ": "
-        + ", ".join(f"{walls['import', n]:.1f} s" for n in counts)
-        + " in all, of which "
-        + ", ".join(f"{walls['start', n]:.1f}" for n in counts)
-        + " s are the start; with it "
-        + ", ".join(f"{ratio('import', n):.2f} times by {n}" for n in counts[1:])
-        + ". As many plain programs on these cores: "
-        + "; ".join(
-            f"{name} " + ", ".join(f"{n * ratio(name, n):.2f} times by {n}" for n in counts[1:])
-            for name in PLAIN
-        )
-        + f". Other programs took {others:.2f} of {os.cpu_count()} cores",
-        all(apart_of[n] >= SPEEDUPS[n] for n in counts[1:])
-        if others < 0.025 * (os.cpu_count() or 1)
-        else None,
+        f"1 to {_and(counts[1:])} workers, each with a core: import of {len(traces)} ranks of "
+        f"{launches(options.trace):,} launches (`--only 3` on an idle machine)",
+        f"{_times(SPEEDUPS, counts[1:])}, start of the engine apart",
+        f"{_times(faster, counts[1:])}: {seconds['import']} s, of which {seconds['start']} s are "
+        "the start. As many "
+        "plain programs on these cores do "
+        + " and ".join(f"{_times(times, counts[1:])} as much of {n}" for n, times in plain.items())
+        + f". Cores {_and([str(core) for core in chosen[counts[-1]]])} of {len(cores)}; other "
+        f"programs took {others:.2f}",
+        holds if idle and (holds or can_show) else None,
     )
 
 
-def _by_workers(what: str, workers: int, traces: Sequence[Path], job: Path) -> Cost:
-    """Import all traces, start the engine alone, or run a plain program for each worker."""
-    if what == "import":
-        took = prof("import", *traces, "--out", job, "--workers", workers, "--quiet")
-        shutil.rmtree(job)
-        return took
+def _tell(**found: Any) -> None:
+    print(json.dumps(found), file=sys.stderr, flush=True)
+
+
+def _and(words: Sequence[object]) -> str:
+    return " and ".join(map(str, words)) if len(words) < 3 else ", ".join(map(str, words))
+
+
+def _times(faster: Mapping[int, float], counts: Sequence[int]) -> str:
+    return _and([f"{faster[n]:.4g} times by {n}" for n in counts])
+
+
+def _engine(what: str, workers: int, traces: Sequence[Path], job: Path) -> Cost:
+    """Import all traces, or do nothing but start and end what would."""
     if what == "start":
         took = cost([sys.executable, "-c", START, str(workers)])
         return replace(took, wall_s=took.wall_s - NAP_S)
-    programs = f"""import subprocess, sys
-for one in [subprocess.Popen([sys.executable, "-c", {PLAIN[what]!r}]) for _ in range({workers})]:
-    one.wait()
-"""
-    return cost([sys.executable, "-c", programs])
+    took = prof("import", *traces, "--out", job, "--workers", workers, "--quiet")
+    shutil.rmtree(job)
+    return took
 
 
-def apart() -> list[int]:
-    """Return the cores that this process may use, those first that are no threads of another."""
-    first: list[tuple[str, int]] = []
-    later: list[tuple[str, int]] = []
-    for core in sorted(os.sched_getaffinity(0)):
-        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-        threads = path.read_text() if path.is_file() else str(core)
-        alone = not any(threads == known for known, _ in first)
-        (first if alone else later).append((threads, core))
-    return [core for _, core in (*first, *later)]
+def spread(cores: Sequence[int], count: int) -> list[int]:
+    """Return `count` of the cores that disturb each other least, as programs that count tell.
+
+    Cores of a virtual machine may be threads of one core, which the system need not know. Tried
+    are those that are neighbours, and every second, fourth, … one; each is printed to stderr.
+    """
+    groups = [cores[::step][:count] for step in (1, 2, 4, 8, 16) if count <= len(cores[::step])]
+    if count == 1 or len(groups) == 1:
+        return list(groups[0])
+    alone = max(together(cores[:1], PLAIN["counting"]) for _ in range(2))
+    done = [together(group, PLAIN["counting"]) / alone for group in groups]
+    for group, times in zip(groups, done, strict=True):
+        _tell(what="cores", cores=list(group), times=round(times, 3))
+    return list(groups[int(np.argmax(done))])
+
+
+def together(cores: Sequence[int], code: str) -> float:
+    """Return how often `code` is run by programs that each have one of the cores, in half a second.
+
+    They begin when all have had time to start.
+    """
+    begin = time.monotonic() + 0.3 + 0.1 * len(cores)
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", TOGETHER, str(core), str(begin), code],
+            stdout=subprocess.PIPE,
+        )
+        for core in cores
+    ]
+    return sum(float(program.communicate()[0]) for program in programs)
 
 
 def busy_s() -> float:
