@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
-from nsight_prof.parsers.build import refresh
+from nsight_prof.parsers.build import refresh, run_tables
 from nsight_prof.parsers.run.directory import RunDir
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +45,7 @@ def with_tables(name: str, folder: Path, tables: Path | None = None) -> None:
         shutil.copytree(tables, run.tables)
 
     patched = (
-        patch.object(refresh, "build_tables", copied)
+        patch.object(run_tables, "build_tables", copied)
         if tables
         else patch("nsight_prof.parsers.tables.write_csv")
     )

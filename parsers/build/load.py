@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from nsight_prof.parsers.build.rank_tables import build_rank_tables
-from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.run.run import Run
@@ -30,12 +28,17 @@ def load_run(path: Path | str) -> Run:
         load_run(directory.variant(variant).path)
     if directory.tables.is_dir() or run.manifest.variants:
         return run
+    # What makes tables takes a while to import, and nearly all runs have theirs.
     if run.manifest.ranks:
+        from nsight_prof.parsers.build.rank_tables import build_rank_tables
+
         for record in run.manifest.ranks:
             with suppress(ProfError):  # the table of the job says why
                 load_run(directory.rank(record.rank).path)
         build_rank_tables(directory)
     else:
+        from nsight_prof.parsers.build.run_tables import build_tables
+
         build_tables(directory)
     return run
 

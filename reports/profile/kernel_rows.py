@@ -1,4 +1,4 @@
-"""Makes the rows of the kernel table and the stage table."""
+"""Makes the rows of the kernel table and the stage table, and what is drawn of the kernels."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import Row, count, from_row, known, names, number, records, text
-from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
-from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
+from nsight_prof.reports.analysis.gpu_times import gpu_times, per_gpu_stages
 from nsight_prof.reports.analysis.profiled import (
     TRACE_ONLY,
     empty_counters,
     is_mixed,
+    kernel_time,
     profiled,
     weight,
 )
@@ -27,7 +28,9 @@ from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.kernels.roofs import unit_of
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile import figure_views
 from nsight_prof.reports.profile.view_models import (
+    KernelFigures,
     KernelRow,
     LevelFigures,
     MissingValue,
@@ -39,6 +42,27 @@ SHOWN = 30
 """Kernels of the table: all that were profiled, and further ones up to this many."""
 LEVEL_LABELS = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 TOP_OF_STAGE = 5
+
+
+@once
+def kernel_figures(run: Run) -> KernelFigures:
+    """Return the kernels of `run` and what is drawn of them, which needs no findings."""
+    kernels = kernel_rows(run)
+    panels, missed = figure_views.rooflines(run, kernels)
+    shown_share = sum(row.share or 0.0 for row in kernels)
+    return KernelFigures(
+        gpu_time_ns=known(kernel_time(run)),
+        gpus=gpu_times(run),
+        kernels=kernels,
+        rest_kernels=len(run.kernels) - len(kernels),
+        rest_share=max(0.0, 1 - shown_share) if len(run.kernels) > len(kernels) else None,
+        stages=stage_views(run, kernels),
+        rooflines=panels,
+        not_plotted=missed,
+        occupancy=figure_views.occupancy_bars(kernels),
+        throughput=figure_views.throughput_bars(kernels),
+        stalls=figure_views.stall_figure(run, kernels),
+    )
 
 
 def kernel_rows(run: Run) -> tuple[KernelRow, ...]:

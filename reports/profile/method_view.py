@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from nsight_prof.parsers.cells import known, records, text
+from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.directory import StepRecord, StepState
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of_launches
@@ -129,8 +127,7 @@ def counter_files(run: Run) -> tuple[CounterFileRow, ...]:
 
 @cache
 def _glossary() -> list[dict[str, Any]]:
-    path = resources.files("nsight_prof.reports").joinpath("glossary.yaml")
-    entries: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    entries: list[dict[str, Any]] = packaged_yaml("nsight_prof.reports", "glossary.yaml")
     return entries
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.cells import count, known, number, records, text
-from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports import page
-from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
+from nsight_prof.reports.analysis.gpu_times import ALL, idle_range, working
 from nsight_prof.reports.analysis.padding import Padding, paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.roof_comparison import (
@@ -47,14 +47,8 @@ from nsight_prof.reports.page import Number, OpenQuestion, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile import source_lines
 from nsight_prof.reports.profile.caveats import caveats, selection_notes
-from nsight_prof.reports.profile.figure_views import (
-    all_roofs,
-    occupancy_bars,
-    rooflines,
-    stall_figure,
-    throughput_bars,
-)
-from nsight_prof.reports.profile.kernel_rows import kernel_rows, saved, stage_views
+from nsight_prof.reports.profile.figure_views import all_roofs
+from nsight_prof.reports.profile.kernel_rows import kernel_figures, saved
 from nsight_prof.reports.profile.launch_choice import left_out
 from nsight_prof.reports.profile.links import OPEN
 from nsight_prof.reports.profile.method_view import (
@@ -68,7 +62,6 @@ from nsight_prof.reports.profile.method_view import (
 from nsight_prof.reports.profile.time_views import host_costs, idle_rows, kind_table
 from nsight_prof.reports.profile.view_models import (
     GemmRow,
-    KernelFigures,
     KernelRow,
     OperationRow,
     ReportView,
@@ -87,27 +80,6 @@ ALL_OF_IT = 0.9995
 """A share that is shown as 100.0 %."""
 BACKGROUND = (model.KEY,)
 """Sections that do not answer what the run was asked."""
-
-
-@once
-def kernel_figures(run: Run) -> KernelFigures:
-    """Return the kernels of `run` and what is drawn of them, which needs no findings."""
-    kernels = kernel_rows(run)
-    panels, missed = rooflines(run, kernels)
-    shown_share = sum(row.share or 0.0 for row in kernels)
-    return KernelFigures(
-        gpu_time_ns=known(kernel_time(run)),
-        gpus=gpu_times(run),
-        kernels=kernels,
-        rest_kernels=len(run.kernels) - len(kernels),
-        rest_share=max(0.0, 1 - shown_share) if len(run.kernels) > len(kernels) else None,
-        stages=stage_views(run, kernels),
-        rooflines=panels,
-        not_plotted=missed,
-        occupancy=occupancy_bars(kernels),
-        throughput=throughput_bars(kernels),
-        stalls=stall_figure(run, kernels),
-    )
 
 
 def report_view(run: Run) -> ReportView:

@@ -116,6 +116,10 @@ def _serve(parents: Connection, connection: Connection) -> None:
     """Draw what the connection asks for until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
     parents.close()  # or the end of the other process would not be seen
+    from matplotlib import artist
+
+    # A quarter of the import would go into texts about setters that nobody reads here.
+    artist.kwdoc = lambda _: ""  # type: ignore[assignment]
     from nsight_prof.reports.plots import inline  # noqa: F401
     from nsight_prof.reports.plots.style import style as settings
 

@@ -19,7 +19,6 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.json import (
     JSON_TYPES,
@@ -32,12 +31,13 @@ from nsight_prof.reports.page.json import (
     section_schema,
 )
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.predict.view import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.view_models import MissingValue, ReportView
 from nsight_prof.reports.render.findings_json import findings_json, findings_schema
 from nsight_prof.reports.studies.models import BenchReport, NotRun, report_json, report_schema
-from nsight_prof.reports.sweep.models import SweepView
+
+if typing.TYPE_CHECKING:
+    from nsight_prof.reports.predict.view import PredictionView
 
 SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
@@ -112,25 +112,14 @@ def _entries(gaps: pd.DataFrame) -> list[dict[str, Any]]:
     return [dataclasses.asdict(entry) for entry in entries]
 
 
-def render_sweep_metrics(view: SweepView, section: Section) -> str:
-    """Return metrics.json of a comparison of variants, whose page is the section."""
-    return _dump("sweep", view, _of_section(section))
-
-
-def render_job_metrics(view: JobView, section: Section) -> str:
-    """Return metrics.json of a job of several ranks, whose page is the section."""
-    return _dump("ranks", view, _of_section(section))
-
-
-def _of_section(section: Section) -> dict[str, Any]:
+def render_section_metrics(kind: str, view: Any, section: Section) -> str:
+    """Return metrics.json of a "sweep", or of the "ranks" of a job, whose page is the section."""
     answer = [Writer().text(finding.verdict) for finding in section.findings]
-    return {"answer": answer, "sections": [section_json(section)]}
+    return _dump(kind, _data(view), {"answer": answer, "sections": [section_json(section)]})
 
 
-def _dump(kind: str, view: dict[str, Any] | SweepView | JobView, extra: dict[str, Any]) -> str:
-    head = {"schema_version": SCHEMA_VERSION, "kind": kind}
-    data = view if isinstance(view, dict) else _data(view)
-    return json_text(head | data | extra)
+def _dump(kind: str, view: dict[str, Any], extra: dict[str, Any]) -> str:
+    return json_text({"schema_version": SCHEMA_VERSION, "kind": kind} | view | extra)
 
 
 def _data(view: Any) -> dict[str, Any]:
@@ -154,6 +143,10 @@ def _as_json(value: Any) -> Any:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
+    from nsight_prof.reports.engine.ranks import JobView
+    from nsight_prof.reports.predict.view import PredictionView
+    from nsight_prof.reports.sweep.models import SweepView
+
     definitions: dict[str, Any] = {
         "BenchCase": _bench_case(),
         **{_row_name(table): _row_of(table, what) for table, what in _PREDICTED.values()},

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
-from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.page import Section, Table
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
 from nsight_prof.reports.page.frame import Places
@@ -29,35 +28,20 @@ from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
 from nsight_prof.reports.page.writer import InTemplate, Writer
-from nsight_prof.reports.predict.view import PredictionView, operators_view, prediction_view
 from nsight_prof.reports.profile.pages import Render, kernel_file, marked_pages, profile_pages
-from nsight_prof.reports.render.body import placeholder
+from nsight_prof.reports.render import gallery
 from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
-from nsight_prof.reports.render.folds import Folds, counter_columns
-from nsight_prof.reports.render.gallery import (
-    bench_pictures,
-    kernel_pictures,
-    overview_pictures,
-    pictures,
-)
-from nsight_prof.reports.render.html_page import html_pages
-from nsight_prof.reports.render.metrics_json import (
-    render_bench_metrics,
-    render_job_metrics,
-    render_metrics,
-    render_prediction_metrics,
-    render_sweep_metrics,
-)
-from nsight_prof.reports.render.page_tables import TABLES
-from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
-from nsight_prof.reports.render.templating import IN_PAGE, render
-from nsight_prof.reports.studies.models import BenchReport, BenchSummary, leading
-from nsight_prof.reports.studies.summary import bench_summary, job_summary
-from nsight_prof.reports.summary.models import SummaryView
-from nsight_prof.reports.sweep.models import SweepView
-from nsight_prof.reports.sweep.section import page_texts, sweep_section
-from nsight_prof.reports.trace_view.live_roofline import live
+
+# What only some reports need, or the text alone, is imported where it is used: until the pictures
+# are asked for, the process that draws them waits.
+if TYPE_CHECKING:
+    from nsight_prof.reports.engine.ranks import JobView
+    from nsight_prof.reports.predict.view import PredictionView
+    from nsight_prof.reports.render.folds import Folds
+    from nsight_prof.reports.studies.models import BenchReport, BenchSummary
+    from nsight_prof.reports.summary.models import SummaryView
+    from nsight_prof.reports.sweep.models import SweepView
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
 
@@ -117,29 +101,35 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     if run.is_bench:
         return _render_bench(run, style, draw)
     if run.is_prediction:
+        from nsight_prof.reports.predict.view import prediction_view
+        from nsight_prof.reports.render.metrics_json import render_prediction_metrics
+
         prediction = prediction_view(run)
         metrics = {METRICS: render_prediction_metrics(prediction, run)}
         return _render_prediction(run, prediction, "prediction.md.j2", metrics, style, draw)
     if run.is_imported_operators:
+        from nsight_prof.reports.predict.view import operators_view
+
         return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style, draw)
     return _render_program(run, style, draw)
 
 
 def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     """Render the report of a profiled program."""
+    from nsight_prof.reports.profile.kernel_rows import kernel_figures
+
+    of_kernels = gallery.kernel_pictures(kernel_figures(run))
+    drawn = draw(of_kernels, style)  # now: a second process has the more to do
     # All findings take a while to import; measured cases and predictions have none of these.
     from nsight_prof.reports.engine.operators.section import FILE as OPERATORS
     from nsight_prof.reports.engine.operators.section import operators_page
     from nsight_prof.reports.profile.links import page_links
     from nsight_prof.reports.profile.overview import overview
     from nsight_prof.reports.profile.provenance import provenance
-    from nsight_prof.reports.profile.views import (
-        kernel_figures,
-        report_view,
-        section_anchors,
-        section_verdicts,
-    )
+    from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
+    from nsight_prof.reports.render.folds import counter_columns
     from nsight_prof.reports.render.footnotes import Footnotes
+    from nsight_prof.reports.render.metrics_json import render_metrics
     from nsight_prof.reports.summary.summary import summarise
     from nsight_prof.reports.trace_view.histograms import (
         Histogram,
@@ -151,13 +141,11 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     from nsight_prof.reports.trace_view.tracks import copies_of, read_trace
     from nsight_prof.reports.verdicts.ranking import headline
 
-    of_kernels = kernel_pictures(kernel_figures(run))
-    drawn = draw(of_kernels, style)  # now: a second process has the more to do
     view = report_view(run)
-    of_view = pictures(view)
+    of_view = gallery.pictures(view)
     drawn = together(drawn, draw(of_view[len(of_kernels) :], style))
     events = read_trace(run)
-    first = overview_pictures(overview(run, view, copies_of(run, events[0])))
+    first = gallery.overview_pictures(overview(run, view, copies_of(run, events[0])))
     drawings = [*first, *of_view]
     drawn = together(drawn, draw(first, style))
     sources = provenance(run)
@@ -223,10 +211,13 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
 def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     """Render the report of a benchmark run: its sections instead of kernels."""
     # All studies take a while to import; the report of a program has none.
+    from nsight_prof.reports.render.metrics_json import render_bench_metrics
+    from nsight_prof.reports.studies.models import leading
     from nsight_prof.reports.studies.registry import bench_report
+    from nsight_prof.reports.studies.summary import bench_summary
 
     view = bench_report(run)
-    drawings = bench_pictures(view.sections)
+    drawings = gallery.bench_pictures(view.sections)
     drawn = draw(drawings, style)
     lead, studies = leading_figure(view.sections)
     sections = (*studies, view.trust)
@@ -274,7 +265,7 @@ def _render_prediction(
     draw: Draw,
 ) -> ReportPaths:
     """Render a prediction, or what predictions are made from; `files` are further ones."""
-    drawn = draw(bench_pictures(view.sections), style)
+    drawn = draw(gallery.bench_pictures(view.sections), style)
     lead, sections = leading_figure(view.sections)
     markdown, texts, tables = _section_pages(
         template, sections, lambda written: {"view": view, "lead": lead, "sections": written}, style
@@ -295,6 +286,8 @@ def _section_pages(
     That has marks of tables, which come last. `content` is what the template is given where the
     sections are written so.
     """
+    from nsight_prof.reports.render.body import placeholder
+
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
     tables: dict[str, list[Table[Any]]] = {language: [] for language in style.all_languages}
@@ -350,24 +343,35 @@ def _add_summary(
 
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
     """Return results.json of a run that served something."""
+    from nsight_prof.reports.render.results_json import render_results
+
     return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
 
 
 def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the comparison of a sweep's variants into `folder`; raises as `render_report`."""
+    from nsight_prof.reports.render.metrics_json import render_section_metrics
+    from nsight_prof.reports.sweep.section import page_texts, sweep_section
+
     section = sweep_section(view)
     given = {"view": view, **page_texts(view)}
     markdown, texts, tables = _section_pages(
         "sweep.md.j2", [section], lambda written: {**given, "section": written[0]}, style
     )
-    files = {**markdown, METRICS: render_sweep_metrics(view, section)}
+    files = {**markdown, METRICS: render_section_metrics("sweep", view, section)}
     html = _Html(texts, tables, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
-    return _write(folder, files, draw_here(bench_pictures([section]), style), first, style, html)
+    return _write(
+        folder, files, draw_here(gallery.bench_pictures([section]), style), first, style, html
+    )
 
 
 def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the report of a job of several ranks into `folder`; raises as `render_report`."""
+    from nsight_prof.reports.engine.ranks import job_section
+    from nsight_prof.reports.render.metrics_json import render_section_metrics
+    from nsight_prof.reports.studies.summary import job_summary
+
     section, summary = job_section(view), job_summary(view)
     answer = [Places(section).linked(text) for text in summary.answer]
     given = {"view": view, "summary": summary, "answer": answer, "key": section.key}
@@ -375,10 +379,10 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
         "ranks.md.j2", [section], lambda written: {**given, "section": written[0]}, style
     )
     _add_summary(summary, (markdown, texts), tables, style)
-    files = {**markdown, METRICS: render_job_metrics(view, section)}
+    files = {**markdown, METRICS: render_section_metrics("ranks", view, section)}
     html = _Html(texts, tables, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
-    drawn = draw_here(bench_pictures([section]), style)
+    drawn = draw_here(gallery.bench_pictures([section]), style)
     return _write(folder, files, drawn, first, style, html)
 
 
@@ -399,6 +403,9 @@ def _marked(
     in_page: list[Table[Any]],
 ) -> str:
     """Return the text of one template with marks; the tables of these are added to `in_page`."""
+    from nsight_prof.reports.render.page_tables import TABLES
+    from nsight_prof.reports.render.templating import IN_PAGE, render
+
     given = {**content, "table": TABLES, IN_PAGE: in_page}
     return _tidy(render(name, given, style.templates, language=language))
 
@@ -479,6 +486,9 @@ def _written(files: Mapping[str, str], style: Style) -> dict[str, str]:
 
 def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, str]:
     """Return the HTML pages, with the mark of each picture in its place."""
+    from nsight_prof.reports.render.html_page import html_pages
+    from nsight_prof.reports.trace_view.live_roofline import live
+
     substep("pages")
     figures = {**html.elements, **{name: _mark(name) for name in names}}
     figures |= {name: live(name, figures[name], data) for name, data in html.rooflines.items()}

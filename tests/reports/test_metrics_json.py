@@ -10,7 +10,7 @@ import pytest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.views import report_view
-from nsight_prof.reports.render.metrics_json import render_metrics, render_sweep_metrics, schema
+from nsight_prof.reports.render.metrics_json import render_metrics, render_section_metrics, schema
 from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.sweep.section import sweep_section
 from tests.schemas import of_metrics
@@ -32,7 +32,7 @@ def test_a_trace_alone_fits_the_schema(trace_only_run: Run) -> None:
 
 def test_an_empty_comparison_fits_the_schema() -> None:
     view = SweepView("t", "q", "", ())
-    text = render_sweep_metrics(view, sweep_section(view))
+    text = render_section_metrics("sweep", view, sweep_section(view))
     of_metrics().validate(json.loads(text))
 
 

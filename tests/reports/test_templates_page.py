@@ -3,14 +3,12 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.render import report as render
-from nsight_prof.reports.render import templating
 from nsight_prof.reports.render.style import templates_folder
 from scripts.pages.templates_page import PAGES, models, templates_page
 
@@ -20,12 +18,13 @@ def given(monkeypatch: pytest.MonkeyPatch, no_pictures: None) -> dict[str, dict[
     """What each template was rendered with; pictures are left out."""
     seen: dict[str, dict[str, Any]] = {}
 
-    def spy(name: str, content: Mapping[str, Any], own: Path | None = None, **options: Any) -> str:
-        of_all = {"table", templating.IN_PAGE}
-        seen[name] = {key: value for key, value in content.items() if key not in of_all}
-        return templating.render(name, content, own, **options)
+    write = render._marked
 
-    monkeypatch.setattr(render, "render", spy)
+    def spy(name: str, content: Mapping[str, Any], *others: Any, **options: Any) -> str:
+        seen[name] = dict(content)
+        return write(name, content, *others, **options)
+
+    monkeypatch.setattr(render, "_marked", spy)
     return seen
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.parsers.build import refresh
+from nsight_prof.parsers.build import refresh, run_tables
 from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.run.directory import RunDir
 
@@ -22,7 +22,7 @@ def run(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     folder = tmp_path / "run"
     shutil.copytree(root / "captures" / "h200-known-gemm", folder)
 
-    monkeypatch.setattr(refresh, "build_tables", build)
+    monkeypatch.setattr(run_tables, "build_tables", build)
     refresh_tables(RunDir(folder))
     (folder / "built").unlink()
     return RunDir(folder)
@@ -72,10 +72,10 @@ def test_a_manifest_that_changes_while_tables_are_made_is_not_that_of_the_tables
             stream.write(" ")
 
     (run.tables / refresh.MADE_FROM).unlink()
-    monkeypatch.setattr(refresh, "build_tables", beside_another)
+    monkeypatch.setattr(run_tables, "build_tables", beside_another)
     refresh_tables(run)
     (run.path / "built").unlink()
-    monkeypatch.setattr(refresh, "build_tables", build)
+    monkeypatch.setattr(run_tables, "build_tables", build)
     assert made_again(run)
     (run.path / "built").unlink()
     assert not made_again(run)
