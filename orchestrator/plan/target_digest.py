@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -41,22 +42,40 @@ def _root(path: Path) -> Path | None:
 def _used(path: Path, root: Path) -> set[Path]:
     """Return all files of the package that `path` needs, itself among them."""
     found: set[Path] = set()
+    modules: set[tuple[str, ...]] = set()
+    folders: set[Path] = set()
     waiting = [path]
     while waiting:
         file = waiting.pop()
         if file in found:
             continue
         found.add(file)
-        waiting += _imported(file, root)
-        # The outermost package holds targets that have nothing to do with each other.
-        start = f"{file.stem}*" if file.parent.parent == root else "**/*"
-        found |= {sibling for kind in BESIDE for sibling in file.parent.glob(f"{start}{kind}")}
+        # Modules of a package import the same ones, and lie beside the same data.
+        imported = _imported(file, root) - modules
+        modules |= imported
+        waiting += [place for name in imported for place in _places(name, root)]
+        folder = file.parent
+        if folder.parent == root:
+            # The outermost package holds targets that have nothing to do with each other.
+            found |= {near for kind in BESIDE for near in folder.glob(f"{file.stem}*{kind}")}
+        elif folder not in folders:
+            folders.add(folder)
+            found |= set(_beside(folder))
     return found
 
 
-def _imported(file: Path, root: Path) -> list[Path]:
+def _beside(folder: Path) -> Iterator[Path]:
+    """Give the sources in other languages, and data, in a folder and in those below it."""
+    for inner, _, names in os.walk(folder):
+        yield from (Path(inner, name) for name in names if name.endswith(BESIDE))
+
+
+def _imported(file: Path, root: Path) -> set[tuple[str, ...]]:
+    """Return the modules that a file may import, and the packages around them."""
     names = _modules(file.read_bytes(), file.relative_to(root).parent.parts)
-    return [path for name in names for path in _places(name, root)]
+    if root == PACKAGE_ROOT:
+        names = frozenset(name[1:] if name[:1] == (PACKAGE,) else name for name in names)
+    return {name[: length + 1] for name in names for length in range(len(name))}
 
 
 @lru_cache(1000)  # a sweep asks of the same files for each of its runs
@@ -82,12 +101,7 @@ def _names(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]
             yield (*base, alias.name)
 
 
-def _places(name: tuple[str, ...], root: Path) -> Iterator[Path]:
-    """Give the file of a module, and those of the packages around it, as far as they exist."""
-    if root == PACKAGE_ROOT and name[:1] == (PACKAGE,):
-        name = name[1:]
-    for length in range(1, len(name) + 1):
-        path = root.joinpath(*name[:length])
-        for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
-            if file.is_file():
-                yield file
+def _places(name: tuple[str, ...], root: Path) -> list[Path]:
+    """Return the files that a module may be, as far as they exist."""
+    path = root.joinpath(*name)
+    return [f for f in (path.with_name(f"{path.name}.py"), path / "__init__.py") if f.is_file()]
