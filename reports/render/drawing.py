@@ -54,11 +54,7 @@ Draw = Callable[[Sequence[Picture], Style], Drawing]
 
 def draw_here(pictures: Sequence[Picture], style: Style) -> Drawing:
     """Draw pictures in this process, each when it is asked for."""
-    return Drawing(_names(pictures), _each(pictures, style))
-
-
-def _names(pictures: Iterable[Picture]) -> tuple[str, ...]:
-    return tuple(picture.name for picture in pictures)
+    return Drawing(tuple(picture.name for picture in pictures), _each(pictures, style))
 
 
 def _each(pictures: Iterable[Picture], style: Style) -> Iterator[Drawn]:
@@ -96,7 +92,9 @@ def drawing_in_parallel() -> Iterator[Draw]:
 def _draw_beside(connection: Connection, pictures: Sequence[Picture], style: Style) -> Drawing:
     """Have pictures drawn from now on; what a process that died leaves is drawn here."""
     connection.send((pictures, style))
-    return Drawing(_names(pictures), _received(connection, pictures, style))
+    return Drawing(
+        tuple(picture.name for picture in pictures), _received(connection, pictures, style)
+    )
 
 
 def _received(connection: Connection, pictures: Sequence[Picture], style: Style) -> Iterator[Drawn]:
@@ -120,10 +118,11 @@ def _serve(parents: Connection, connection: Connection) -> None:
 
     # A quarter of the import would go into texts about setters that nobody reads here.
     artist.kwdoc = lambda _: ""  # type: ignore[assignment]
-    from nsight_prof.reports.plots import inline  # noqa: F401
+    from nsight_prof.reports.plots import bars, inline, overview, stacks  # noqa: F401
+    from nsight_prof.reports.plots.roofline import roofline  # noqa: F401
     from nsight_prof.reports.plots.style import style as settings
 
-    # A pipe holds less than a picture: a thread waits for the reader, who is busy with the text.
+    # A pipe holds less than a picture: a thread waits for the reader.
     with settings(), ThreadPoolExecutor(1) as sender:
         while True:
             try:
