@@ -77,6 +77,7 @@ TABLES = {
     "host_steps": "One row per step of the serving engine, as the host timed it.",
     "phases": "One row per phase of a serving benchmark: start, warm-up, measurement.",
     "telemetry": "One row per sample of a GPU by NVML, beside the measurement.",
+    "host_speed": "How fast the host was: one row per program of a step, before, during and after.",
     "engine_stats": "One row per sample of the serving engine's own counters.",
     "engines": "One row per start of the serving engine, with how it was configured.",
     "predictions": "One row per request: what the model answered, and where the whole of it is.",

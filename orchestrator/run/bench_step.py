@@ -17,6 +17,7 @@ from nsight_prof.orchestrator.system.discover import Tool
 from nsight_prof.orchestrator.system.process import Finished
 from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import target
+from nsight_prof.parsers.build.telemetry_tables import host_speed_file
 from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
 from nsight_prof.parsers.whole_file import write_atomic
 
@@ -95,8 +96,7 @@ def _run(step: Step, turn: Turn, label: str, folder: Path, work: Work, result: R
     out = folder / turn.file
     program = measuring_program(work.program, out, turn)
     tool = Tool("target", program.argv[0], "", frozenset())
-    logs = f"-{turn.repeat}-{turn.process}"
-    argv = list(program.argv)
+    argv, logs = list(program.argv), _logs(turn)
     what = Call(step.name, tool, argv, folder, step.timeout_s, substep=label, logs=logs)
     result.argv = result.argv or what.argv
 
@@ -113,6 +113,11 @@ def _run(step: Step, turn: Turn, label: str, folder: Path, work: Work, result: R
     cut_half_line(out)
     cases = count_cases(out)
     return Ended(turn, cases, _error(finished, what, cases), finished.timed_out)
+
+
+def _logs(turn: Turn) -> str:
+    """Return what is in the names of a process's logs."""
+    return f"-{turn.repeat}-{turn.process}"
 
 
 def _error(finished: Finished, what: Call, cases: int) -> ProfError | None:
@@ -199,6 +204,9 @@ def _reuse(folder: Path, key: str, turns: list[Turn], result: Result) -> list[En
                 and not source.is_symlink()
             ):
                 shutil.copyfile(source, folder / turn.file)
+                speed = earlier / host_speed_file(_logs(turn))
+                if speed.is_file() and not speed.is_symlink():
+                    shutil.copyfile(speed, folder / speed.name)
                 found[turn] = Ended(turn, count_cases(source))
     if found:
         names = sorted(turn.file for turn in found)

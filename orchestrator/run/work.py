@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,12 @@ from nsight_prof.orchestrator.recipe.read import Recipe
 from nsight_prof.orchestrator.run.bench_records import last_line
 from nsight_prof.orchestrator.run.machine import Machine
 from nsight_prof.orchestrator.system.discover import Tool
+from nsight_prof.orchestrator.system.host_speed import host_timed
 from nsight_prof.orchestrator.system.monitor import Source, sampled
 from nsight_prof.orchestrator.system.process import Command, Finished, run
 from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.terminal.progress import Progress
-from nsight_prof.parsers.build.telemetry_tables import SAMPLES
+from nsight_prof.parsers.build.telemetry_tables import SAMPLES, host_speed_file
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.whole_file import write_atomic
@@ -116,8 +118,11 @@ def call(work: Work, what: Call) -> Finished:
     gpus = None if what.step == "bench" else work.gpus
     if gpus is not None and what.step == "counters":
         gpus = partial(gpus, units=False)
+    # Under ncu the host waits for passes of kernels: its speed decides nothing there.
+    speed = what.folder / host_speed_file(what.logs)
+    timed = nullcontext() if what.step == "counters" else host_timed(speed)
     try:
-        with sampled(what.folder / SAMPLES, gpus):
+        with sampled(what.folder / SAMPLES, gpus), timed:
             finished = run(command, waits)
     finally:
         for log in (command.stdout, command.stderr):

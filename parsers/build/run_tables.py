@@ -34,7 +34,7 @@ from nsight_prof.parsers.build.serving_tables import (
     static_compute_frames,
 )
 from nsight_prof.parsers.build.source_tables import source_frames
-from nsight_prof.parsers.build.telemetry_tables import telemetry_frame
+from nsight_prof.parsers.build.telemetry_tables import host_speed_frame, telemetry_frame
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
@@ -126,6 +126,7 @@ def _write(run: RunDir, folder: Path, refuse: bool) -> tuple[RoofsFile | None, C
     frames |= prediction_frames(run, gaps)
     of_target = frames.get("telemetry", tables.empty("telemetry"))
     frames["telemetry"] = telemetry_frame(run, of_target, gaps)
+    frames["host_speed"] = host_speed_frame(run, gaps)
     frames |= operator_frames(run, frames, folder, gaps)
     frames |= cublas_frames(run, frames["kernels"], gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])

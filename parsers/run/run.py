@@ -287,6 +287,11 @@ class Run:
         return self._read("telemetry")
 
     @cached_property
+    def host_speed(self) -> pd.DataFrame:
+        """Table `host_speed`: a fixed loop of Python beside each step."""
+        return self._read("host_speed")
+
+    @cached_property
     def engine_stats(self) -> pd.DataFrame:
         """Table `engine_stats`: the engine's own gauges over time."""
         return self._read("engine_stats")
