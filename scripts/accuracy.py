@@ -24,9 +24,11 @@ from scripts.pages.accuracy.imported import render_imported  # noqa: E402
 from scripts.pages.accuracy.page import render  # noqa: E402
 from scripts.pages.accuracy.residuals import (  # noqa: E402
     HOST_RESIDUALS,
+    HOST_SPEEDS,
     POINT_RESIDUALS,
     RESIDUALS,
     host_residuals,
+    host_speeds,
     point_residuals,
     residuals,
 )
@@ -46,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
             return _settle(IMPORTED_PAGE, render_imported(folder, tables), given.check)
         # Each rests on what is written before it.
         made = (
-            (RESIDUALS, residuals), (POINT_RESIDUALS, point_residuals),
+            (HOST_SPEEDS, host_speeds), (RESIDUALS, residuals), (POINT_RESIDUALS, point_residuals),
             (HOST_RESIDUALS, host_residuals), (PAGE, render),
         )  # fmt: skip
         return max(_settle(path, make(folder), given.check) for path, make in made)

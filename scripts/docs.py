@@ -75,6 +75,7 @@ TABLES = {
     "serving_points": "One row per case of a serving benchmark: a batch, load or generation.",
     "requests": "One row per request of a serving case.",
     "host_steps": "One row per step of the serving engine, as the host timed it.",
+    "host_loops": "The loop of `host_speed` on an engine's own thread; one row per repeat.",
     "phases": "One row per phase of a serving benchmark: start, warm-up, measurement.",
     "telemetry": "One row per sample of a GPU by NVML, beside the measurement.",
     "host_speed": "How fast the host was: one row per program of a step, before, during and after.",

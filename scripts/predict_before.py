@@ -3,6 +3,7 @@
     python scripts/predict_before.py MODEL --rate 20,30,40,70
     python scripts/predict_before.py MODEL --name MODEL-h100 --gpu h100-sxm --on RUN --on RUN
     python scripts/predict_before.py MODEL --on RUN --rate 20,30 --server prediction/serve-OTHER
+    python scripts/predict_before.py MODEL --on RUN --hosts 60,80,100,120,140
 
 Rests on the recorded kernels and on the slice of the model, captures/prediction/slice-MODEL, or on
 the runs below captures/ that --on names. Below captures/prediction/before it writes NAME.csv,
@@ -10,15 +11,20 @@ batches of 512 + 128 tokens and single requests of 10 to 4,000 + 100, and with r
 second NAME-server.csv, closed loops of 1 to 128 clients and open loops of these rates, whose
 requests come when vllm-serve sends them behind these closed loops (its seed 0): without a
 known server, and with the event loop of each recorded one, or of the runs that --server names.
+With --hosts, microseconds of the loop of table host_speed, NAME-hosts.csv and NAME-server-hosts.csv
+have each point for hosts of these speeds: what is predicted for the host that serves is read from
+them where its loop, timed beside the truth, says.
 Commit them before the truth is recorded; scripts/accuracy.py holds them against it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +34,8 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from nsight_prof.orchestrator.predict.plan import Settings  # noqa: E402
+from nsight_prof.orchestrator.predict.host_speeds import HostSpeed  # noqa: E402
+from nsight_prof.orchestrator.predict.plan import Plan, Settings  # noqa: E402
 from nsight_prof.orchestrator.predict.predicting import plan  # noqa: E402
 from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
 from nsight_prof.parsers.predict.points import point_row  # noqa: E402
@@ -69,6 +76,7 @@ SIZES = ["prompt_tokens", "output_tokens", "tier"]
 @click.option("--adapters", type=(int, int), default=(0, 0), help="How many, and their rank.")
 @click.option("--rate", "rates", default="", help="Requests per second, by commas.")
 @click.option("--server", "servers", multiple=True, help="Run below captures/ of an event loop.")
+@click.option("--hosts", default="", help="Times of the loop that tells a host's speed, in us.")
 def main(
     model: str,
     name: str,
@@ -76,9 +84,11 @@ def main(
     adapters: tuple[int, int],
     rates: str,
     servers: tuple[str, ...],
+    hosts: str,
     **asked_for: Any,
 ) -> None:
     """Write the files of a model."""
+    speeds = [float(text) for text in hosts.split(",") if text]
     with tempfile.TemporaryDirectory() as folder:
         work, own = Path(folder), runs or (*KERNELS, f"prediction/slice-{model}")
         copy_captures(work, own)
@@ -89,11 +99,15 @@ def main(
         asked = Settings(workloads=tuple(batches), utilization=0.85, adapters=beside, **asked_for)
         engine = replace(asked, batched_tokens=16384, max_requests=128)
         columns = [*COMMON, "batch", "concurrency", *SIZES, "kv_tokens", *QUANTITIES]
-        _write(_points(model, sources, engine), columns, f"{name or model}.csv")
+        planned = plan(model, sources, engine)
+        _write(_points(planned), columns, f"{name or model}.csv")
+        if speeds:
+            rows = _at_hosts(planned, speeds)
+            _write(rows, ["host_us", *columns], f"{name or model}-hosts.csv")
         if rates:
             named = {f"that of {Path(run).name}": (run,) for run in servers}
             loops = {UNKNOWN: (), **named} if named else SERVERS
-            _servers(model, work, sources, asked, rates, name or model, loops)
+            _servers(model, work, sources, asked, rates, name or model, loops, speeds)
 
 
 def _servers(
@@ -104,6 +118,7 @@ def _servers(
     rates: str,
     name: str,
     loops: Mapping[str, tuple[str, ...]],
+    speeds: list[float],
 ) -> None:
     """Write the loads of a server, with each event loop that is known on such a GPU."""
     copy_captures(work, sorted({run for server in loops.values() for run in server}))
@@ -112,26 +127,58 @@ def _servers(
         came = arrivals(round(OPEN_S * rate), OPEN_S, number)
         sent = tuple(Request(when - came[0], 512, 128) for when in came)
         loads.append(Workload(512, 128, rate=rate, arrivals=sent))
-    served, rows = replace(asked, workloads=tuple(loads)), []
+    served, rows, rows_at = replace(asked, workloads=tuple(loads)), [], []
     here = {opened(source).gpu_name for source in sources}
     for server, runs in loops.items():
         if not here.issuperset(opened(work / run).gpu_name for run in runs):
             continue  # runs of several GPUs are refused together
-        points = _points(model, [*sources, *(work / run for run in runs)], served)
-        best = max((point for point in points if point["experiment"] == "closed"),
-                   key=lambda point: float(point["requests_per_s"]))  # fmt: skip
-        kept = ("model", "gpu", "requests", *SIZES, *QUANTITIES[6:], *RATES)
-        capacity: dict[str, Any] = {"case": "capacity", "experiment": "capacity"}
-        capacity |= {name: best.get(name) for name in kept}
-        rows += [point | {"server": server} for point in (*points, capacity)]
+        planned = plan(model, [*sources, *(work / run for run in runs)], served)
+        points = _points(planned)
+        rows += [point | {"server": server} for point in (*points, _capacity(points))]
+        if runs:
+            by_host = _at_hosts(planned, speeds)
+            for speed in speeds:
+                there = [point for point in by_host if point["host_us"] == speed]
+                there.append(_capacity(there) | {"host_us": speed})
+                rows_at += [point | {"server": server} for point in there]
     columns = [*COMMON, "server", "concurrency", "request_rate", "requests", *SIZES]
-    _write(rows, [*columns, *QUANTITIES, *RATES], f"{name}-server.csv")
+    columns += [*QUANTITIES, *RATES]
+    _write(rows, columns, f"{name}-server.csv")
+    if rows_at:
+        _write(rows_at, ["host_us", *columns], f"{name}-server-hosts.csv")
 
 
-def _points(model: str, sources: list[Path], settings: Settings) -> list[dict[str, Any]]:
+def _capacity(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of the capacity: the highest rate of a closed loop."""
+    best = max((point for point in points if point["experiment"] == "closed"),
+               key=lambda point: float(point["requests_per_s"]))  # fmt: skip
+    kept = ("model", "gpu", "requests", *SIZES, *QUANTITIES[6:], *RATES)
+    found: dict[str, Any] = {"case": "capacity", "experiment": "capacity"}
+    return found | {name: best.get(name) for name in kept}
+
+
+def _points(planned: Plan) -> list[dict[str, Any]]:
     """Return a row of `predicted_points` for each load of the settings."""
-    prediction = plan(model, sources, settings).prediction()
-    return [dict(point_row(prediction, load)) for load in settings.workloads]
+    prediction = planned.prediction()
+    return [dict(point_row(prediction, load)) for load in planned.settings.workloads]
+
+
+def _at_hosts(planned: Plan, speeds: list[float]) -> list[dict[str, Any]]:
+    """Return the same for hosts of several speeds, each worked out by a process of its own."""
+    plans = []
+    for speed in speeds:
+        settings = replace(planned.settings, host=HostSpeed(speed / 1e6, "", f"{speed:g} us"))
+        there = replace(planned, settings=settings, notes=[])
+        # Read once: what a host does changes no kernel.
+        there.fitted, there.trace, there.power = planned.fitted, planned.trace, planned.power
+        plans.append(there)
+    with get_context("fork").Pool(min(len(plans), os.cpu_count() or 1) or 1) as pool:
+        found = pool.map(_points, plans, chunksize=1)
+    return [
+        point | {"host_us": speed}
+        for speed, points in zip(speeds, found, strict=True)
+        for point in points
+    ]
 
 
 def _write(rows: list[dict[str, Any]], columns: list[str], name: str) -> None:

@@ -198,6 +198,14 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     help="Part of the memory that the engine may take.",
 )
 @click.option(
+    "--host-speed",
+    "host_speed",
+    default="",
+    metavar="RUN|US",
+    help="How fast the host is that will serve: a run recorded there, or its mean_s of table "
+    "host_speed in microseconds; as-measured: as the hosts of the runs. [default: not known]",
+)
+@click.option(
     "--validate",
     "truth",
     type=click.Path(path_type=Path),
@@ -242,6 +250,7 @@ def command(
     max_batched_tokens: int | None,
     max_num_seqs: int | None,
     utilization: float,
+    host_speed: str,
     truth: Path | None,
     rules: tuple[str, ...],
     needs: bool,
@@ -294,10 +303,13 @@ def command(
 
         run, headline = predict_network(model, runs, batch, out)
     else:
+        from nsight_prof.orchestrator.predict.host_speeds import given_speed, is_run
         from nsight_prof.orchestrator.predict.plan import Settings
         from nsight_prof.orchestrator.predict.predicting import plan, predict
+        from nsight_prof.orchestrator.predict.run_folder import opened
         from nsight_prof.parsers.predict.serving import Goal
 
+        there = opened(Path(host_speed)) if is_run(host_speed) else None
         settings = Settings(
             gpu,
             tp,
@@ -312,6 +324,7 @@ def command(
             *_drafts(drafted, accept, draft),
             Adapters(adapters, adapter_rank, adapter_modules) if adapters else None,
             draft,
+            given_speed(host_speed, there) if host_speed else None,
         )
         planned = plan(model, runs, settings)
         planned.notes += _defaults(prompt, output)

@@ -31,6 +31,8 @@ MOST, LONGEST = 128, 60
 requests are."""
 AS_ASKED, GPU, SPLIT, GRAPHS, LOAD = "as asked", "gpu", "tensor_parallel", "graphs", "load"
 DRAFTS = "speculative_tokens"
+HOST, HOSTS = "host", (0.0, 0.8, 1.25)
+"""How many times as long another host takes; none at all tells what of a time is the host's."""
 CHUNK, AT_ONCE, WEIGHTS, KV_CACHE = "max_batched_tokens", "max_num_seqs", "dtype", "kv_cache_dtype"
 Choice = tuple[str, str, Callable[[], Row]]
 """What is chosen, the value, and what returns the point."""
@@ -134,6 +136,7 @@ def _choices(
         if gpu != planned.gpu.name:
             yield GPU, gpu, partial(_elsewhere, planned, now, gpu, work)
     yield GRAPHS, "off", partial(_eager, planned, now, work)
+    yield from _other_hosts(now, work)
     if planned.settings.drafted:
         yield DRAFTS, "0", lambda: point_row(undrafted(), work)
     if twice := _twice(work):
@@ -146,6 +149,12 @@ def _choices(
         yield AT_ONCE, str(work.together), partial(point_row, wider, work)
     for change in _wider_than_fp8(planned):
         yield change, FP8, partial(_typed, planned, now, change, work)
+
+
+def _other_hosts(now: Prediction, work: Workload) -> Iterator[Choice]:
+    for speed in HOSTS if now.predictor.host.is_known else ():
+        there = replace(now, predictor=now.predictor.at_host(speed))
+        yield HOST, f"{speed:g}", partial(point_row, there, work)
 
 
 def _wider_than_fp8(planned: Plan) -> Iterator[str]:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from nsight_prof.orchestrator.predict.host_speeds import HostSpeed, Origins, at_speed, spread
 from nsight_prof.orchestrator.predict.memory import CONTEXT_BYTES, peak_bytes
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers import tables
@@ -78,7 +79,10 @@ OPERATIONS = "predict_ops"
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for, beside the model and the runs."""
+    """What was asked for, beside the model and the runs.
+
+    `host`: how fast the host is that will serve it; None: not known.
+    """
 
     gpu: str = ""
     tensor_parallel: int = 1
@@ -94,6 +98,7 @@ class Settings:
     accept: float = 1.0
     adapters: Adapters | None = None
     draft: str = EAGLE
+    host: HostSpeed | None = None
 
     @property
     def head_drafts(self) -> int:
@@ -301,7 +306,8 @@ class Plan:
             predictor.host = narrow_host(predictor.host, narrow)
         elif self.corrected:
             predictor.host = self._with_other_hosts(predictor.host)
-        predictor.host = self._with_server(predictor.host)
+        predictor.host = self._at_speed(self._with_server(predictor.host), narrow=bool(narrow))
+        predictor.host_range = self._host_range(predictor.host)
         if self.settings.drafted and not self.shard.drafted:
             predictor = self._with_drafts(predictor)
         if self.corrected:
@@ -313,15 +319,38 @@ class Plan:
             predictor.host = self._with_ranks(predictor.host)
             if self.trace is not None and self.trace.is_slice and self.trace.serves(self.shard):
                 predictor.hosts = points_of(HOSTS, self.name if self.left_out else "")
-        if math.isnan(predictor.host.overhead_s):
-            self.notes.append(note("gpu-alone"))
-        elif math.isnan(predictor.host.eager_s) and math.isnan(predictor.host.issue_s):
-            self.notes.append(note("short-prompts"))
-        if math.isnan(predictor.host.frontend_s) and not all(
-            work.batch for work in self.settings.workloads
-        ):
-            self.notes.append(note("no-server"))
+        self._note_unknown(predictor.host)
         return predictor
+
+    def _note_unknown(self, host: Host) -> None:
+        """Say what of the host no source tells."""
+        if math.isnan(host.overhead_s):
+            self.notes.append(note("gpu-alone"))
+        elif math.isnan(host.eager_s) and math.isnan(host.issue_s):
+            self.notes.append(note("short-prompts"))
+        if math.isnan(host.frontend_s) and not all(work.batch for work in self.settings.workloads):
+            self.notes.append(note("no-server"))
+
+    def _at_speed(self, host: Host, *, narrow: bool) -> Host:
+        """Return the host at the speed of the one that will serve, as far as runs tell theirs."""
+        traced = [s for s in self.sources if self.trace is not None and s.trace is self.trace]
+        engines = [s for s in self.sources if any(s.host_steps(self.shard))] if narrow else [
+            s for s in self.sources if s.shape == self.shard and s.slice is not None
+        ] or traced  # fmt: skip
+        server = self._server()
+        origins = Origins(engines, [server] if server else [], traced)
+        found, notes = at_speed(host, self.settings.host, origins)
+        self.notes += notes
+        return found
+
+    def _host_range(self, host: Host) -> tuple[float, float]:
+        """Return bounds of a host that is not known, by recorded ones."""
+        known = spread() if host.is_known and self.settings.host is None else None
+        if known is None:
+            return 1.0, 1.0
+        low, high = (f"{100 * (end - 1):+.0f} %" for end in known)
+        self.notes.append(note("host-speed-range", low=low, high=high))
+        return known
 
     def _with_drafts(self, predictor: Predictor) -> Predictor:
         """Return the same with drafts of another model, or of n-grams.
@@ -406,16 +435,20 @@ class Plan:
         What a request takes beside the engine is the same for all models; what the offline engine
         took of it is known of this one.
         """
-        servers = [(source, times) for source in self.sources
-                   if math.isfinite((times := source.around_engine())[0])]  # fmt: skip
-        if not servers:
+        source = self._server()
+        if source is None:
             return host
-        source, (alone_s, each_s) = min(servers, key=lambda found: found[0].shape != self.shard)
+        alone_s, each_s = source.around_engine()
         if source.shape != self.shard:
             self.notes.append(note("event-loop", run=source.name, model=source.model))
         engine_s = 0.0 if math.isnan(host.overhead_s) else host.overhead_s
         front_s, token_s = max(0.0, alone_s - engine_s), source.token_s()
         return replace(host, frontend_s=front_s, request_s=each_s, token_s=token_s)
+
+    def _server(self) -> Source | None:
+        """Return the recorded server whose event loop counts: one of this model where there is."""
+        found = [s for s in self.sources if math.isfinite(s.around_engine()[0])]
+        return min(found, key=lambda source: source.shape != self.shard, default=None)
 
     def _correction(self, host: Host) -> Correction | None:
         """Return how steps of served models lie from such predictions: dense ones on one GPU."""

@@ -63,6 +63,7 @@ def _traced_server(run: RunDir) -> dict[str, pd.DataFrame] | None:
     # What reads them takes as long to import as a prediction.
     from nsight_prof.parsers.build.gaps import Gaps
     from nsight_prof.parsers.build.serving_tables import serving_frames
+    from nsight_prof.parsers.build.telemetry_tables import host_speed_frame
     from nsight_prof.parsers.nsys.trace import open_trace
 
     manifest, path = read_manifest(run), run.artifact("trace", "trace.sqlite")
@@ -79,7 +80,7 @@ def _traced_server(run: RunDir) -> dict[str, pd.DataFrame] | None:
             }
     except ArtifactUnreadable:
         return None
-    served = serving_frames(run, Gaps())
+    served = serving_frames(run, Gaps()) | {"host_speed": host_speed_frame(run, Gaps())}
     absent = {name: tables.empty(name) for name in (*NOT_TRACED, *SERVING.values())}
     return absent | served | traced
 

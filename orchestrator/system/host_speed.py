@@ -21,6 +21,7 @@ from pathlib import Path
 from nsight_prof.parsers.build.telemetry_tables import HOST_LOOP
 from nsight_prof.parsers.whole_file import write_atomic
 
+CLOCK = "CPU time of the thread"
 INTERVAL_S = 0.1
 AROUND = 20
 """Loops before and after: 2 ms each."""
@@ -55,6 +56,7 @@ def host_timed(path: Path) -> Iterator[None]:
             thread.join(timeout=10)
         found = host_facts() | {
             "loop": HOST_LOOP,
+            "clock": CLOCK,
             "before_s": [_rounded(seconds) for seconds in before],
             "during_s": [[round(at, 2), _rounded(seconds)] for at, seconds in during],
             "after_s": [_rounded(timed_loop()) for _ in range(AROUND)],

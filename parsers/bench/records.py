@@ -25,6 +25,7 @@ SERVING = {
     "engine": "engines",
     "request": "requests",
     "step": "host_steps",
+    "host_loop": "host_loops",
     "phase": "phases",
     "telemetry": "telemetry",
     "engine_stats": "engine_stats",

@@ -41,6 +41,7 @@ class HostSpeed(BaseModel):
     governor: str = ""
     cores: int = Field(gt=0)
     python: str = ""
+    clock: str = ""
 
 
 def host_speed_file(logs: str = "") -> str:
@@ -72,11 +73,12 @@ def _host_rows(path: Path) -> Iterator[Row]:
     with plain_file(path) as file, reading(path, *what):
         found = HostSpeed.model_validate_json(file.read_bytes())
     facts = {"cpu": found.cpu, "governor": found.governor, "cores": found.cores}
+    facts |= {"python": found.python, "clock": found.clock}
     during = [seconds for _, seconds in found.during_s]
     for phase, loops in (("before", found.before_s), ("during", during), ("after", found.after_s)):
         if loops:
             times = np.array(loops) * (HOST_LOOP / found.loop)
-            row: Row = {"phase": phase, "loops": len(loops), "python": found.python}
+            row: Row = {"phase": phase, "loops": len(loops)}
             row |= {name: float(np.percentile(times, level)) for name, level in TIMES.items()}
             yield row | {"mean_s": float(times.mean())} | facts
 

@@ -106,6 +106,13 @@ class Seconds(NamedTuple):
 
 ISSUES = ("eager_s", "graph_s", "issue_s", "issue_graph_s")
 """Times in which a host issues steps with prompts."""
+ENGINE_TIMES = (*ISSUES, "decode_s")
+SERVER_TIMES = ("frontend_s", "request_s", "token_s")
+TRACE_TIMES = ("overhead_s", "lead_s")
+OTHER_TIMES = ("others_s", "others_graph_s")
+"""Times of a host: those of an engine, of the event loop of a server, those that a trace alone
+tells, and those of other models' engines."""
+HOST_TIMES = (*ENGINE_TIMES, *SERVER_TIMES, *TRACE_TIMES, *OTHER_TIMES)
 
 
 @dataclass(frozen=True)
@@ -162,8 +169,17 @@ class Host:
 
     def at_speed(self, speed: float) -> Host:
         """Return the host where it needs so many times as long to issue prompts."""
-        issued = {name: speed * getattr(self, name) for name in ISSUES}
-        return replace(self, **issued)
+        return self.scaled(dict.fromkeys(ISSUES, speed))
+
+    def scaled(self, times: Mapping[str, float]) -> Host:
+        """Return the host where each of `times` is so many times as long."""
+        found = {name: factor * getattr(self, name) for name, factor in times.items()}
+        return replace(self, **found)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of it."""
+        return any(math.isfinite(getattr(self, name)) for name in HOST_TIMES)
 
     @property
     def in_graphs_s(self) -> float:
@@ -249,7 +265,8 @@ class Predictor:
     `correction`: how steps of served models lie from such predictions; None: not known, so that the
     bounds of a step are all its operators at the ends of their intervals. `hosts`: bounds of points
     whose first token waits for the host, by their kind. `drafter`: the model whose drafts are
-    checked. `exposed`: the GPU waits so long for the host in each step.
+    checked. `exposed`: the GPU waits so long for the host in each step. `host_range`: how many
+    times as long the fastest and the slowest host may take that are not known to serve it.
     """
 
     shape: ModelShape
@@ -262,6 +279,7 @@ class Predictor:
     hosts: Mapping[str, Factors] = field(default_factory=dict)
     drafter: Predictor | None = None
     exposed: Seconds = Seconds(0.0, 0.0, 0.0)
+    host_range: tuple[float, float] = (1.0, 1.0)
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
     _kernels: dict[_Rounded, Seconds] = field(default_factory=dict, init=False, repr=False)
 
@@ -396,6 +414,16 @@ class Predictor:
         slow, moved = (self.correction.host - 1) / (SLOW_HOST - 1), self.correction
         return [(share, self._shared(correction=replace(moved, host=host)))
                 for share, host in ((1 - slow, 1.0), (slow, SLOW_HOST))]  # fmt: skip
+
+    def at_host(self, speed: float) -> Predictor:
+        """Return the same where the host takes so many times as long for all that it does."""
+        if speed == 1:
+            return self
+        same = self._shared(host=self.host.scaled(dict.fromkeys(HOST_TIMES, speed)))
+        if any(self.exposed):  # it is in the times of steps that were worked out
+            same.exposed = Seconds(*(speed * seconds for seconds in self.exposed))
+            same._kernels = {}
+        return same
 
     def of(self, work: Workload) -> Predictor:
         """Return the predictor of a load: batches have the host of an offline engine."""
@@ -815,7 +843,8 @@ def point(
 ) -> dict[str, float]:
     """Return the numbers of a serving point by column, each with its bounds (`_low`, `_high`).
 
-    Bounds are the point with every operator at the lower, and at the upper end of its interval.
+    Bounds are the point with every operator at the lower, and at the upper end of its interval, and
+    with the fastest and the slowest host where the one that will serve is not known.
 
     Raises:
         UsageError: a request alone needs more KV cache than there is.
@@ -829,7 +858,8 @@ def point(
             found |= {f"{name}_high": math.nan for name in NUMBERS}
             continue
         mean = workload.batch and which == VALUE  # the bounds have the spread of the host instead
-        speeds = predictor.host_speeds() if mean else [(1.0, predictor)]
+        host = {LOW: predictor.host_range[0], HIGH: predictor.host_range[1]}.get(which, 1.0)
+        speeds = predictor.host_speeds() if mean else [(1.0, predictor.at_host(host))]
         each = [
             (share, _numbers(at_speed, workload, which, kv_tokens, goal))
             for share, at_speed in speeds

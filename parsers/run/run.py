@@ -277,6 +277,11 @@ class Run:
         return self._read("host_steps")
 
     @cached_property
+    def host_loops(self) -> pd.DataFrame:
+        """Table `host_loops`: the loop of table `host_speed` by an engine, before each repeat."""
+        return self._read("host_loops")
+
+    @cached_property
     def phases(self) -> pd.DataFrame:
         """Table `phases`: what a serving target did from when to when."""
         return self._read("phases")

@@ -23,6 +23,7 @@ CHOICES: Mapping[str, Callable[[str], Text]] = {
                                           n=int(value)),
     "speculative_tokens": lambda _: Text("without speculative decoding"),
     "graphs": lambda _: Text("without CUDA graphs"),
+    "host": lambda value: Text("a host that takes {n} times as long", n=Number(float(value))),
     "load": lambda value: Text("twice the load: {case}", case=Name(value)),
     "max_batched_tokens": lambda value: Text("steps of at most {n} tokens", n=int(value)),
     "max_num_seqs": lambda value: Text("at most {n} requests at a time", n=int(value)),
@@ -49,7 +50,7 @@ def answer(run: Run, loads: Mapping[str, Text]) -> Text | None:
         row
         for row in others
         if row["status"] == "ok"
-        and row["change"] != "load"
+        and row["change"] not in ("load", "host")
         and not number(row["ttft_p50_s"]) > number(asked["ttft_p50_s"])
         and not (bounded and known(row["tpot_p50_s_high"]) is None)
     ]

@@ -79,6 +79,26 @@ NOTES: dict[str, Callable[..., Text]] = {
         "{model} drafts as its slice shows it, issued like prompts within CUDA graphs; no recorded "
         "engine drafted so",
     ),
+    "host-speed": partial(
+        Text,
+        "what the host needs is from {runs}, by how long a fixed loop of Python took it meanwhile",
+    ),
+    "host-speed-asked": partial(
+        Text, "predicted for a host that takes {time} for that loop (--host-speed)"
+    ),
+    "host-speed-missing": partial(
+        Text,
+        "how fast the host of {runs} was is not available: nobody timed it, so that its part "
+        "cannot be scaled to another host",
+    ),
+    "host-speed-python": partial(
+        Text, "the loop ran in {own} there and in {other} here: their times differ by themselves"
+    ),
+    "host-speed-range": partial(
+        Text,
+        "how fast the host is that will serve is not known: intervals allow for one that takes "
+        "{low} to {high}, as recorded ones did; --host-speed says it",
+    ),
     "network-unknown": partial(Text, "{network} ({launch}) is not predicted: {reason}"),
     "ngram": partial(
         Text,

@@ -190,6 +190,7 @@ class Run:
             self._show(point, done, traced)
 
     def _repeat(self, point: Point, repeat: int, traced: bool) -> Generation:
+        self._records.host_loop(point.case, repeat, traced=traced)
         before = self._engine.metrics()
         got = self._generate(point, point.output_tokens)
         after = self._engine.metrics()

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from nsight_prof.targets.harness.records import rounded
 from nsight_prof.targets.harness.statistics import summarize
+from nsight_prof.targets.serving.host_loop import loop_seconds
 
 SCHEMA = 1
 PLACES = 7
@@ -148,6 +149,11 @@ class Records:
     def step(self, case: str, repeat: int, step: Mapping[str, Any]) -> None:
         """Write one engine step as the host timed it: index, t_s, seconds, outputs, tokens."""
         self._about("step", case, repeat, step)
+
+    def host_loop(self, case: str, repeat: int, *, traced: bool | None = None) -> None:
+        """Time the loop that tells how fast the host is, and write it: call it before a repeat."""
+        seconds, mark = loop_seconds(), {} if traced is None else {"traced": traced}
+        self._about("host_loop", case, repeat, {"t_s": self.now(), "loop_s": seconds} | mark)
 
     def phase(self, case: str | None, name: str, begin_s: float, end_s: float) -> None:
         """Write what the process did from one moment to another; `case` None belongs to none."""

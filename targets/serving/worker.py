@@ -174,6 +174,7 @@ class Worker:
 
     def _repeat(self, engine: Engine, point: Point, repeat: int) -> float:
         """Time one repeat, write its records afterwards, and return its seconds."""
+        self._records.host_loop(point.name, repeat)
         records, name = self._records, point.name
         before = engine.metrics()
         records.engine_stats(name, stats(before, records.now()))

@@ -52,6 +52,7 @@ def test_every_kind_becomes_rows_of_its_table(tmp_path: Path) -> None:
         {"record": "step", "case": CASE, "repeat": 1, "index": 0, "t_s": 1.0, "seconds": 0.1,
          "outputs": 2, "tokens": 2},
         {"record": "phase", "case": None, "name": "start engine", "begin_s": 0, "end_s": 9.5},
+        {"record": "host_loop", "case": CASE, "repeat": 1, "t_s": 1.0, "loop_s": 3e-5},
         {"record": "telemetry", "t_s": 1, "device": 0, "power_w": None, "sm_clock_hz": 1.98e9,
          "throttle": ["sw_power_cap", "hw_slowdown"]},
         {"record": "engine_stats", "t_s": 1.0, "case": CASE, "running": 2, "kv_usage": 0.25},

@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from nsight_prof.orchestrator.predict.host_speeds import recorded_speed
 from nsight_prof.orchestrator.predict.networks import Measured, measured_networks
+from nsight_prof.parsers.build.telemetry_tables import host_speed_file
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.operations.networks import EAGER, network_time, read_network
 from nsight_prof.parsers.predict.corrections import (
@@ -44,6 +46,7 @@ from scripts.pages.accuracy.questions import (
 )
 from scripts.pages.accuracy.texts import (
     HOST_RESIDUALS_INTRO,
+    HOST_SPEEDS_INTRO,
     POINT_RESIDUALS_INTRO,
     RESIDUALS_INTRO,
 )
@@ -56,6 +59,7 @@ POINT_KINDS = (
 )  # fmt: skip
 HOST_KINDS = ("batch ttft host", "batch ttft host in graphs")
 POINT_RESIDUALS = RESIDUALS.with_name("point_residuals.yaml")
+HOST_SPEEDS = RESIDUALS.with_name("host_speeds.yaml")
 HOST_RESIDUALS = ROOT / "parsers" / "operations" / "host_residuals.yaml"
 NETWORK_KERNELS, NETWORKS = "h100-network-kernels", "prediction/networks-h100"
 
@@ -190,3 +194,17 @@ def _kind_of_residual(row: Row) -> str:
     """Return which residual an error is; empty where it is none: of another load or quantity."""
     kinds = {"batch tpot": TPOT, "batch ttft gpu": LONG, "batch ttft host": SHORT}
     return kinds.get(str(row["kind"]), "") if row["scope"] == POINT else ""
+
+
+def host_speeds(work: Path) -> str:
+    """Return the file of how fast recorded hosts were: the mean of the loop beside each run."""
+    found = sorted((ROOT / "captures").rglob(host_speed_file("*") + "*"))
+    runs = dict.fromkeys(
+        path.parents[2].relative_to(ROOT / "captures").as_posix() for path in found
+    )
+    lines = []
+    for run in runs:
+        speed = recorded_speed(recorded(work, run))
+        assert speed is not None, run
+        lines.append(f"  {run}: {1e6 * speed.loop_s:.1f}\n")
+    return HOST_SPEEDS_INTRO + "loop_us:\n" + "".join(lines)

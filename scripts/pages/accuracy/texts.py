@@ -36,6 +36,11 @@ From the 5th to the 95th percentile, measured over predicted: pairs of outputs a
 left out, and sizes between measured ones of the same pair. Products in fp8 were held against no
 engine of ours; [those of others](predict.md#operators-that-others-measured).
 """
+HOST_SPEEDS_INTRO = """\
+# Written by scripts/accuracy.py from captures/; do not edit.
+# How long a fixed loop of Python took beside recorded runs, on average, in us (table host_speed): a
+# host that is not known is taken to lie between the 5th and the 95th percentile of these.
+"""
 HOST_RESIDUALS_INTRO = """\
 # Written by scripts/accuracy.py from captures/; do not edit.
 # Measured time of passes that torch launched and that waited for the host, over what the host needs

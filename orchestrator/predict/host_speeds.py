@@ -1,0 +1,145 @@
+"""How fast the hosts of recorded runs were, and how much faster the one that will serve is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nsight_prof.orchestrator.predict.sources import Source
+from nsight_prof.parsers.cells import records
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.predict.costs import Note, note
+from nsight_prof.parsers.predict.serving import ENGINE_TIMES, SERVER_TIMES, TRACE_TIMES, Host
+
+AS_MEASURED = "as-measured"
+"""What is given for a host that is as fast as those of the runs."""
+SPREAD = (5, 95)
+"""Percentiles of recorded hosts that bound one that is not known."""
+
+
+@dataclass(frozen=True)
+class HostSpeed:
+    """How long a fixed loop of Python takes a host, in s (table `host_speed`); NaN: as measured.
+
+    `python`: its interpreter; empty: not known, and taken to be that of the runs.
+    """
+
+    loop_s: float = math.nan
+    python: str = ""
+    name: str = AS_MEASURED
+
+    @property
+    def words(self) -> str:
+        """The loop's time as a sentence has it."""
+        return f"{1e6 * self.loop_s:.0f} µs"
+
+
+def recorded_speed(source: Source) -> HostSpeed | None:
+    """Return how long the loop took beside the programs of a run, on average.
+
+    None: nobody timed it. A machine of one core was timed before and after alone.
+    """
+    rows = records(source.table("host_speed"))
+    rows = [row for row in rows if row["phase"] == "during"] or rows
+    if not rows:
+        return None
+    loops = [float(row["loops"]) for row in rows]
+    mean = float(np.average([float(row["mean_s"]) for row in rows], weights=loops))
+    return HostSpeed(mean, str(rows[0]["python"]), source.name)
+
+
+def given_speed(given: str, opened: Source | None) -> HostSpeed:
+    """Return the host that was asked for: a time in microseconds, or that of a run.
+
+    Raises:
+        UsageError: it is neither, or nobody timed the host of the run.
+    """
+    if given == AS_MEASURED:
+        return HostSpeed()
+    if opened is None:
+        try:
+            loop_s = float(given.removesuffix("us")) / 1e6
+        except ValueError:
+            loop_s = math.nan
+        if not 1e-6 <= loop_s <= 1e-2:
+            raise UsageError(
+                f"--host-speed {given} is no run and no time in microseconds from 1 to 10,000",
+                "give what table host_speed of a run on that machine has as mean_s, such as 105, "
+                f"the run itself, or {AS_MEASURED}",
+            )
+        return HostSpeed(loop_s, "", given)
+    found = recorded_speed(opened)
+    if found is None:
+        raise UsageError(
+            f"{opened.path} does not tell how fast its host was: it was recorded before prof "
+            "timed hosts, or has no step that started a program",
+            "record a run there once more (any recipe), or give the time in microseconds",
+        )
+    return found
+
+
+def is_run(given: str) -> bool:
+    """Tell whether what was given names a folder."""
+    return given not in ("", AS_MEASURED) and Path(given).is_dir()
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The runs that tell what the host needs: of an engine, of a server's loop, under nsys."""
+
+    engine: Sequence[Source]
+    server: Sequence[Source]
+    trace: Sequence[Source]
+
+
+def at_speed(host: Host, wanted: HostSpeed | None, origins: Origins) -> tuple[Host, list[Note]]:
+    """Return what a host of the speed `wanted` needs, and what is to be said of it.
+
+    Each time is scaled by how long the loop took beside the run that it is from; where nobody timed
+    that, it stays as it is.
+    """
+    parts = ((ENGINE_TIMES, origins.engine), (SERVER_TIMES, origins.server),
+             (TRACE_TIMES, origins.trace))  # fmt: skip
+    sources = {source.name: source for _, runs in parts for source in runs}
+    speeds = {name: recorded_speed(source) for name, source in sources.items()}
+    known = {name: speed for name, speed in speeds.items() if speed is not None}
+    unknown = ", ".join(sorted(speeds.keys() - known.keys()))
+    notes = []
+    if known:
+        listed = ", ".join(f"{name} ({speed.words})" for name, speed in sorted(known.items()))
+        notes.append(note("host-speed", runs=listed))
+    if unknown:
+        notes.append(note("host-speed-missing", runs=unknown))
+    if wanted is None or math.isnan(wanted.loop_s):
+        return host, notes
+    notes.append(note("host-speed-asked", time=wanted.words))
+    if (
+        other := sorted({s.python for s in known.values()} - {wanted.python})
+        if wanted.python
+        else []
+    ):
+        notes.append(note("host-speed-python", own=wanted.python, other=", ".join(other)))
+    times: dict[str, float] = {}
+    for names, runs in parts:
+        of_part = [speed.loop_s for run in runs if (speed := known.get(run.name)) is not None]
+        if of_part:
+            times |= dict.fromkeys(names, wanted.loop_s / float(np.mean(of_part)))
+    return host.scaled(times), notes
+
+
+def spread() -> tuple[float, float] | None:
+    """Return how many times the median of recorded hosts the fast and slow ones take.
+
+    None: too few were timed.
+    """
+    found = packaged_yaml("nsight_prof.parsers.predict", "host_speeds.yaml").get("loop_us") or {}
+    if len(found) < 2:
+        return None
+    times = np.array(list(found.values()), dtype=float)
+    low, high = np.percentile(times, SPREAD) / np.median(times)
+    return float(low), float(high)
