@@ -76,6 +76,7 @@ SIZES = ["prompt_tokens", "output_tokens", "tier"]
 @click.option("--adapters", type=(int, int), default=(0, 0), help="How many, and their rank.")
 @click.option("--rate", "rates", default="", help="Requests per second, by commas.")
 @click.option("--server", "servers", multiple=True, help="Run below captures/ of an event loop.")
+@click.option("--length-output", type=int, default=100, help="Tokens that single requests get.")
 @click.option("--hosts", default="", help="Times of the loop that tells a host's speed, in us.")
 def main(
     model: str,
@@ -84,6 +85,7 @@ def main(
     adapters: tuple[int, int],
     rates: str,
     servers: tuple[str, ...],
+    length_output: int,
     hosts: str,
     **asked_for: Any,
 ) -> None:
@@ -94,7 +96,7 @@ def main(
         copy_captures(work, own)
         sources = [work / run for run in own]
         batches = [Workload(512, 128, size) for size in BATCHES]
-        batches += [Workload(length, 100, 1) for length in LENGTHS]
+        batches += [Workload(length, length_output, 1) for length in LENGTHS]
         beside = Adapters(*adapters) if adapters[0] else None
         asked = Settings(workloads=tuple(batches), utilization=0.85, adapters=beside, **asked_for)
         engine = replace(asked, batched_tokens=16384, max_requests=128)
@@ -106,8 +108,15 @@ def main(
             _write(rows, ["host_us", *columns], f"{name or model}-hosts.csv")
         if rates:
             named = {f"that of {Path(run).name}": (run,) for run in servers}
-            loops = {UNKNOWN: (), **named} if named else SERVERS
+            loops = {UNKNOWN: (), **named} if named else _recorded(SERVERS)
             _servers(model, work, sources, asked, rates, name or model, loops, speeds)
+
+
+def _recorded(servers: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return those whose runs are there: a machine may have some captures alone."""
+    captures = BEFORE.parents[1]
+    return {name: runs for name, runs in servers.items()
+            if all((captures / run).is_dir() for run in runs)}  # fmt: skip
 
 
 def _servers(
@@ -135,7 +144,7 @@ def _servers(
         planned = plan(model, [*sources, *(work / run for run in runs)], served)
         points = _points(planned)
         rows += [point | {"server": server} for point in (*points, _capacity(points))]
-        if runs:
+        if speeds and (runs or len(loops) == 1):
             by_host = _at_hosts(planned, speeds)
             for speed in speeds:
                 there = [point for point in by_host if point["host_us"] == speed]
