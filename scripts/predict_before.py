@@ -103,13 +103,13 @@ def main(
         columns = [*COMMON, "batch", "concurrency", *SIZES, "kv_tokens", *QUANTITIES]
         planned = plan(model, sources, engine)
         _write(_points(planned), columns, f"{name or model}.csv")
-        if speeds:
-            rows = _at_hosts(planned, speeds)
-            _write(rows, ["host_us", *columns], f"{name or model}-hosts.csv")
         if rates:
             named = {f"that of {Path(run).name}": (run,) for run in servers}
             loops = {UNKNOWN: (), **named} if named else _recorded(SERVERS)
             _servers(model, work, sources, asked, rates, name or model, loops, speeds)
+        if speeds:
+            rows = _at_hosts(planned, speeds)
+            _write(rows, ["host_us", *columns], f"{name or model}-hosts.csv")
 
 
 def _recorded(servers: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -136,25 +136,29 @@ def _servers(
         came = arrivals(round(OPEN_S * rate), OPEN_S, number)
         sent = tuple(Request(when - came[0], 512, 128) for when in came)
         loads.append(Workload(512, 128, rate=rate, arrivals=sent))
-    served, rows, rows_at = replace(asked, workloads=tuple(loads)), [], []
+    served, rows = replace(asked, workloads=tuple(loads)), []
+    plans: dict[str, Plan] = {}
     here = {opened(source).gpu_name for source in sources}
     for server, runs in loops.items():
         if not here.issuperset(opened(work / run).gpu_name for run in runs):
             continue  # runs of several GPUs are refused together
-        planned = plan(model, [*sources, *(work / run for run in runs)], served)
-        points = _points(planned)
+        plans[server] = plan(model, [*sources, *(work / run for run in runs)], served)
+        points = _points(plans[server])
         rows += [point | {"server": server} for point in (*points, _capacity(points))]
-        if speeds and (runs or len(loops) == 1):
-            by_host = _at_hosts(planned, speeds)
-            for speed in speeds:
-                there = [point for point in by_host if point["host_us"] == speed]
-                there.append(_capacity(there) | {"host_us": speed})
-                rows_at += [point | {"server": server} for point in there]
     columns = [*COMMON, "server", "concurrency", "request_rate", "requests", *SIZES]
     columns += [*QUANTITIES, *RATES]
     _write(rows, columns, f"{name}-server.csv")
-    if rows_at:
-        _write(rows_at, ["host_us", *columns], f"{name}-server-hosts.csv")
+    if len(plans) > 1:
+        del plans[UNKNOWN]
+    rows = []
+    for server, planned in plans.items() if speeds else ():
+        by_host = _at_hosts(planned, speeds)
+        for speed in speeds:
+            there = [point for point in by_host if point["host_us"] == speed]
+            there.append(_capacity(there) | {"host_us": speed})
+            rows += [point | {"server": server} for point in there]
+    if rows:
+        _write(rows, ["host_us", *columns], f"{name}-server-hosts.csv")
 
 
 def _capacity(points: list[dict[str, Any]]) -> dict[str, Any]:
