@@ -309,7 +309,7 @@ def command(
         from nsight_prof.orchestrator.predict.run_folder import opened
         from nsight_prof.parsers.predict.serving import Goal
 
-        there = opened(Path(host_speed)) if is_run(host_speed) else None
+        there = opened(Path(host_speed)).table("host_speed") if is_run(host_speed) else None
         settings = Settings(
             gpu,
             tp,

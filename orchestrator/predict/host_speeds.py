@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.packaged import packaged_yaml
@@ -18,6 +18,7 @@ from nsight_prof.parsers.predict.serving import ENGINE_TIMES, SERVER_TIMES, TRAC
 
 AS_MEASURED = "as-measured"
 """What is given for a host that is as fast as those of the runs."""
+FEWEST = 2
 SPREAD = (5, 95)
 """Percentiles of recorded hosts that bound one that is not known."""
 
@@ -39,29 +40,37 @@ class HostSpeed:
         return f"{1e6 * self.loop_s:.0f} µs"
 
 
-def recorded_speed(source: Source) -> HostSpeed | None:
+def recorded_speed(table: pd.DataFrame, name: str) -> HostSpeed | None:
     """Return how long the loop took beside the programs of a run, on average.
 
     None: nobody timed it. A machine of one core was timed before and after alone.
+
+    Args:
+        table: `host_speed` of the run.
+        name: of the run.
     """
-    rows = records(source.table("host_speed"))
+    rows = records(table)
     rows = [row for row in rows if row["phase"] == "during"] or rows
     if not rows:
         return None
     loops = [float(row["loops"]) for row in rows]
     mean = float(np.average([float(row["mean_s"]) for row in rows], weights=loops))
-    return HostSpeed(mean, str(rows[0]["python"]), source.name)
+    return HostSpeed(mean, str(rows[0]["python"]), name)
 
 
-def given_speed(given: str, opened: Source | None) -> HostSpeed:
+def given_speed(given: str, recorded: pd.DataFrame | None) -> HostSpeed:
     """Return the host that was asked for: a time in microseconds, or that of a run.
+
+    Args:
+        given: what --host-speed says.
+        recorded: table `host_speed` of the run that it names; None: it names none.
 
     Raises:
         UsageError: it is neither, or nobody timed the host of the run.
     """
     if given == AS_MEASURED:
         return HostSpeed()
-    if opened is None:
+    if recorded is None:
         try:
             loop_s = float(given.removesuffix("us")) / 1e6
         except ValueError:
@@ -73,11 +82,11 @@ def given_speed(given: str, opened: Source | None) -> HostSpeed:
                 f"the run itself, or {AS_MEASURED}",
             )
         return HostSpeed(loop_s, "", given)
-    found = recorded_speed(opened)
+    found = recorded_speed(recorded, given)
     if found is None:
         raise UsageError(
-            f"{opened.path} does not tell how fast its host was: it was recorded before prof "
-            "timed hosts, or has no step that started a program",
+            f"{given} does not tell how fast its host was: it was recorded before prof timed "
+            "hosts, or has no step that started a program",
             "record a run there once more (any recipe), or give the time in microseconds",
         )
     return found
@@ -88,13 +97,22 @@ def is_run(given: str) -> bool:
     return given not in ("", AS_MEASURED) and Path(given).is_dir()
 
 
+Speeds = Mapping[str, HostSpeed | None]
+"""Hosts of runs by their names; None: nobody timed it."""
+
+
 @dataclass(frozen=True)
 class Origins:
-    """The runs that tell what the host needs: of an engine, of a server's loop, under nsys."""
+    """Runs that tell what the host needs: of an engine, of a server's loop, and under nsys."""
 
-    engine: Sequence[Source]
-    server: Sequence[Source]
-    trace: Sequence[Source]
+    engine: Speeds
+    server: Speeds
+    trace: Speeds
+
+    @property
+    def all_runs(self) -> Speeds:
+        """The hosts of all of them."""
+        return {**self.engine, **self.server, **self.trace}
 
 
 def at_speed(host: Host, wanted: HostSpeed | None, origins: Origins) -> tuple[Host, list[Note]]:
@@ -103,32 +121,27 @@ def at_speed(host: Host, wanted: HostSpeed | None, origins: Origins) -> tuple[Ho
     Each time is scaled by how long the loop took beside the run that it is from; where nobody timed
     that, it stays as it is.
     """
-    parts = ((ENGINE_TIMES, origins.engine), (SERVER_TIMES, origins.server),
-             (TRACE_TIMES, origins.trace))  # fmt: skip
-    sources = {source.name: source for _, runs in parts for source in runs}
-    speeds = {name: recorded_speed(source) for name, source in sources.items()}
-    known = {name: speed for name, speed in speeds.items() if speed is not None}
-    unknown = ", ".join(sorted(speeds.keys() - known.keys()))
-    notes = []
-    if known:
-        listed = ", ".join(f"{name} ({speed.words})" for name, speed in sorted(known.items()))
+    speeds, notes = origins.all_runs, []
+    if speeds:
+        words = {name: "–" if speed is None else speed.words for name, speed in speeds.items()}
+        listed = ", ".join(f"{name} ({time})" for name, time in sorted(words.items()))
         notes.append(note("host-speed", runs=listed))
-    if unknown:
-        notes.append(note("host-speed-missing", runs=unknown))
     if wanted is None or math.isnan(wanted.loop_s):
         return host, notes
-    notes.append(note("host-speed-asked", time=wanted.words))
-    if (
-        other := sorted({s.python for s in known.values()} - {wanted.python})
-        if wanted.python
-        else []
-    ):
-        notes.append(note("host-speed-python", own=wanted.python, other=", ".join(other)))
+    pythons = sorted({speed.python for speed in speeds.values() if speed is not None})
+    versions = ", ".join(pythons) or "–"
+    notes.append(
+        note("host-speed-asked", time=wanted.words, own=wanted.python or versions, other=versions)
+    )
     times: dict[str, float] = {}
-    for names, runs in parts:
-        of_part = [speed.loop_s for run in runs if (speed := known.get(run.name)) is not None]
-        if of_part:
-            times |= dict.fromkeys(names, wanted.loop_s / float(np.mean(of_part)))
+    for names, runs in (
+        (ENGINE_TIMES, origins.engine),
+        (SERVER_TIMES, origins.server),
+        (TRACE_TIMES, origins.trace),
+    ):
+        timed = [speed.loop_s for speed in runs.values() if speed is not None]
+        if timed:
+            times |= dict.fromkeys(names, wanted.loop_s / float(np.mean(timed)))
     return host.scaled(times), notes
 
 
@@ -138,7 +151,7 @@ def spread() -> tuple[float, float] | None:
     None: too few were timed.
     """
     found = packaged_yaml("nsight_prof.parsers.predict", "host_speeds.yaml").get("loop_us") or {}
-    if len(found) < 2:
+    if len(found) < FEWEST:
         return None
     times = np.array(list(found.values()), dtype=float)
     low, high = np.percentile(times, SPREAD) / np.median(times)

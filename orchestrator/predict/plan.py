@@ -11,7 +11,14 @@ from functools import cached_property
 
 import pandas as pd
 
-from nsight_prof.orchestrator.predict.host_speeds import HostSpeed, Origins, at_speed, spread
+from nsight_prof.orchestrator.predict.host_speeds import (
+    HostSpeed,
+    Origins,
+    Speeds,
+    at_speed,
+    recorded_speed,
+    spread,
+)
 from nsight_prof.orchestrator.predict.memory import CONTEXT_BYTES, peak_bytes
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers import tables
@@ -338,7 +345,7 @@ class Plan:
             s for s in self.sources if s.shape == self.shard and s.slice is not None
         ] or traced  # fmt: skip
         server = self._server()
-        origins = Origins(engines, [server] if server else [], traced)
+        origins = Origins(*map(_speeds, (engines, [server] if server else [], traced)))
         found, notes = at_speed(host, self.settings.host, origins)
         self.notes += notes
         return found
@@ -605,3 +612,7 @@ class Plan:
                     here = replace(served, tensor_parallel=1) if source.slice else served
                     return rest - peak_bytes(here, source.engine)
         return None
+
+
+def _speeds(sources: list[Source]) -> Speeds:
+    return {s.name: recorded_speed(s.table("host_speed"), s.name) for s in sources}

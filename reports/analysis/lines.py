@@ -29,8 +29,20 @@ Place = tuple[str, str, int | None]
 """File, function and line."""
 
 
+class Located:
+    """What has a line of a file."""
+
+    file: str
+    line: int | None
+
+    @property
+    def location(self) -> str:
+        """File and line, without the folder."""
+        return location(self.file, self.line)
+
+
 @dataclass(frozen=True)
-class HostLine:
+class HostLine(Located):
     """A line of the program with its share of the samples that were asked for.
 
     `share` has its 95 % interval, `source` is its text, where that was kept. `doing` and `inner`
@@ -52,14 +64,9 @@ class HostLine:
     callers: str = ""
     source: str = ""
 
-    @property
-    def location(self) -> str:
-        """File and line, without the folder."""
-        return location(self.file, self.line)
-
 
 @dataclass(frozen=True)
-class KernelLine:
+class KernelLine(Located):
     """A line of a kernel with its share of the kernel's samples, which has its 95 % interval.
 
     `inlined`: samples in functions of CUDA's headers, which the line inlines, are among them.
@@ -78,25 +85,15 @@ class KernelLine:
     excessive: Number
     inlined: bool = False
 
-    @property
-    def location(self) -> str:
-        """File and line, without the folder."""
-        return location(self.file, self.line)
-
 
 @dataclass(frozen=True)
-class FusedLine:
+class FusedLine(Located):
     """A line of the program with an operator that torch.compile fused into a kernel."""
 
     file: str
     line: int
     function: str
     source: str
-
-    @property
-    def location(self) -> str:
-        """File and line, without the folder."""
-        return location(self.file, self.line)
 
 
 def location(file: str, line: int | None) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 from nsight_prof.parsers.cells import Row, grouped, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Name, Number, Table, Text
 from nsight_prof.reports.predict.numbers import (
-    REQUEST_RATE,
     THROUGHPUT,
     TOKEN_RATE,
+    asked_for,
     predicted,
 )
 
@@ -105,15 +104,7 @@ def _table(case: str, rows: Sequence[Row], as_asked: Row, key: str) -> Table[Row
         Column[Row](Text("Output"), lambda row: predicted(row, THROUGHPUT, TOKEN_RATE), TOKEN_RATE),
         Column[Row](Text("Output per GPU"), lambda row: _per_gpu(row).times(_per_gpu(as_asked))),
     ]
-    asked = {
-        "goodput_requests_per_s": (Text("Goodput"), REQUEST_RATE),
-        "price_per_million_output_tokens": (Text("Price per million output tokens"), ""),
-    }
-    columns += [
-        Column(heading, partial(predicted, name=name, unit=unit), unit)
-        for name, (heading, unit) in asked.items()
-        if any(known(row[name]) is not None for row in rows)
-    ]
+    columns += asked_for(rows)
     columns.append(Column[Row](Text("Tier"), lambda row: text(row["tier"])))
     return Table(key, Text("{case} with other choices", case=Name(case)), columns, rows)
 

@@ -145,16 +145,19 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> I
 
 
 def _over(lines: Lines, column: str) -> tuple[Series, ...]:
-    """Return a column in milliseconds over the load; without an upper end there is no band."""
-    found = []
-    for name, rows in lines.drawn:
-        value, low, high = (
-            tuple(MILLI * number(row[f"{column}{end}"]) for row in rows)
-            for end in ("", "_low", "_high")
-        )
-        band = (low, high) if any(map(math.isfinite, high)) else (None, None)
-        found.append(Series(name, tuple(map(_load, rows)), value, *band))
-    return tuple(found)
+    """Return a column over the load."""
+    return tuple(
+        with_band(name, tuple(map(_load, rows)), rows, column) for name, rows in lines.drawn
+    )
+
+
+def with_band(label: Words, x: tuple[float, ...], rows: Sequence[Row], name: str) -> Series:
+    """Return a column of rows in milliseconds with its interval, where that has an upper end."""
+    value, low, high = (
+        tuple(MILLI * number(row[name + end]) for row in rows) for end in ("", "_low", "_high")
+    )
+    band = (low, high) if any(map(math.isfinite, high)) else (None, None)
+    return Series(label, x, value, *band)
 
 
 def _ends(

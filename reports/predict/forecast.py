@@ -31,6 +31,7 @@ from nsight_prof.reports.predict.numbers import (
     REQUEST_RATE,
     THROUGHPUT,
     TOKEN_RATE,
+    asked_for,
     predicted,
     with_interval,
 )
@@ -298,7 +299,7 @@ def _points(run: Run) -> Section:
                     _column(Text("TPOT, median"), "tpot_p50_s", "s"),
                     _column(Text("Output"), THROUGHPUT, TOKEN_RATE),
                     _column(Text("Answered"), "requests_per_s", REQUEST_RATE),
-                    *_asked(points),
+                    *asked_for(points, _point),
                     Column(Text("KV cache used"), _kv_used),
                     Column(Text("Tier"), lambda row: text(row["tier"])),
                 ],
@@ -313,20 +314,6 @@ def _points(run: Run) -> Section:
 
 def _column(heading: Text, name: str, unit: str) -> Column[Row]:
     return Column(heading, lambda row: _point(row, name, unit), "" if unit == "s" else unit)
-
-
-def _asked(points: list[Row]) -> list[Column[Row]]:
-    """Return the columns of what was asked for: goodput, and the price of tokens."""
-    columns = {
-        "goodput_requests_per_s": (Text("Goodput"), REQUEST_RATE),
-        "price_per_million_output_tokens": (Text("Price per million output tokens"), ""),
-        "price_per_million_total_tokens": (Text("Price per million tokens, prompts as well"), ""),
-    }
-    return [
-        _column(heading, name, unit)
-        for name, (heading, unit) in columns.items()
-        if any(known(row[name]) is not None for row in points)
-    ]
 
 
 def _waiting(points: list[Row]) -> Text | None:
@@ -397,7 +384,7 @@ def _step(step: Row, operators: list[Row], load: Value, key: str, folded: bool) 
             Column(Text("Rows"), lambda row: _cell(row, "m", "count")),
             Column(Text("Time"), lambda row: predicted(row, "seconds", "s")),
             Column(Text("Share"), lambda row: _cell(row, "share", "fraction")),
-            Column(Text("Roofline"), _roofline),
+            Column(Text("Roofline"), lambda row: _cell(row, "roofline_s", "s")),
             Column(Text("Bound by"), lambda row: _limit(row["bound_by"])),
             Column(Text("Tier"), lambda row: text(row.get("tier")) or None),
         ],
@@ -408,13 +395,9 @@ def _step(step: Row, operators: list[Row], load: Value, key: str, folded: bool) 
 
 
 def _cell(row: Row, name: str, unit: str) -> Number | None:
-    return Number(number(row[name]), unit) if name in row else None
-
-
-def _roofline(row: Row) -> Number | None:
-    """Return what the datasheet allows; nothing of gaps and of collectives."""
-    seconds = known(row.get("roofline_s"))
-    return None if seconds is None else Number(seconds, "s")
+    """Return a value; gaps and collectives have not all, such as what the datasheet allows."""
+    value = known(row.get(name))
+    return None if value is None else Number(value, unit)
 
 
 def _limit(name: object) -> Value:

@@ -27,12 +27,12 @@ def sentences(run: Run) -> list[Text]:
 def section(run: Run) -> Section:
     """Return the section of measurements."""
     rows = records(run.predicted_needs)
-    if not rows:
-        return Section("needs", Text("What would narrow the intervals"), (NOTHING,))
     return Section(
         "needs",
         Text("What would narrow the intervals"),
-        (
+        (NOTHING,)
+        if not rows
+        else (
             Text(
                 "Of {case}, the last load; the interval of a step stands for that of the quantity. "
                 "Times are those of recorded runs of one model on one GPU: with another they "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Column, Figure, Number, Ref, Section, Table, Text
-from nsight_prof.reports.page.charts import LineFigure, Series
-from nsight_prof.reports.predict.figures import LIMITS
+from nsight_prof.reports.page.charts import LineFigure
+from nsight_prof.reports.predict.figures import LIMITS, with_band
 from nsight_prof.reports.predict.forecast import sources
 from nsight_prof.reports.predict.numbers import predicted, with_interval
 
@@ -114,11 +114,8 @@ def _chart(points: Sequence[Row]) -> LineFigure | None:
     lines = []
     for launch in LAUNCHES:
         rows = [row for row in points if row["launch"] == launch]
-        value, low, high = (
-            tuple(1e3 * number(row[f"seconds{end}"]) for row in rows)
-            for end in ("", "_low", "_high")
-        )
-        lines.append(Series(launch, tuple(float(row["batch"]) for row in rows), value, low, high))
+        batches = tuple(float(row["batch"]) for row in rows)
+        lines.append(with_band(launch, batches, rows, "seconds"))
     if max(len(line.x) for line in lines) < 2:
         return None
     return LineFigure(

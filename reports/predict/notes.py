@@ -81,18 +81,13 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "host-speed": partial(
         Text,
-        "what the host needs is from {runs}, by how long a fixed loop of Python took it meanwhile",
+        "what the host needs is from {runs}: the time that a fixed loop of Python took beside them "
+        "(–: not available, nobody timed it, so that this part is not scaled to another host)",
     ),
     "host-speed-asked": partial(
-        Text, "predicted for a host that takes {time} for that loop (--host-speed)"
-    ),
-    "host-speed-missing": partial(
         Text,
-        "how fast the host of {runs} was is not available: nobody timed it, so that its part "
-        "cannot be scaled to another host",
-    ),
-    "host-speed-python": partial(
-        Text, "the loop ran in {own} there and in {other} here: their times differ by themselves"
+        "predicted for a host that takes {time} for that loop, in {own}; that of the runs was in "
+        "{other}",
     ),
     "host-speed-range": partial(
         Text,

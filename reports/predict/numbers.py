@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from nsight_prof.parsers.cells import Row, known
-from nsight_prof.reports.page import Number, Ref, Text, Value
+from nsight_prof.reports.page import Column, Number, Ref, Text, Value
 
 TOKEN_RATE, REQUEST_RATE = "tokens/s", "requests/s"
 THROUGHPUT = "output_tokens_per_s"
+ASKED = {
+    "goodput_requests_per_s": (Text("Goodput"), REQUEST_RATE),
+    "price_per_million_output_tokens": (Text("Price per million output tokens"), ""),
+    "price_per_million_total_tokens": (Text("Price per million tokens, prompts as well"), ""),
+}
+"""What is predicted where it was asked for: goodput, and the price of tokens."""
 
 
 def predicted(row: Row, name: str, unit: str, *refs: Ref) -> Number:
@@ -22,3 +31,12 @@ def with_interval(value: Number) -> Value:
     if None in (value.low, value.high):
         return value.interval
     return Text("{value} ({interval})", value=value, interval=value.interval)
+
+
+def asked_for(rows: Sequence[Row], cell: Callable[..., Number] = predicted) -> list[Column[Row]]:
+    """Return the columns of ASKED that some row has."""
+    return [
+        Column(heading, partial(cell, name=name, unit=unit), unit)
+        for name, (heading, unit) in ASKED.items()
+        if any(known(row.get(name)) is not None for row in rows)
+    ]

@@ -186,18 +186,20 @@ class Condition(Expression):
 
 
 @dataclass(frozen=True)
-class All(Expression):
-    """All parts hold."""
-
+class _Several(Expression):
     members: tuple[Expression, ...]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return the conditions of all members."""
+        return tuple(c for p in self.members for c in p.conditions())
+
+
+class All(_Several):
+    """All parts hold."""
 
     def evaluate(self, facts: Facts) -> bool | None:
         """Return whether all hold."""
         return conjunction(p.evaluate(facts) for p in self.members)
-
-    def conditions(self) -> tuple[Condition, ...]:
-        """Return the conditions of all parts."""
-        return tuple(c for p in self.members for c in p.conditions())
 
     def decisive(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the decisive conditions of all parts."""
@@ -208,20 +210,13 @@ class All(Expression):
         return tuple(c for p in self.members for c in p.undecided(facts))
 
 
-@dataclass(frozen=True)
-class AnyOf(Expression):
+class AnyOf(_Several):
     """One of the parts holds."""
-
-    members: tuple[Expression, ...]
 
     def evaluate(self, facts: Facts) -> bool | None:
         """Return whether one holds."""
         values = [p.evaluate(facts) for p in self.members]
         return True if True in values else (None if None in values else False)
-
-    def conditions(self) -> tuple[Condition, ...]:
-        """Return the conditions of all alternatives."""
-        return tuple(c for p in self.members for c in p.conditions())
 
     def decisive(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the conditions of the alternative of which the fewest fail."""

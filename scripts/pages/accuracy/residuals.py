@@ -198,13 +198,10 @@ def _kind_of_residual(row: Row) -> str:
 
 def host_speeds(work: Path) -> str:
     """Return the file of how fast recorded hosts were: the mean of the loop beside each run."""
-    found = sorted((ROOT / "captures").rglob(host_speed_file("*") + "*"))
-    runs = dict.fromkeys(
-        path.parents[2].relative_to(ROOT / "captures").as_posix() for path in found
-    )
-    lines = []
-    for run in runs:
-        speed = recorded_speed(recorded(work, run))
+    captures, lines = ROOT / "captures", []
+    files = sorted(captures.rglob(host_speed_file("*") + "*"))
+    for run in dict.fromkeys(file.parents[2].relative_to(captures).as_posix() for file in files):
+        speed = recorded_speed(recorded(work, run).table("host_speed"), run)
         assert speed is not None, run
         lines.append(f"  {run}: {1e6 * speed.loop_s:.1f}\n")
     return HOST_SPEEDS_INTRO + "loop_us:\n" + "".join(lines)
