@@ -15,7 +15,7 @@ from nsight_prof.reports.page import Name, Number, Ref, Text
 
 @dataclass(frozen=True)
 class Gaps:
-    """The idle time of one cause in a stage, or in the whole capture.
+    """The idle time of one cause in a stage, or in the whole capture; `rows` may be of others, too.
 
     Of several GPUs times and numbers are the mean of one: a number of gaps may have a fraction.
     `rows` are those of table `idle_gaps`.
@@ -43,7 +43,7 @@ class Gaps:
     @property
     def longest(self) -> Number:
         """The longest gap."""
-        return Number(self.rows["longest_ns"].max(), "ns", (self._ref("longest_ns"),))
+        return Number(self.rows["longest_ns"].max(), "ns", self._refs("longest_ns"))
 
     @property
     def late_calls(self) -> Number:
@@ -78,10 +78,11 @@ class Gaps:
         return [(str(k), float(v)) for k, v in sums.sort_values(ascending=False).items()]
 
     def _number(self, column: str, unit: str) -> Number:
-        return Number(self.rows[column].sum(min_count=1), unit, (self._ref(column),))
+        return Number(self.rows[column].sum(min_count=1), unit, self._refs(column))
 
-    def _ref(self, column: str) -> Ref:
-        return Ref("idle_gaps", f"{self.stage}-{self.cause}", column)
+    def _refs(self, column: str) -> tuple[Ref, ...]:
+        causes = self.rows["cause"].unique() if len(self.rows) else (self.cause,)
+        return tuple(Ref("idle_gaps", f"{self.stage}-{cause}", column) for cause in causes)
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,9 @@ class Stage:
             return words
         return Text("{where} (mean of {n} GPUs)", where=words, n=self.gpus)
 
-    def of_cause(self, cause: str) -> Gaps:
-        """Return the gaps of a cause; there may be none."""
-        return Gaps(self.name, cause, self.gaps[self.gaps["cause"] == cause])
+    def of_cause(self, *causes: str) -> Gaps:
+        """Return the gaps of a cause, or of several by the name of the first; there may be none."""
+        return Gaps(self.name, causes[0], self.gaps[self.gaps["cause"].isin(causes)])
 
     @property
     def causes(self) -> list[Gaps]:

@@ -121,13 +121,26 @@ def idle_findings(run: Run) -> list[Finding]:
         explained = [
             finding
             for name, cause in OF_CAUSE.items()
-            if (finding := _of_cause(run, stage, stage.of_cause(name), cause)) is not None
+            if (finding := _of_cause(run, stage, _gaps(run, stage, name), cause)) is not None
         ]
         found += explained or _unexplained(run, stage)
         found += _repeated_waits(run, stage, explained)
     for stage in stages:
         wall, idle = wall - stage.wall, idle - stage.idle
     return [*found, *_outside(run, wall, idle)]
+
+
+def _gaps(run: Run, stage: Stage, name: str) -> Gaps:
+    """Return the gaps of a cause. Long ones that nothing else explains are late launches where they
+    are few beside short ones: a framework is slower at some launches, and a graph closes all.
+    """
+    gaps = stage.of_cause(HOST)
+    short = number(gaps.mean.value) < HOST_BOUND.limit("framework")
+    less = number(stage.of_cause(LAUNCHES).idle.value) >= number(gaps.idle.value)
+    late = short and less and _diagnosis(run, gaps, OF_CAUSE[HOST]).rule is HOST_BOUND
+    if late and name == LAUNCHES:
+        return stage.of_cause(LAUNCHES, HOST)
+    return Gaps(stage.name, name, gaps.rows[:0]) if late and name == HOST else stage.of_cause(name)
 
 
 def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | None:
@@ -245,7 +258,6 @@ def _explained(run: Run, stage: Stage, gaps: Gaps, cause: Cause, once: float) ->
     saved, bound = Number(price.saved, "ns"), None
     if price.upper is not None:
         bound = Number(price.upper[0], "ns")
-    is_framework = rule is HOST_BOUND and _of_framework(stage, gaps)
     diagnosis, of_launches = _diagnosis(run, gaps, cause), rule is LAUNCH_BOUND
     minimum = (IDLE if stage.is_capture else rule).limit("share")
     return diagnosis.rule.finding(
@@ -268,11 +280,10 @@ def _explained(run: Run, stage: Stage, gaps: Gaps, cause: Cause, once: float) ->
             if once
             else _queued_clause(price.steps),
             saves=price.sentence,
-            remark=_of_gaps(gaps, is_framework) if rule is HOST_BOUND else _remark(cost),
+            remark=_few(gaps) if rule is HOST_BOUND else _remark(cost),
         ),
-        action=_action(diagnosis.rule, price.waits, is_framework),
-        advice=LAUNCH_BOUND.advice if is_framework else diagnosis.rule.advice,
-        choice=is_framework or (of_launches and not price.waits),
+        action=_action(diagnosis.rule, price.waits),
+        choice=of_launches and not price.waits,
         evidence=(
             *_gap_evidence(stage, gaps, rule, minimum),
             *(_call_evidence(gaps) if of_launches else ()),
@@ -497,35 +508,20 @@ def _waiting(stage: Stage, waits: list[str]) -> Iterator[Text]:
         )
 
 
-def _of_framework(stage: Stage, gaps: Gaps) -> bool:
-    """Return whether long gaps are those of a host that launches slowly all the time."""
-    short = number(gaps.mean.value) < HOST_BOUND.limit("framework")
-    return short and number(stage.of_cause(LAUNCHES).idle.value) >= number(gaps.idle.value)
-
-
-def _of_gaps(gaps: Gaps, is_framework: bool) -> Text | str:
-    """Say of short gaps that they are a matter of launches, too, and of few that they may not come
-    again.
-    """
+def _few(gaps: Gaps) -> Text | str:
+    """Say of few gaps that they may not come again."""
     few = round(number(gaps.count.value))
-    if few < LAUNCH_BOUND.limit("gaps"):
-        return Text(
-            " It is {n} gap: whether it comes again in a longer run, this one does not tell.",
-            " They are {n} gaps: whether they come again in a longer run, this one does not tell.",
-            n=few,
-        )
-    if not is_framework:
+    if few >= LAUNCH_BOUND.limit("gaps"):
         return ""
     return Text(
-        " They are little longer than those in which it waits for launches: the framework's own "
-        "work between two of them, which a CUDA graph saves, too."
+        " It is {n} gap: whether it comes again in a longer run, this one does not tell.",
+        " They are {n} gaps: whether they come again in a longer run, this one does not tell.",
+        n=few,
     )
 
 
-def _action(rule: Rule, waits: list[str], is_framework: bool) -> Text | None:
+def _action(rule: Rule, waits: list[str]) -> Text | None:
     """Return the action of a rule: that against launches, after that against waits, where so."""
-    if is_framework:
-        return LAUNCH_BOUND.action
     if rule is not LAUNCH_BOUND or not waits or rule.action is None:
         return rule.action
     return Text(
@@ -877,9 +873,10 @@ def _waited(gaps: Gaps) -> Text | str:
 def _gap_evidence(stage: Stage, gaps: Gaps, rule: Rule, minimum: float) -> list[Evidence]:
     """Return the gaps and the thresholds that they are held to."""
     long_gap = HOST_BOUND.thresholds["long_gap"]
-    side = Text("under {limit} each", limit=long_gap.number)
-    if rule is HOST_BOUND:
-        side = Text("{limit} or more each", limit=long_gap.number)
+    side = Text("{limit} or more each", limit=long_gap.number)
+    if rule is not HOST_BOUND:
+        limit = long_gap if gaps.rows["cause"].nunique() < 2 else HOST_BOUND.thresholds["framework"]
+        side = Text("under {limit} each", limit=limit.number)
     return [
         _share_evidence(gaps.idle, stage.wall, minimum, rule.thresholds["share"].source),
         measured(Text("idle time"), gaps.idle),

@@ -7,6 +7,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import SINGLE_STEPS, Short, Tiny, runs, short_kernels
@@ -75,7 +76,8 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
     if not wall.value or run.api_calls.empty:
         return []
     mean = frame["duration_ns"].groupby(frame["kernel_id"], observed=True).transform("mean")
-    small = frame["category"].isin(SINGLE_STEPS) & (mean < rule.limit("short"))
+    in_program = frame["category"].eq("other") & frame["library"].isin(("Triton", *NO_LIBRARY))
+    small = (frame["category"].isin(SINGLE_STEPS) | in_program) & (mean < rule.limit("short"))
     loops = runs(frame, small.to_numpy(dtype=bool), through_copies=True)
     loops = loops[loops["launches"] >= 2 * rule.limit("repeats")]
     ids, start, end = (frame[name].to_numpy() for name in ("kernel_id", "start_ns", "end_ns"))

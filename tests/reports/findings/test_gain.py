@@ -7,7 +7,7 @@ import pytest
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import LAUNCHES
+from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_host
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
@@ -56,7 +56,7 @@ def test_steps_that_were_queued_are_what_launches_cost(recorded_run_of: Recorded
     found = of_cause(run, "launch_bound")
     assert found.most_ns == pytest.approx(late, rel=0.05)
     gaps = run.idle_gaps[
-        (run.idle_gaps["stage"] == "decode") & (run.idle_gaps["cause"] == LAUNCHES)
+        (run.idle_gaps["stage"] == "decode") & run.idle_gaps["cause"].isin((LAUNCHES, HOST))
     ]
     kept = gaps["gaps"].sum() * (QUEUE_GAP_NS + number(launch_cost(run).added.value))
     assert found.gain_ns == pytest.approx(gaps["idle_ns"].sum() - kept)

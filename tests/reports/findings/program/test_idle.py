@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.stages import ALL, stage_rows, stages_note, wa
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.program import idle
-from nsight_prof.reports.findings.program.idle_rules import LAUNCH_BOUND
+from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import US, amount, english, of_cause, where, write
@@ -144,11 +144,14 @@ def test_a_host_that_works_on_results_is_told_from_one_that_prepares(
 def test_long_gaps_of_a_host_that_launches_slowly_are_a_matter_of_launches(
     run: Run, gaps: int, is_framework: bool
 ) -> None:
-    rows = [gap("launches", 6.0, 500), gap("host", 5.0, gaps)]  # of 0.17 or 1 ms
-    found = of_cause(write(run, "idle_gaps", rows), "host_bound")
-    assert found.choice == is_framework
-    assert ("CUDA graph" in english(found.action)) == is_framework
-    assert (found.advice == LAUNCH_BOUND.advice) == is_framework  # one step of the plan with it
+    rows = [gap("launches", 4.0, 500), gap("host", 3.0, gaps)]  # of 0.1 or 0.6 ms
+    run = write(run, "idle_gaps", rows)
+    assert [f.rule for f in program_findings(run)].count("host_bound") == (not is_framework)
+    late, gaps_late = (7e6, 500 + gaps) if is_framework else (4e6, 500)
+    found = of_cause(run, "launch_bound")
+    assert shown(found, "idle time") == pytest.approx(late)
+    assert found.gain_ns == pytest.approx(late - gaps_late * shown(found, "left of each gap"))
+    assert found.choice
 
 
 @pytest.mark.parametrize("alone_us", [4.0, 10.0])
