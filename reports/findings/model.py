@@ -11,14 +11,12 @@ from nsight_prof.reports.page.section import Finding as PageFinding
 from nsight_prof.reports.page.values import Confidence, Number, Text
 
 SYMPTOMS = ("launch_bound", "sync_stalls", "host_bound", "results_on_host", "copies")
+HOST_WORKS = (
+    *("sleeps", "file_access", "network_copies", "anomaly_detection", "logging"),
+    *("graph_captures", "tensors_made_on_host", "cpu_libraries"),
+)
 CAUSE_OF = {
-    **dict.fromkeys(
-        (
-            *("sleeps", "file_access", "network_copies", "anomaly_detection", "logging"),
-            *("blocking_launches", "graph_captures", "tensors_made_on_host", "cpu_libraries"),
-        ),
-        SYMPTOMS,
-    ),
+    **dict.fromkeys((*HOST_WORKS, "blocking_launches"), SYMPTOMS),
     "sync_stalls": ("launch_bound", "host_bound"),
     "results_on_host": ("launch_bound", "sync_stalls"),
     "allocation_stalls": ("launch_bound", "sync_stalls", "host_bound"),

@@ -17,7 +17,7 @@ from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import behind_host
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
-from nsight_prof.reports.findings.model import CAUSE_OF, Finding
+from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
 from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_BOUND
@@ -30,9 +30,10 @@ from nsight_prof.reports.verdicts.owners import in_words_of_owner
 
 REPAIR = 0.05
 """Part of the time that a repair must save to stand before choices that save more."""
-MOST_OF = {"casts_and_copies": 0.9}
+MOST_OF = {**dict.fromkeys(HOST_WORKS, 0.5), "casts_and_copies": 0.9}
 """Rules that are a cause only where they save that part of what the other finding does: a cast that
-is all but all of a chain is what to leave out, not what to fuse."""
+is all but all of a chain is what to leave out, not what to fuse; and a work of the host that takes
+less than half of the time in which the GPU waits for it leaves more to another cause."""
 BUSY_WITH = 0.25
 """Part of the time from which on a kernel at its roof stands before what saves less than a repair:
 only less work makes it faster, and nobody can say how much less."""
