@@ -14,7 +14,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, SYNCHRONISATION
 from nsight_prof.reports.analysis.idle import Gaps, Stage, idle_stages
-from nsight_prof.reports.analysis.lines import WAITING, waiting_rows
+from nsight_prof.reports.analysis.lines import WAITING, host_rows, waiting_rows
 from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
@@ -88,6 +88,8 @@ IDLE_CELLS = column("idle_gaps", "idle_ns")
 LAUNCHED = (*STARTS, *DURATIONS)
 TORCH = "PyTorch"
 """Library of kernels whose programs copy results by calls that have names of their own."""
+OPERATORS = r"[\\/]torch[\\/]"
+"""Files of functions that launch kernels, unless they do a work that table `host_lines` tells."""
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
 DURING = {
@@ -132,11 +134,15 @@ def idle_findings(run: Run) -> list[Finding]:
 
 def _gaps(run: Run, stage: Stage, name: str) -> Gaps:
     """Return the gaps of a cause. Long ones that nothing else explains are late launches where they
-    are few beside short ones: a framework is slower at some launches, and a graph closes all.
+    are few beside short ones, or the host is in operators of torch when the GPU idles: a framework
+    is slower at some launches, and a graph closes all.
     """
-    gaps = stage.of_cause(HOST)
+    gaps, rows = stage.of_cause(HOST), host_rows(run, stage.name, idle=True)
     short = number(gaps.mean.value) < HOST_BOUND.limit("framework")
     less = number(stage.of_cause(LAUNCHES).idle.value) >= number(gaps.idle.value)
+    launching = rows["inner"].fillna("").str.contains(OPERATORS) & rows["work"].eq("")
+    launching &= rows["activity"].isin(("program", "launching"))
+    less |= 2 * rows.loc[launching, "idle_samples"].sum() > max(rows["idle_samples"].sum(), 1)
     late = short and less and _diagnosis(run, gaps, OF_CAUSE[HOST]).rule is HOST_BOUND
     if late and name == LAUNCHES:
         return stage.of_cause(LAUNCHES, HOST)
