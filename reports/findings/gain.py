@@ -18,7 +18,7 @@ from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, gpu_count, per_gpu_gaps
 from nsight_prof.reports.analysis.stages import ALL, program_time, stage_rows
 from nsight_prof.reports.analysis.timeline import timeline
-from nsight_prof.reports.findings.launch_cost import launch_cost
+from nsight_prof.reports.findings.launch_cost import added_to_call, launch_cost
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.page import Evidence, Number, Ref, Text
@@ -33,9 +33,6 @@ HIDDEN = Text(
 )
 BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
 """CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
-LAUNCH_NS = 3_500.0
-"""What a launch costs the host without nsys, where none was measured: 2.7 to 5.5 us by process on
-hosts of H100 and H200."""
 LATE = 0.05
 """Part of a stage in which the GPU waits for a late host from which on the host sets its pace."""
 
@@ -135,10 +132,7 @@ def _late_stages(run: Run) -> dict[str, float]:
     """Return for stages whose pace the host sets, by what nsys does not add, the part of the gaps
     before which it was late and had not waited for the GPU.
     """
-    cost, found = launch_cost(run), {}
-    added = number(cost.added.value)
-    if cost.untraced.value is None:
-        added = max(0.0, number(cost.traced.value) - LAUNCH_NS)
+    added, found = added_to_call(run), {}
     for row in stage_rows(run):
         stage = text(row["stage"])
         gaps = per_gpu_gaps(run, capture=stage == ALL)

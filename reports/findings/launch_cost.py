@@ -8,8 +8,19 @@ from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
 from nsight_prof.parsers.run.run import Run, once
-from nsight_prof.reports.analysis.gpu_times import LAUNCHES, per_gpu_gaps
+from nsight_prof.reports.analysis.gpu_times import (
+    HOST,
+    LAUNCHES,
+    SYNCHRONISATION,
+    gpu_count,
+    per_gpu_gaps,
+)
+from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.page import Number, Ref, Text, Verbatim
+
+LAUNCH_NS = 3_500.0
+"""What a launch costs the host without nsys, where none was measured: 2.7 to 5.5 us by process on
+hosts of H100 and H200."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,30 @@ def launch_cost(run: Run) -> LaunchCost:
         high=1e9 * number(fastest["high"]),
     )
     return LaunchCost(total.per(often, "ns"), untraced, _measured_by(run, case))
+
+
+def added_to_call(run: Run) -> float:
+    """Return the ns that nsys adds to a launch, and about as much to each other call of CUDA."""
+    cost = launch_cost(run)
+    if cost.traced.value is None or cost.untraced.value is not None:
+        return number(cost.added.value)
+    return max(0.0, cost.traced.value - LAUNCH_NS)
+
+
+@once
+def untraced_wall(run: Run) -> Number:
+    """Return about what the program takes without nsys, which lengthens calls of CUDA: as much as
+    those before which the GPU waits for the host, at most the time in which it does.
+
+    Of 49 recorded programs whose GPU idles for 30 % and more, the wall time under nsys was 1.52
+    times the one without it (median), and 1.23 times what this returns.
+    """
+    gaps, wall = per_gpu_gaps(run, capture=True), program_time(run)[0]
+    late = gaps[gaps["cause"].isin((LAUNCHES, HOST, SYNCHRONISATION))]
+    part = min(1.0, late["gaps"].sum() * gpu_count(run) / max(1.0, run.kernels["calls"].sum()))
+    added = part * run.api_calls["calls"].sum() / gpu_count(run) * added_to_call(run)
+    refs = (*wall.refs, Ref("api_calls", "", "calls"))
+    return Number(number(wall.value) - min(added, late["idle_ns"].sum()), "ns", refs)
 
 
 def _measured_by(run: Run, case: str) -> Text:

@@ -19,7 +19,13 @@ from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repea
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
 from nsight_prof.reports.findings.gain import BLOCKING, of_host, of_wall_time
-from nsight_prof.reports.findings.launch_cost import LaunchCost, launch_cost, lengthened
+from nsight_prof.reports.findings.launch_cost import (
+    LaunchCost,
+    added_to_call,
+    launch_cost,
+    lengthened,
+    untraced_wall,
+)
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
@@ -104,8 +110,16 @@ CLOSED = Text(
     "idle time - gaps x (left of each gap + what nsys adds to a launch), at most the idle time of "
     "the capture without what lies between queued operations"
 )
-OF_WAITS = Text("time in these waits, at most the idle time - what is left of its gaps")
+OF_WAITS = Text(
+    "time in these waits, less what nsys adds to their calls, x wall time / that without nsys; at "
+    "most the idle time - what is left of its gaps"
+)
 TIME_IN_WAITS = Text("time of the host in waits for the GPU")
+UNTRACED = Text("wall time without nsys, about")
+LESS = Text(
+    "wall time - calls of CUDA before which the GPU waits x what nsys adds to a launch (where none "
+    "was measured without it, what is beyond 3.5 us)"
+)
 BY_LINES = Text("time at lines that wait, else waits x the mean of each call")
 OF_ITEMS = Text(
     "idle time of late launches, waits and the host - what is left of its gaps; at least the time "
@@ -228,13 +242,16 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
         )
         return Price(saved, OF_ITEMS, sentence, waits, waiting)
     if waits:
-        saved = min(saved, number(waiting.value))
+        saved = min(saved, _without_nsys(run, stage, number(waiting.value)))
         sentence = Text(
-            "Without these waits at most {gain} of the wall time under nsys is saved ({saved}): so "
-            "long the host stands in them. Of the rest of its loop a CUDA graph of the step saves "
-            "up to {rest} then.",
+            "The host stands in these waits for {waiting}. Without them at most {gain} of the time "
+            "is saved: of the {wall} under nsys, calls of CUDA would take about {added} less "
+            "without it. Of the rest of its loop a CUDA graph of the step saves up to {rest} then.",
             rest=Number(all_gaps - saved, "ns"),
-            **values(saved),
+            waiting=waiting,
+            wall=wall,
+            added=wall - untraced_wall(run),
+            gain=values(saved)["gain"],
         )
         return Price(saved, OF_WAITS, sentence, waits, waiting)
     formula = BOUNDED if rule is HOST_BOUND else CLOSED
@@ -295,6 +312,7 @@ def _explained(run: Run, stage: Stage, gaps: Gaps, cause: Cause, once: float) ->
             *(_call_evidence(gaps) if of_launches else ()),
             *_queued_evidence(price.steps),
             measured(TIME_IN_WAITS, price.waiting, BY_LINES) if price.waits else None,
+            measured(UNTRACED, untraced_wall(run), LESS) if price.waits else None,
             *_gain_evidence(cost, saved, price.formula),
             measured(Text("could save at most"), bound, price.upper[1])
             if bound and price.upper
@@ -359,7 +377,8 @@ def _repeated_waits(run: Run, stage: Stage, explained: list[Finding]) -> list[Fi
     waiting, wall = _blocked(run, stage, waits), program_time(run)[0]
     if not waiting.value:  # the GPU had run dry before each of them
         waiting = Number(calls["total_ns"].sum(), "ns", column("api_calls", "total_ns"))
-    saved_ns = of_host(run, min(number(waiting.value), number(stage.idle.value)))
+    saved_ns = _without_nsys(run, stage, number(waiting.value))
+    saved_ns = of_host(run, min(saved_ns, number(stage.idle.value)))
     saved = Number(saved_ns, "ns", waiting.refs)
     if not waits or number(saved.share_of(wall).value) < threshold("small_gain"):
         return []
@@ -374,20 +393,22 @@ def _repeated_waits(run: Run, stage: Stage, explained: list[Finding]) -> list[Fi
                 "The host waits for the GPU {n} times ({call}), once in {launches} launches: it "
                 "cannot run ahead, and a CUDA graph cannot hold a step that waits for a result "
                 "within it. The {idle} in which the GPU waits for launches follow from that in "
-                "part. Without these waits at least the {gain} of the wall time under nsys is "
-                "saved for which the host stands in them ({saved}).",
+                "part. It stands in these waits for {waiting}: without them at least {gain} of the "
+                "time without nsys is saved.",
                 n=often,
                 call=Verbatim(waits[0]),
                 launches=Number(number(stage.launches.value) / number(often.value), "count"),
                 idle=launching,
                 gain=saved.share_of(wall),
-                saved=saved,
+                waiting=waiting,
             ),
             evidence=(
                 measured(Text("waits for the GPU"), often),
                 measured(TIME_IN_WAITS, waiting, BY_LINES),
                 measured(Text("idle waiting for launches"), launching),
+                measured(Text("could save"), saved, OF_WAITS),
                 wall_evidence(wall),
+                measured(UNTRACED, untraced_wall(run), LESS),
             ),
             confidence="medium",
             **of_wall_time(saved, wall),
@@ -474,6 +495,18 @@ def _blocked(run: Run, stage: Stage, waits: list[str]) -> Number:
         "ns",
         (*column("api_calls", "total_ns"), *column("idle_gaps", "gaps")),
     )
+
+
+def _without_nsys(run: Run, stage: Stage, waiting_ns: float) -> float:
+    """Return the part of the wall time that waits take of the program without nsys, as ns.
+
+    nsys lengthens the calls in which the host waits, too, but where the GPU works meanwhile.
+    """
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(BLOCKING)]
+    idle = waiting_rows(run, stage.name)["idle_ns"].sum()
+    added = min(float(idle), calls["calls"].sum() / stage.gpus * added_to_call(run))
+    wall = program_time(run)[0]
+    return (waiting_ns - added) * number(wall.value) / number(untraced_wall(run).value)
 
 
 def _goes_over_items(run: Run, stage: Stage, waits: list[str], waiting: Number) -> bool:
