@@ -20,6 +20,7 @@ from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
 from nsight_prof.reports.findings.gain import BLOCKING, of_host, of_wall_time
 from nsight_prof.reports.findings.launch_cost import (
+    LAUNCH_NS,
     LaunchCost,
     added_to_call,
     launch_cost,
@@ -117,8 +118,9 @@ OF_WAITS = Text(
 TIME_IN_WAITS = Text("time of the host in waits for the GPU")
 UNTRACED = Text("wall time without nsys, about")
 LESS = Text(
-    "wall time - calls of CUDA before which the GPU waits x what nsys adds to a launch (where none "
-    "was measured without it, what is beyond 3.5 us)"
+    "wall time - calls of CUDA before which the GPU waits x what nsys adds to a launch (beyond "
+    "{usual}, where none was measured without it)",
+    usual=Number(LAUNCH_NS, "ns"),
 )
 BY_LINES = Text("time at lines that wait, else waits x the mean of each call")
 OF_ITEMS = Text(
