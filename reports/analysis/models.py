@@ -42,9 +42,8 @@ class RunTime:
     that were traced as wholes, whose kernels are not known. `queued_ns` is the part of the idle
     time between operations that were issued before; `waits` says for what the rest waited: the
     cause of idle time with the most time, and `waits_also` the next one where that is less than
-    half of it. `profiler_ns` is what nsys adds to the idle time: what a launch takes longer under
-    it, where the GPU waits for one; `profiler_low_ns` and `profiler_high_ns` are the least and the
-    most of it, as a launch without nsys differs by process. None is unknown, or not asked.
+    half of it. `profiler_ns` is about what nsys adds to the idle time: what each call of CUDA takes
+    longer under it, where the GPU waits for the host. None is unknown, or not asked.
     """
 
     basis: str
@@ -61,8 +60,6 @@ class RunTime:
     gpus: int
     present: int
     profiler_ns: float | None = None
-    profiler_low_ns: float | None = None
-    profiler_high_ns: float | None = None
 
     def of_kernels(self, gpu_time_ns: float) -> float | None:
         """Return what a part of the summed kernel time is of the run's own time, in ns."""

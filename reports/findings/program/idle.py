@@ -18,14 +18,12 @@ from nsight_prof.reports.analysis.lines import WAITING, host_rows, waiting_rows
 from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
-from nsight_prof.reports.findings.gain import BLOCKING, of_host, of_wall_time
+from nsight_prof.reports.findings.gain import BLOCKING, of_host, of_wall_time, untraced_wall
 from nsight_prof.reports.findings.launch_cost import (
     LAUNCH_NS,
     LaunchCost,
     added_to_call,
     launch_cost,
-    lengthened,
-    untraced_wall,
 )
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import (
@@ -133,9 +131,8 @@ OF_QUEUED = Text("steps that wait x (their median - that of queued steps), at mo
 def idle_findings(run: Run) -> list[Finding]:
     """Return a finding for each stage and cause of idle time that passes its thresholds."""
     wall, idle = program_time(run)
-    stages = idle_stages(run)
     found: list[Finding] = []
-    for stage in stages:
+    for stage in idle_stages(run):
         explained = [
             finding
             for name, cause in OF_CAUSE.items()
@@ -143,7 +140,6 @@ def idle_findings(run: Run) -> list[Finding]:
         ]
         found += explained or _unexplained(run, stage)
         found += _repeated_waits(run, stage, explained)
-    for stage in stages:
         wall, idle = wall - stage.wall, idle - stage.idle
     return [*found, *_outside(run, wall, idle)]
 
@@ -158,7 +154,8 @@ def _gaps(run: Run, stage: Stage, name: str) -> Gaps:
     less = number(stage.of_cause(LAUNCHES).idle.value) >= number(gaps.idle.value)
     launching = rows["inner"].fillna("").str.contains(OPERATORS) & rows["work"].eq("")
     launching &= rows["activity"].isin(("program", "launching"))
-    less |= 2 * rows.loc[launching, "idle_samples"].sum() > max(rows["idle_samples"].sum(), 1)
+    if run.thread_lines.empty:  # else operators may wait for the lock of Python
+        less |= 2 * rows.loc[launching, "idle_samples"].sum() > max(rows["idle_samples"].sum(), 1)
     late = short and less and _diagnosis(run, gaps, OF_CAUSE[HOST]).rule is HOST_BOUND
     if late and name == LAUNCHES:
         return stage.of_cause(LAUNCHES, HOST)
@@ -214,7 +211,7 @@ class Price(NamedTuple):
 
 def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price:
     lost, often = number(gaps.idle.value), number(gaps.count.value)
-    wall = program_time(run)[0]
+    wall, untraced = program_time(run)[0], untraced_wall(run)
     saved = all_gaps = of_host(run, lost - once, 0.0 if rule is HOST_BOUND else often)
     waits = [] if rule is HOST_BOUND else _waits(stage)
     waiting = _blocked(run, stage, waits)
@@ -229,10 +226,8 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
 
     of_items = bool(waits) and _goes_over_items(run, stage, waits, waiting)
     if waits:  # a host that waits comes late with what it launches next, too
-        late_for = (LAUNCHES, SYNCHRONISATION, HOST) if of_items else (LAUNCHES, SYNCHRONISATION)
-        each = [stage.of_cause(name) for name in late_for]
-        late = sum(number(gaps.count.value) for gaps in each)
-        saved = all_gaps = of_host(run, sum(number(gaps.idle.value) for gaps in each), late)
+        late = stage.of_cause(LAUNCHES, SYNCHRONISATION, *((HOST,) if of_items else ()))
+        saved = all_gaps = of_host(run, number(late.idle.value), number(late.count.value))
     if of_items:  # what ends is the loop, with its lines, not its waits
         saved = max(saved, min(number(waiting.value), number(wall.value)))
         sentence = Text(
@@ -252,7 +247,7 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
             rest=Number(all_gaps - saved, "ns"),
             waiting=waiting,
             wall=wall,
-            added=wall - untraced_wall(run),
+            added=wall - untraced,
             gain=values(saved)["gain"],
         )
         return Price(saved, OF_WAITS, sentence, waits, waiting)
@@ -314,12 +309,11 @@ def _explained(run: Run, stage: Stage, gaps: Gaps, cause: Cause, once: float) ->
             *(_call_evidence(gaps) if of_launches else ()),
             *_queued_evidence(price.steps),
             measured(TIME_IN_WAITS, price.waiting, BY_LINES) if price.waits else None,
-            measured(UNTRACED, untraced_wall(run), LESS) if price.waits else None,
             *_gain_evidence(cost, saved, price.formula),
             measured(Text("could save at most"), bound, price.upper[1])
             if bound and price.upper
             else None,
-            *(_lengthened(run) if of_launches else ()),
+            measured(UNTRACED, untraced_wall(run), LESS) if price.waits or of_launches else None,
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
             *_other_causes(stage, gaps.cause),
@@ -979,18 +973,6 @@ def _gain_evidence(cost: LaunchCost, saved: Number, formula: Text) -> list[Evide
         *costs,
         measured(save, saved, formula),
     ]
-
-
-def _lengthened(run: Run) -> Iterator[Evidence]:
-    """Yield what nsys adds to the idle time of all late launches of the run."""
-    added = lengthened(run)
-    if added is not None and added.value:
-        yield Evidence(
-            Text("what nsys adds to the idle time of the run"),
-            added,
-            _between_processes(added),
-            Text("late launches x what nsys adds to one"),
-        )
 
 
 def _between_processes(value: Number) -> Text | None:

@@ -9,9 +9,9 @@ from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.findings.gain import of_host
+from nsight_prof.reports.findings.gain import of_host, untraced_wall
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
-from nsight_prof.reports.findings.launch_cost import launch_cost
+from nsight_prof.reports.findings.launch_cost import LAUNCH_NS, launch_cost
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.verdicts.ranking import findings
@@ -71,3 +71,28 @@ def test_idle_time_between_queued_operations_stays(run: Run, late: int) -> None:
     assert of_host(run, 10 * idle, late) == pytest.approx(idle - 1_000_000)
     assert of_host(run, 2e6, late) == pytest.approx(2e6 - late * QUEUE_GAP_NS)
     assert of_host(run, 100.0, late) == (0 if late else 100)
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "calls", "longer_us", "part"),
+    [
+        (5e6, 1_000, 2, 1.0),
+        (5e6, 1_000, 2, 0.5),  # half of the launches were queued: nsys delays nothing there
+        (1e6, 1_000, 2, 1.0),  # the GPU waits no longer than that
+        (5e6, 1_000, -2, 1.0),
+    ],
+)
+def test_the_time_without_nsys_is_shorter_by_what_it_adds_to_calls(
+    run: Run, late_ns: float, calls: int, longer_us: float, part: float
+) -> None:
+    kernels = int(run.kernels["calls"].sum())
+    late = round(part * kernels)
+    gap = {"stage": "decode", "cause": "launches", "waited": "", "call": "", "nvtx_range": "",
+           "gaps": late, "idle_ns": round(late_ns), "longest_ns": 9}  # fmt: skip
+    run = write(run, "idle_gaps", [gap])
+    launch = {"name": "cudaLaunchKernel", "calls": calls,
+              "total_ns": round(calls * (LAUNCH_NS + 1e3 * longer_us))}  # fmt: skip
+    run = write(run, "api_calls", [launch])
+    added = min(late_ns, late / kernels * calls * max(0.0, 1e3 * longer_us))
+    wall = number(program_time(run)[0].value)
+    assert untraced_wall(run).value == pytest.approx(wall - added)

@@ -14,10 +14,11 @@ from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import runs, timeline
 from nsight_prof.reports.engine.stages.section import section as stages_section
+from nsight_prof.reports.findings.gain import untraced_wall
 from nsight_prof.reports.findings.kernels.judge import judge
-from nsight_prof.reports.findings.launch_cost import lengthened
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import casts_and_copies
 from nsight_prof.reports.page import Number, Table
@@ -262,23 +263,22 @@ def test_kernels_of_one_job_are_told_together(recorded_run_of: Recorded) -> None
     assert "mlp" not in words  # seven at a time
 
 
-def test_what_nsys_adds_to_late_launches_is_the_least_of_the_idle_time(
+def test_what_nsys_adds_to_calls_of_a_late_host_is_part_of_the_idle_time(
     recorded_run_of: Recorded,
 ) -> None:
     run = recorded_run_of("h200-top-kernels")
     calls = run.api_calls[run.api_calls["name"].str.contains("LaunchKernel")]
     roofs = run.measured_roofs
     launches = roofs[(roofs["level_or_pipe"] == "host") & (roofs["kind"] == "launch")]
-    alone = launches.sort_values("value").iloc[0]
+    alone = 1e9 * launches["value"].min()
     traced_ns = calls["total_ns"].sum() / calls["calls"].sum()
-    late = run.idle_gaps[run.idle_gaps["cause"] == "launches"]["gaps"].sum()
-    added = lengthened(run)
-    assert added is not None
-    ends = (added.low, added.value, added.high)
-    assert ends == pytest.approx(
-        [late * (traced_ns - 1e9 * alone[name]) for name in ("high", "value", "low")]
-    )
-    assert lengthened(recorded_run_of("h200-running-server")) is None  # no launch was timed
+    gaps = run.idle_gaps
+    late = gaps[gaps["cause"].isin(("launches", "host", "synchronisation"))]
+    each = run.api_calls["calls"].sum() / run.kernels["calls"].sum()  # calls for each launch
+    wall = program_time(run)[0]
+    added = number((wall - untraced_wall(run)).value)
+    assert added == pytest.approx(late["gaps"].sum() * each * (traced_ns - alone))
+    assert 0 < added < late["idle_ns"].sum()
 
 
 def test_mfu_is_of_the_published_rate_too(recorded_run_of: Recorded) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.program import host_work
 from nsight_prof.reports.findings.program.rules import program_findings
@@ -59,6 +60,16 @@ def test_what_the_host_does_is_named_before_the_launches_that_wait_for_it(
     assert first.gain_ns == pytest.approx(2 * MS)
     assert action in english(first.action)
     assert "train.py:9" in english(first.verdict)
+
+
+@pytest.mark.parametrize(("samples", "first"), [(20, "host_bound"), (40, "file_access")])
+def test_work_of_the_host_comes_first_where_it_takes_half_of_what_the_gpu_waits(
+    run: Run, samples: int, first: str
+) -> None:
+    rows = [line("files", samples), line("", 60 - samples)]
+    run = write(waiting(run, "host", longest_ms=3), "host_lines", rows)
+    run = write(run, "idle_gaps", records(run.idle_gaps.assign(gaps=6)))  # of 1 ms
+    assert next(f.rule for f in findings(run) if f.key == "idle") == first
 
 
 def test_anomaly_detection_takes_its_time_where_gradients_are_checked_too(run: Run) -> None:

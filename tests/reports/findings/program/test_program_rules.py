@@ -83,6 +83,15 @@ def test_a_loop_that_launches_small_kernels_gains_its_time(
         assert not found.choice
 
 
+def test_a_loop_over_a_kernel_of_the_program_is_one_as_well(run: Run) -> None:
+    rows = [(("PyTorch copy", "PyTorch SiLU x mul")[at % 2], 20 * at, 2) for at in range(200)]
+    run = launch_table(run, rows)
+    kernels = run.kernels.assign(category="other", library="other")  # one, for tensors of two sizes
+    run = write(run, "kernels", records(kernels))
+    run = write(run, "api_calls", [{"name": "cudaLaunchKernel", "calls": 200, "total_ns": 1}])
+    assert of_cause(run, "one_by_one").gain_ns > 199 * 18 * US
+
+
 def test_pages_of_managed_memory_cost_what_kernels_and_the_host_wait_for_them(run: Run) -> None:
     moves = [{"kind": f"unified memory {way}", "calls": 900, "bytes": 1 << 20, "total_ns": 9e6}
              for way in ("host to device", "device to host")]  # fmt: skip
