@@ -32,9 +32,14 @@ class Ref:
     @property
     def anchor(self) -> str:
         """Id of the row on every page that shows it."""
-        return "-".join(
-            "".join(c if c.isalnum() else "-" for c in f"{self.table}-{self.row}").split()
-        )
+        return place_id(f"{self.table}-{self.row}")
+
+
+def place_id(name: str) -> str:
+    """Return the id of a place with this name, another one per name: `aten::add` and `aten::add_`
+    are two. What a link may not hold stands there by its code.
+    """
+    return "".join(c if c.isalnum() or c in "-_.:/" else f"~{ord(c):x}~" for c in name)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Pages:
     """Texts of a profile run by file name.
 
     `markdown` are the files as they are written. `html` are those that HTML pages are made from:
-    report.md with all details in one text.
+    report.md with all details in one text, in an element that is not printed.
     """
 
     markdown: dict[str, str] = field(default_factory=dict)
@@ -55,9 +55,8 @@ def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) 
         for some, is_complete in ((view.kernels, True), (without, False))
     )
     details = render("details.md.j2", {"view": view, "tables": tables, "folds": others.strip()})
-    pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{tables}"})
-    if view.kernels:
-        pages.html[REPORT] += f"\n{every}"
+    beyond = f'<div class="beyond">\n\n{tables}\n{every if view.kernels else ""}\n\n</div>\n'
+    pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{beyond}"})
     for kernel in view.kernels:
         if kernel.kernel_id in sources:
             source = sources[kernel.kernel_id]

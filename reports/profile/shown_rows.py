@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import BoundShare, Finding
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.page.frame import numbers
 from nsight_prof.reports.page.rows import Shown
+from nsight_prof.reports.page.values import place_id
 from nsight_prof.reports.profile.provenance import Provenance
 from nsight_prof.reports.profile.time_models import IdleRow
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
@@ -124,7 +126,7 @@ def limit_anchor(row: BoundShare) -> str:
 
 def roof_anchor(label: str) -> str:
     """Return the id of the row of a roof with its label, such as "Tensor bf16 measured"."""
-    return stage_anchor(label, "roof")
+    return stage_anchor(label.replace(" ", "-"), "roof")
 
 
 def idle_anchor(row: IdleRow) -> str:
@@ -133,6 +135,5 @@ def idle_anchor(row: IdleRow) -> str:
 
 
 def stage_anchor(stage: str, prefix: str) -> str:
-    """Return the id of a stage's row: the prefix, letters and digits of its name, and dashes."""
-    letters = "".join(c if c.isalnum() else "-" for c in stage)
-    return f"{prefix}-{letters.strip('-') or 'none'}"
+    """Return the id of a stage's row: the prefix, and the id of its name."""
+    return f"{prefix}-{place_id(stage)}".replace(place_id(ALL), "~all")

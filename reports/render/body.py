@@ -181,8 +181,10 @@ def _instead(inline: Token, carried: Carried) -> str | None:
     alone = len(links) == 1 and len(children) == 3 and children[0].type == "link_open"
     if alone and links[0] in carried.folds:
         title, file = escape(plain_text(inline)), escape(links[0])
-        link = f'<p><a href="{file}">{file}</a></p>'
-        return f'<details data-fold="{file}"><summary>{title}</summary>{link}</details>\n'
+        name = (
+            f"<p><code>{file}</code></p>"  # what a page without scripts tells; no browser shows it
+        )
+        return f'<details data-fold="{file}"><summary>{title}</summary>{name}</details>\n'
     return None
 
 

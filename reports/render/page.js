@@ -14,7 +14,7 @@
   });
   document.querySelector(".tools").hidden = false;
 
-  // Details: all at once, those that a link leads into, and the short ones on paper.
+  // Details: all at once, those that a link leads into, and what findings say on paper.
   const fold = document.getElementById("fold");
   fold.addEventListener("click", () => {
     const open = fold.getAttribute("aria-pressed") !== "true";
@@ -37,14 +37,14 @@
   reveal();
   const contents = document.getElementById("contents");
   if (contents && matchMedia("(max-width: 70rem)").matches) contents.open = false;
-  const SHORT = 30;
   let opened = [];
   addEventListener("beforeprint", () => {
-    opened = all("main details:not([open]):not([data-fold]):not([id^='kernel-']):not([id^='more-'])")
-      .filter((one) => one.querySelectorAll("tr").length <= SHORT);
-    for (const one of opened) one.open = true;
+    opened = all("main > details:is([id^='finding-'], [id^='overview-']):not([open])");
+    for (const one of opened) { one.open = true; one.dataset.brief = ""; }
   });
-  addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
+  addEventListener("afterprint", () => {
+    for (const one of opened) { one.open = false; delete one.dataset.brief; }
+  });
 
   // Long tables lie packed until one is unfolded.
   let packed = null;
@@ -76,7 +76,7 @@
       wide.append(build(data, data.pages[one.dataset.fold]));
       one.lastElementChild.replaceWith(wide);
     };
-    // An old browser that cannot unpack keeps the link to the file.
+    // An old browser that cannot unpack keeps the name of the file with the same numbers.
     one.addEventListener("toggle", () => { fill().catch(() => {}); }, { once: true });
   }
 

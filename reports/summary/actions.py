@@ -17,7 +17,7 @@ from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.choices import MINIMUM
 from nsight_prof.reports.summary.models import Action, Savings, Step
 from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, PROBLEMS
-from nsight_prof.reports.summary.savings import OF_IDLE, is_near, kernels_of
+from nsight_prof.reports.summary.savings import OF_IDLE, is_near, kernels_of, most_ns
 from nsight_prof.reports.summary.time_parts import job
 
 LONGEST, SUBJECTS, STAGES = 5, 3, 2
@@ -52,6 +52,7 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
                 tuple((f.rank or 0, f.anchor) for f in step.findings),
                 f"step-{len(found) + 1}",
                 share_of(view, step),
+                Number(sum(most_ns(view, finding) for finding in step.findings), "ns"),
             )
         )
     return tuple(found)

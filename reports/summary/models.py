@@ -54,7 +54,8 @@ class Action:
 
     `estimate` is what of that was seen to be reached, 0 where nothing but a bound is known, and
     `upper` the most that it could save. `anchor` leads to its row of what each step saves, `share`
-    is the part of the run that it acts on: its kernels, or idle time; None where that is not known.
+    is the part of the run that it acts on: its kernels, or idle time; None where that is not known,
+    `alone` the most that its findings would save without the actions before it.
 
     `sure` and `effort` are low, medium or high, `because` says why no surer. `findings` are the
     ranks and anchors of the findings that it is made of.
@@ -71,6 +72,7 @@ class Action:
     findings: tuple[tuple[int, str], ...]
     anchor: str = ""
     share: float | None = None
+    alone: Number | None = None
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         estimated, bound = (
             Text(
                 "{time} ({part})",
-                time=Link(Verbatim(time), anchor),
+                time=Link(Verbatim(time), anchor) if anchor else Verbatim(time),
                 part=Number(value / (whole_ns or 1.0), "fraction"),
             )
             for time, value in (estimate, upper)
@@ -141,7 +141,7 @@ def _with_smaller(
             because=NO_TITLE,
             effort="",
             findings=(*more, *first.smaller),
-            anchor=SMALLER,
+            anchor="" if first.actions[count:] else SMALLER,  # no row has both
         )
         listed.append(smaller)
     return list(enumerate(listed)), times
@@ -157,39 +157,38 @@ def _row_number(row: tuple[int, Action]) -> str:
 
 
 def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
-    """Return what each of the actions saves, all smaller steps, and what they act on."""
+    """Return what the findings of each action save alone, and what counts beyond earlier ones."""
     whole_ns = first.total.value or 0.0
     rows, times = _with_smaller(first, len(first.actions))
-    amounts = _amounts([action for _, action in rows])
-
-    def amount(heading: Text, n: int, *, share: bool = False) -> Column[tuple[int, Action]]:
-        def cell(row: tuple[int, Action]) -> Value:
-            value = amounts[n][row[0]]
-            if share and value:
-                return Number(value / whole_ns, "fraction")
-            return Verbatim(times[row[0]][n], value) if value else ""
-
-        return Column(heading, cell, right=True)
+    amounts, nothing = _amounts([action for _, action in rows]), together([], whole_ns)
 
     def acts_on(action: Action) -> Value:
         return Number(action.share, "fraction") if action.sure else ""
 
+    def amount(heading: Text, n: int) -> Column[tuple[int, Action]]:
+        def cell(row: tuple[int, Action]) -> Value:
+            time = times[row[0]][n]
+            return "" if time == nothing else _with_share(time, amounts[n][row[0]], whole_ns)
+
+        return Column(heading, cell, sort=lambda row: amounts[n][row[0]], right=True)
+
     columns: list[Column[tuple[int, Action]]] = [
-        Column(Text("#"), _row_number, right=True),
-        Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
-        Column(Text("Acts on, of the run"), lambda row: acts_on(row[1]), right=True),
-        amount(Text("Saves"), 0),
-        amount(Text("Of the run"), 0, share=True),
-        amount(Text("At most"), 1),
-        amount(Text("Of the run"), 1, share=True),
+        Column(Text("Action"), lambda row: _row_number(row) or Capital(row[1].do), right=False),
         Column(Text("Findings"), lambda row: _links(row[1].findings)),
+        Column(Text("Acts on, of the run"), lambda row: acts_on(row[1]), right=True),
+        Column(Text("Its findings alone, at most"), lambda row: row[1].alone, right=True),
+        amount(Text("Counted here"), 0),
+        amount(Text("Counted here, at most"), 1),
     ]
-    sums: list[Value] = []
-    for of_kind in amounts:
-        share = Number(sum(of_kind) / (whole_ns or 1.0), "fraction")
-        sums += [Strong(Verbatim(together(of_kind, whole_ns))), Strong(share)]
-    footer = Footer(["", Strong(Text("In all")), "", *sums, ""], ALL_STEPS)
+    sums = (_with_share(together(ns, whole_ns), sum(ns), whole_ns) for ns in amounts)
+    footer = Footer([Strong(Text("In all")), "", "", "", *map(Strong, sums)], ALL_STEPS)
     return Table("steps", NO_TITLE, columns, rows, footer=footer, ids=lambda row: row[1].anchor)
+
+
+def _with_share(time: str, value: float, whole_ns: float) -> Text:
+    """Return a time as it is written, with its part of the run."""
+    part = Number(value / (whole_ns or 1.0), "fraction")
+    return Text("{time} ({part})", time=Verbatim(time, value), part=part)
 
 
 def floor_parts(first: FirstScreen) -> Table[FloorPart]:

@@ -1,20 +1,25 @@
 """From a claim of a report to its number: every link has a target, and it is the right row."""
 
+import html
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.profile.links import Links, evidence_value, linked, places
 from nsight_prof.reports.profile.pages import marked_pages
+from nsight_prof.reports.profile.shown_rows import stage_anchor
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.body import slug
 from nsight_prof.reports.render.report import render_report
@@ -352,6 +357,32 @@ def test_every_number_that_leads_somewhere_leads_to_a_row_that_shows_it(
         if not PLACE.fullmatch(anchor) and not (anchor in there and shows(*there[anchor], told))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("recorded", REPLAYED)
+def test_on_a_page_no_id_is_used_twice_and_all_that_is_led_to_is_there(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    folder = replay(recorded.removeprefix("h200-")) / "report"
+    pages = {p.name: p.read_text(encoding="utf-8") for p in folder.glob("*.html")}
+    ids = {name: re.findall(r'\sid="([^"]+)"', text) for name, text in pages.items()}
+    assert pages
+    for name, text in pages.items():
+        assert [i for i, times in Counter(ids[name]).items() if times > 1] == [], name
+        lost = []
+        for target in set(re.findall(r'<a [^>]*?href="([^"]+)"', text)):
+            file, _, anchor = unquote(html.unescape(target)).partition("#")
+            if anchor and html.escape(anchor) not in ids.get(file or name, ()):
+                lost.append(target)
+            elif file.endswith(".md") or not (file in ("", *pages) or (folder / file).exists()):
+                lost.append(target)  # a browser shows no markdown
+        assert lost == [], name
+
+
+def test_names_that_differ_in_a_sign_alone_have_places_of_their_own() -> None:
+    stages = ("aten::add", "aten::add_", "aten--add", "add", "all", ALL)
+    assert len({stage_anchor(stage, "stage") for stage in stages}) == len(stages)
+    assert len({Ref("operators", stage).anchor for stage in stages}) == len(stages)
 
 
 @pytest.mark.parametrize("recorded", PROGRAMS)
