@@ -47,6 +47,7 @@ from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.engine.work import COLLECTIVE
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.rows.host_sources import SOURCES, with_sources
+from nsight_prof.parsers.nsys.rows.timed_shares import by_time
 from nsight_prof.parsers.nsys.stages.native_stacks import LINES
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, CommRoofs, write_comm_roofs
@@ -55,6 +56,7 @@ from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
 from nsight_prof.parsers.substeps import substep
+from nsight_prof.parsers.torch.recompilations import read_recompilations
 from nsight_prof.parsers.whole_folder import put_in_place
 
 ROWS_AS_CSV = 200_000
@@ -165,9 +167,13 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
             asked = (recipe.get("trace") or {}).get("python_sampling")
             if asked and frames["host_lines"].empty:
                 gaps.add("host_lines", trace.why_no_lines())
+            timed = _launch_lines(run, gaps)
             sources = run.artifact("trace", SOURCES)
-            frames["host_lines"] = with_sources(frames["host_lines"], sources)
-            return frames | _launch_lines(run, gaps)
+            by_line = timed.get("timed_lines", tables.empty("timed_lines"))
+            if len(by_line):
+                frames["host_lines"] = by_time(frames["host_lines"], by_line, timed["timed_calls"])
+            frames["host_lines"] = with_sources(frames["host_lines"], sources, by_line)
+            return frames | timed
     except ArtifactUnreadable as error:
         if refuse:
             raise
@@ -194,6 +200,7 @@ def _launch_lines(run: RunDir, gaps: Gaps) -> Frames:
     try:
         with open_trace(path) as trace:
             frames = trace.timed_lines(path.parent)
+            frames["recompilations"] = read_recompilations(path.with_name("stderr.log"))
             if frames["launch_lines"].empty:
                 frames["launch_lines"] = trace.launch_lines(run.artifact("trace", f"lines/{LINES}"))
             if frames["launch_lines"].empty:

@@ -167,6 +167,11 @@ class Run:
         return self._read("timed_calls")
 
     @cached_property
+    def recompilations(self) -> pd.DataFrame:
+        """Table `recompilations`: lines for which torch.compile compiled again."""
+        return self._read("recompilations")
+
+    @cached_property
     def devices(self) -> pd.DataFrame:
         """Table `devices`: which GPU each device of each process is."""
         return self._read("devices")

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import Row, count, from_row, known, number, records, text
+from nsight_prof.parsers.cells import count, from_row, known, number, records, text
 from nsight_prof.parsers.names.activity import activity
+from nsight_prof.parsers.names.stacks import called_rows
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
 
 Z95 = 1.959964
-ONE_LINE = 0.99
-"""Part of the samples on one line of a function from which on it only calls what takes the time."""
 WAITING, WAITS, MAIN_WAIT = ("waiting", "copying"), 0.1, 0.5
 """What the host does at a line that waits for results, and the part of its samples from which on it
 is there for that, or the part of all waits: a line that launches much for each of its waits has few
 samples in them."""
 HEADERS = r"(?:^|/)(?:cuda[^/]*|targets/[^/]+)/include/"
 """Files of the CUDA toolkit, by a part of their path."""
-FORWARD = "forward"
-Place = tuple[str, str, int | None]
-"""File, function and line."""
 
 
 class Located:
@@ -117,11 +113,16 @@ def of_samples(count: int, total: int, refs: Sequence[Ref] = ()) -> Number:
 def host_rows(
     run: Run, stage: str = "", doing: Iterable[str] = (), *, idle: bool = False
 ) -> pd.DataFrame:
-    """Return rows of table `host_lines`: of a stage, of activities, or with an idle GPU."""
+    """Return rows of table `host_lines`: of a stage, of activities, or with an idle GPU.
+
+    Those of activities in CUDA calls are of all calls, where the run has them by line.
+    """
+    activities = tuple(doing)
+    if activities and not idle and stage in ("", ALL) and len(run.timed_calls):
+        return called_rows(run.timed_calls, activities)
     frame = run.host_lines
     if stage not in ("", ALL):
         frame = frame[frame["stage"] == stage]
-    activities = tuple(doing)
     if activities:
         frame = frame[frame["activity"].isin(activities)]
     return frame[frame["idle_samples"] > 0] if idle else frame
@@ -294,6 +295,8 @@ def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:
 
 def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:
     """Return rows of table `host_lines` of the lines at which the host waits for the GPU."""
+    if stage in ("", ALL) and len(run.timed_calls):
+        return called_rows(run.timed_calls, WAITING[:1])
     rows = host_rows(run, stage)
     if rows.empty:
         return rows
@@ -317,61 +320,3 @@ def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:
         activity=[activity(str(call)) for call in frame["call"]],
     )
     return host_lines(frame[frame["activity"].isin(tuple(doing))])
-
-
-def loop_lines(rows: pd.DataFrame, every: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of table `host_lines` with the line of the loop around each in place of its own.
-
-    The loop is in the outermost function of the program in which the samples of `every` lie on
-    several lines: what is outside calls it once, what is inside is called again and again.
-    """
-    stacks, weights = [_frames(row) for row in records(every)], every["samples"].to_list()
-    depth = 0
-    while True:
-        lines: dict[Place, int] = {}
-        for stack, weight in zip(stacks, weights, strict=True):
-            if len(stack) > depth:
-                lines[stack[depth]] = lines.get(stack[depth], 0) + weight
-        if not lines or max(lines.values()) < ONE_LINE * sum(lines.values()):
-            break
-        depth += 1
-    return _moved(rows, lambda stack: stack[min(depth, len(stack) - 1)])
-
-
-def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of table `host_lines` about a work of a library at the lines that asked for it.
-
-    A data loader calls code of the program itself: that is where it works, not who waits for it.
-    """
-    return _moved(rows, lambda stack: stack[-2] if len(stack) > 1 else stack[-1])
-
-
-def calling_models(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of table `host_lines` in a model (functions `forward`) at the line that called it
-    from without: a batch, or a graph, takes in all that the model launches.
-    """
-
-    def outside(stack: list[Place]) -> Place:
-        inside = next((at for at, frame in enumerate(stack) if frame[1] == FORWARD), len(stack))
-        return stack[max(inside - 1, 0)]
-
-    return _moved(rows, outside)
-
-
-def _moved(rows: pd.DataFrame, frame_of: Callable[[list[Place]], Place]) -> pd.DataFrame:
-    places = [frame_of(_frames(row)) for row in records(rows)]
-    columns = zip(("file", "function", "line"), zip(*places, strict=True), strict=True)
-    if not places:
-        return rows
-    return rows.assign(**{name: list(values) for name, values in columns}, source="")
-
-
-def _frames(row: Row) -> list[Place]:
-    """Return file, function and line of the program's frames of a row, outermost first."""
-    innermost = (text(row["file"]), text(row["function"]), count(row["line"]))
-    around = []
-    for caller in filter(None, text(row["callers"]).split(" < ")):
-        position, _, function = caller.rpartition(" ")
-        file, _, line = position.rpartition(":")
-        around.append((file, function, int(line) or None))
-    return [*reversed(around), innermost]

@@ -8,21 +8,20 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.cells import count, number, records, text
+from nsight_prof.parsers.names.stacks import asking_lines, calling_lines, holding_lines, loop_lines
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import (
     WAITING,
     HostLine,
     KernelLine,
-    asking_lines,
     callers,
-    calling_models,
     fused_lines,
     host_lines,
     host_rows,
     lines_of,
-    loop_lines,
+    location,
     native_lines,
     program_lines,
     waiting_rows,
@@ -105,6 +104,9 @@ IDLE = tuple(
     )
 )
 """Rules whose time is that in which the GPU has nothing to do."""
+CPU_LIBRARIES = host_work.OF_WORK["computing on the host"].rule.key
+ROUND_TRIPS = (idle_rules.RESULTS_ON_HOST.key, CPU_LIBRARIES)
+"""Rules about results that the host works on."""
 SHARED_ATOMICS = r"\bATOMS\b"
 SHARED_ATOMIC_ACTION = Text(
     "Add within a warp first (__reduce_add_sync, __match_any_sync), keep several copies of the "
@@ -119,6 +121,8 @@ COUNTED = Text("counts of instructions by ncu")
 
 def located(run: Run, finding: Finding) -> Finding:
     """Return the finding with the lines that it is about, or as it is where none are known."""
+    if finding.rule == host_work.COMPILATION.key and len(run.recompilations):
+        return _with_guards(run, finding)
     if finding.rule in {*DOING, *WORK, *IDLE} - {copies.CASTS_AND_COPIES.key}:
         return _with_host_lines(run, finding)
     if finding.rule == copies.CASTS_AND_COPIES.key and copies.is_within(run):
@@ -149,6 +153,25 @@ def _in_program(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows in code of the program where there are any: threads of libraries have none."""
     in_program = rows[~rows["file"].fillna("").str.contains(LIBRARY)]
     return rows if in_program.empty else in_program
+
+
+def _with_guards(run: Run, finding: Finding) -> Finding:
+    """Return a finding about compilation with the lines whose guards failed: these are to mend."""
+    rows = records(run.recompilations.head(NAMED))
+    verdict = Text(
+        "{verdict} torch.compile compiles again since no longer held: {guards}.",
+        verdict=finding.verdict,
+        guards=[
+            Text(
+                "{guard} at {place} in {function}",
+                guard=Verbatim(text(row["guard"])),
+                place=Verbatim(location(text(row["file"]), count(row["line"]))),
+                function=Verbatim(text(row["function"])),
+            )
+            for row in rows
+        ],
+    )
+    return replace(finding, verdict=verdict)
 
 
 def _with_thread_lines(run: Run, finding: Finding) -> Finding:
@@ -196,7 +219,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         rows = rows[rows["source"].fillna("").str.contains(COPYING)]
     if finding.rule == copies.COPIES.key and copies.leaves(run):
         waits = host_rows(run, finding.stage, WAITING[:1])
-        if waits["samples"].sum() * LEAST > rows["samples"].sum():
+        if waits["time_ns"].sum() * LEAST > rows["time_ns"].sum():
             rows = waits  # the copies only begin: the host stands where it needs what they bring
     is_wait = finding.rule == idle_rules.SYNC_STALLS.key
     is_wait |= finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice
@@ -206,7 +229,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
     rows = _in_program(rows)
     if finding.rule in IDLE and finding.choice:
-        rows = calling_models(rows)
+        rows = holding_lines(rows, counted, run.timed_lines)
     lines = host_lines(rows, counted)
     hot_lines = _hot(lines)
     if not hot_lines:
@@ -217,7 +240,8 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         "places": [_host_place(line) for line in hot_lines],
         "calls": concatenated(_beside_launches(finding, rows, counted, hot_lines)),
     }
-    around = _around(run, finding, rows, counted, hot_lines)
+    around = _round_trip(run, finding, rows, counted, hot_lines[0])
+    around = around or _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
             "{verdict} The host is then in {call}, within it in {places}.{calls}",
@@ -291,6 +315,24 @@ def _around(
     inside = sum(number(hot.share.value) for hot in hot_lines)
     is_within = finding.rule in IDLE and inside >= INSIDE * number(line.share.value)
     return None if known or is_within or number(line.share.value) < MOST else line
+
+
+def _round_trip(
+    run: Run, finding: Finding, rows: pd.DataFrame, counted: str, hottest: HostLine
+) -> HostLine | None:
+    """Return the line that fetches results and gives them to the hottest one, if it does both.
+
+    Libraries work on all of them at once, so that the round trip is to mend; what runs again and
+    again for each call, as a loop of Python, is at fault itself.
+    """
+    asked = host_lines(calling_lines(rows), counted)[:1]
+    runs = run.timed_lines.groupby(["file", "line"])["hits"].sum()
+    if finding.rule not in ROUND_TRIPS or not asked:
+        return None
+    of_line, of_caller = (runs.get((line.file, line.line), 0) for line in (hottest, asked[0]))
+    is_once = 0 < of_line <= of_caller or finding.rule == CPU_LIBRARIES
+    fetched = {(at.file, at.line) for at in host_lines(host_rows(run, finding.stage, WAITING))}
+    return asked[0] if is_once and (asked[0].file, asked[0].line) in fetched else None
 
 
 def _hot(lines: Sequence[HostLine]) -> list[HostLine]:

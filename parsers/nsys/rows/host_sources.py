@@ -28,6 +28,7 @@ CHEAP = re.compile(
     r"|\.(?:append|write|encode|get|pop|items|values)\(|(?![\w\]]\().)+"
 )
 """A statement whose calls do next to nothing."""
+PLACE = ["file", "line"]
 LONGEST = 400
 """Characters of a line that are kept."""
 _MADE = r"(?:rand\w*|zeros|ones|full|arange|linspace|eye)"
@@ -105,8 +106,13 @@ def _margin(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
-    """Return table `host_lines` with the text of its lines, and the work that only it tells."""
+def with_sources(
+    lines: pd.DataFrame, path: Path | None, timed: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return table `host_lines` with the text of its lines, and the work that only it tells.
+
+    Where lines were timed, samples are at lines that these times tell, and some texts are theirs.
+    """
     try:
         texts = json.loads(path.read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError):
@@ -114,11 +120,18 @@ def with_sources(lines: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     if not isinstance(texts, dict):
         texts = {}
 
+    is_timed = timed is not None and len(timed) > 0
+    for file, line, found in (
+        [] if timed is None else timed[[*PLACE, "source"]].itertuples(index=False)
+    ):
+        if isinstance(of_file := texts.setdefault(file, {}), dict):
+            of_file.setdefault(str(line), found)
+
     def text_of(file: str, line: int | str) -> str:
         of_file = texts.get(file)
         return str(of_file.get(str(line), "")) if isinstance(of_file, dict) else ""
 
-    if {"inner", "activity"} <= set(lines):
+    if {"inner", "activity"} <= set(lines) and not is_timed:
         places = list(zip(lines["file"], lines["line"], strict=True))
         calling = {
             at for at, what in zip(places, lines["activity"], strict=True) if what != OWN_CODE

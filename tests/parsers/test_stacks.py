@@ -1,0 +1,101 @@
+"""Rows about lines of Python, moved along their stacks."""
+
+from typing import Any
+
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.stacks import called_rows, calling_lines, holding_lines
+from nsight_prof.parsers.nsys.rows.timed_shares import by_time
+
+MAIN = "/a/p.py:90 <module>"
+
+
+def row(line: int, function: str, callers: str, samples: int, **more: Any) -> dict[str, Any]:
+    place = {"file": "/a/p.py", "line": line, "function": function, "callers": callers}
+    counts = {"samples": samples, "idle_samples": samples, "time_ns": samples * 1e6}
+    return {**place, **counts, "idle_ns": samples * 1e6, "source": "", **more}
+
+
+def timed(*rows: tuple[int, str, int, float, str]) -> pd.DataFrame:
+    columns = ["line", "function", "hits", "own_ns", "source"]
+    frame = pd.DataFrame(rows, columns=columns).assign(file="/a/p.py")
+    return tables.check(frame.assign(time_ns=frame["own_ns"].astype(int)), "timed_lines")
+
+
+def test_a_graph_takes_in_what_one_line_of_a_loop_calls() -> None:
+    at_step = f"/a/p.py:62 run < {MAIN}"
+    rows = pd.DataFrame(
+        [row(34, "step", at_step, 40), row(36, "step", at_step, 55), row(70, "run", MAIN, 5)]
+    )
+    hits = timed((62, "run", 4000, 1.0, ""), (90, "<module>", 1, 1.0, ""))
+    moved = holding_lines(rows, "samples", hits)
+    assert list(moved["line"]) == [62, 62, 70]
+    # Where nobody knows what is a loop, only models are left.
+    assert list(holding_lines(rows, "samples", hits[:0])["line"]) == [34, 36, 70]
+
+
+def test_a_model_is_called_as_a_whole() -> None:
+    around = f"/a/p.py:28 moves < /a/p.py:44 run < {MAIN}"
+    rows = pd.DataFrame([row(20, "forward", around, 60), row(18, "forward", around, 40)])
+    hits = timed(
+        (44, "run", 50, 1.0, ""), (28, "moves", 50, 1.0, ""), (20, "forward", 999, 1.0, "")
+    )
+    assert set(holding_lines(rows, "samples", hits)["line"]) == {28}
+
+
+def test_a_calling_line_is_another_one() -> None:
+    rows = pd.DataFrame([row(26, "whiten", f"/a/p.py:26 whiten < /a/p.py:53 run < {MAIN}", 1)])
+    assert list(calling_lines(rows)["line"]) == [53]
+
+
+def test_samples_of_a_loop_of_python_are_where_its_time_is() -> None:
+    usual = {"activity": "program", "inner": "", "call": "", "stage": "", "work": ""}
+    lines = pd.DataFrame(
+        [
+            row(17, "chosen", MAIN, 80, **usual),
+            row(9, "chosen", MAIN, 20, **usual),
+            row(17, "chosen", MAIN, 7, **{**usual, "inner": "/lib/python3.12/json.py:1 dumps"}),
+            row(45, "run", MAIN, 30, **usual),
+        ]
+    )
+    known = timed(
+        (14, "chosen", 1000, 30e6, "for book in books:"),
+        (15, "chosen", 1000, 40e6, "if book not in known:"),
+        (17, "chosen", 1000, 37e6, "if len(fresh) == 3:"),
+        (20, "chosen", 1, 0.0, "return fresh"),
+    )
+    found = by_time(lines, known, tables.empty("timed_calls"))
+    by_line = found[found["inner"] == ""].groupby("line")["samples"].sum()
+    # The head of the loop belongs to its body; 7 ms of line 17 are in json, which has samples.
+    assert dict(by_line) == {15: 70, 17: 30, 45: 30}
+    assert found["samples"].sum() == lines["samples"].sum()
+    assert (found["idle_samples"] <= found["samples"]).all()
+
+
+def calls(*rows: tuple[str, str, int, int, int, int, str]) -> pd.DataFrame:
+    columns = ["call", "activity", "line", "calls", "time_ns", "gpu_ns", "copy"]
+    place = {"file": "/a/p.py", "function": "send", "callers": MAIN, "source": "", "kernel_id": ""}
+    return tables.check(pd.DataFrame(rows, columns=columns).assign(**place), "timed_calls")
+
+
+def test_copies_are_where_they_take_the_gpu_or_where_their_stream_waits() -> None:
+    copies = [
+        ("cudaMemcpyAsync", "copying", 29, 300, 9_000, 500_000, "copy host to device"),
+        ("cudaMemsetAsync", "copying", 31, 900, 99_000, 900_000, ""),
+    ]
+    (found,) = called_rows(calls(*copies), ["copying"]).itertuples()
+    assert (found.line, found.samples) == (29, 500)
+    wait = ("cudaStreamWaitEvent", "waiting", 25, 300, 9_000, 0, "")
+    (found,) = called_rows(calls(*copies, wait), ["copying"]).itertuples()
+    assert found.line == 25
+    # A wait that comes once is none of each copy.
+    (found,) = called_rows(calls(*copies, (*wait[:3], 1, *wait[4:])), ["copying"]).itertuples()
+    assert found.line == 29
+
+
+def test_the_wait_for_all_at_the_end_holds_nothing_up() -> None:
+    last = ("cudaDeviceSynchronize", "waiting", 99, 1, 900_000, 0, "")
+    each = ("cudaStreamSynchronize", "waiting", 21, 50, 80_000, 0, "")
+    assert list(called_rows(calls(last, each), ["waiting"])["line"]) == [21]
+    assert list(called_rows(calls(last), ["waiting"])["line"]) == [99]
