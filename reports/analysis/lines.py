@@ -274,7 +274,8 @@ def launching_rows(run: Run) -> pd.DataFrame:
         rows = run.host_lines[run.host_lines["kernel_id"].fillna("") != ""]
     if rows.empty:
         return rows
-    texts = run.host_lines[run.host_lines["source"].fillna("") != ""]
+    texts = pd.concat([run.timed_lines, run.host_lines])
+    texts = texts[texts["source"].fillna("") != ""]
     texts = texts.drop_duplicates(["file", "line"])[["file", "line", "source"]]
     rows = rows.drop(columns="source", errors="ignore")
     return rows[rows["line"].notna()].merge(texts, on=["file", "line"], how="left")

@@ -385,7 +385,7 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
 
 def _text_of(run: Run, line: HostLine) -> str:
     """Return the text of a line that launches kernels, which samples of the host may hold."""
-    frame = run.host_lines
+    frame = pd.concat([run.timed_lines, run.host_lines])
     rows = frame[(frame["file"] == line.file) & (frame["line"] == line.line)]
     return str(rows["source"].iloc[0]) if len(rows) else ""
 
