@@ -37,6 +37,18 @@ class Located:
         return location(self.file, self.line)
 
 
+class Located:
+    """What has a line of a file."""
+
+    file: str
+    line: int | None
+
+    @property
+    def location(self) -> str:
+        """File and line, without the folder."""
+        return location(self.file, self.line)
+
+
 @dataclass(frozen=True)
 class HostLine(Located):
     """A line of the program with its share of the samples that were asked for.
