@@ -304,12 +304,12 @@ def command(
         run, headline = predict_network(model, runs, batch, out)
     else:
         from nsight_prof.orchestrator.predict.host_speeds import given_speed, is_run
-        from nsight_prof.orchestrator.predict.plan import Settings
+        from nsight_prof.orchestrator.predict.plan import Settings, speed_of
         from nsight_prof.orchestrator.predict.predicting import plan, predict
         from nsight_prof.orchestrator.predict.run_folder import opened
         from nsight_prof.parsers.predict.serving import Goal
 
-        there = opened(Path(host_speed)).table("host_speed") if is_run(host_speed) else None
+        there = speed_of(opened(Path(host_speed))) if is_run(host_speed) else None
         settings = Settings(
             gpu,
             tp,

@@ -615,4 +615,9 @@ class Plan:
 
 
 def _speeds(sources: list[Source]) -> Speeds:
-    return {s.name: recorded_speed(s.table("host_speed"), s.name) for s in sources}
+    return {s.name: speed_of(s) for s in sources}
+
+
+def speed_of(source: Source) -> HostSpeed | None:
+    """Return how fast the host of a run was; None: nobody timed it."""
+    return recorded_speed(source.table("host_speed"), source.table("host_loops"), source.name)

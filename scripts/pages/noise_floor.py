@@ -13,7 +13,9 @@ import pandas as pd
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.report.run_tables import ensure_tables
+from scripts.pages import host_floor
 
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
 """Runs of one engine on two boards, below captures."""
 STARTS = tuple(f"prediction/serve-qwen3-4b{start}" for start in ("", "-start-2", "-start-3"))
@@ -42,6 +44,15 @@ The same rates of requests to one server, three starts (`captures/prediction/ser
 `-start-2`, `-start-3`; {model}, 10 s each). The first start is of another day; beside the others
 another program ran on the host's second GPU. The host's processors run at one of two speeds, which
 no prediction can know.
+"""
+BETWEEN = """
+## The same engine on several hosts
+
+Of all recorded runs: engines and servers of the same model, settings and kind of GPU that were
+started on several machines, at the same points. A value is the median of a host; how far a host
+lies from the median of them all, on average over points, is what no prediction beats that does not
+know the host. Between two hosts that is half of their difference. Engines are called by the first
+run that has them; a narrow engine serves nobody, it tells what the host needs.
 """
 REPEATS = """
 ## Repetitions within one engine
@@ -83,6 +94,9 @@ def noise_floor(boards: Sequence[Path], servers: Sequence[Path], engines: Sequen
             for case, of in starts.groupby("case")
         ]
         parts.append(f"\n{_table(heads, rows)}\n")
+    parts.append(BETWEEN)
+    heads = ["what", "points", "engines", "mean distance of a host", "median", "most"]
+    parts.append(f"\n{_table(heads, host_floor.table(CAPTURES))}\n")
     parts.append(REPEATS.format(tokens=SHORT_TOKENS))
     heads = ["engine", *(f"{prompts} prompts, {of}" for prompts in ("short", "long")
                          for of in ("mean", "most"))]  # fmt: skip

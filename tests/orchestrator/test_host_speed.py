@@ -16,7 +16,7 @@ import pytest
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.predict.host_speeds import AS_MEASURED, HostSpeed, given_speed, is_run
-from nsight_prof.orchestrator.predict.plan import Settings
+from nsight_prof.orchestrator.predict.plan import Settings, speed_of
 from nsight_prof.orchestrator.predict.predicting import plan
 from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.system import host_speed
@@ -80,9 +80,9 @@ def test_a_recorded_run_has_the_table_and_an_older_one_an_empty_one(
     assert rows["phase"].tolist() == ["during"]
     # Independent: the mean of what was timed by hand beside that run (host-speed-same.csv.xz).
     by_hand = pd.read_csv(root / "captures" / "prediction" / "host-speed-same.csv.xz")
-    by_hand = by_hand[by_hand["during"].eq(Path(TRUTH).name)]["loop_us"]
-    assert rows["mean_s"].iloc[0] == pytest.approx(by_hand.mean() * 1e-6, rel=1e-6)
-    assert rows["median_s"].iloc[0] == pytest.approx(by_hand.median() * 1e-6, rel=1e-6)
+    times = by_hand[by_hand["during"].eq(Path(TRUTH).name)]["loop_us"]
+    assert rows["mean_s"].iloc[0] == pytest.approx(times.mean() * 1e-6, rel=1e-6)
+    assert rows["median_s"].iloc[0] == pytest.approx(times.median() * 1e-6, rel=1e-6)
     assert host_speed_frame(RunDir(copied(SLICE)), Gaps()).empty
 
 
@@ -100,17 +100,23 @@ def test_a_damaged_file_is_a_gap(copied: Callable[[str], Path]) -> None:
 def test_hosts_are_given_by_a_run_by_a_time_or_as_they_were(copied: Callable[[str], Path]) -> None:
     assert math.isnan(given_speed(AS_MEASURED, None).loop_s)
     assert given_speed("105us", None).loop_s == pytest.approx(105e-6)
-    table = opened(copied(TRUTH)).table("host_speed")
-    assert given_speed(str(copied(TRUTH)), table).loop_s == pytest.approx(126.4e-6, rel=1e-3)
+    there = speed_of(opened(copied(TRUTH)))
+    assert given_speed(str(copied(TRUTH)), there).loop_s == pytest.approx(126.4e-6, rel=1e-3)
     assert is_run(str(copied(TRUTH)))
     assert not is_run("")
-    for wrong, recorded in (
-        ("fast", None),
-        ("0", None),
-        (SLICE, opened(copied(SLICE)).table("host_speed")),
-    ):
+    for wrong in ("fast", "0", str(copied(SLICE))):
         with pytest.raises(UsageError):
-            given_speed(wrong, recorded)
+            given_speed(wrong, None)
+
+
+def test_hosts_are_compared_by_one_clock_and_engines_by_their_own_threads() -> None:
+    recorded = HostSpeed(50e-6, "CPython 3.12.3", "run", "CPU time of the thread", 40e-6)
+    wall = HostSpeed(100e-6, "CPython 3.12.3", "older", "wall, in a process of its own")
+    assert math.isnan(recorded.times(wall, engine=True))
+    assert HostSpeed(60e-6).times(recorded, engine=True) == pytest.approx(1.2), "a time alone"
+    slower = HostSpeed(60e-6, "", "there", recorded.clock, 60e-6)
+    assert slower.times(recorded, engine=True) == pytest.approx(1.5)
+    assert slower.times(recorded, engine=False) == pytest.approx(1.2)
 
 
 def test_each_part_of_the_host_is_scaled_by_the_run_that_it_is_from(

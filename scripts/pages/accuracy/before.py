@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from nsight_prof import load_run
+from nsight_prof.orchestrator.predict.host_speeds import recorded_speed
 from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.trace import Recorded, recorded_name
 from nsight_prof.parsers.predict.validation import KERNEL, QUANTITIES, STEP, step_seconds, summary
+from scripts.pages.accuracy.questions import AT_HOST
 
 BEFORE = Path(__file__).resolve().parents[3] / "captures" / "prediction" / "before"
 OPEN_LIMIT = 0.8
@@ -23,6 +26,8 @@ NEARLY = 1.05
 """How far above that part a rate may lie: rates were chosen by the predicted capacity."""
 WHOLE_STEP = "kernels and gaps"
 """Row of a step in the predicted kernels."""
+NUMBERS = ("ttft_", "tpot_", "output_tokens_per_s", "requests_per_s")
+"""Beginnings of the columns of predicted numbers."""
 CONTEXT = 1.1
 """Tokens by which the contexts of a predicted and a recorded step may differ."""
 
@@ -30,14 +35,36 @@ CONTEXT = 1.1
 def batches(run: Path, model: str) -> pd.DataFrame:
     """Return the recorded points of an engine, with the columns predicted of each (_predicted)."""
     keys = ["batch", "prompt_tokens", "output_tokens"]
-    predicted = pd.read_csv(BEFORE / f"{model}.csv")
+    predicted = committed(run, model)
     return load_run(run).serving_points.merge(predicted, on=keys, suffixes=("", "_predicted"))
 
 
 def loads(run: Path, model: str) -> pd.DataFrame:
     """Return the recorded loads of a server, with the columns predicted of each (_predicted)."""
-    predicted = pd.read_csv(BEFORE / f"{model}-server.csv")
+    predicted = committed(run, model, "-server")
     return load_run(run).serving_points.merge(predicted, on="case", suffixes=("", "_predicted"))
+
+
+def committed(run: Path, name: str, kind: str = "") -> pd.DataFrame:
+    """Return a committed prediction; one AT_HOST at the mean of the loop beside the run `run`.
+
+    Between two of its hosts numbers lie on a line. `kind`: "-server" for loads of a server.
+    """
+    if not name.endswith(AT_HOST):
+        return pd.read_csv(BEFORE / f"{name}{kind}.csv")
+    loaded = load_run(run)
+    speed = recorded_speed(loaded.host_speed, loaded.host_loops, run.name)
+    assert speed is not None, run
+    hosts = pd.read_csv(BEFORE / f"{name.removesuffix(AT_HOST)}{kind}-hosts.csv")
+    keys = ["case", "server"] if kind else ["case"]
+    points = []
+    for _, of_point in hosts.groupby(keys, sort=False):
+        of_point = of_point.sort_values("host_us")
+        row = of_point.iloc[0].to_dict()
+        for column in (c for c in of_point.columns if c.startswith(NUMBERS)):
+            row[column] = np.interp(1e6 * speed.loop_s, of_point["host_us"], of_point[column])
+        points.append(row)
+    return pd.DataFrame(points)
 
 
 def server_rows(run: Path, model: str) -> Iterator[Row]:
@@ -45,7 +72,7 @@ def server_rows(run: Path, model: str) -> Iterator[Row]:
 
     Of one with a single client alone the capacity is not known, and taken as predicted.
     """
-    predicted = pd.read_csv(BEFORE / f"{model}-server.csv")
+    predicted = committed(run, model, "-server")
     points = load_run(run).serving_points
     closed = points[points["experiment"].eq("closed")]
     best = float(closed["requests_per_s"].max())

@@ -8,14 +8,15 @@ from functools import cache
 
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from scripts.pages.accuracy.captures import CASE, ROOT
+from scripts.pages.host_floor import SEVERAL, between_hosts
 from scripts.pages.noise_floor import BOARDS, STARTS, distances, server_distances
 
-KV = "KV cache"
+KV, OPEN = "KV cache", "open, up to 80 % of the capacity"
 REQUIRED = {
     KV: 0.02, "tpot": 0.03, "throughput": 0.05, "ttft, 1,000 tokens and more": 0.03,
     "ttft, fewer tokens": 0.08, "closed: throughput": 0.05, "closed: tpot": 0.05,
-    "closed: ttft": 0.10, "open, up to 80 % of the capacity: tpot": 0.07,
-    "open, up to 80 % of the capacity: ttft": 0.12, "capacity": 0.05,
+    "closed: ttft": 0.10, f"{OPEN}: tpot": 0.07,
+    f"{OPEN}: ttft": 0.12, "capacity": 0.05,
 }  # fmt: skip
 """Largest mean absolute error that this project asks of predictions from slices."""
 
@@ -25,10 +26,30 @@ def bound_words(what: str, mape: float, bounds: Mapping[str, float] = REQUIRED) 
 
     Where starts of one engine differ by more than that, the bound is a point more than they do.
     """
+    return _words(what, mape, bounds, _floors())
+
+
+def unknown_host_words(
+    what: str, mape: float, bounds: Mapping[str, float] = REQUIRED, *, several: bool = False
+) -> str:
+    """Return the same for a host that is not known: by how far the same engine differs on others.
+
+    `several`: engines over several GPUs, of which one was started twice.
+    """
+    floors = dict(_floors())
+    for name, (distance, *_) in between_hosts(ROOT / "captures").items():
+        kind, _, quantity = name.partition(": ")
+        key = f"{OPEN}: {quantity}" if kind == "open" else name.removesuffix(SEVERAL)
+        if (SEVERAL in name) == several or kind == "open":
+            floors[key] = max(distance, floors.get(key, 0.0))
+    return _words(what, mape, bounds, floors)
+
+
+def _words(what: str, mape: float, bounds: Mapping[str, float], floors: Mapping[str, float]) -> str:
     bound = bounds.get(what)
     if bound is None:
         return "–"
-    floor, words = _floors().get(what, 0.0), f"{bound:.0%}"
+    floor, words = floors.get(what, 0.0), f"{bound:.0%}"
     if floor > bound:
         bound = floor + 0.01
         words = f"{bound:.1%} (floor)"
@@ -47,5 +68,5 @@ def _floors() -> dict[str, float]:
         found["tpot"].append(row["tpot_s"])
     for _, row in server_distances([ROOT / "captures" / name for name in STARTS]).iterrows():
         for name in ("ttft", "tpot"):
-            found[f"open, up to 80 % of the capacity: {name}"].append(row[f"{name}_s"])
+            found[f"{OPEN}: {name}"].append(row[f"{name}_s"])
     return {what: sum(values) / len(values) for what, values in found.items()}

@@ -13,7 +13,7 @@ from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.validation import HELD_OUT, POINT, QUANTITIES
 from scripts.pages.accuracy import causes, peer
 from scripts.pages.accuracy.before import batches, kernel_rows, server_rows, sums
-from scripts.pages.accuracy.bounds import KV, REQUIRED, bound_words
+from scripts.pages.accuracy.bounds import KV, REQUIRED, bound_words, unknown_host_words
 from scripts.pages.accuracy.captures import recorded, validated
 from scripts.pages.accuracy.engines import caches
 from scripts.pages.accuracy.questions import (
@@ -40,6 +40,13 @@ from scripts.pages.accuracy.questions import (
     SLICED,
     SLICES,
     SPLIT_BEFORE,
+    TIMED_PAIRS,
+    TIMED_SERVED,
+    TIMED_SERVER,
+    TIMED_SLICES_TITLE,
+    TIMED_TITLE,
+    TIMED_TOLD_SERVER,
+    TIMED_TOLD_TITLE,
     WHOLE,
     WHOLE_MODEL,
     Committed,
@@ -48,6 +55,8 @@ from scripts.pages.accuracy.tables import error_numbers, markdown_table, percent
 from scripts.pages.accuracy.texts import MISSED, PEER
 
 SAME_SERVED_MODEL = "llama-3.1-8b, its host told"
+TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
+                "llama-3.1-8b, its host told again": TIMED_TOLD_SERVER}  # fmt: skip
 TOLD = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 
@@ -130,6 +139,13 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         ("another H100, hosts of other days", _batch_errors(work, others[0]), others[1]),
         ("an H200, and narrow engines there", _batch_errors(work, same[0]), same[1]),
     ]
+    for title, where in (
+        (TIMED_TITLE, "an H200 of two, its host timed"),
+        (TIMED_TOLD_TITLE, "the same, its host told"),
+        (TIMED_SLICES_TITLE, "the same, host of other days"),
+    ):
+        written, bounds = ELSEWHERE[title]
+        found.append((where, _batch_errors(work, written), bounds))
     loads = pd.DataFrame(_served(work))
     for (gpu, server), of_server in loads.groupby(["gpu", "server"], sort=False):
         found.append((f"server on an {gpu}, event loop {server}", of_server, REQUIRED))
@@ -146,17 +162,19 @@ def reached(work: Path) -> str:
                 continue
             off = of_what["error"].abs()
             means = off.groupby(of_what["model"]).mean()
-            asked = [bound_words(str(what), float(mean), bounds) for mean in means]
-            missed = sum("missed" in words for words in asked)
             covered = float(of_what["covered"].mean())
+            several = where.startswith("two ")
+            asked = [bound_words(str(what), float(mean), bounds) for mean in means]
+            apart = [unknown_host_words(str(what), float(mean), bounds, several=several)
+                     for mean in means]  # fmt: skip
             rows.append((
-                what, where, len(off), percent(float(off.mean())), asked[0].partition(",")[0],
-                f"{len(means) - missed} of {len(means)}",
-                "–" if math.isnan(covered) else f"{covered:.0%}",
+                what, where, len(off), percent(float(off.mean())), *_reaching(asked),
+                *_reaching(apart), "–" if math.isnan(covered) else f"{covered:.0%}",
             ))  # fmt: skip
             if "missed" in bound_words(str(what), float(off.mean()), bounds):
                 missing += causes.rows(str(what), where, of_what, known)
-    heads = ("what", "on", "n", "MAPE", "required", "models that reach it", "within interval")
+    heads = ("what", "on", "n", "MAPE", "required of a known host", "models that reach it",
+             "of any host", "models that reach it", "within interval")  # fmt: skip
     order = list(REQUIRED)
 
     def place(row: Sequence[object]) -> int:
@@ -168,6 +186,12 @@ def reached(work: Path) -> str:
     return "\n".join([markdown_table(heads, sorted(rows, key=place)), MISSED, missed_by])
 
 
+def _reaching(words: Sequence[str]) -> tuple[str, str]:
+    """Return a bound, and how many models reach it."""
+    missed = sum("missed" in of_model for of_model in words)
+    return words[0].partition(",")[0], f"{len(words) - missed} of {len(words)}"
+
+
 def _today(work: Path) -> dict[causes.Key, causes.Today]:
     """Return all that was predicted before by the models of today, each model left out."""
     sliced = [*(pair for question in SLICED for pair in question.pairs), *H100_PAIRS, LATENT_PAIR]
@@ -175,7 +199,18 @@ def _today(work: Path) -> dict[causes.Key, causes.Today]:
             for name in AGAIN.values()]  # fmt: skip
     found = {(truth, "", KV): causes.Today(error, "") for truth, *_, error in caches(work)}
     for behind, pairs in (
-        ("", [*sliced, *EXTENDED_PAIRS, *KNOWN.pairs, *SAME_PAIRS, SAME_SERVED]),
+        (
+            "",
+            [
+                *sliced,
+                *EXTENDED_PAIRS,
+                *KNOWN.pairs,
+                *SAME_PAIRS,
+                SAME_SERVED,
+                *TIMED_PAIRS,
+                TIMED_SERVED,
+            ],
+        ),
         (TOLD, told),
     ):
         for sources, truths in pairs:
@@ -191,11 +226,13 @@ def _served(work: Path) -> list[Row]:
     before = {model: Committed(model, f"serve-{model}") for model in SERVED_MODELS}
     before["llama-3.1-8b on an H100"] = AGAIN_SERVER
     before[SAME_SERVED_MODEL] = SAME_SERVER
+    before |= TIMED_MODELS
     rows = []
     for model, (predicted, name) in before.items():
         truth = f"prediction/{name}"
         gpu = "H100" if "H100" in recorded(work, truth).gpu_name else "H200"
-        gpu += ", its host told" if model == SAME_SERVED_MODEL else ""
+        told = model == SAME_SERVED_MODEL or model in TIMED_MODELS
+        gpu += model.partition(",")[2] and f",{model.partition(',')[2]}" if told else ""
         found = server_rows(recorded(work, truth).path, predicted)
         rows += [row | {"model": model, "truth": truth, "gpu": gpu} for row in found]
     return rows

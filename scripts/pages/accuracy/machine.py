@@ -1,27 +1,33 @@
-"""How fast a machine's host was while it was recorded, and what that makes of predictions."""
+"""How fast machines' hosts were while they were recorded, and what that makes of predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
+from nsight_prof.orchestrator.predict.plan import speed_of
 from nsight_prof.orchestrator.predict.predicting import held_out
-from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
-from nsight_prof.parsers.predict.serving import Host, Workload, point
+from nsight_prof.parsers.predict.serving import Workload, point
 from scripts.pages.accuracy.captures import ROOT, recorded
-from scripts.pages.accuracy.questions import SAME_LOOP, SAME_PAIRS, SAME_SERVED
+from scripts.pages.accuracy.questions import (
+    SAME_PAIRS,
+    SAME_SERVED,
+    TIMED_PAIRS,
+    TIMED_SERVED,
+    Pair,
+)
 from scripts.pages.accuracy.tables import markdown_table, percent
 
 SPEED = ROOT / "captures" / "prediction" / "host-speed-same.csv.xz"
 """Times of a fixed loop of Python, a process of its own, by the run that was recorded beside it."""
-ENGINE = ("eager_s", "graph_s", "decode_s")
-LOOP = ("frontend_s", "request_s", "token_s")
-"""What the host of an engine, and the event loop of a server, need."""
+SAME, TIMED = (*SAME_PAIRS, SAME_SERVED), (*TIMED_PAIRS, TIMED_SERVED)
+"""What was predicted from runs of the same machine, on both machines."""
 
 
 @cache
@@ -43,15 +49,33 @@ def host_speed() -> str:
     return markdown_table(heads, rows)
 
 
-def slower_host(work: Path) -> str:
-    """Return errors by hosts as they were told, and as much slower as the loop was later."""
-    found = pd.DataFrame(
-        [row for pair in (*SAME_PAIRS, SAME_SERVED) for row in _errors(work, pair)]
-    )
+def timed_speed(work: Path) -> str:
+    """Return the same of runs that timed it themselves, and what their engines' threads took."""
+    rows = []
+    for run in dict.fromkeys(run for sources, truths in TIMED for run in (*sources, *truths)):
+        source = recorded(work, run)
+        phases = {row["phase"]: row for row in records(source.table("host_speed"))}
+        speed = speed_of(source)
+        if speed is None or "wall" in speed.clock:
+            continue
+        during, own = phases["during"], 1e6 * source.table("host_loops")["loop_s"]
+        rows.append((
+            f"`{source.name}`", f"{during['loops']:.0f}", f"{1e6 * phases['before']['best_s']:.0f}",
+            *(f"{1e6 * during[name]:.0f}" for name in ("p10_s", "median_s", "p90_s", "mean_s")),
+            f"{own.mean():.0f}" if len(own) else "–",
+        ))  # fmt: skip
+    heads = ("beside", "loops", "best of 20 before, us", "10th percentile, us", "median, us",
+             "90th percentile, us", "mean, us", "mean on the engine's thread, us")  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def slower_host(work: Path, pairs: Sequence[Pair]) -> str:
+    """Return errors by hosts as they were told, and as fast as the loop says of the truth's."""
+    found = pd.DataFrame([row for pair in pairs for row in _errors(work, pair)])
     rows = []
     for what, of_what in found.groupby("what"):
         numbers = [
-            text for name in ("told", "slower") for text in
+            text for name in ("told", "timed") for text in
             (percent(of_what[name].abs().mean()), f"{of_what[name].mean():+.1%}")
         ]  # fmt: skip
         rows.append((str(what), str(len(of_what)), *numbers))
@@ -59,32 +83,21 @@ def slower_host(work: Path) -> str:
     return markdown_table(heads, rows)
 
 
-def _errors(work: Path, pair: tuple[tuple[str, ...], tuple[str, ...]]) -> Iterator[Row]:
+def _errors(work: Path, pair: Pair) -> Iterator[Row]:
     """Yield the errors of each load of an engine or server by both hosts."""
     sources, (name,) = pair
     truth = recorded(work, name)
     planned = held_out(truth, tuple(recorded(work, source) for source in sources))
-    told = planned.predictor()
-    slower = replace(told, host=_slower(told.host, _beside(name) / _beside(sources[1]),
-                                        _beside(name) / _beside(SAME_LOOP)))  # fmt: skip
-    kv_tokens = planned.kv_tokens(told.engine)
+    there = replace(planned, settings=replace(planned.settings, host=speed_of(truth)), notes=[])
+    there.fitted = planned.fitted
+    by_host = [plan.predictor() for plan in (planned, there)]
+    kv_tokens = planned.kv_tokens(by_host[0].engine)
     for load, measured in truth.points():
         names = {"ttft_p50_s": _what(load, "ttft"), "tpot_p50_s": _what(load, "tpot")}
-        by_host = [point(predictor, load, kv_tokens) for predictor in (told, slower)]
+        numbers = [point(predictor, load, kv_tokens) for predictor in by_host]
         for column, what in names.items():
-            errors = [numbers[column] / float(measured[column]) - 1 for numbers in by_host]
-            yield {"what": what, "told": errors[0], "slower": errors[1]}
-
-
-def _slower(host: Host, engine: float, loop: float) -> Host:
-    """Return a host whose engine and event loop take so many times as long."""
-    found = {name: engine * getattr(host, name) for name in ENGINE}
-    return replace(host, **found, **{name: loop * getattr(host, name) for name in LOOP})
-
-
-def _beside(run: str) -> float:
-    """Return the mean time of the loop beside a run."""
-    return float(_loops()["mean"][run.rpartition("/")[2]])
+            told, timed = (found[column] / float(measured[column]) - 1 for found in numbers)
+            yield {"what": what, "told": told, "timed": timed}
 
 
 def _what(load: Workload, quantity: str) -> str:

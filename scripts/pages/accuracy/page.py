@@ -25,7 +25,14 @@ from scripts.pages.accuracy.engines import (
     operator_shares,
     operators_of,
 )
-from scripts.pages.accuracy.machine import host_speed, slower_host
+from scripts.pages.accuracy.issuing import explained, issued
+from scripts.pages.accuracy.machine import (
+    SAME,
+    TIMED,
+    host_speed,
+    slower_host,
+    timed_speed,
+)
 from scripts.pages.accuracy.questions import (
     BEFORE,
     ELSEWHERE,
@@ -47,15 +54,19 @@ from scripts.pages.accuracy.texts import (
     ELSEWHERE_INTRO,
     ELSEWHERE_OPERATORS,
     EXACT,
+    EXPLAINED,
     HOST_ADDS,
     HOST_SPEED,
     INTERVALS,
     INTRO,
+    ISSUED_INTRO,
     KV_CACHE,
     MEMSET,
     PAUSES,
     REACHED,
     SLOWER_HOST,
+    TIMED_HOST,
+    TIMED_SPEED,
     WAITS,
 )
 
@@ -74,7 +85,9 @@ def render(work: Path) -> str:
     before += [beside_peer(work)]
     parts = [INTRO, *before, KV_CACHE, kv_cache(work), INTERVALS, intervals(work)]
     parts += [*answers, known_server(work), WAITS, waiting(work)]
-    parts += [HOST_SPEED, host_speed(), SLOWER_HOST, slower_host(work)]
+    parts += [HOST_SPEED, host_speed(), SLOWER_HOST, slower_host(work, SAME)]
+    parts += [TIMED_SPEED, timed_speed(work), TIMED_HOST, slower_host(work, TIMED)]
+    parts += [ISSUED_INTRO, issued(work), EXPLAINED, explained(work)]
     parts += [EXACT, operators_of(work, EXACT_OPERATORS)]
     parts += [ELSEWHERE_OPERATORS, operators_of(work, OPERATORS_OF)]
     parts += [COLLECTIVES, collectives(work), MEMSET, memsets(), ADAPTED, adapted(work)]

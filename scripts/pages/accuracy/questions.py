@@ -242,6 +242,24 @@ SAME_PAIRS: tuple[Pair, ...] = tuple(
 SAME_SERVED: Pair = (
     (*SAME_PAIRS[0][0], SAME_LOOP), (f"prediction/{SAME_SERVER.truth}",)
 )  # fmt: skip
+TIMED = {"llama-3.1-8b": "llama-3.1-8b-timed", "qwen3-14b": "qwen3-14b-timed"}
+"""Engines on a machine of two H200 whose host's loop was timed beside sources and truths."""
+AT_HOST = "@host"
+"""Behind a prediction that is read where the loop beside its truth says (NAME-hosts.csv)."""
+TIMED_TITLE = (
+    "On an H200 of two, minutes after narrow engines there, host by the loop beside it (T3)"
+)
+TIMED_TOLD_TITLE = "The same, host as the narrow engines told it (T3)"
+TIMED_SLICES_TITLE = "The same, from slices of other days alone, written on that machine (T3)"
+TIMED_SERVER = Committed(f"llama-3.1-8b-timed-narrow{AT_HOST}", "serve-llama-3.1-8b-timed")
+TIMED_TOLD_SERVER = Committed("llama-3.1-8b-timed-narrow", "serve-llama-3.1-8b-timed")
+TIMED_PAIRS: tuple[Pair, ...] = tuple(
+    ((f"{SLICES}{model}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}",))
+    for model, name in TIMED.items()
+)
+TIMED_SERVED: Pair = (
+    (*TIMED_PAIRS[0][0], SAME_LOOP), (f"prediction/{TIMED_SERVER.truth}",)
+)  # fmt: skip
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (
@@ -283,6 +301,16 @@ ELSEWHERE = {
         REQUIRED,
     ),
     SAME_TITLE: ({model: Committed(name, name) for model, name in SAME.items()}, REQUIRED),
+    TIMED_TITLE: (
+        {model: Committed(f"{name}-narrow{AT_HOST}", name) for model, name in TIMED.items()},
+        REQUIRED,
+    ),
+    TIMED_TOLD_TITLE: (
+        {model: Committed(f"{name}-narrow", name) for model, name in TIMED.items()}, REQUIRED,
+    ),
+    TIMED_SLICES_TITLE: (
+        {model: Committed(name, name) for model, name in TIMED.items()}, REQUIRED,
+    ),
 }  # fmt: skip
 """Predictions for another GPU or several: title -> files by model, and the required errors."""
 PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {

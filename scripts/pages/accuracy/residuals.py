@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from nsight_prof.orchestrator.predict.host_speeds import recorded_speed
 from nsight_prof.orchestrator.predict.networks import Measured, measured_networks
+from nsight_prof.orchestrator.predict.plan import speed_of
 from nsight_prof.parsers.build.telemetry_tables import host_speed_file
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.operations.networks import EAGER, network_time, read_network
@@ -198,10 +198,12 @@ def _kind_of_residual(row: Row) -> str:
 
 def host_speeds(work: Path) -> str:
     """Return the file of how fast recorded hosts were: the mean of the loop beside each run."""
-    captures, lines = ROOT / "captures", []
+    captures = ROOT / "captures"
+    lines: dict[str, list[str]] = defaultdict(list)
     files = sorted(captures.rglob(host_speed_file("*") + "*"))
     for run in dict.fromkeys(file.parents[2].relative_to(captures).as_posix() for file in files):
-        speed = recorded_speed(recorded(work, run).table("host_speed"), run)
+        speed = speed_of(recorded(work, run))
         assert speed is not None, run
-        lines.append(f"  {run}: {1e6 * speed.loop_s:.1f}\n")
-    return HOST_SPEEDS_INTRO + "loop_us:\n" + "".join(lines)
+        lines[speed.clock].append(f"  {run}: {1e6 * speed.loop_s:.1f}\n")
+    groups = (f"{clock}:\n" + "".join(of_clock) for clock, of_clock in sorted(lines.items()))
+    return HOST_SPEEDS_INTRO + "".join(groups)
