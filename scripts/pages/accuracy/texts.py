@@ -214,14 +214,14 @@ written from slices of other days alone, since the narrow engines, which had mea
 were ended by a time limit while they exited; from them the same code made the others elsewhere,
 committed when the engines had ended and before any of their files was opened but the loop's times.
 The engines of Qwen3-14B and Llama-3.1-8B were ended by the limit, too, after 6 and 8 of their 9
-points, and are marked as done. The event loop of the server is that of the day before, whose loop
-was timed by another clock; the rule scaled it all the same, and was wrong in that.
+points, and are marked as done. The event loop of the server is that of the machine before, whose
+loop was timed by another clock; the rule scaled it all the same, and was wrong in that.
 
 The host was as fast as told by its loop (0.97 to 1.05 times the time), and yet short prompts came
 later than predicted and open loops too: the loop on other cores does not tell how fast the core of
-an engine is ([below](#the-same-on-another-machine-with-the-loop-timed-by-every-run)). TPOT,
-throughput and the capacity were within what is asked, closed loops with the event loop as it
-was recorded.
+an engine is ([below](#the-same-on-another-machine-with-the-loop-timed-by-every-run)). TPOT of
+batches, throughput and the capacity were within what is asked, and closed loops with the event loop
+as it was recorded.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
@@ -425,21 +425,22 @@ loops are near the bounds with it.
 TIMED_SPEED = """
 ### The same on another machine, with the loop timed by every run
 
-A day later `prof run` timed the loop itself beside each step, on a virtual machine of two H200 and
+Hours later `prof run` timed the loop itself beside each step, on a virtual machine of two H200 and
 32 hardware threads, by the CPU time of its thread (these times and those above are by two clocks,
 and are not compared), and engines on their own thread before each repeat. Both GPUs served at once.
 Before and after a step the loop runs 20 times in a row; beside it each run comes after 0.1 s
-without work, which takes a core twice as long.
+without work, after which a core takes up to twice as long.
 """
 TIMED_HOST = """
 By the loop beside them this host was as fast beside the truths as beside the narrow engines that
-told of it (0.97 to 1.05 times the time), and open loops and short prompts were missed as much as on
-the day before. So it is not that a host becomes slower meanwhile, or not that alone: **the host of
-an engine whose GPU works is slower than that of a narrow engine on the same machine**. The thread
-of the whole engines took 1.2 and 1.3 times as long for the loop as that of the narrow ones. A
-narrow engine never waits for its GPU, and its core never rests; one that serves waits for most of
-each step. What that does to a core (its clock, its caches, the hypervisor's other guests) a virtual
-machine does not tell. Engines of servers are processes of their own, whose threads nobody timed.
+told of it (0.97 to 1.05 times the time), and open loops and short prompts were missed as much as
+before. So it is not that a host becomes slower meanwhile, or not that alone: **the host of an
+engine whose GPU works is slower than that of a narrow engine on the same machine**. The thread of
+the whole engines took 1.2 and 1.3 times as long for the loop as that of the narrow ones. A narrow
+engine never waits for its GPU, and its core never rests; one that serves waits for most of each
+step. That this is what makes the core slower (by its clock, its caches, or other guests of the
+hypervisor) is likely, and not shown: a virtual machine does not tell. Engines of servers are
+processes of their own, whose threads nobody timed.
 
 With the host by these loops of the engines' own threads, which the models of today take where both
 sides have them, errors are as follows. These are hindcasts.

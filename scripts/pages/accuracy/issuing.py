@@ -1,0 +1,111 @@
+"""How long engines took to issue single prompts, and what of first tokens that explains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from nsight_prof.orchestrator.predict.plan import speed_of
+from nsight_prof.orchestrator.predict.predicting import held_out
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.predict.corrections import LONG_TOKENS
+from nsight_prof.parsers.predict.serving import Predictor, point
+from scripts.pages.accuracy.captures import recorded
+from scripts.pages.accuracy.questions import (
+    EXTENDED_PAIRS,
+    H100_PAIRS,
+    LATENT_PAIR,
+    SAME_PAIRS,
+    SLICED,
+    TIMED_PAIRS,
+)
+from scripts.pages.accuracy.tables import markdown_table, percent
+
+SHORT_TOKENS = 200
+"""Most tokens of prompts that stand for those within CUDA graphs."""
+
+
+def issued(work: Path) -> str:
+    """Return how long whole and narrow engines of one machine took to issue short prompts."""
+    rows = []
+    for (_, narrow), (whole,) in (*SAME_PAIRS, *TIMED_PAIRS):
+        first, second = recorded(work, narrow), recorded(work, whole)
+        told, served = _issued(first.table("host_steps")), _issued(second.table("host_steps"))
+        here, there = speed_of(first), speed_of(second)
+        assert here is not None, narrow
+        assert there is not None, whole
+        own = there.engine_s / here.engine_s
+        rows.append((
+            f"`{second.name}`", str(len(told)), *_spread(told["issue"]), str(len(served)),
+            *_spread(served["issue"]), f"{1e3 * served['after'].median():.1f}",
+            f"{served['issue'].median() / told['issue'].median():.2f}x",
+            f"{there.loop_s / here.loop_s:.2f}x", "–" if pd.isna(own) else f"{own:.2f}x",
+        ))  # fmt: skip
+    heads = ("engine", "narrow: prompts", "least, ms", "median, ms", "whole: prompts", "least, ms",
+             "median, ms", "step after it, ms", "whole over narrow", "loop beside",
+             "loop on its thread")  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def _issued(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the first two steps of each single short prompt: issue, after (s)."""
+    sizes = steps["case"].str.extract(r"/b1/p(\d+)/").astype(float)[0]
+    chosen = steps[sizes.le(SHORT_TOKENS) & ~steps["traced"].fillna(False).astype(bool)]
+    wide = chosen[chosen["index"].le(1)].pivot_table("seconds", ["case", "repeat"], "index")
+    return wide.dropna().rename(columns={0: "issue", 1: "after"})
+
+
+def _spread(seconds: pd.Series[float]) -> tuple[str, str]:
+    return f"{1e3 * seconds.min():.1f}", f"{1e3 * seconds.median():.1f}"
+
+
+def explained(work: Path) -> str:
+    """Return errors of first tokens as predicted, and with the time to issue that engines timed."""
+    pairs = [pair for question in SLICED for pair in question.pairs]
+    pairs += [*H100_PAIRS, LATENT_PAIR, *EXTENDED_PAIRS, *SAME_PAIRS, *TIMED_PAIRS]
+    found = pd.DataFrame(
+        [
+            row
+            for sources, truths in pairs
+            for name in truths
+            for row in _errors(work, sources, name)
+        ]
+    )
+    rows = []
+    for name, of in [*found.groupby("engine"), ("all", found)]:
+        numbers = [
+            text for column in ("predicted", "explained") for text in
+            (percent(of[column].abs().mean()), f"{of[column].mean():+.1%}")
+        ]  # fmt: skip
+        rows.append((str(name), str(len(of)), *numbers))
+    heads = ("engine", "n", "MAPE, as predicted", "bias", "MAPE, issued as the engine timed it",
+             "bias")  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def _errors(work: Path, sources: tuple[str, ...], name: str) -> Iterator[Row]:
+    """Yield the errors of each single short prompt of an engine on one GPU, both ways."""
+    truth = recorded(work, name)
+    steps = truth.table("host_steps")
+    if truth.shape is None or truth.shape.tensor_parallel > 1 or steps.empty:
+        return
+    predictor = held_out(truth, tuple(recorded(work, source) for source in sources)).predictor()
+    for load, measured in truth.points():
+        own = steps[steps["case"].eq(measured["case"]) & steps["index"].eq(0)]["seconds"]
+        if load.batch == 1 and load.prompt < LONG_TOKENS and len(own):
+            timed = _issued_in(predictor, float(own.median()))
+            first = float(measured["ttft_p50_s"])
+            errors = [point(p, load)["ttft_p50_s"] / first - 1 for p in (predictor, timed)]
+            yield {"engine": f"`{truth.name}`", "predicted": errors[0], "explained": errors[1]}
+
+
+def _issued_in(predictor: Predictor, seconds: float) -> Predictor:
+    """Return the same with a host that issues each prompt in so many seconds."""
+    unknown = dict.fromkeys(("issue_s", "issue_graph_s", "others_s", "others_graph_s"), math.nan)
+    host = replace(predictor.host, eager_s=seconds, graph_s=seconds, mean_speed=False, **unknown)
+    moved = predictor.correction and replace(predictor.correction, host=1.0)
+    return replace(predictor, host=host, correction=moved)
