@@ -300,7 +300,7 @@ def _explained(run: Run, stage: Stage, gaps: Gaps, cause: Cause, once: float) ->
             if once
             else _queued_clause(price.steps),
             saves=price.sentence,
-            remark=_few(gaps) if rule is HOST_BOUND else _remark(cost),
+            remark=_few(gaps) if rule is HOST_BOUND else _remark(run),
         ),
         action=_action(diagnosis.rule, price.waits),
         choice=of_launches and not price.waits,
@@ -827,22 +827,13 @@ def _range(run: Run, stage: Stage, gaps: Gaps) -> Text | str:
     )
 
 
-def _remark(cost: LaunchCost) -> Text:
-    """Say what is not counted as gain: what a graph keeps of a gap, and what nsys adds."""
-    graph_gap = LAUNCH_BOUND.thresholds["graph_gap"].number
-    if not cost.added.value:
-        return Text(
-            " Not counted: {graph_gap} per gap, which a CUDA graph keeps. {tracing}",
-            graph_gap=graph_gap,
-            tracing=TRACING,
-        )
+def _remark(run: Run) -> Text:
+    """Say what is not counted as gain, what a graph keeps of a gap, and what nsys adds to gaps."""
     return Text(
-        " Not counted: {graph_gap} per gap, which a CUDA graph keeps, and the {added} that nsys "
-        "adds to a launch (a call takes {traced} here, {untraced} without nsys).",
-        graph_gap=graph_gap,
-        added=cost.added,
-        traced=cost.traced,
-        untraced=cost.untraced,
+        " Not counted: {graph_gap} per gap, which a CUDA graph keeps. Of the idle time of the run "
+        "about {added} is nsys itself, which lengthens calls of CUDA.",
+        graph_gap=LAUNCH_BOUND.thresholds["graph_gap"].number,
+        added=program_time(run)[0] - untraced_wall(run),
     )
 
 
