@@ -50,8 +50,8 @@ class HostSpeed:
         """
         if self.clock and recorded.clock not in ("", self.clock):
             return math.nan
-        own = self.engine_s / recorded.engine_s
-        return own if engine and math.isfinite(own) else self.loop_s / recorded.loop_s
+        of_engine = self.engine_s / recorded.engine_s
+        return of_engine if engine and math.isfinite(of_engine) else self.loop_s / recorded.loop_s
 
 
 def recorded_speed(table: pd.DataFrame, loops: pd.DataFrame, name: str) -> HostSpeed | None:
