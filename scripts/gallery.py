@@ -16,11 +16,9 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from nsight_prof.reports.page.formats import counted, escape  # noqa: E402
 from scripts.pages.notebook_page import executed_page  # noqa: E402
+from scripts.pages.prof_here import pool, prof  # noqa: E402
 
 CAPTURES, GALLERY = ROOT / "captures", ROOT / "build" / "gallery"
 EXAMPLE = "top-kernels"
@@ -186,21 +185,14 @@ def _anchors(page: Path) -> set[str]:
     return slugs | set(re.findall(r'\bid="([^"]+)"', text))
 
 
-def _prof(*arguments: str | Path) -> None:
-    command = [sys.executable, "-m", "nsight_prof", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"error: {' '.join(command[2:])} failed:\n{done.stdout}{done.stderr}")
-
-
 def replay(folder: Path, name: str) -> Entry:
     """Replay a recorded run to `folder`/`name`, or render a copy where it has no recipe."""
     run, capture, recipe = folder / name, CAPTURES / f"h200-{name}", f"recipes/{name}.yaml"
     if (ROOT / recipe).is_file():
-        _prof("run", recipe, "--replay", capture, "--out", run)
+        prof("run", recipe, "--replay", capture, "--out", run)
     else:
         shutil.copytree(capture, run)
-        _prof("report", run)
+        prof("report", run)
     return Entry(name, run / "report")
 
 
@@ -217,7 +209,7 @@ def compare(folder: Path, pair: tuple[str, str]) -> Path:
     for name, option in runs.items():
         command += [] if name in pair else [option, folder / "runs" / name]
     page = folder / f"{'-'.join(pair)}.md"
-    _prof(*command, "-o", page)
+    prof(*command, "-o", page)
     return page
 
 
@@ -231,9 +223,9 @@ def names() -> list[str]:
 def render(folder: Path) -> tuple[list[Entry], list[Path]]:
     """Render the recorded runs and their comparisons into `folder`, as many at once as cores."""
     (folder / "compared").mkdir(parents=True)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        entries = pool.map(partial(replay, folder), names())
-        pages = pool.map(partial(compare, folder / "compared"), COMPARISONS)
+    with pool(os.cpu_count() or 1) as processes:
+        entries = processes.map(partial(replay, folder), names())
+        pages = processes.map(partial(compare, folder / "compared"), COMPARISONS)
         found = list(entries), list(pages)
     (folder / "gallery.md").write_text(render_page(*found, folder), encoding="utf-8")
     return found

@@ -11,7 +11,6 @@ is missing or differs by more than a relative 1e-9. A number that is new is no f
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import lzma
 import math
@@ -19,15 +18,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from scripts.pages.prof_here import pool, prof  # noqa: E402
 
 if TYPE_CHECKING:
     from nsight_prof.reports.render.gallery import Picture
@@ -105,31 +103,20 @@ def differences(name: str, found: dict[str, float]) -> list[str]:
     return lines
 
 
-def _as_prof() -> None:
-    """Make this process one of prof, which imports all that reports need once for all runs."""
-    from nsight_prof.orchestrator import start  # noqa: F401
-
-
 def rendered(name: str) -> dict[str, float]:
     """Render a copy of a recorded run, of which no picture is drawn; return its numbers."""
-    from nsight_prof.orchestrator.cli import main as prof
     from nsight_prof.reports.render import drawing
 
     def blank(picture: Picture, style: Style) -> drawing.Drawn:
         return drawing.Drawn(picture.name, {}, dict.fromkeys(style.all_languages, ""))
 
-    said = io.StringIO()
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(drawing, "drawing_in_parallel", lambda: nullcontext(drawing.draw_here)),
         patch.object(drawing, "_drawn", blank),
         patch("nsight_prof.parsers.tables.write_csv"),
-        redirect_stdout(said),
-        redirect_stderr(said),
     ):
         run = shutil.copytree(CAPTURES / name, Path(folder) / "run")
-        if prof(["report", str(run), "--format", "html"]):
-            raise RuntimeError(f"{name} cannot be rendered:\n{said.getvalue()}")
+        prof("report", run, "--format", "html")
         return numbers(json.loads((run / "report" / "metrics.json").read_text(encoding="utf-8")))
 
 
@@ -158,8 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(names) - set(recorded()):
         there = ", ".join(recorded())
         parser.error(f"no such recorded run: {', '.join(sorted(unknown))}; there are {there}")
-    with ProcessPoolExecutor(2, get_context("fork"), _as_prof) as pool:
-        pairs = zip(names, pool.map(rendered, names), strict=True)
+    with pool(2) as processes:
+        pairs = zip(names, processes.map(rendered, names), strict=True)
         if options.write:
             for pair in pairs:
                 keep(*pair)
