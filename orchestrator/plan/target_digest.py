@@ -53,18 +53,18 @@ def _used(path: Path, root: Path) -> set[Path]:
         # Modules of a package import the same ones, and lie beside the same data.
         imported = _imported(file, root) - modules
         modules |= imported
-        waiting += [place for name in imported for place in _places(name, root)]
+        waiting += [module for name in imported for module in _places(name, root)]
         folder = file.parent
         if folder.parent == root:
             # The outermost package holds targets that have nothing to do with each other.
             found |= {near for kind in BESIDE for near in folder.glob(f"{file.stem}*{kind}")}
         elif folder not in folders:
             folders.add(folder)
-            found |= set(_beside(folder))
+            found |= set(_data_files(folder))
     return found
 
 
-def _beside(folder: Path) -> Iterator[Path]:
+def _data_files(folder: Path) -> Iterator[Path]:
     """Give the sources in other languages, and data, in a folder and in those below it."""
     for inner, _, names in os.walk(folder):
         yield from (Path(inner, name) for name in names if name.endswith(BESIDE))
