@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -92,9 +92,7 @@ def drawing_in_parallel() -> Iterator[Draw]:
 def _draw_beside(connection: Connection, pictures: Sequence[Picture], style: Style) -> Drawing:
     """Have pictures drawn from now on; what a process that died leaves is drawn here."""
     connection.send((pictures, style))
-    return Drawing(
-        tuple(picture.name for picture in pictures), _received(connection, pictures, style)
-    )
+    return Drawing(tuple(p.name for p in pictures), _received(connection, pictures, style))
 
 
 def _received(connection: Connection, pictures: Sequence[Picture], style: Style) -> Iterator[Drawn]:
@@ -118,6 +116,11 @@ def _serve(parents: Connection, connection: Connection) -> None:
 
     # A quarter of the import would go into texts about setters that nobody reads here.
     artist.kwdoc = lambda _: ""  # type: ignore[assignment]
+    from matplotlib.textpath import TextToPath
+
+    # Half of the texts of a report stand in several of its pictures.
+    measured = cache(partial(TextToPath.get_text_width_height_descent, TextToPath()))
+    TextToPath.get_text_width_height_descent = lambda _, *text: measured(*text)  # type: ignore
     from nsight_prof.reports.plots import bars, inline, overview, stacks  # noqa: F401
     from nsight_prof.reports.plots.roofline import roofline  # noqa: F401
     from nsight_prof.reports.plots.style import style as settings

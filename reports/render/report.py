@@ -31,6 +31,7 @@ from nsight_prof.reports.page.writer import InTemplate, Writer
 from nsight_prof.reports.profile.pages import Render, kernel_file, marked_pages, profile_pages
 from nsight_prof.reports.render import gallery
 from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
+from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 
 # What only some reports need, or the text alone, is imported where it is used: until the pictures
@@ -343,8 +344,6 @@ def _add_summary(
 
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
     """Return results.json of a run that served something."""
-    from nsight_prof.reports.render.results_json import render_results
-
     return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
 
 
@@ -361,9 +360,8 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
     files = {**markdown, METRICS: render_section_metrics("sweep", view, section)}
     html = _Html(texts, tables, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
-    return _write(
-        folder, files, draw_here(gallery.bench_pictures([section]), style), first, style, html
-    )
+    drawn = draw_here(gallery.bench_pictures([section]), style)
+    return _write(folder, files, drawn, first, style, html)
 
 
 def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
