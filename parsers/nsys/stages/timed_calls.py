@@ -32,10 +32,13 @@ class Clock:
 
     def __init__(self, db: Database, pid: int) -> None:
         rows = []
-        if {"text", "globalTid"} <= db.columns(NVTX):
+        if {"text", "textId", "globalTid"} <= db.columns(NVTX):
+            named = f"SELECT id FROM StringIds WHERE value LIKE '{MARK}%'"
             rows = db.rows(
-                f"SELECT start, globalTid, text FROM \"{db.table(NVTX)}\" WHERE text LIKE '{MARK}%'"
-                " AND typeof(start) = 'integer' AND typeof(globalTid) = 'integer' ORDER BY start"
+                "SELECT start, globalTid, coalesce(text, (SELECT value FROM StringIds WHERE id ="
+                f" textId)) FROM \"{db.table(NVTX)}\" WHERE (text LIKE '{MARK}%' OR textId IN"
+                f" ({named})) AND typeof(start) = 'integer' AND typeof(globalTid) = 'integer'"
+                " ORDER BY start"
             )
         pairs = [
             (start, int(number))
@@ -98,7 +101,8 @@ def _launched(called: pd.DataFrame) -> pd.DataFrame:
 def _sums(process: TimedProcess, begin: int, end: int) -> pd.DataFrame:
     """Return the lines that ended in a time of the program, without what timing them cost."""
     written, number, hits, time, inner = process.totals.T
-    inside = (written >= begin) & (written <= max(end, int(written.min(initial=end))))
+    last = written[written >= end].min(initial=np.iinfo(np.int64).max)
+    inside = (written >= begin) & (written <= last)
     frame = pd.DataFrame({"number": number, "hits": hits, "time_ns": time, "inner": inner})
     frame = frame[inside].groupby("number", as_index=False).sum()
     cost = frame["hits"] * process.event_ns

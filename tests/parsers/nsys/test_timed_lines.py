@@ -86,7 +86,8 @@ def recorded(
         json.loads((folder / "noted.json").read_text()), 1
     ):
         if kind == "mark":
-            export.range(begin + LATE, None, name, kind=34, inline=True, process=process.pid)
+            inline = bool(number % 2)
+            export.range(begin + LATE, None, name, kind=34, inline=inline, process=process.pid)
             continue
         place = {"process": process.pid, "correlation": number}
         export.call(begin + LATE, end - begin, thread=thread, name=name, **place)
