@@ -97,6 +97,7 @@ TABLES = {
     "thread_lines": "One row per line of a Python thread that makes no CUDA call, from samples.",
     "timed_lines": "One row per line of the program's own Python code, timed in a further run "
     "(`trace.launch_lines`).",
+    "line_timers": "One row per process of Python whose lines were timed (`trace.launch_lines`).",
     "recompilations": "One row per line that a guard of torch.compile is about, which failed "
     "(`trace.launch_lines`).",
     "timed_calls": "One row per kind of CUDA call and line of Python that made it "

@@ -205,6 +205,8 @@ def _launch_lines(run: RunDir, gaps: Gaps) -> Frames:
                 frames["launch_lines"] = trace.launch_lines(run.artifact("trace", f"lines/{LINES}"))
             if frames["launch_lines"].empty:
                 gaps.add("launch_lines", NO_STACKS)
+            for reason in set(frames["line_timers"]["reason"].dropna()) - {""}:
+                gaps.add("timed_lines", f"lines of Python are not timed to the end: {reason}")
             return frames
     except ArtifactUnreadable as error:
         gaps.add("launch_lines", f"{path.name} gave nothing: {error.message}")

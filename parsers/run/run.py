@@ -167,6 +167,11 @@ class Run:
         return self._read("timed_calls")
 
     @cached_property
+    def line_timers(self) -> pd.DataFrame:
+        """Table `line_timers`: what timing lines of Python cost each process."""
+        return self._read("line_timers")
+
+    @cached_property
     def recompilations(self) -> pd.DataFrame:
         """Table `recompilations`: lines for which torch.compile compiled again."""
         return self._read("recompilations")

@@ -9,7 +9,8 @@ neither of the interpreter, nor of an installed package, nor of a compiler.
 
 Each process that runs such code leaves one file: JSON lines, some followed by 64-bit numbers.
 
-    start   the process; event_ns is what one event costs its line beyond what is taken off already
+    start   the process; event_ns is what one event costs its line beyond what is taken off already,
+            cost_ns what it costs the program
     lines   number, file, function, line and its text of each number that follows
     totals  number, hits, time, and of it that in other lines of the program; since the last block
     spans   number, start, end of what took long enough to hold a call of CUDA (LEAST_NS)
@@ -82,7 +83,7 @@ class Timer:
         self.fresh: list[tuple[int, str, str, int]] = []
         self.events = self.spans = 0
         self.next_ns = 0
-        self.event_ns = 0.0
+        self.event_ns = self.cost_ns = 0.0
         self.running = True
         self.stop_events: Callable[[], None] = lambda: None
         self._file: Any = None
@@ -227,7 +228,8 @@ class Timer:
                 self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - open to the end
                 how = "sys.monitoring" if MONITORING is not None else "sys.settrace"
                 head = {"kind": "start", "pid": self.pid, "argv": sys.argv[:1], "by": how}
-                data = _line({**head, "event_ns": round(self.event_ns, 1)}) + data
+                costs = {"event_ns": round(self.event_ns, 1), "cost_ns": round(self.cost_ns, 1)}
+                data = _line(head | costs) + data
             self._file.write(data)
         except OSError:  # a full disk, a folder that is gone: the program goes on
             self.running = False
@@ -373,10 +375,14 @@ def calibrate(timer: Timer) -> None:
     names: dict[str, Any] = {}
     text = "def lines():\n" + "    x = 0\n" * 50
     exec(compile(text, CALIBRATION, "exec"), names)
+    cost = []
     for _ in range(200):
+        begin, before = perf_counter_ns(), timer.events
         names["lines"]()
+        cost.append((perf_counter_ns() - begin) / max(timer.events - before, 1))
     # The least: other programs take turns on the processor.
     timer.event_ns = min((cell[2] / cell[1] for cell in timer.cells if cell[1]), default=0.0)
+    timer.cost_ns = min(cost)
     timer.cells.clear()
     timer.fresh.clear()
     timer.threads.clear()

@@ -18,7 +18,7 @@ from nsight_prof.parsers.nsys.sqlite.schema import NVTX
 from nsight_prof.parsers.nsys.stages.timed_lines import MARK, Spans, TimedProcess
 from nsight_prof.parsers.nsys.stages.work import Work
 
-TIMED, CALLED, LAUNCHES = "timed_lines", "timed_calls", "launch_lines"
+TIMED, CALLED, LAUNCHES, TIMERS = "timed_lines", "timed_calls", "launch_lines", "line_timers"
 PLACE = ["file", "line", "function", "callers"]
 _PID, _TID = 24, (1 << 24) - 1
 SMOOTHED = 9
@@ -80,7 +80,11 @@ def timed_tables(
             lines.append(_sums(process, int(begin), int(end)))
             called.append(_called(process, clock, (calls, threads), issued))
     timed, every = _by_time(lines, "own_ns"), _by_time(called, "time_ns")
-    return {TIMED: timed, CALLED: every, LAUNCHES: _launched(every)}
+    columns = ("pid", "by", "events", "cost_ns", "reason")
+    rows = [{name: getattr(process, name) for name in columns} for process in processes]
+    frame = pd.DataFrame(rows, columns=columns)
+    timers = tables.check(frame.round({"cost_ns": 0}), TIMERS)
+    return {TIMED: timed, CALLED: every, LAUNCHES: _launched(every), TIMERS: timers}
 
 
 def _by_time(frames: list[pd.DataFrame], time: str) -> pd.DataFrame:

@@ -52,10 +52,14 @@ class TimedProcess:
 
     `totals` has the columns time of writing, line, hits, time, time in other lines of the program;
     `spans` are by the system's id of the thread. `event_ns` is what the timer costs a line each
-    time, `until` when it ended, and `reason` why it ended before the program.
+    time, `cost_ns` what all `events` cost the program, NaN where it does not tell; `until` is when
+    it ended, `by` how it times, and `reason` why it ended before the program.
     """
 
     pid: int
+    by: str
+    events: int
+    cost_ns: float
     event_ns: float
     lines: list[Frame]
     sources: list[str]
@@ -116,8 +120,10 @@ def _process(blocks: list[tuple[Mapping[str, Any], Array]]) -> TimedProcess:
     if any(((line < 0) | (line >= len(lines))).any() for line in used):
         raise ValueError("a line that the file does not name")
     nested = {thread: _nested(np.concatenate(chunks)) for thread, chunks in spans.items()}
-    event_ns = float(head["event_ns"])
-    return TimedProcess(int(head["pid"]), event_ns, lines, sources, every, nested, until, reason)
+    event_ns, events = float(head["event_ns"]), int(every[:, 2].sum())
+    costs = (events, events * float(head.get("cost_ns", "nan")), event_ns)
+    how = (int(head["pid"]), str(head["by"]), *costs)
+    return TimedProcess(*how, lines, sources, every, nested, until, reason)
 
 
 def _nested(rows: Array) -> Spans:
