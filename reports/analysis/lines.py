@@ -37,25 +37,13 @@ class Located:
         return location(self.file, self.line)
 
 
-class Located:
-    """What has a line of a file."""
-
-    file: str
-    line: int | None
-
-    @property
-    def location(self) -> str:
-        """File and line, without the folder."""
-        return location(self.file, self.line)
-
-
 @dataclass(frozen=True)
 class HostLine(Located):
     """A line of the program with its share of the samples that were asked for.
 
     `share` has its 95 % interval, `source` is its text, where that was kept. `doing` and `inner`
-    are what most of its samples were in: the
-    activity with its CUDA call, and the innermost frame of Python where that is another.
+    are what most of its samples were in: the activity with its CUDA call, and the innermost frame
+    of Python where that is another.
     """
 
     file: str
