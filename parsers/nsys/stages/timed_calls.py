@@ -33,11 +33,11 @@ class Clock:
     def __init__(self, db: Database, pid: int) -> None:
         rows = []
         if {"text", "textId", "globalTid"} <= db.columns(NVTX):
-            named = f"SELECT id FROM StringIds WHERE value LIKE '{MARK}%'"
+            with_text = f"SELECT id FROM StringIds WHERE value LIKE '{MARK}%'"
             rows = db.rows(
                 "SELECT start, globalTid, coalesce(text, (SELECT value FROM StringIds WHERE id ="
                 f" textId)) FROM \"{db.table(NVTX)}\" WHERE (text LIKE '{MARK}%' OR textId IN"
-                f" ({named})) AND typeof(start) = 'integer' AND typeof(globalTid) = 'integer'"
+                f" ({with_text})) AND typeof(start) = 'integer' AND typeof(globalTid) = 'integer'"
                 " ORDER BY start"
             )
         pairs = [
