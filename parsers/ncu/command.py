@@ -1,7 +1,8 @@
-"""The command line that measures what a trace of others lacks."""
+"""The command line that measures what a trace lacks."""
 
 from __future__ import annotations
 
+import json
 import shlex
 
 from nsight_prof.parsers.names.kernel_names import function_name
@@ -9,13 +10,18 @@ from nsight_prof.parsers.run.run import Run
 
 
 def to_measure(run: Run) -> str:
-    """Return a line that counts the longest kernel of an imported trace, and imports both.
+    """Return a line that counts the kernels of a run without counters.
 
-    PROGRAM stands for the command line of the program, which a trace need not tell. Empty for a
-    run that prof measured: its recipe says how. Names are quoted: files of others hold them.
+    It counts the longest kernel of an imported trace and imports both, and goes on with RUN, a run
+    of prof: with the program of the trace, whose recipe may have been given another by options.
+    PROGRAM stands for the command line of a program, which a trace need not tell. Empty where ncu
+    cannot hold the program: a server, or an engine of several GPUs. Names are quoted: files of
+    others hold them.
     """
-    if not run.manifest.imported or run.kernels.empty:
+    if run.kernels.empty:
         return ""
+    if not run.manifest.imported:
+        return _again(run)
     chip = next((f" --chip {shlex.quote(str(c))}" for c in run.gpus["chip"].dropna() if c), "")
     longest = run.kernels.sort_values("total_ns", ascending=False).iloc[0]
     kernel = shlex.quote(function_name(str(longest["name"])))
@@ -24,3 +30,22 @@ def to_measure(run: Run) -> str:
         f"--metrics $(prof metrics --names{chip}) PROGRAM && "
         f"prof import {shlex.join(run.manifest.imported)} ncu.csv --out RUN"
     )
+
+
+def _again(run: Run) -> str:
+    """Return how to count kernels of a program that prof traced."""
+    recipe = run.manifest.recipe
+    target = recipe.get("target") or {}
+    target = {key: value for key, value in target.items() if value and key != "env"}  # masked
+    file, name = str(target.get("file", "")), shlex.quote(str(recipe.get("name", "")))
+    if run.manifest.step("counters") is not None:  # it failed
+        return f"prof run {name} --resume RUN"
+    if not target or file.endswith("server.py"):
+        return ""
+    if (run.kernels["category"] == "collective").any():
+        # A kernel that waits for other ranks cannot run again by itself.
+        n = max(1, run.gpu_stages["gpu"].nunique())
+        ranks = f"torchrun --nproc-per-node {n} --no-python prof rank RUN"
+        return "" if file.startswith("serving/") else f"{ranks} --counters one-rank -- PROGRAM"
+    same = shlex.quote(f"target={json.dumps(target, ensure_ascii=False)}")
+    return f"prof run {name} --set counters.enabled=true --set {same} --resume RUN"

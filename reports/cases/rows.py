@@ -11,7 +11,7 @@ from typing import Any
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.units import quantity, significant
-from nsight_prof.reports.page.values import Name, Number, Ref
+from nsight_prof.reports.page.values import Name, Number, Ref, Text
 
 USUAL = ("cold", "normal")
 """Mode and data of a case that its name need not tell."""
@@ -220,11 +220,13 @@ class CasePoint:
         return self._counted_over("dram_bytes", self.bytes)
 
     def _counted_over(self, column: str, formula: float) -> Number:
-        value = None
-        if self.counted is not None:
-            calls = known(self.counted["counted_calls"]) or 1
-            value = ratio(number(self.counted[column]) / calls, formula)
-        return self._number(value, "x", NOT_COUNTED)
+        if self.counted is None:
+            return self._number(None, "x", NOT_COUNTED)
+        counted = number(self.counted[column]) / (known(self.counted["counted_calls"]) or 1)
+        found = self._number(ratio(counted, formula), "x", NOT_COUNTED)
+        unit = "FLOP" if column == "counted_flops" else "B"
+        above, below = (Number(value, unit, digits=4) for value in (counted, formula))
+        return found.by(Text("{a} / {b}", a=above, b=below))
 
     def _number(self, value: float | None, unit: str, missing: str = "") -> Number:
         return Number(value, unit, (self.ref,), missing)

@@ -198,8 +198,7 @@ def _elsewhere(costs: Sequence[StepCost]) -> Text:
     wall, compute, idle = (_mean(costs, name) for name in ("wall_ns", "compute_ns", "other_ns"))
     if (compute.value or 0.0) >= (idle.value or 0.0):
         return Text(
-            "Other kernels take {share} of the step: make these faster first. Counters (ncu) show "
-            "what limits them.",
+            "Other kernels take {share} of the step: make these faster first.",
             share=compute.share_of(wall).at_digits(2),
         )
     return Text(

@@ -45,7 +45,8 @@ def _time(run: Run) -> Iterator[OpenQuestion]:
 
 def _limits(run: Run) -> Iterator[OpenQuestion]:
     if run.counters.empty:
-        reason, how = _reason(run, "counters"), Name(to_measure(run))
+        reason = _reason(run, "counters")
+        how = Name(to_measure(run) if run.manifest.imported else "")  # else on the first screen
         advice = Text(" Who has the program measures it: {how}.", how=how) if how.name else ""
         yield OpenQuestion(
             Text("What limits the kernels is not known: {why}.{how}", why=reason, how=advice),

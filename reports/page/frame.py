@@ -200,10 +200,9 @@ class Places:
                 if len(rows) > OPERANDS:
                     names.append(Text("{n} more", n=len(rows) - OPERANDS))
                 worked_out = Text("{number} from {rows}", number=number, rows=names)
-                if number.formula is not None:
-                    worked_out = Text(
-                        "{worked_out}: {formula}", worked_out=worked_out, formula=number.formula
-                    )
+                read = {r.column: Name(f"{r.table}.{r.column}") for r in number.refs if r.column}
+                if how := number.formula or [*read.values()]:
+                    worked_out = Text("{worked_out}: {formula}", worked_out=worked_out, formula=how)
                 yield worked_out
 
     def _row_name(self, ref: Ref) -> Name | Link:

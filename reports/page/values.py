@@ -37,9 +37,11 @@ class Ref:
 
 def place_id(name: str) -> str:
     """Return the id of a place with this name, another one per name: `aten::add` and `aten::add_`
-    are two. What a link may not hold stands there by its code.
+    are two. What a link may not hold stands there by its code, a space as a plus.
     """
-    return "".join(c if c.isalnum() or c in "-_.:/" else f"~{ord(c):x}~" for c in name)
+    return "".join(
+        c if c.isalnum() or c in "-_.:/" else "+" if c == " " else f"~{ord(c):x}~" for c in name
+    )
 
 
 @dataclass(frozen=True)

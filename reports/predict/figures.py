@@ -236,15 +236,12 @@ def steps(run: Run, kind: str) -> StackFigure | None:
 def _stack(step: Row, operators: Sequence[Row], largest: Sequence[str]) -> Stack:
     per = 1.0 if step["kind"] == "decode" else number(step["tokens"])
     seconds = {name: 0.0 for name in (*largest, "other")}
-    bounds = dict.fromkeys((text(row["bound_by"]) for row in operators), 0.0)
     for row in operators:
         name = text(row["operator"])
         seconds[name if name in largest else "other"] += number(row["seconds"])
-        bounds[text(row["bound_by"])] += number(row["seconds"])
     gaps = known(step["gap_s"]) or 0.0
     total = number(step["gpu_s"])
-    limit = max(bounds, key=lambda name: bounds[name])
-    share = percent(100 * bounds[limit] / total)
+    limit, share = largest_bound(step, operators)
     values = (*(seconds[name] for name in largest), gaps, seconds["other"])
     tokens = int(step["tokens"])
     where = Text("{n} prompt token", "{n} prompt tokens", n=tokens)
@@ -261,7 +258,16 @@ def _stack(step: Row, operators: Sequence[Row], largest: Sequence[str]) -> Stack
         Text(
             "{time}, {share} {limit}",
             time=Verbatim(duration(NANO * total / per)),
-            share=Verbatim(share),
-            limit=LIMITS.get(limit) or Verbatim(limit),
+            share=Verbatim(percent(100 * share)),
+            limit=limit,
         ),
     )
+
+
+def largest_bound(step: Row, operators: Sequence[Row]) -> tuple[Value, float]:
+    """Return what bounds most of the GPU time of a step by the datasheet, and what part."""
+    bounds = dict.fromkeys((text(row["bound_by"]) for row in operators), 0.0)
+    for row in operators:
+        bounds[text(row["bound_by"])] += number(row["seconds"])
+    name = max(bounds, key=lambda name: bounds[name])
+    return LIMITS.get(name) or Verbatim(name), bounds[name] / number(step["gpu_s"])

@@ -93,7 +93,7 @@ def answer(run: Run) -> list[Text]:
     request = run.manifest.recipe.get("predict") or {}
     dtype = text(request.get("dtype"))
     ends = good if len(good) < 3 else [good[0], good[-1]]
-    texts = [_verdict(ends, dtype), *map(_sentence, ends)] if good else []
+    texts = [_verdict(ends, dtype), *_bound(run, loads), *map(_sentence, ends)] if good else []
     if good:
         texts += [*_drafting(good), *_best(good), _capacity(good[-1], request), *_helps(run, loads)]
     if bad := len(points) - len(good):
@@ -111,6 +111,20 @@ def answer(run: Run) -> list[Text]:
         *texts,
         *(Text("Tier {tier} means {meaning}.", tier=t, meaning=TIERS[t]) for t in tiers),
     ]
+
+
+def _bound(run: Run, loads: Mapping[str, Text]) -> Iterator[Text]:
+    """Yield what bounds the decode steps of the first and the last load."""
+    rows = [row for row in records(run.predicted_steps) if row["kind"] == "decode"]
+    bounds: list[Value] = []
+    for step in rows if len(rows) < 3 else (rows[0], rows[-1]):
+        case = run.predicted_operators[run.predicted_operators["case"].eq(step["case"])]
+        limit, share = figures.largest_bound(step, records(case[case["kind"].eq("decode")]))
+        load = loads.get(text(step["case"]), text(step["case"]))
+        of_step = Number(share, "fraction")
+        bounds.append(Text("{limit} {part} with {load}", limit=limit, part=of_step, load=load))
+    if bounds:
+        yield Text("What bounds a decode step, by its GPU time: {bounds}.", bounds=bounds)
 
 
 def _best(points: list[Row]) -> Iterator[Text]:

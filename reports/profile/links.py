@@ -6,7 +6,7 @@ The ids are those of reports.profile.tables and of the templates report.md.j2 an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,21 +19,18 @@ from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Section, Text, Value
 from nsight_prof.reports.page.catalogue import ENGLISH
-from nsight_prof.reports.page.formats import Markdown, code
+from nsight_prof.reports.page.formats import Markdown
 from nsight_prof.reports.page.frame import Places, derived, inside, numbers, sentence_values
 from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.rows import Rows
-from nsight_prof.reports.page.writer import IN_TABLE, InTemplate, Writer
+from nsight_prof.reports.page.writer import InTemplate, Writer
 from nsight_prof.reports.profile.figure_views import all_roofs
 from nsight_prof.reports.profile.provenance import Provenance, provenance, shown_columns
 from nsight_prof.reports.profile.shown_rows import (
     IDLE,
     evidence_rows,
-    idle_anchor,
-    limit_anchor,
-    roof_anchor,
+    row_anchor,
     shown_rows,
-    stage_anchor,
 )
 from nsight_prof.reports.profile.time_models import IdleRow
 from nsight_prof.reports.profile.time_views import host_costs
@@ -229,11 +226,11 @@ def page_links(
     """Return where the report of `run` shows its tables; `sources` are those of its counters."""
     kernels, stages, idle, kinds = view.kernels, view.stages, view.idle, view.kinds
     ids = dict(_tables(run, kernels, idle))
-    ids |= {Ref("stages", row.stage): stage_anchor(row.stage, "stage") for row in stages}
+    ids |= {Ref("stages", row.stage): row_anchor("stage", row.stage) for row in stages}
     ids |= {Ref("stage_kernels", key.row): at for key, at in ids.items() if key.table == "stages"}
     for row in reversed(idle):
-        ids[Ref("idle_gaps", row.stage)] = idle_anchor(row)
-        ids[Ref("idle_gaps", f"{row.stage}-{row.cause}")] = idle_anchor(row)
+        ids[Ref("idle_gaps", row.stage)] = row_anchor(IDLE, row.stage, row.cause)
+        ids[Ref("idle_gaps", f"{row.stage}-{row.cause}")] = row_anchor(IDLE, row.stage, row.cause)
     if kinds is not None:
         ids[Ref(KINDS, "")] = KINDS
         ids[Ref("kernels", ALL, "total_ns")] = "kind-all"
@@ -303,7 +300,7 @@ def _tables(
             yield Ref(table, ""), ROOFS
         for roof in all_roofs(run):
             label = f"{roof.label} {roof.source}"
-            yield Ref("roofs", label), roof_anchor(label)
+            yield Ref("roofs", label), row_anchor("roof", label)
     if host_costs(run) and (operations or calls):
         yield Ref("measured_roofs", "host-launch"), "host-costs"
 
@@ -312,32 +309,3 @@ def linked(text: Text | str, links: Links, anchor: str = "", language: str = ENG
     """Return a sentence of the finding at `anchor` with links from names and numbers to rows."""
     write = Writer(language, InTemplate(), lambda value: links.lead(value, anchor))
     return Markdown(write.value(text))
-
-
-def evidence_value(evidence: Evidence, links: Links, language: str = ENGLISH) -> Markdown:
-    """Return the value of a row of evidence, as a link to the row that holds it."""
-    write, anchor = Writer(language, InTemplate()), links.cell(evidence)
-    written = write.value(evidence.value, IN_TABLE)
-    return Markdown(write.markup.link(written, f"#{anchor}") if anchor else written)
-
-
-def places(given: Iterable[Place]) -> Markdown:
-    """Return names of columns as code, each a link where the page shows it; "–" for none."""
-    return Markdown(", ".join(map(_place_text, given)) or "–")
-
-
-def _place_text(column: Place) -> str:
-    number = f" of {column.kernel}" if column.kernel is not None else ""
-    label = f"{code(column.name)}{number}"
-    return InTemplate().link(label, f"#{column.anchor}") if column.anchor else label
-
-
-FILTERS: dict[str, Callable[..., str]] = {
-    "stage_anchor": stage_anchor,
-    "idle_anchor": idle_anchor,
-    "limit_anchor": limit_anchor,
-    "roof_anchor": roof_anchor,
-    "linked": linked,
-    "evidence_value": evidence_value,
-    "places": places,
-}

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsight_prof.reports.analysis.stages import ALL
-from nsight_prof.reports.findings.model import BoundShare, Finding
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.page.frame import numbers
 from nsight_prof.reports.page.rows import Shown
 from nsight_prof.reports.page.values import place_id
 from nsight_prof.reports.profile.provenance import Provenance
-from nsight_prof.reports.profile.time_models import IdleRow
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
 IDLE = "idle"
@@ -56,7 +55,7 @@ def shown_rows(view: ReportView, sources: Mapping[str, Provenance]) -> Iterator[
         yield from _of(f"gpu-{gpu.gpu}", gpu, GPU)
     for share in view.bound_shares:
         units = dict.fromkeys(("share", "of_wall", "reached", "gain"), "fraction")
-        yield from _of(limit_anchor(share), share, units)
+        yield from _of(row_anchor("limit", share.stage, share.bound, share.dtype), share, units)
     yield from _of("could-save-all", view, {"saved_ns": "ns", "saved_share": "fraction"})
     yield from _of("peaks-mean", view, {"sm_clock_hz": "Hz"})
     for n, call in enumerate(view.memory_operations, 1):
@@ -67,7 +66,9 @@ def shown_rows(view: ReportView, sources: Mapping[str, Provenance]) -> Iterator[
         yield from _of(f"host-cost-{n}", cost, {"time_ns": "ns"})
     for roof in view.roofs:
         label = f"{roof.label} {roof.source}"
-        yield from _of(roof_anchor(label), roof, {"value": roof.unit, "clock_hz": "Hz"}, label)
+        yield from _of(
+            row_anchor("roof", label), roof, {"value": roof.unit, "clock_hz": "Hz"}, label
+        )
     for n, gemm in enumerate(view.gemms, 1):
         counts = {"counted_flops": "FLOP", "useful_flops": "FLOP", "ratio": "x"}
         yield from _of(f"product-{n}", gemm, counts)
@@ -100,10 +101,10 @@ def _kernel(kernel: KernelRow, source: Provenance | None) -> Iterator[Shown]:
 
 def _stages(view: ReportView) -> Iterator[Shown]:
     for stage in view.stages:
-        yield from _of(stage_anchor(stage.stage, "stage"), stage, STAGE, stage.stage)
+        yield from _of(row_anchor("stage", stage.stage), stage, STAGE, stage.stage)
     for idle in view.idle:
         of_cause = (idle.stage, f"{idle.stage}-{idle.cause}")
-        yield from _of(idle_anchor(idle), idle, IDLE_TIME, *of_cause)
+        yield from _of(row_anchor(IDLE, idle.stage, idle.cause), idle, IDLE_TIME, *of_cause)
     if view.kinds is None:
         return
     for n, kind in enumerate(view.kinds.rows, 1):
@@ -119,21 +120,6 @@ def _of(anchor: str, row: Any, fields: Mapping[str, str], *about: str) -> Iterat
         yield Shown(anchor, Number(getattr(row, name), unit), frozenset(about))
 
 
-def limit_anchor(row: BoundShare) -> str:
-    """Return the id of a row of time by limit."""
-    return stage_anchor(f"{row.stage}-{row.bound}-{row.dtype}", "limit")
-
-
-def roof_anchor(label: str) -> str:
-    """Return the id of the row of a roof with its label, such as "Tensor bf16 measured"."""
-    return stage_anchor(label.replace(" ", "-"), "roof")
-
-
-def idle_anchor(row: IdleRow) -> str:
-    """Return the id of a row of idle time: its stage and cause."""
-    return stage_anchor(f"{row.stage}-{row.cause}", IDLE)
-
-
-def stage_anchor(stage: str, prefix: str) -> str:
-    """Return the id of a stage's row: the prefix, and the id of its name."""
-    return f"{prefix}-{place_id(stage)}".replace(place_id(ALL), "~all")
+def row_anchor(prefix: str, *names: str) -> str:
+    """Return the id of a row: the prefix, and the id of its names, as of a stage and a cause."""
+    return f"{prefix}-{place_id('-'.join(names))}".replace(place_id(ALL), "~all")

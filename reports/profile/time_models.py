@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nsight_prof.reports.page import Interval, Number, Text
+
 
 @dataclass(frozen=True)
 class StageKernel:
@@ -89,6 +91,20 @@ class IdleRow:
     late_calls: int | None
     before_call_ns: float | None
     in_call_ns: float | None
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Steps of a loop in a stage that are alike in `how` their launches came: how many, the number
+    of the `first` of them, and the time from one step to the next.
+    """
+
+    stage: str
+    how: Text
+    steps: int
+    first: int
+    median: Number
+    ends: Interval
 
 
 @dataclass(frozen=True)

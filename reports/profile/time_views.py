@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import from_row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, per_gpu_stages
 from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
+from nsight_prof.reports.analysis.repeats import periods, repeats
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
+from nsight_prof.reports.analysis.timeline import timeline
+from nsight_prof.reports.page import Interval, Number, Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profile.time_models import HostCost, IdleRow, KindRow, KindTable
+from nsight_prof.reports.profile.time_models import (
+    HostCost,
+    IdleRow,
+    KindRow,
+    KindTable,
+    StepTimes,
+)
 
+STEPS = (
+    Text("queued ahead: the host had launched all of it before"),
+    Text("queued in part: the lead of the host ends in it"),
+    Text("waits for launches throughout"),
+)
 SHOWN = 12
 """Kinds of the table; what is beyond is added up in its last row."""
 CAUSES = {
@@ -84,6 +101,26 @@ def _row(
         share=known(kernels["share"].sum(min_count=1)),
         by_stage=tuple(sum(times.get((stage, key), 0.0) for key in ids) for stage in stages),
     )
+
+
+def step_times(run: Run) -> Iterator[StepTimes]:
+    """Yield the steps of each loop of which some were queued ahead of the GPU, by how they came."""
+    frame = timeline(run)
+    if frame is None:
+        return
+    for stage in [text(row["stage"]) for row in stage_rows(run)]:
+        inside = "" if stage == ALL else stage
+        found = periods(frame, inside) if repeats(frame, inside) is not None else None
+        if found is None:
+            continue
+        period, queued, _ = found
+        in_part = ~queued & np.append(False, queued[:-1])
+        for how, mask in zip(STEPS, (queued, in_part, ~queued & ~in_part), strict=True):
+            if mask.any():
+                times, first = period[mask], int(np.argmax(mask)) + 1
+                ends = Interval(float(times.min()), float(times.max()), "ns")
+                median = Number(float(np.median(times)), "ns")
+                yield StepTimes(stage, how, len(times), first, median, ends)
 
 
 def idle_rows(run: Run) -> tuple[IdleRow, ...]:

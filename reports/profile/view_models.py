@@ -26,6 +26,7 @@ from nsight_prof.reports.profile.time_models import KindTable as KindTable
 from nsight_prof.reports.profile.time_models import OperationRow as OperationRow
 from nsight_prof.reports.profile.time_models import StageKernel as StageKernel
 from nsight_prof.reports.profile.time_models import StageRow as StageRow
+from nsight_prof.reports.profile.time_models import StepTimes as StepTimes
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,8 @@ class ReportView:
     `saved_share` are what all kernels could save, the sums of their gains. `steady_roofs` are
     the Tensor Core rates under load that lasts, by type. `sections` are what a serving engine adds
     (its model, steps and operators); empty for other programs. `abstained` are questions
-    that the evidence does not answer, each with the reason; `rules_abstained` are the rules of
+    that the evidence does not answer, each with the reason, and `to_measure` the command that
+    measures what limits the kernels, where that is open; `rules_abstained` are the rules of
     kernels that lack evidence. `ncu_rules` is what ncu's own rules said where they were applied,
     beside what prof says.
     """
@@ -321,6 +323,7 @@ class ReportView:
     answer_anchors: tuple[str, ...]
     findings: tuple[Finding, ...]
     abstained: tuple[OpenQuestion, ...]
+    to_measure: str
     rules_abstained: tuple[RuleAbstention, ...]
     environment: tuple[Fact, ...]
     gpu_time_ns: float | None
@@ -342,6 +345,7 @@ class ReportView:
     stages: tuple[StageRow, ...]
     stages_note: Text | None
     idle: tuple[IdleRow, ...]
+    steps: tuple[StepTimes, ...]
     host_costs: tuple[HostCost, ...]
     memory_operations: tuple[OperationRow, ...]
     api_calls: tuple[OperationRow, ...]

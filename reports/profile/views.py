@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.cells import count, known, number, records, text
+from nsight_prof.parsers.ncu.command import to_measure
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports import page
 from nsight_prof.reports.analysis.gpu_times import ALL, idle_range, working
@@ -59,7 +60,7 @@ from nsight_prof.reports.profile.method_view import (
     method,
     section_words,
 )
-from nsight_prof.reports.profile.time_views import host_costs, idle_rows, kind_table
+from nsight_prof.reports.profile.time_views import host_costs, idle_rows, kind_table, step_times
 from nsight_prof.reports.profile.view_models import (
     GemmRow,
     KernelRow,
@@ -102,6 +103,7 @@ def report_view(run: Run) -> ReportView:
         answer_anchors=anchors,
         findings=tuple(found),
         abstained=unanswered,
+        to_measure=to_measure(run) if run.counters.empty else "",
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         **_whole_times(run),
@@ -114,6 +116,7 @@ def report_view(run: Run) -> ReportView:
         kinds=kind_table(run),
         stages_note=stages_note(run),
         idle=idle_rows(run),
+        steps=tuple(step_times(run)),
         host_costs=host_costs(run),
         memory_operations=_operations(run.memory_operations, "kind"),
         api_calls=_operations(run.api_calls, "name")[:TOP_CALLS],

@@ -14,6 +14,7 @@ TABLES: Mapping[str, Callable[..., Table[Any]]] = {
     for function in (
         *(time.kernels, time.kernel_shapes, time.kinds, time.stages, time.stage_kernels),
         *(time.idle, time.operations, time.api_calls, time.host_costs, time.gpus, time.whole_run),
+        time.steps_by_start,
         *(limits.bounds, limits.peaks, limits.could_save, limits.rooflines, limits.occupancy),
         *(limits.stall_reasons, limits.roofs_by_source, limits.roofs, limits.products),
         *(findings.findings, findings.evidence, findings.abstained),

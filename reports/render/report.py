@@ -129,7 +129,6 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     from nsight_prof.reports.profile.provenance import provenance
     from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
     from nsight_prof.reports.render.folds import counter_columns
-    from nsight_prof.reports.render.footnotes import Footnotes
     from nsight_prof.reports.render.metrics_json import render_metrics
     from nsight_prof.reports.summary.summary import summarise
     from nsight_prof.reports.trace_view.histograms import (
@@ -165,7 +164,7 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     if summary.first.actions:
         verdicts, anchors = section_verdicts(view.sections), section_anchors(view.sections)
     content = {
-        **{"view": view, "pictures": drawings, "sources": sources, "notes": Footnotes()},
+        **{"view": view, "pictures": drawings, "sources": sources},
         **{"links": links, "trace": trace, "summary": summary},
         **{"histograms": histograms, "by_roof": by_roof},
         "leads": list(zip(verdicts, anchors, strict=True)),

@@ -23,7 +23,6 @@ import jinja2
 from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.whole_file import whole_file
 from nsight_prof.reports.page import (
@@ -40,8 +39,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.values import Word, Words
 from nsight_prof.reports.page.writer import InTemplate, Writer, marks_of
-from nsight_prof.reports.profile import links
-from nsight_prof.reports.profile.caveats import label
+from nsight_prof.reports.profile.links import linked
 from nsight_prof.reports.render.style import SUFFIX, did_you_mean, templates_folder
 
 PAGE_VALUES = (Text, Number, Interval, Name, Verbatim, Document)
@@ -179,16 +177,8 @@ def _environment(
     environment.filters["plain"] = unmarked.value
     environment.filters["page"] = partial(_page, language)
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(unmarked, value))
-    bound: dict[str, Callable[..., Any]] = {
-        "link": _link,
-        "capital": _capital,
-        "sentence": _sentence,
-        "sentences": _sentences,
-        "id": _id,
-    }
-    environment.filters |= {name: partial(use, write) for name, use in bound.items()}
-    for name in ("linked", "evidence_value"):
-        environment.filters[name] = partial(links.FILTERS[name], language=language)
+    environment.filters |= {name: partial(use, write) for name, use in WRITTEN.items()}
+    environment.filters["linked"] = partial(linked, language=language)
     environment.globals["_"] = Text
     marks = asdict(marks_of(language)).items()
     environment.globals["marks"] = {key: formats.Markdown(value) for key, value in marks}
@@ -240,24 +230,15 @@ def _sentences(write: Writer, texts: Sequence[Text]) -> formats.Markdown:
     return formats.Markdown(write.marks.sentence.join(_sentence(write, text) for text in texts))
 
 
-def bound_label(bound: str) -> str:
-    """Return the plain name of what bounds a kernel: "DRAM bandwidth" for "dram"."""
-    return LABELS.get(bound, bound)
-
-
+WRITTEN: dict[str, Callable[..., Any]] = {
+    **{"link": _link, "capital": _capital, "sentence": _sentence},
+    **{"sentences": _sentences, "id": _id},
+}
+"""Filters that write in the language of the page."""
 FILTERS: dict[str, Callable[..., str]] = {
     **formats.FILTERS,
-    **links.FILTERS,
-    "label": label,
-    "bound_label": bound_label,
-    "translated": str,
-    "link": _link,
-    "capital": _capital,
-    "sentence": _sentence,
-    "sentences": _sentences,
-    "plain": str,
-    "page": _page,
-    "id": _id,
+    **{"linked": linked, "translated": str, "plain": str, "page": _page},
+    **WRITTEN,
 }
 """What templates may send a value through."""
 

@@ -23,6 +23,7 @@ from nsight_prof.reports.summary.savings import OF_IDLE, gain_ns, is_repair, ker
 from nsight_prof.reports.summary.time_parts import (
     ALL_STEPS,
     EXPLAIN,
+    FIRST_USED,
     IDLE,
     OTHER,
     PARTS,
@@ -89,6 +90,7 @@ def first_screen(
         basis="wall" if time.basis == WALL else "gpu",
         choices=offered,
         narrowed=tuple(choice for choice in timed if choice.products),
+        to_measure=None if view.profiled_share or not view.kernels else view.to_measure,
         over_floors=above,
         floor_parts=pieces,
     )
@@ -231,10 +233,12 @@ def _of_little(
         gain = Number(most_ns - (idle.gain_ns or 0.0), "ns").share_of(works)
         rest = Text(" Of the time in which it works, up to {gain} can be saved.",
                     gain=Link(gain, PARTS))  # fmt: skip
+        once = Text(" A longer run loses no more by that: measure after a warm-up.")
         return Text(
-            "The GPU is idle for {part} of the run: {why}.{rest}",
+            "The GPU is idle for {part} of the run: {why}.{once}{rest}",
             part=Link(Number(idle.share, "fraction"), "whole-run"),
             why=idle_cause(view),
+            once=once if idle_cause(view) == FIRST_USED else "",
             rest=rest if gain.value else "",
         )
     return _of_unmeasured(view) if unmeasured else None
@@ -269,12 +273,19 @@ def _of_unmeasured(view: ReportView) -> Text:
     if exchange is not None and exchange.lay_verdict is not None:
         return exchange.lay_verdict
     longest, share = largest_job(view)
+    time = view.run_time
+    facts: dict[str, Value] = {"thing": longest, "part": Number(share, "fraction")}
+    if time.idle_ns is None:
+        return Text(
+            "{thing} takes {part} of the {whole}; what limits it was not measured.",
+            **facts,
+            whole=whole_of(time),
+        )
     return Text(
-        "{thing} takes {part} of the {whole}; what limits it was not measured: profile it with "
-        "counters (ncu).",
-        thing=longest,
-        part=Number(share, "fraction"),
-        whole=whole_of(view.run_time),
+        "{thing} takes {part} of the run, and the GPU is idle for {idle}: kernels decide how long "
+        "it takes, and what limits them was not measured.",
+        **facts,
+        idle=Number(time.idle_ns, "ns").share_of(Number(time.whole_ns, "ns")),
     )
 
 

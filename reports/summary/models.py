@@ -206,7 +206,8 @@ class FirstScreen:
     not added up with them; `narrowed` are the matrix products of choices of a smaller type.
     `over_floors` says how far steps of an engine are from the least time that they need, what of
     that the actions reach, and why not the rest: `floor_parts`. `picture` is the name of the
-    picture of the run, empty where there is none.
+    picture of the run, empty where there is none. `to_measure` is the command that measures what
+    limits the kernels, empty where none can; None where they were counted.
     """
 
     line: Text
@@ -222,6 +223,7 @@ class FirstScreen:
     over_floors: Text | None = None
     floor_parts: tuple[FloorPart, ...] = ()
     picture: str = ""
+    to_measure: str | None = None
 
     @property
     def largest_first(self) -> bool:

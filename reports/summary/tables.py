@@ -187,8 +187,8 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
 
 def _with_share(time: str, value: float, whole_ns: float) -> Text:
     """Return a time as it is written, with its part of the run."""
-    part = Number(value / (whole_ns or 1.0), "fraction")
-    return Text("{time} ({part})", time=Verbatim(time, value), part=part)
+    fraction = Number(value / (whole_ns or 1.0), "fraction")
+    return Text("{time} ({part})", time=Verbatim(time, value), part=fraction)
 
 
 def floor_parts(first: FirstScreen) -> Table[FloorPart]:

@@ -17,7 +17,6 @@ from nsight_prof.reports.predict.view import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.provenance import Provenance
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
-from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.page_tables import TABLES
 from nsight_prof.reports.render.templating import FILTERS
@@ -49,7 +48,6 @@ OF_A_RUN: Mapping[str, type | str] = {
     "view": ReportView,
     "pictures": PICTURES,
     "sources": SOURCES,
-    "notes": Footnotes,
     "links": Links,
     "summary": SummaryView,
     "layout": Layout,
@@ -225,9 +223,7 @@ def _given() -> str:
 def _link(given: type | str) -> str:
     if isinstance(given, str):
         return re.sub("Picture|Provenance|TracePart", lambda m: _anchor(m[0]), given)
-    return (
-        _anchor(given.__name__) if is_dataclass(given) and given is not Footnotes else "footnotes"
-    )
+    return _anchor(given.__name__)
 
 
 def _anchor(name: str) -> str:

@@ -17,9 +17,9 @@ from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.rows import Rows, Shown
-from nsight_prof.reports.profile.links import Links, evidence_value, linked, places
+from nsight_prof.reports.profile.links import Links, Place, linked
 from nsight_prof.reports.profile.pages import marked_pages
-from nsight_prof.reports.profile.shown_rows import stage_anchor
+from nsight_prof.reports.profile.shown_rows import row_anchor
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.body import slug
 from nsight_prof.reports.render.report import render_report
@@ -184,15 +184,14 @@ def test_a_cell_is_looked_for_in_its_row_and_then_in_its_table() -> None:
 
 def test_a_value_leads_to_the_row_that_shows_it() -> None:
     busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)), source=Text("ncu"))
-    assert page(evidence_value(busy, LINKS)) == "[12.0 %](#kernel-1-dram_pct)"
-    assert page(places(LINKS.places(busy))) == "[`dram_pct`](#kernel-1-dram_pct)"
+    assert LINKS.cell(busy) == "kernel-1-dram_pct"
+    assert LINKS.places(busy) == (Place("dram_pct", "kernel-1-dram_pct"),)
 
 
 def test_no_value_leads_to_a_row_that_shows_another_or_that_of_another_kernel() -> None:
     other = Evidence(Text("DRAM busy"), Number(13.0, "%", (COPY,)))
     neighbour = Evidence(Text("DRAM busy"), Number(12.34567, "%", (COPY,)))
-    assert page(evidence_value(other, LINKS)) == "13.0 %"
-    assert page(evidence_value(neighbour, LINKS)) == "12.3 %"
+    assert LINKS.cell(other) == LINKS.cell(neighbour) == ""
 
 
 def test_only_digits_that_tell_it_from_others_lead_a_number_of_no_row_somewhere() -> None:
@@ -205,11 +204,12 @@ def test_only_digits_that_tell_it_from_others_lead_a_number_of_no_row_somewhere(
 def test_a_derived_value_leads_to_the_columns_it_is_made_of() -> None:
     refs = (COPY, Ref("counters", "k2", "dram_pct"), Ref("gpus", "", "sm_count"))
     mean = Evidence(Text("mean"), Number(11.0, "%", refs))
-    assert page(evidence_value(mean, LINKS)) == "11.0 %"
-    assert page(places(LINKS.places(mean))) == (
-        "[`dram_pct` of 1](#kernel-1-dram_pct), `dram_pct` of 2, `gpus.sm_count`"
+    assert LINKS.cell(mean) == ""
+    assert LINKS.places(mean) == (
+        Place("dram_pct", "kernel-1-dram_pct", 1),
+        Place("dram_pct", "", 2),
+        Place("gpus.sm_count"),
     )
-    assert places(()) == "–"
 
 
 def test_a_sentence_leads_to_the_evidence_where_no_table_shows_its_number() -> None:
@@ -379,9 +379,19 @@ def test_on_a_page_no_id_is_used_twice_and_all_that_is_led_to_is_there(
         assert lost == [], name
 
 
+@pytest.mark.parametrize("recorded", REPLAYED)
+def test_what_a_section_works_out_of_rows_has_its_formula(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    text = whole_report(replay(recorded.removeprefix("h200-")) / "report")
+    text = re.sub(r"\[((?:[^\[\]]|\\[\[\]])*)\]\([^)]*\)|`([^`]*)`|<code>.*?</code>", "row", text)
+    made = re.findall(r'<a id="evidence-[^"]*"></a>(?:row|[^;:]*?) from (row[^;\n]*)', text)
+    assert [how for how in made if ": " not in how] == []
+
+
 def test_names_that_differ_in_a_sign_alone_have_places_of_their_own() -> None:
-    stages = ("aten::add", "aten::add_", "aten--add", "add", "all", ALL)
-    assert len({stage_anchor(stage, "stage") for stage in stages}) == len(stages)
+    stages = ("aten::add", "aten::add_", "aten--add", "add", "a b", "a+b", "all", ALL)
+    assert len({row_anchor("stage", stage) for stage in stages}) == len(stages)
     assert len({Ref("operators", stage).anchor for stage in stages}) == len(stages)
 
 

@@ -472,3 +472,21 @@ def test_a_kernel_of_the_program_is_not_given_the_time_of_all_that_do_the_like(
     said = words(summarise(report_view(run)).first.verdict)
     part = 100 * rows["total_ns"].sum() / whole
     assert f"matmul_forward_kernel4 takes {part:.0f} % of the run" in said.lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("compare/eager-2", "prof run torch-script --set counters.enabled=true --set 'target={"),
+        ("h200-data-parallel", "torchrun --nproc-per-node 2 --no-python prof rank RUN --counters"),
+        ("stories/timm", "prof run timm --resume RUN"),
+        ("h100-sglang-kernels", "prof run llm-kernels"),
+        ("h200-top-kernels", ""),
+    ],
+)
+def test_a_run_without_counters_says_how_to_measure_what_limits_it(
+    recorded_run_of: Callable[[str], Run], name: str, command: str
+) -> None:
+    summary = summarise(report_view(recorded_run_of(name)))
+    assert (summary.first.to_measure is not None) == bool(command)
+    assert command in page_of(summary)

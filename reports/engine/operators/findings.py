@@ -151,7 +151,9 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
             part=share,
             products=[
                 Text("{product} {lost}", product=Verbatim(product.name),
-                     lost=product.number("roof_fraction", product.lost_ns, "ns"))
+                     lost=product.number("roof_fraction", product.lost_ns, "ns").by(
+                         Text("{time} x (1 - {part})", time=Number(product.total_ns, "ns"),
+                              part=product.roof_share)))
                 for product in first
             ],
         ),

@@ -281,7 +281,10 @@ class Kind:
     def per_step(self, field: str) -> Number:
         """Return one of its times as that of a step."""
         column = SUMS.get(field, "period_ns")
-        return self.number(getattr(self, field) / self.steps, "ns", column)
+        total_ns = getattr(self, field)
+        return self.number(total_ns / self.steps, "ns", column).by(
+            Text("{a} / {b}", a=Number(total_ns, "ns", digits=4), b=self.steps)
+        )
 
     def number(self, value: float | None, unit: str, column: str = "") -> Number:
         """Return a value that rests on its steps."""

@@ -12,7 +12,7 @@ from nsight_prof.reports.page.charts import Roof
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.page.section import Footer
 from nsight_prof.reports.profile.links import Links
-from nsight_prof.reports.profile.shown_rows import limit_anchor, roof_anchor
+from nsight_prof.reports.profile.shown_rows import row_anchor
 from nsight_prof.reports.profile.tables.time import (
     NO_TITLE,
     kernel_link,
@@ -70,7 +70,11 @@ def bounds(rows: Sequence[BoundShare], links: Links | None = None) -> Table[Boun
             Text("Could save, of the GPU time"), lambda row: share_or_none(row.gain), right=True
         ),
     ]
-    ids = None if links is None else lambda row: links.wanted_id(limit_anchor(row))
+    ids = (
+        None
+        if links is None
+        else lambda row: links.wanted_id(row_anchor("limit", row.stage, row.bound, row.dtype))
+    )
     return Table("bounds", NO_TITLE, columns, rows, ids=ids)
 
 
@@ -247,7 +251,7 @@ def roofs(view: ReportView) -> Table[Roof]:
         Column(Text("How"), lambda roof: roof.detail or None),
     ]
     return Table("roofs", NO_TITLE, columns, view.roofs,
-                 ids=lambda roof: roof_anchor(f"{roof.label} {roof.source}"))  # fmt: skip
+                 ids=lambda roof: row_anchor("roof", f"{roof.label} {roof.source}"))  # fmt: skip
 
 
 def products(view: ReportView, links: Links) -> Table[tuple[int, GemmRow]]:

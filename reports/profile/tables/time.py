@@ -10,7 +10,7 @@ from nsight_prof.reports.page import Column, Link, Number, Series, Table, Text, 
 from nsight_prof.reports.page.formats import NA
 from nsight_prof.reports.page.section import Footer
 from nsight_prof.reports.profile.links import Links
-from nsight_prof.reports.profile.shown_rows import idle_anchor, stage_anchor
+from nsight_prof.reports.profile.shown_rows import IDLE, row_anchor
 from nsight_prof.reports.profile.time_models import (
     HostCost,
     IdleRow,
@@ -19,6 +19,7 @@ from nsight_prof.reports.profile.time_models import (
     OperationRow,
     StageKernel,
     StageRow,
+    StepTimes,
 )
 from nsight_prof.reports.profile.view_models import GpuTime, KernelRow, ReportView
 
@@ -175,7 +176,7 @@ def stages(view: ReportView, rows: Sequence[StageRow], *, ids: bool) -> Table[St
         Column(Text("Idle time"), lambda row: time(row.idle_ns)),
         Column(Text("Idle"), lambda row: share(row.idle_share)),
     ]
-    row_id = (lambda row: stage_anchor(row.stage, "stage")) if ids else None
+    row_id = (lambda row: row_anchor("stage", row.stage)) if ids else None
     return Table("stages", NO_TITLE, columns, rows, ids=row_id)
 
 
@@ -204,7 +205,21 @@ def idle(rows: Sequence[IdleRow], *, ids: bool) -> Table[IdleRow]:
         Column(Text("Of its wall time"), lambda row: share_or_none(row.of_wall), right=True),
         Column(Text("Longest gap"), lambda row: time(row.longest_ns)),
     ]
-    return Table("idle", NO_TITLE, columns, rows, ids=idle_anchor if ids else None)
+    row_id = (lambda row: row_anchor(IDLE, row.stage, row.cause)) if ids else None
+    return Table("idle", NO_TITLE, columns, rows, ids=row_id)
+
+
+def steps_by_start(rows: Sequence[StepTimes]) -> Table[StepTimes]:
+    """Return steps that were queued ahead of the GPU apart from those that wait for the host."""
+    columns: list[Column[StepTimes]] = [
+        Column(Text("Stage"), lambda row: stage_name(row.stage)),
+        Column(Text("Its steps"), lambda row: row.how),
+        Column(Text("Steps"), lambda row: count(row.steps)),
+        Column(Text("From step"), lambda row: count(row.first)),
+        Column(Text("A step, median"), lambda row: row.median),
+        Column(Text("From the shortest to the longest"), lambda row: row.ends, right=True),
+    ]
+    return Table("steps-by-start", NO_TITLE, columns, rows)
 
 
 def numbered(

@@ -45,8 +45,13 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
         return None
     few = min(batches, key=lambda layer: abs(layer.tokens - FEW))
     ratio = few.time.times(alone.time)
-    gain = Number(few.tokens * alone.seconds / few.seconds, "x", ratio.refs)
-    extra = Number(number(ratio.value) - 1, "fraction", ratio.refs)
+    n, times = few.tokens, {"a": few.time.at_digits(4), "b": alone.time.at_digits(4)}
+    gain = Number(n * alone.seconds / few.seconds, "x", ratio.refs).by(
+        Text("{n} x {b} / {a}", n=n, **times)
+    )
+    extra = Number(number(ratio.value) - 1, "fraction", ratio.refs).by(
+        Text("{a} / {b} - 1", **times)
+    )
     longer = Text("{part} longer", part=extra)
     if number(extra.value) < SAME:
         longer = Text("no longer")
@@ -119,7 +124,7 @@ def saturation(found: Sequence[Point], model: str) -> Finding | None:
             tokens=of_tokens(n=enough.tokens),
         ),
         disproof=Text(
-            "Tiles and waves make steps between the swept sizes: see the recipe gemm-staircase."
+            "Tiles and waves make steps between the swept sizes: see prof run gemm-staircase."
         ),
         technical=True,
     )

@@ -72,7 +72,8 @@ class Step:
     def roof_share(self, operation: str) -> Number:
         """Return the share of its roofs that an operation reaches."""
         found = self.operations[operation]
-        return Number(at_roofs(found) / _seconds(found), "fraction", (self.ref,))
+        at_roof, time = (Number(s, "s", (self.ref,)) for s in (at_roofs(found), _seconds(found)))
+        return at_roof.share_of(time)
 
     def saving(self, operation: str) -> Number:
         """Return the part of the layer's time that an operation at its roof would save."""

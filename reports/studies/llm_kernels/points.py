@@ -71,8 +71,8 @@ class Point(CasePoint):
     @property
     def flop_rate(self) -> Number:
         """FLOP/s; unknown for an operation without FLOPs."""
-        rate = self.flops / self.seconds if self.flops > 0 else None
-        return self._number(rate, "FLOP/s", "no FLOPs by formula")
+        flops = self._number(self.flops or None, "FLOP", "no FLOPs by formula")
+        return flops.per(self.time, "FLOP/s")
 
     @property
     def byte_rate(self) -> Number:

@@ -44,7 +44,8 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
         return None
     eager, graph = max(small, key=lambda pair: slowdown(*pair))
     gone = [eager.tokens for eager, graph in pairs if slowdown(eager, graph) < CLEAR]
-    gain = Number(median, "x")
+    refs = tuple(point.ref for pair in small for point in pair)
+    gain = Number(median, "x", refs).by(Text("median of {n} ratios", n=len(small)))
     return Finding(
         "launch_bound",
         Text(
@@ -159,7 +160,9 @@ def compile_overhead(found: Sequence[Point]) -> Finding | None:
             operation=worst["eager"].operation,
             compiled=worst["compiled"].time,
             eager=worst["eager"].time,
-            gain=Number(gain, "x"),
+            gain=Number(
+                gain, "x", tuple(v[name].ref for v in small for name in ("eager", "compiled-graph"))
+            ).by(Text("median of {n} ratios", n=len(small))),
         ),
         (
             Text(

@@ -58,6 +58,12 @@ def saturation(found: Sequence[Point]) -> Finding | None:
     )  # fmt: skip
 
 
+def _mean(both: Sequence[tuple[Point, Point]], mean: float) -> Number:
+    """Return the geometric mean of the ratios of pairs of cases."""
+    refs = tuple(point.ref for pair in both for point in pair)
+    return Number(mean, "x", refs).by(Text("geometric mean of {n} ratios", n=len(both)))
+
+
 def layout(found: Sequence[Point]) -> Finding | None:
     """State what the order of torch's own costs convolutions beside channels-last."""
     both = [pair for pair in pairs(found, "layout", "channels-first", USUAL)
@@ -75,7 +81,7 @@ def layout(found: Sequence[Point]) -> Finding | None:
             "Give images channels-last: in torch's own order convolutions in {dtype} take {mean} "
             "as long (geometric mean), up to {most}.",
             dtype=slow.dtype,
-            mean=Number(mean, "x"),
+            mean=_mean(both, mean),
             most=slow.time.times(fast.time),
         ),
         (
@@ -103,7 +109,7 @@ def precision(found: Sequence[Point]) -> Finding | None:
         Text(
             "Convolutions in FP32, which torch computes in TF32, take {mean} as long as in bf16 "
             "(geometric mean).",
-            mean=Number(statistics.geometric_mean(factors), "x"),
+            mean=_mean(both, statistics.geometric_mean(factors)),
         ),
         (
             Evidence(Text("pairs of cases"), len(both)),
@@ -133,7 +139,7 @@ def cache(found: Sequence[Point]) -> Finding | None:
             "from DRAM; up to {size} per call the L2 cache can hold what the operation before "
             "left.",
             factor=cold.time.times(hot.time),
-            size=Number(largest.bytes, "B", (largest.ref,)),
+            size=Number(largest.bytes, "B", (largest.ref,)).by(Text("each operand once")),
         ),
         (
             Evidence(Text("pairs of cases"), len(both)),

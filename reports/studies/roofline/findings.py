@@ -139,7 +139,7 @@ def _ridges(measured: Measured) -> Finding | None:
             "Below the ridge point move fewer bytes: fuse kernels, keep data in L2, store narrower "
             "types. A product with bf16 weights does about M FLOP per byte, so batch at least "
             "{rows} rows before arithmetic is what to tune.",
-            rows=Number(ridge.value, "", ridge.refs),
+            rows=Number(ridge.value, "", ridge.refs, formula=ridge.formula),
         ),
         disproof=Text("Burst roofs; under lasting load the ridge points move down with the clock."),
         technical=True,
@@ -256,7 +256,9 @@ def _mixing(measured: Measured) -> Finding | None:
     read, copy = measured.find("dram", "read"), measured.find("dram", "copy")
     if read is None or copy is None:
         return None
-    loss = Number(1 - copy.value / read.value, "fraction", (read.ref, copy.ref))
+    loss = Number(1 - copy.value / read.value, "fraction", (read.ref, copy.ref)).by(
+        Text("1 - {a} / {b}", a=copy.number.at_digits(4), b=read.number.at_digits(4))
+    )
     similar = [measured.find("dram", kind) for kind in ("memcpy", "scale", "triad")]
     return Finding(
         "copy_bandwidth",
@@ -274,7 +276,7 @@ def _mixing(measured: Measured) -> Finding | None:
         ),
         action=Text(
             "Hold copy-like kernels (elementwise, transpose) against the copy roof. Other mixes "
-            "cost less or more, by how long each direction lasts: the recipe memory-patterns "
+            "cost less or more, by how long each direction lasts: prof run memory-patterns "
             "measures them."
         ),
         lay_verdict=Text("Programs that copy data get {part} less from its memory.", part=loss),
@@ -290,7 +292,10 @@ def _launch_shape(measured: Measured) -> Finding | None:
     worst = min(searches, key=lambda search: search.poorest_fraction)
     reads = (s for s in searches if (s.roof.key, s.roof.kind) == ("dram", "read"))
     chosen = next(reads, worst)
-    loss = Number(1 - worst.poorest_fraction, "fraction", (worst.roof.ref,))
+    loss = Number(1 - worst.poorest_fraction, "fraction", (worst.roof.ref,)).by(
+        Text("1 - {a} / {b}", a=Number(worst.poorest_fraction * worst.roof.value, worst.roof.unit),
+             b=worst.roof.number)
+    )  # fmt: skip
     return Finding(
         "launch_shape",
         Text(
@@ -451,7 +456,9 @@ def _latency(measured: Measured) -> Finding | None:
         action=Text(
             "Keep at least {bytes} of loads in flight on the GPU (latency times bandwidth): fewer "
             "cannot saturate DRAM.",
-            bytes=Number(dram.value * read.value, "B", (dram.ref, read.ref)),
+            bytes=Number(dram.value * read.value, "B", (dram.ref, read.ref)).by(
+                Text("{a} x {b}", a=dram.number, b=read.number)
+            ),
         )
         if dram is not None and read is not None and dram.unit == "s"
         else None,

@@ -45,7 +45,8 @@ class PipeRidges:
 
     def at(self, level: str) -> Number:
         """Return the ridge point against a memory level."""
-        return Number(self.intensity.get(level, math.nan), "FLOP/B", (self.ref,))
+        ridge = Number(self.intensity.get(level, math.nan), "FLOP/B", (self.ref,))
+        return ridge.by(Text("its peak / bandwidth of {level}", level=level.upper()))
 
 
 def ridge_points(run: Run) -> list[PipeRidges]:

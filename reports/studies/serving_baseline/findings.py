@@ -37,7 +37,7 @@ def scaling(found: Baseline) -> Finding | None:
         advice = Text("Run batches of up to about {bend} requests", bend=bend)
         action = Text(
             "Cap batches at about {bend} requests (vLLM: --max-num-seqs), then measure latencies "
-            "under load with the recipe vllm-serve.",
+            "under load: prof run vllm-serve.",
             bend=bend,
         )
     return Finding(
@@ -298,7 +298,7 @@ def bound(found: Baseline) -> Finding | None:
         return _without_roofs(point)
     kind, prefill_kind = _kind([p.decode for p in sweep]), _kind([prefill])
     read, peak = roof_name(memory.name), roof_name(compute.name)
-    recipe = Text("The recipe vllm-kernels shows which kernels miss the roof.")
+    recipe = Text("Which kernels miss the roof: prof run vllm-kernels.")
     action = Text("Faster decode needs fewer or cheaper FLOPs (FP8). {recipe}", recipe=recipe)
     if kind != COMPUTE:
         action = Text(
@@ -314,8 +314,10 @@ def bound(found: Baseline) -> Finding | None:
             "tokens reach {mfu} of the {peak} (MFU).",
             decode=BOUND[kind], prefill=BOUND[prefill_kind], batch=point.batch, prompt=point.prompt,
             roof=read, peak=peak, time=point.derived(load.seconds, "s"),
-            bytes=point.derived(load.bytes, "B"),
-            floor=point.derived(load.bytes / memory.value, "s"),
+            bytes=_bytes(point),
+            floor=point.derived(load.bytes / memory.value, "s").by(
+                Text("{a} / {b}", a=_bytes(point), b=Number(memory.value, "B/s", digits=3))
+            ),
             mbu=point.derived(load.mbu, "fraction"), mfu=point.derived(prefill.mfu, "fraction"),
         ),
         (
@@ -326,7 +328,7 @@ def bound(found: Baseline) -> Finding | None:
         action=action,
         disproof=Text(
             "Bytes and FLOPs are the least that the model needs, from its configuration; what the "
-            "kernels really move is in the recipe vllm-kernels."
+            "kernels really move shows prof run vllm-kernels."
         ),
         lay_verdict=Text(
             "Generating text is limited by {decode}; reading the prompt by {prefill}.",
@@ -339,6 +341,12 @@ def bound(found: Baseline) -> Finding | None:
 def _typical(sweep: Sequence[Point]) -> Point:
     """Return the point of the batch that the other recipes use too, else the middle one."""
     return next((p for p in sweep if p.batch == BATCH), sweep[len(sweep) // 2])
+
+
+def _bytes(point: Point) -> Number:
+    """Return what a decode step must read."""
+    formula = Text("bytes of the weights and of the KV cache that a step reads")
+    return point.derived(point.decode.bytes, "B").by(formula)
 
 
 def _kind(loads: Sequence[Load]) -> str:
@@ -363,9 +371,8 @@ def _without_roofs(point: Point) -> Finding:
         "decode_rate",
         Text(
             "A decode step at batch {batch} must read {bytes} and takes {time}: {rate}.",
-            batch=point.batch, bytes=point.derived(load.bytes, "B"),
-            time=point.derived(load.seconds, "s"),
-            rate=point.derived(load.bytes / load.seconds, "B/s"),
+            batch=point.batch, bytes=_bytes(point), time=point.derived(load.seconds, "s"),
+            rate=_bytes(point).per(point.derived(load.seconds, "s"), "B/s"),
         ),
         (Text("no roof of this GPU is known to compare that with"),),
         action=Text("Measure the roofs with prof run recipes/roofline.yaml, then prof report RUN."),
@@ -379,13 +386,14 @@ def idle(found: Baseline) -> Finding | None:
     if not sampled:
         return None
     first, last, typical = sampled[0], sampled[-1], _typical(sampled)
-    free = max(0.0, 100 - first.value(UTILIZATION))
+    free, busy = max(0.0, 100 - first.value(UTILIZATION)), first.number(UTILIZATION)
     if free < SHORT_IDLE:
         return None
     verdict = Text(
         "The GPU is idle for at least {free} of the time at batch {batch}: NVML sees a kernel "
         "running for {busy}.",
-        free=first.derived(free, "%"), batch=first.batch, busy=first.number(UTILIZATION),
+        free=first.derived(free, "%").by(Text("{a} - {b}", a=Number(100, "%"), b=busy)),
+        batch=first.batch, busy=busy,
     )  # fmt: skip
     evidence: list[Evidence | Text] = []
     if last is not first:
@@ -402,7 +410,7 @@ def idle(found: Baseline) -> Finding | None:
         "idle",
         verdict,
         (*evidence, Text("means of NVML's samples, without the first second of each batch")),
-        action=Text("Trace the gaps and their causes with the recipe vllm-kernels."),
+        action=Text("Trace the gaps and their causes: prof run vllm-kernels."),
         disproof=Text(
             "NVML counts a moment as busy when any kernel runs and samples it coarsely: the idle "
             "time is larger."
@@ -464,7 +472,9 @@ def agreement(found: Baseline) -> Finding | None:
         Text(
             "Throughput by the tokens and times of single requests agrees with vLLM's own counters "
             "within {difference}.",
-            difference=point.derived(abs(difference), "fraction"),
+            difference=point.derived(abs(difference), "fraction").by(
+                Text("tokens/s / tokens/s by the counters - 1")
+            ),
         ),
         (
             Text("medians of the repeats at {n} points", n=len(both)),

@@ -152,13 +152,14 @@ def stalls(found: LoadTest) -> Finding | None:
     if not stalled:
         return None
     ratio, point = max(stalled, key=lambda pair: pair[0])
+    p50, p99 = (point.latency("itl", quantile) for quantile in ("p50", "p99"))
     return Finding(
         "stalls",
         Text(
             "Text arrives unevenly under load: with {load} half of the tokens follow within {p50}, "
             "and 1 in 100 after {p99} or more ({ratio} as long).",
-            load=point.load_text, p50=point.latency("itl", "p50"), p99=point.latency("itl", "p99"),
-            ratio=point.derived(ratio, "x"),
+            load=point.load_text, p50=p50, p99=p99,
+            ratio=point.derived(ratio, "x").by(Text("{a} / {b}", a=p99, b=p50)),
         ),
         (
             Evidence(Text("gaps between tokens:"), point.samples("itl")),
@@ -278,7 +279,9 @@ def agreement(found: LoadTest) -> Finding | None:
         Text(
             "{what} within {difference}",
             what=QUANTITIES[name],
-            difference=point.derived(abs(value), "fraction"),
+            difference=point.derived(abs(value), "fraction").by(
+                Text("client / server - 1, of tokens/s or mean latency")
+            ),
         )
         for name, (value, point) in worst.items()
         if name != "ttft"
