@@ -348,8 +348,8 @@ def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     counts = [workers for workers in SPEEDUPS if workers <= len(cores)]
     chosen = {workers: spread(sorted(cores), workers) for workers in counts}
     traces = unlike_traces(options.trace, folder, max(4, counts[-1]))
-    taken: dict[tuple[str, int], list[float]] = {}
-    others, first = 0.0, time.monotonic()
+    taken: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    first = time.monotonic()
     for _ in range(2):
         for workers, what in [
             (workers, what) for workers in counts for what in ("start", "import")
@@ -358,13 +358,14 @@ def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
             before, start = busy_s(), time.monotonic()
             took = _engine(what, workers, traces, folder / "job")
             busy = (busy_s() - before - took.cpu_s) / (time.monotonic() - start)
-            others = max(others, busy if what == "import" else 0.0)
             _tell(what=what, workers=workers, **asdict(took), others=busy)
-            taken.setdefault((what, workers), []).append(took.wall_s)
+            taken.setdefault((what, workers), []).append((took.wall_s, busy))
         if 2 * time.monotonic() - first - began > options.seconds:
             break
     os.sched_setaffinity(0, cores)
-    walls = {key: min(times) for key, times in taken.items()}
+    walls = {key: min(times)[0] for key, times in taken.items()}
+    # Of the times that count: a round that was disturbed is longer, and does not.
+    others = max(min(taken["import", n])[1] for n in counts)
     work = {n: walls["import", n] - walls["start", n] for n in counts}
     faster = {n: work[1] / work[n] for n in counts[1:]}
     plain = {
