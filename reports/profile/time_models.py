@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsight_prof.reports.page import Interval, Number, Text
+from nsight_prof.reports.page.values import Interval, Number, Text
 
 
 @dataclass(frozen=True)
