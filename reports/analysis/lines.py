@@ -296,8 +296,6 @@ def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:
 
 def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:
     """Return rows of table `host_lines` of the lines at which the host waits for the GPU."""
-    if stage in ("", ALL) and len(run.timed_calls):
-        return called_rows(run.timed_calls, WAITING[:1])
     rows = host_rows(run, stage)
     if rows.empty:
         return rows

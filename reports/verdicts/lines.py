@@ -223,8 +223,10 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
             rows = waits  # the copies only begin: the host stands where it needs what they bring
     is_wait = finding.rule == idle_rules.SYNC_STALLS.key
     is_wait |= finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice
-    if is_wait and len(waits := waiting_rows(run, finding.stage)):
-        rows, counted = waits, "samples"
+    if is_wait:
+        waits = host_rows(run, finding.stage, WAITING[:1]) if len(run.timed_calls) else rows[:0]
+        waits = waits if len(waits) else waiting_rows(run, finding.stage)
+        rows, counted = (waits, "samples") if len(waits) else (rows, counted)
     if finding.rule in WORK:
         rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
     rows = _in_program(rows)
