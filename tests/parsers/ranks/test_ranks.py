@@ -113,7 +113,7 @@ def test_a_late_rank_is_named_and_shown_behind_the_rows_of_the_page(
     page = section_markdown(ranks.job_section(ranks.job_view(job.path)))
     assert "Rank 3 makes the others wait" in page
     assert "4 ranks gave work to 4 GPUs" in page
-    assert page.count('<a id="rank-times-3-0"></a>') == 1
+    assert page.count('<a id="rank_times-3+0"></a>') == 1
 
 
 def test_a_rank_without_tables_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
