@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.lines import waiting_rows
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.findings.program.test_host_work import MS, line, waiting
 from tests.reports.programs import english, write
@@ -50,3 +51,12 @@ def test_copies_are_at_the_lines_of_their_calls(run: Run) -> None:
     assert "train.py:17 in step" in told(run, "copies")
     run = write(run, "timed_calls", [call_at(16), call_at(17, copy="", gpu_ns=99 * MS)])
     assert "The host is then in train.py:16 in search (100 % of them)" in told(run, "copies")
+
+
+def test_waits_are_priced_by_the_trace_and_not_by_the_run_that_timed_lines(run: Run) -> None:
+    rows = [line("", 40, line=12, activity="waiting", call="cudaStreamSynchronize")]
+    run = write(run, "host_lines", rows)
+    priced = waiting_rows(run)[["time_ns", "idle_ns"]]
+    calls = [call_at(12, activity="waiting", copy="", time_ns=99 * MS)]
+    run = write(run, "timed_calls", calls)
+    assert waiting_rows(run)[["time_ns", "idle_ns"]].equals(priced)
