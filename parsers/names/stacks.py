@@ -53,13 +53,6 @@ def calling_lines(rows: pd.DataFrame) -> pd.DataFrame:
     return _moved(rows, lambda stack: next((f for f in stack[::-1] if f != stack[-1]), stack[-1]))
 
 
-def calling_models(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in a model (functions `forward`) at the line that called it from without: a
-    batch, or a graph, takes in all that the model launches.
-    """
-    return _moved(rows, lambda stack: _outside(stack)[-1])
-
-
 def holding_lines(rows: pd.DataFrame, counted: str, timed: pd.DataFrame) -> pd.DataFrame:
     """Return rows at the innermost line of a loop that holds nearly all of them, outside of models.
 
@@ -139,9 +132,9 @@ def _heaviest(stacks: Sequence[tuple[list[Place], int]], depth: int) -> tuple[Pl
 
 def _moved(rows: pd.DataFrame, frame_of: Callable[[list[Place]], Place]) -> pd.DataFrame:
     places = [frame_of(_frames(row)) for row in records(rows)]
-    columns = zip(("file", "function", "line"), zip(*places, strict=True), strict=True)
     if not places:
         return rows
+    columns = zip(("file", "function", "line"), zip(*places, strict=True), strict=True)
     return rows.assign(**{name: list(values) for name, values in columns}, source="")
 
 
