@@ -26,9 +26,9 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as Tree
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,8 @@ print(times / (now - float(begin)))
 """
 SPEEDUPS = {1: 1.0, 2: 1.8, 8: 6.5}
 """Workers, and how many times as fast as one they shall be."""
+FEWEST_ROUNDS, VARIED, OTHERS = 3, 1.05, 0.025
+"""Rounds that tell anything, and what keeps one of them (see `Round.is_steady`)."""
 NAP_S = 0.1
 START = f"""import sys, time
 from nsight_prof.orchestrator.workers.mapping import executor_of, mapped
@@ -260,6 +262,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="numbers of limits, comma separated")
     parser.add_argument("--folder", type=Path, help="where the runs are made")
     parser.add_argument("--seconds", type=float, default=1e9, help="that limit 3 may take")
+    parser.add_argument("--rounds", type=int, default=7, help="of limit 3")
+    parser.add_argument("--workers", type=int, default=max(SPEEDUPS), help="at most, of limit 3")
     parser.add_argument(
         "--rows", type=Path, help="file that keeps what was measured, for one limit at a time"
     )
@@ -334,64 +338,149 @@ def unlike_traces(trace: Path, folder: Path, count: int) -> list[Path]:
 
 
 def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    """Import ranks of full size by one worker, by two and where there are cores by eight.
+    """Import ranks by one worker, by two and where there are cores by eight, round after round.
 
-    Each worker has a core (see `spread`). The limit keeps the start of the engine apart: what prof
-    takes until each worker has answered is measured by itself and taken off. What as many plain
-    programs do on these cores stands beside it. All twice in turn, if --seconds allow, and the
-    shorter times count; each measurement is printed to stderr.
+    Each worker has a core (see `spread`). A round has an import by each number of workers, in the
+    opposite order of the round before, and plain programs on the same cores before and after each
+    import: some hundred milliseconds tell how fast these cores were just then. What counts is the
+    median of the rounds that `Round.is_steady` keeps. The limit keeps the start of the engine
+    apart: what prof takes until each worker has answered is measured by itself and taken off.
+    Each measurement is printed to stderr.
     """
     if options.trace is None:
         yield Row(3, "1 to 2 workers", "1.8 times as fast", "not available: no --trace", None)
         return
     began, cores = time.monotonic(), os.sched_getaffinity(0)
-    counts = [workers for workers in SPEEDUPS if workers <= len(cores)]
-    chosen = {workers: spread(sorted(cores), workers) for workers in counts}
+    threads = physical(sorted(cores))
+    counts = [n for n in SPEEDUPS if n <= min(len(threads), options.workers)]
+    chosen = {workers: spread(threads, workers) for workers in counts}
     traces = unlike_traces(options.trace, folder, max(4, counts[-1]))
-    taken: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    first = time.monotonic()
-    for _ in range(2):
-        for workers, what in [
-            (workers, what) for workers in counts for what in ("start", "import")
-        ]:
-            os.sched_setaffinity(0, chosen[workers])  # one alone would read by threads on all
-            before, start = busy_s(), time.monotonic()
-            took = _engine(what, workers, traces, folder / "job")
-            busy = (busy_s() - before - took.cpu_s) / (time.monotonic() - start)
-            _tell(what=what, workers=workers, **asdict(took), others=busy)
-            taken.setdefault((what, workers), []).append((took.wall_s, busy))
-        if 2 * time.monotonic() - first - began > options.seconds:
-            break
+    _engine("import", 1, traces[:1], folder / "job")  # modules and files are read once
+    rounds: list[Round] = []
+    longest, order = 0.0, counts
+    while len(rounds) < options.rounds and time.monotonic() - began + longest < options.seconds:
+        start = time.monotonic()
+        rounds.append(_round(order, chosen, cores, traces, folder / "job"))
+        longest, order = max(longest, time.monotonic() - start), order[::-1]
     os.sched_setaffinity(0, cores)
-    walls = {key: min(times)[0] for key, times in taken.items()}
-    # Of the times that count: a round that was disturbed is longer, and does not.
-    others = max(min(taken["import", n])[1] for n in counts)
-    work = {n: walls["import", n] - walls["start", n] for n in counts}
-    faster = {n: work[1] / work[n] for n in counts[1:]}
+    starts = {n: float(np.median([each.started[n] for each in rounds])) for n in counts}
+    found = {n: _speedups(rounds, starts, n, len(cores)) for n in counts[1:]}
+    for n, faster in found.items():
+        _tell(what="speed-up", workers=n, rounds=[round(times, 4) for times in faster])
+    lacking = [n for n, faster in found.items() if len(faster) < FEWEST_ROUNDS]
+    quartiles = {
+        n: np.quantile(faster or [np.nan], [0.25, 0.5, 0.75]) for n, faster in found.items()
+    }
+    middle = {n: float(parts[1]) for n, parts in quartiles.items()}
     plain = {
-        name: {n: together(chosen[n], code) / together(chosen[n][:1], code) for n in faster}
-        for name, code in PLAIN.items()
+        name: {n: float(np.median([each.plain(name, n) for each in rounds])) for n in middle}
+        for name in PLAIN
     }
-    _tell(what="plain programs", **{name: times for name, times in plain.items()})
     seconds = {
-        what: _and([f"{walls[what, n]:.1f}" for n in counts]) for what in ("import", "start")
+        what: _and([f"{_median(rounds, what, n):.1f}" for n in counts])
+        for what in ("imported", "started", "cpu_s")
     }
-    holds = all(faster[n] >= SPEEDUPS[n] for n in faster)
+    holds = all(middle[n] >= SPEEDUPS[n] for n in middle)
     can_show = all(times >= SPEEDUPS[n] for n, times in plain["counting"].items())
-    idle = others < 0.025 * (os.cpu_count() or 1)
+    told = [
+        f"{low:.3f} to {high:.3f} by {n} (quartiles of the {len(found[n])} steady ones of "
+        f"{len(rounds)} rounds)"
+        for n, (low, _, high) in quartiles.items()
+        if n not in lacking
+    ]
+    unsteady = [f"{len(found[n])} of {len(rounds)} rounds by {n} were steady" for n in lacking]
+    known = {n: times for n, times in middle.items() if n not in lacking}
     yield Row(
         3,
         f"1 to {_and(counts[1:])} workers, each with a core: import of {len(traces)} ranks of "
-        f"{launches(options.trace):,} launches (`--only 3` on an idle machine)",
+        f"{launches(options.trace):,} launches, files in {folder.parents[1]} (`--only 3`)",
         f"{_times(SPEEDUPS, counts[1:])}, start of the engine apart",
-        f"{_times(faster, counts[1:])}: {seconds['import']} s, of which {seconds['start']} s are "
-        "the start. As many "
+        f"{'; '.join([_times(known, [*known])] * bool(known) + told + unsteady)}; "
+        f"{seconds['imported']} s, of which "
+        f"{seconds['started']} s are the start, and {seconds['cpu_s']} CPU s. As many "
         "plain programs on these cores do "
         + " and ".join(f"{_times(times, counts[1:])} as much of {n}" for n, times in plain.items())
-        + f". Cores {_and([str(core) for core in chosen[counts[-1]]])} of {len(cores)}; other "
-        f"programs took {others:.2f}",
-        holds if idle and (holds or can_show) else None,
+        + f". Cores {_and([str(core) for core in chosen[counts[-1]]])} of {len(cores)}",
+        None if lacking or not (holds or can_show) else holds,
     )
+
+
+@dataclass
+class Round:
+    """Imports by each number of workers in `order`, and what was as fast as how just then.
+
+    `done` has what plain programs did, as many as workers, before each import and after the last.
+    """
+
+    order: Sequence[int]
+    started: dict[int, float] = field(default_factory=dict)
+    imported: dict[int, float] = field(default_factory=dict)
+    cpu_s: dict[int, float] = field(default_factory=dict)
+    others: dict[int, float] = field(default_factory=dict)
+    done: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+
+    def is_steady(self, workers: int, cores: int) -> bool:
+        """Whether the cores were as fast, and as free, for `workers` as for one.
+
+        Programs that count must not have varied by more than 5 % around both imports, and others
+        must not have taken more than 2.5 % of the cores.
+        """
+        ends = sorted((self.order.index(1), self.order.index(workers)))
+        around = slice(ends[0], ends[1] + 2)
+        counted = [self.done["counting", n][around] for n in (1, workers)]
+        is_free = max(self.others[1], self.others[workers]) <= OTHERS * cores
+        return is_free and all(max(done) <= VARIED * min(done) for done in counted)
+
+    def plain(self, name: str, workers: int) -> float:
+        """Return how many times as much as one that many plain programs did."""
+        done = self.done[name, workers], self.done[name, 1]
+        return float(np.median(done[0]) / np.median(done[1]))
+
+
+def _round(
+    order: Sequence[int],
+    chosen: Mapping[int, Sequence[int]],
+    cores: Collection[int],
+    traces: Sequence[Path],
+    job: Path,
+) -> Round:
+    measured = Round(list(order))
+
+    def look(names: Collection[str]) -> None:
+        for name, n in [(name, n) for name in names for n in sorted(order)]:
+            measured.done.setdefault((name, n), []).append(together(chosen[n], PLAIN[name]))
+
+    for workers in order:
+        look(PLAIN if workers == order[0] else ["counting"])
+        os.sched_setaffinity(0, chosen[workers])  # one alone would read by threads on all
+        measured.started[workers] = _engine("start", workers, traces, job).wall_s
+        before, start = busy_s(cores), time.monotonic()
+        took = _engine("import", workers, traces, job)
+        busy = (busy_s(cores) - before - took.cpu_s) / (time.monotonic() - start)
+        measured.imported[workers], measured.cpu_s[workers] = took.wall_s, took.cpu_s
+        measured.others[workers] = busy
+        _tell(what="import", workers=workers, **asdict(took), others=busy)
+        os.sched_setaffinity(0, cores)
+    look(["counting"])
+    found = asdict(measured) | {"done": {f"{n} {w}": d for (n, w), d in measured.done.items()}}
+    steady = {n: measured.is_steady(n, len(cores)) for n in order}
+    _tell(what="round", **found, steady=steady)
+    return measured
+
+
+def _median(rounds: Sequence[Round], what: str, workers: int) -> float:
+    return float(np.median([getattr(each, what)[workers] for each in rounds]))
+
+
+def _speedups(
+    rounds: Sequence[Round], starts: Mapping[int, float], workers: int, cores: int
+) -> list[float]:
+    """Return how many times as fast as one `workers` were in each round that is kept."""
+    return [
+        (each.imported[1] - starts[1]) / (each.imported[workers] - starts[workers])
+        for each in rounds
+        if each.is_steady(workers, cores)
+    ]
 
 
 def _tell(**found: Any) -> None:
@@ -416,19 +505,30 @@ def _engine(what: str, workers: int, traces: Sequence[Path], job: Path) -> Cost:
     return took
 
 
+def physical(cores: Sequence[int]) -> list[int]:
+    """Return one of the cores for each that is one, where the system tells which are threads."""
+    known = Path("/sys/devices/system/cpu")
+    found: dict[object, int] = {}
+    for core in cores:
+        siblings = known / f"cpu{core}/topology/thread_siblings_list"
+        found.setdefault(siblings.read_text() if siblings.exists() else core, core)
+    return list(found.values())
+
+
 def spread(cores: Sequence[int], count: int) -> list[int]:
     """Return `count` of the cores that disturb each other least, as programs that count tell.
 
     Cores of a virtual machine may be threads of one core, which the system need not know. Tried
-    are those that are neighbours, and every second, fourth, … one; each is printed to stderr.
+    are those that are neighbours, and every second, fourth, … one, twice in turn; each is printed
+    to stderr.
     """
     groups = [cores[::step][:count] for step in (1, 2, 4, 8, 16) if count <= len(cores[::step])]
     if count == 1 or len(groups) == 1:
         return list(groups[0])
-    alone = max(together(cores[:1], PLAIN["counting"]) for _ in range(2))
-    done = [together(group, PLAIN["counting"]) / alone for group in groups]
-    for group, times in zip(groups, done, strict=True):
-        _tell(what="cores", cores=list(group), times=round(times, 3))
+    tried = [[together(group, PLAIN["counting"]) for group in groups] for _ in range(2)]
+    done = np.max(tried, axis=0)
+    for group, times in zip(groups, done.tolist(), strict=True):
+        _tell(what="cores", cores=list(group), done=times)
     return list(groups[int(np.argmax(done))])
 
 
@@ -437,7 +537,7 @@ def together(cores: Sequence[int], code: str) -> float:
 
     They begin when all have had time to start.
     """
-    begin = time.monotonic() + 0.3 + 0.1 * len(cores)
+    begin = time.monotonic() + 0.25 + 0.05 * len(cores)
     programs = [
         subprocess.Popen(
             [sys.executable, "-c", TOGETHER, str(core), str(begin), code],
@@ -448,12 +548,15 @@ def together(cores: Sequence[int], code: str) -> float:
     return sum(float(program.communicate()[0]) for program in programs)
 
 
-def busy_s() -> float:
-    """Return for how long all cores of the machine were busy since it started, in seconds."""
-    user, nice, system, _, _, irq, softirq, steal, *_ = (
-        int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    )
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+def busy_s(cores: Collection[int]) -> float:
+    """Return for how long these cores were busy since the machine started, in seconds."""
+    ticks = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *numbers = line.split()
+        if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in cores:
+            user, nice, system, _, _, irq, softirq, steal, *_ = map(int, numbers)
+            ticks += user + nice + system + irq + softirq + steal
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def against_hta(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
