@@ -66,6 +66,7 @@ from nsight_prof.parsers.predict.serving import (
     Seconds,
     SingleStep,
     Workload,
+    busy_host,
     captured_sizes,
     fitted_host,
     host_of,
@@ -313,6 +314,10 @@ class Plan:
             predictor.host = narrow_host(predictor.host, narrow)
         elif self.corrected:
             predictor.host = self._with_other_hosts(predictor.host)
+        busy = [issue for source in self.sources for issue in source.busy_issues(self.shard)]
+        if busy:
+            within, beyond = ([s for graphs, s in busy if graphs == of] for of in (True, False))
+            predictor.host = busy_host(predictor.host, within, beyond)
         predictor.host = self._at_speed(self._with_server(predictor.host), narrow=bool(narrow))
         predictor.host_range = self._host_range(predictor.host)
         if self.settings.drafted and not self.shard.drafted:
@@ -351,7 +356,9 @@ class Plan:
         return found
 
     def _host_range(self, host: Host) -> tuple[float, float]:
-        """Return bounds of a host that is not known, by recorded ones."""
+        """Return bounds of a host that is not known: by its busy engine, or by recorded ones."""
+        if host.issue_speeds:
+            return host.issue_speeds[0], host.issue_speeds[1]
         known = spread() if host.is_known and self.settings.host is None else None
         if known is None:
             return 1.0, 1.0

@@ -33,6 +33,8 @@ UNPROFILED, TRACE = ("untraced", "bench"), "trace"
 EAGLE = "eagle"
 """Way of drafting that predictions know: a head of one layer (targets/serving/additions.py)."""
 SLICE, NARROWED = "prof_slice", "narrowed"
+BUSY = "busy-gpu"
+"""Experiment of a narrow engine whose GPU was kept busy (targets/serving/busy_gpu.py)."""
 """Key of an engine's configuration, what targets/serving/layer_slice.py cut it from, and within it
 the widths of a model whose layers are narrow there."""
 
@@ -170,20 +172,38 @@ class Source:
         narrow = [row["source"] for row in self._narrow]
         return self._points([step for step in steps if step not in narrow])
 
-    def host_steps(self, shape: ModelShape) -> Iterator[tuple[Engine, Workload, Row]]:
+    def host_steps(
+        self, shape: ModelShape, *, busy: bool = False
+    ) -> Iterator[tuple[Engine, Workload, Row]]:
         """Yield points of engines with all layers of `shape`, so narrow that the GPU waits.
 
-        Over several GPUs they were shared by as many.
+        Over several GPUs they were shared by as many. `busy`: those in which it was kept busy.
         """
         for engine in self._narrow:
             model, gpus = _shape(engine), int(engine["tensor_parallel"] or 1)
             same = model is not None and model.shard(gpus) == shape
             if same and (settings := _settings(engine)):
-                for work, row in self._points([engine["source"]]):
+                for work, row in self._points([engine["source"]], busy=busy):
                     yield settings, work, row
 
-    def _points(self, steps: Sequence[str]) -> Iterator[tuple[Workload, Row]]:
+    def busy_issues(self, shape: ModelShape) -> Iterator[tuple[bool, float]]:
+        """Yield in how long such an engine issued each single prompt while its GPU was kept busy.
+
+        With it comes whether the prompt was within CUDA graphs. The first step of a request issues
+        it and waits for nothing.
+        """
+        steps = self.table("host_steps")
+        steps = steps[steps["index"].eq(0)]
+        for engine, work, row in self.host_steps(shape, busy=True):
+            own = steps[steps["case"].eq(row["case"]) & steps["source"].eq(row["source"])]
+            for seconds in own["seconds"].astype(float):
+                yield bool(engine.rows(work.steps()[0])), seconds
+
+    def _points(
+        self, steps: Sequence[str], *, busy: bool = False
+    ) -> Iterator[tuple[Workload, Row]]:
         rows = self.table("serving_points")
+        rows = rows[rows["experiment"].eq(BUSY).fillna(False) == busy]
         rows = rows[
             rows["source"].isin(steps)
             & ~rows["traced"].fillna(False).astype(bool)

@@ -130,7 +130,9 @@ class Host:
     what its traced kernels and gaps sum to. `issue_s` and `issue_graph_s`: in which the host issues
     a step with prompts outside of and within CUDA graphs, by the trace of an engine. `others_s` and
     `others_graph_s`: the same as engines of other models needed it for batches, without a profiler.
-    `mean_speed`: what is known is a mean over both speeds of a host.
+    `mean_speed`: what is known is a mean over both speeds of a host. `issue_speeds`: how many times
+    as long as these times, medians, prompts took of an engine whose GPU was kept busy: its fastest
+    and slowest, and the mean of its faster and of its slower half; empty: nobody kept one busy.
     """
 
     overhead_s: float = math.nan
@@ -150,6 +152,7 @@ class Host:
     mean_speed: bool = False
     others_s: float = math.nan
     others_graph_s: float = math.nan
+    issue_speeds: tuple[float, ...] = ()
 
     def of_batches(self) -> Host:
         """Return the host of an engine in one process with what gives it batches, as others had it.
@@ -343,7 +346,8 @@ class Predictor:
         """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
         rows = self.engine.rows(step)
         host = _known(self._around(step, rows)[1])
-        shares = ISSUE_SPREAD if step.prefill and not rows else (1.0, 1.0, 1.0)
+        told = self.host.issue_speeds
+        shares = ISSUE_SPREAD if step.prefill and not rows and not told else (1.0, 1.0, 1.0)
         both = zip(self._gpu(step), shares, strict=True)
         found = self._moved(step, Seconds(*(max(value, host * share) for value, share in both)))
         return self._stretched(step, found, self.power, loaded_s)
@@ -387,6 +391,8 @@ class Predictor:
         if (drafted or (step.prefill and not rows)) and self.correction is not None:
             host *= self.correction.host
         shares = ISSUE_SPREAD if step.prefill else (1.0, 1.0, self.host.decode_slow)
+        if self.host.issue_speeds:  # `at_host` has what a measured host differs by
+            shares = (1.0, 1.0, 1.0)
         return Seconds(*(host * share for share in shares))
 
     def issued_at(self, step: Step, when_s: float) -> Seconds:
@@ -397,7 +403,7 @@ class Predictor:
         host = _known(self._around(step, self.engine.rows(step))[1])
         if not (step.prefill or self.engine.drafted):
             return Seconds(host, host, host)
-        fast, slow = (host * speed for speed in SERVED_SPEEDS)
+        fast, slow = (host * speed for speed in self.host.issue_speeds[2:] or SERVED_SPEEDS)
         return Seconds((fast, slow)[int(when_s / SPEED_S) % 2], fast, slow)
 
     def host_speeds(self) -> list[tuple[float, Predictor]]:
@@ -876,8 +882,13 @@ def point(
         for name in NUMBERS:
             kind = kind_of(predictor, workload, QUANTITY_OF.get(name, ""))
             if (factors := points.get(kind)) is not None:
-                found[f"{name}_low"] = found[name] * min(1.0, factors.low)
-                found[f"{name}_high"] = found[name] * max(1.0, factors.high)
+                bounds = found[name] * min(1.0, factors.low), found[name] * max(1.0, factors.high)
+                if predictor.host.issue_speeds:  # and what the host of a busy GPU took
+                    bounds = (
+                        min(bounds[0], found[f"{name}_low"]),
+                        max(bounds[1], found[f"{name}_high"]),
+                    )
+                found[f"{name}_low"], found[f"{name}_high"] = bounds
     return found
 
 
@@ -1059,6 +1070,35 @@ def narrow_host(known: Host, points: Sequence[tuple[Engine, SingleStep]]) -> Hos
         issue_s=math.nan,
         issue_graph_s=math.nan,
     )
+
+
+ISSUE_BOUNDS = (5, 95)
+"""Percentiles of measured prompts that bound in how long a host issues one."""
+
+
+def busy_host(known: Host, within: Sequence[float], beyond: Sequence[float]) -> Host:
+    """Return the host as an engine tells whose GPU was busy as long as the whole model's is.
+
+    `within` and `beyond`: in how long it issued single prompts within CUDA graphs and beyond them,
+    by its own clock, so that no wait for the GPU is in it. `known`: by the same engine whose GPU
+    was not busy; what it needs for a step that generates is so many times longer as prompts are.
+    """
+    times = {"graph_s": within, "eager_s": beyond}
+    medians = {name: float(np.median(of)) for name, of in times.items() if len(of)}
+    slower = [seconds / getattr(known, name) for name, seconds in medians.items()
+              if getattr(known, name) > 0]  # fmt: skip
+    each = np.sort(
+        np.concatenate([np.divide(of, np.median(of)) for of in times.values() if len(of)])
+    )
+    halves = each[: len(each) // 2], each[len(each) // 2 :]
+    speeds = (*np.percentile(each, ISSUE_BOUNDS), *(half.mean() for half in halves))
+    found = replace(
+        known,
+        graph_s=medians.get("graph_s", known.graph_s),
+        eager_s=medians.get("eager_s", known.eager_s),
+        issue_speeds=tuple(float(speed) for speed in speeds),
+    )
+    return found.scaled({"decode_s": float(np.mean(slower))}) if slower else found
 
 
 def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:

@@ -3,6 +3,7 @@
     python layer_slice.py --model llama-3.1-8b --layers 4
     python layer_slice.py --model Qwen/Qwen3-32B --layers 4 --ranks 8
     python layer_slice.py --model llama-3.1-8b --narrow --untraced-only
+    python layer_slice.py --model llama-3.1-8b --narrow --untraced-only --busy-step 4.8
 
 The engine serves a configuration that was cut to `--layers` layers and to the heads, feed-forward
 and vocabulary of one of `--ranks` GPUs of tensor parallelism; weights are made up. Batches of all
@@ -31,6 +32,7 @@ from typing import Any
 if not __package__:  # run as a file
     runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness.options import Parser, positive, whole
+from nsight_prof.targets.serving.busy_gpu import BusyGpu
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.ending import close, run_to_the_end
 from nsight_prof.targets.serving.engine import (
@@ -62,6 +64,8 @@ NARROWED = (
     "num_key_value_heads",
 )  # fmt: skip
 """Keys that a narrow engine changes: how often the host launches does not depend on them."""
+BUSY = "busy-gpu"
+"""Experiment of points in which the GPU of a narrow engine is kept busy, and key that says it."""
 NARROW = 128
 """Width of its feed-forward, the least of quantized weights, which come in groups of 128."""
 
@@ -195,6 +199,10 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     add("--narrow", action="store_true", help="all layers, of one key head: what the host needs")
     text = "GPUs that share a narrow engine (1)"
     add("--narrow-gpus", type=positive, default=1, metavar="N", help=text)
+    text = "ms that the GPU of a narrow engine is kept busy in a step: single prompts once more"
+    add("--busy-step", type=float, default=0.0, metavar="MS", help=text)
+    text = "the same of each token of a prompt, where these take longer, in us (0)"
+    add("--busy-token", type=float, default=0.0, metavar="US", help=text)
     add("--ranks", type=positive, default=1, metavar="N", help="GPUs that share the model (1)")
     sizes("--batches", (1, 2, 4, 8, 16, 32, 64, 128), "requests that generate at once")
     sizes("--contexts", (128, 1024, 4000), "tokens of their prompts")
@@ -211,6 +219,8 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     args.argv, args.weights, args.tensor_parallel = list(argv), "dummy", args.narrow_gpus
     if args.narrow_gpus > 1 and not args.narrow:
         parser.error("--narrow-gpus is of a narrow engine: add --narrow, or see --ranks")
+    if args.busy_step and (args.narrow_gpus > 1 or not args.narrow):
+        parser.error("--busy-step is of a narrow engine on one GPU: add --narrow")
     return args
 
 
@@ -227,6 +237,8 @@ def run(args: Namespace, records: Records) -> int:
     if args.narrow:
         whole_model = cut(config, config.get("num_hidden_layers", 0), args.ranks)
         config = narrowed(whole_model, args.narrow_gpus)
+        if args.busy_step:
+            config[SLICE][BUSY] = {"step_s": args.busy_step / 1e3, "token_s": args.busy_token / 1e6}
     else:
         config = cut(config, args.layers, args.ranks)
     every = list(dict.fromkeys(points(args)))
@@ -237,7 +249,11 @@ def run(args: Namespace, records: Records) -> int:
         sliced = Path(folder) / model.name.rsplit("/", 1)[-1]
         sliced.mkdir()
         (sliced / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        busy = None
         try:
+            if args.busy_step:
+                busy = BusyGpu(config["num_hidden_layers"], **config[SLICE][BUSY])
+                busy.install()
             options = replace(options_of(args), model=str(sliced), max_model_len=longest)
             engine = make_engine(options, records.begin)
         except EngineFailure as failure:
@@ -248,9 +264,15 @@ def run(args: Namespace, records: Records) -> int:
         records.engine(engine.facts())
         timed = Run(engine, records, args)
         fitting = [point for point in every if timed.fits(point)]
+        if busy is not None:
+            busy.calibrate()
         for point in fitting:
             timed.warm_up(point)
             timed.untraced(point)
+            if busy is not None and point.batch == 1:
+                busy.on = True
+                timed.untraced(replace(point, experiment=BUSY))
+                busy.on = False
         if not args.untraced_only:
             timed.traced(fitting)
     finally:

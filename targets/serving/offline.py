@@ -72,11 +72,12 @@ class Point:
     batch: int
     prompt_tokens: int
     output_tokens: int
+    experiment: str = "prefill-decode"
 
     @property
     def case(self) -> str:
         """Its name in records."""
-        return f"prefill-decode/b{self.batch}/p{self.prompt_tokens}/o{self.output_tokens}"
+        return f"{self.experiment}/b{self.batch}/p{self.prompt_tokens}/o{self.output_tokens}"
 
     @property
     def tokens(self) -> int:
@@ -251,7 +252,7 @@ class Run:
 def params(point: Point, args: Namespace, traced: bool = False) -> dict[str, Any]:
     """Return the parameters of a batch for its record."""
     return {
-        "experiment": "prefill-decode",
+        "experiment": point.experiment,
         "engine": args.mode,
         "batch": point.batch,
         "prompt_tokens": point.prompt_tokens,

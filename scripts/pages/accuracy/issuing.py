@@ -106,6 +106,7 @@ def _errors(work: Path, sources: tuple[str, ...], name: str) -> Iterator[Row]:
 def _issued_in(predictor: Predictor, seconds: float) -> Predictor:
     """Return the same with a host that issues each prompt in so many seconds."""
     unknown = dict.fromkeys(("issue_s", "issue_graph_s", "others_s", "others_graph_s"), math.nan)
-    host = replace(predictor.host, eager_s=seconds, graph_s=seconds, mean_speed=False, **unknown)
+    host = replace(predictor.host, eager_s=seconds, graph_s=seconds, mean_speed=False)
+    host = host.scaled(unknown)
     moved = predictor.correction and replace(predictor.correction, host=1.0)
     return replace(predictor, host=host, correction=moved)
