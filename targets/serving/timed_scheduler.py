@@ -22,7 +22,7 @@ FILE = "PROF_ENGINE_LOOPS"
 INTERVAL_S, WRITTEN_S = 0.1, 1.0
 
 
-class TimedScheduler(AsyncScheduler):  # type: ignore[misc]
+class TimedScheduler(AsyncScheduler):
     """Schedules as vLLM does with asynchronous scheduling."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
