@@ -4,7 +4,8 @@
 
 A server's engine is a process of its own, whose thread nobody else can time. The file that the
 variable PROF_ENGINE_LOOPS names gets a line of JSON each second of steps: when each began, its
-tokens and requests, and each INTERVAL_S the fixed loop of host_loop.py.
+tokens and requests, and each INTERVAL_S the fixed loop of host_loop.py. Where PROF_BUSY_GPU has
+layers, least seconds of a step and seconds of a token, the GPU is kept busy (busy_gpu.py).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
+from nsight_prof.targets.serving.busy_gpu import BusyGpu
 from nsight_prof.targets.serving.host_loop import loop_seconds
 
-FILE = "PROF_ENGINE_LOOPS"
+FILE, BUSY = "PROF_ENGINE_LOOPS", "PROF_BUSY_GPU"
 INTERVAL_S, WRITTEN_S = 0.1, 1.0
 
 
@@ -32,6 +34,12 @@ class TimedScheduler(AsyncScheduler):
         self._steps: list[tuple[float, int, int]] = []
         self._loops: list[tuple[float, float]] = []
         self._file = os.environ.get(FILE, "")
+        if given := os.environ.get(BUSY):  # the engine's graphs were captured before
+            layers, step_s, token_s = given.split(",")
+            busy = BusyGpu(int(layers), float(step_s), float(token_s))
+            busy.install()
+            busy.calibrate()
+            busy.on = True
 
     def schedule(self, *args: Any, **named: Any) -> Any:
         """Return the next step."""
