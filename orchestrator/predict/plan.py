@@ -29,6 +29,7 @@ from nsight_prof.parsers.predict.corrections import (
     HOSTS,
     KERNELS,
     SLICE,
+    TOLD,
     Correction,
     correction,
     host_layer_s,
@@ -333,7 +334,8 @@ class Plan:
             predictor = replace(predictor, correction=found)
             predictor.host = self._with_ranks(predictor.host)
             if self.trace is not None and self.trace.is_slice and self.trace.serves(self.shard):
-                predictor.hosts = points_of(HOSTS, self.name if self.left_out else "")
+                unseen = self.name if self.left_out else ""
+                predictor.hosts = points_of(TOLD if narrow else HOSTS, unseen)
         self._note_unknown(predictor.host)
         return predictor
 

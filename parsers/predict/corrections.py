@@ -28,6 +28,9 @@ RANK_WAIT = "rank_wait_s"
 HOSTS = "hosts"
 """Machine of residuals of prompts that wait for the host: it is another one with each start, at one
 of two speeds, whichever GPU it has, so that all engines count."""
+TOLD = "hosts told"
+"""The same of prompts whose host a narrow engine told: engines differ more than models there, and
+count by themselves."""
 LAYER_IN_GRAPHS, LAYER_BEYOND = "layer_in_graphs_ms", "layer_beyond_graphs_ms"
 """What the host needs to issue a layer of a prompt, within CUDA graphs and beyond them."""
 TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
@@ -118,12 +121,12 @@ def points_of(machine: str, unseen: str = "") -> dict[str, Factors]:
     """Return the factors of whole points by kind, of those that enough models have.
 
     Args:
-        machine: key of a GPU's datasheet, or HOSTS: the host of whichever GPU.
+        machine: key of a GPU's datasheet, or HOSTS or TOLD: the host of whichever GPU.
         unseen: model whose own residuals do not count, since it is held out.
     """
     by_kind = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(machine, {})
     return {kind: factors(of, unseen) for kind, of in by_kind.items()
-            if len(of.keys() - {unseen}) >= FEWEST}  # fmt: skip
+            if len({_model(name) for name in of} - {unseen}) >= FEWEST}  # fmt: skip
 
 
 def rank_wait_s(gpu: str, unseen: str = "") -> float:
@@ -166,7 +169,7 @@ def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:
 
     There are three models at least.
     """
-    known = [np.log(found) for model, found in residuals.items() if model != unseen]
+    known = [np.log(found) for name, found in residuals.items() if _model(name) != unseen]
     middle, width = _spread(known)
     scores = []
     for number, found in enumerate(known):
@@ -174,6 +177,11 @@ def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:
         scores.append(np.abs(found - middle_of_others) / width_of_others)
     width *= _percentile(scores, 100 * HOLDS)
     return Factors(*map(float, np.exp([middle, middle - width, middle + width])))
+
+
+def _model(name: str) -> str:
+    """Return the model of residuals, which may be of one of its engines: `model, run`."""
+    return name.partition(", ")[0]
 
 
 def _spread(models: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -875,21 +875,42 @@ def point(
     for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):
         low, high = f"{name}_low", f"{name}_high"
         found[low], found[high] = found[high], found[low]
+    return found | _bounds(predictor, workload, found)
+
+
+def _bounds(predictor: Predictor, work: Workload, found: Mapping[str, float]) -> dict[str, float]:
+    """Return the bounds of the numbers `found` by what such points of other engines missed."""
     points = dict(predictor.hosts)
     if predictor.correction is not None:
         points |= predictor.correction.points
-    if points:
-        for name in NUMBERS:
-            kind = kind_of(predictor, workload, QUANTITY_OF.get(name, ""))
-            if (factors := points.get(kind)) is not None:
-                bounds = found[name] * min(1.0, factors.low), found[name] * max(1.0, factors.high)
-                if predictor.host.issue_speeds:  # and what the host of a busy GPU took
-                    bounds = (
-                        min(bounds[0], found[f"{name}_low"]),
-                        max(bounds[1], found[f"{name}_high"]),
-                    )
-                found[f"{name}_low"], found[f"{name}_high"] = bounds
-    return found
+    bounds = {}
+    for name in NUMBERS:
+        kind = kind_of(predictor, work, QUANTITY_OF.get(name, ""))
+        if (factors := points.get(kind)) is not None:
+            low, high = min(1.0, factors.low), max(1.0, factors.high)
+            bounds |= {f"{name}_low": found[name] * low, f"{name}_high": found[name] * high}
+            if predictor.host.issue_speeds:  # and what the host of a busy GPU took
+                bounds[f"{name}_low"] = min(bounds[f"{name}_low"], found[f"{name}_low"])
+                bounds[f"{name}_high"] = max(bounds[f"{name}_high"], found[f"{name}_high"])
+    if points and work.batch and predictor.waits_for(work) != GPU:
+        bounds |= _with_first_tokens({**found, **bounds})
+    return bounds
+
+
+def _with_first_tokens(found: Mapping[str, float]) -> dict[str, float]:
+    """Return the bounds of rates of a batch with what its first tokens may miss, by their share.
+
+    Residuals of rates are of requests of many tokens, in which a first token that waits for the
+    host hardly counts; of few tokens it is much of the time. Both are taken to be independent.
+    """
+    moved, first, whole = {}, found["ttft_p50_s"], found["duration_s"]
+    for end, other in (("low", "high"), ("high", "low")):
+        beside = math.log(whole / max(0.1 * whole, whole + found[f"ttft_p50_s_{other}"] - first))
+        for name in (name for name in NUMBERS if QUANTITY_OF.get(name) == THROUGHPUT):
+            own = math.log(found[f"{name}_{end}"] / found[name])
+            sign = 1 if end == "high" else -1
+            moved[f"{name}_{end}"] = found[name] * math.exp(sign * math.hypot(own, beside))
+    return moved
 
 
 def kind_of(predictor: Predictor, work: Workload, quantity: str) -> str:

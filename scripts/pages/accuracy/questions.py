@@ -260,6 +260,14 @@ TIMED_PAIRS: tuple[Pair, ...] = tuple(
 TIMED_SERVED: Pair = (
     (*TIMED_PAIRS[0][0], SAME_LOOP), (f"prediction/{TIMED_SERVER.truth}",)
 )  # fmt: skip
+TOLD_PAIRS: tuple[Pair, ...] = (
+    *EXTENDED_PAIRS[len(EXTENDED) :],
+    *(((f"{SLICES}{name}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}-again",))
+      for name in AGAIN.values()),
+    *SAME_PAIRS,
+    *TIMED_PAIRS,
+)  # fmt: skip
+"""Engines whose host a narrow engine had told."""
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (

@@ -21,6 +21,7 @@ from nsight_prof.parsers.predict.corrections import (
     RANK_WAIT,
     SHORT,
     SLICE,
+    TOLD,
     TPOT,
 )
 from nsight_prof.parsers.predict.costs import datasheet
@@ -42,6 +43,7 @@ from scripts.pages.accuracy.questions import (
     KERNELS_RUNS,
     KNOWN,
     SLICED,
+    TOLD_PAIRS,
     Pair,
 )
 from scripts.pages.accuracy.texts import (
@@ -137,7 +139,9 @@ def point_residuals(work: Path) -> str:
     lines = _residual_lines(work, pairs, _kind_of_point, corrected=True)
     engines = [*(pair for question in (*SLICED, EXPERTS) for pair in question.pairs), *H100_PAIRS]
     hosts = _residual_lines(work, engines, _kind_of_host, corrected=True)
+    told = _residual_lines(work, TOLD_PAIRS, _kind_of_host, corrected=True, by_engine=True)
     found = [POINT_RESIDUALS_INTRO, f"{datasheet(gpu).name}:", *lines, f"{HOSTS}:", *hosts]
+    found += [f"{TOLD}:", *told]
     return "\n".join(found) + "\n"
 
 
@@ -155,17 +159,26 @@ def host_residuals(work: Path) -> str:
 
 
 def _residual_lines(
-    work: Path, pairs: Sequence[Pair], kind_of: Callable[[Row], str], *, corrected: bool
+    work: Path,
+    pairs: Sequence[Pair],
+    kind_of: Callable[[Row], str],
+    *,
+    corrected: bool,
+    by_engine: bool = False,
 ) -> list[str]:
-    """Return lines of YAML: measured over predicted values by kind and model, held out."""
+    """Return lines of YAML: measured over predicted values by kind and model, held out.
+
+    `by_engine`: those of each engine by themselves.
+    """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for sources, names in pairs:
         for name in names:
             errors_of = held_out_rows if corrected else uncorrected
             for row in errors_of(work, name, sources):
                 if kind := kind_of(row):
-                    of_model = found[kind][recorded(work, name).model]
-                    of_model.append(float(row["measured"]) / float(row["predicted"]))
+                    truth = recorded(work, name)
+                    group = f"{truth.model}, {truth.name}" if by_engine else truth.model
+                    found[kind][group].append(float(row["measured"]) / float(row["predicted"]))
     lines = []
     for kind, models in sorted(found.items()):
         lines += [f"    {kind}:", *_lines_of(models, "      ")]
