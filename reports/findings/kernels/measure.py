@@ -48,6 +48,9 @@ READY_STALLS = (
 """Stall reasons of warps that issue, or find a queue or a pipe full: more warps hide none of it."""
 QUEUE_STALLS = ("mio_throttle", "tex_throttle")
 """Stall reasons of warps that find the queue to special functions and shared memory full."""
+FENCES = ("membar",)
+"""Stall reasons of warps that wait until others see what they wrote, as after each atomic operation
+with an order (acquire, release), which those of Triton have where nothing else is asked for."""
 BARRIERS = ("barrier",)
 """Stall reasons of warps that wait for other warps, whatever these wait for."""
 LEVELS = ("dram", "l2", "l1")
@@ -351,7 +354,7 @@ def _atomics(row: Row) -> dict[str, float]:
         "atomics_a_warp": number(row["atomic_instructions"]) / warps,
         "atomic_unit": unit,
         "atomic_chain": chain,
-        "atomic_time": _saturated_or(chain, _stall_time(row, MEMORY_STALLS)),
+        "atomic_time": _saturated_or(chain, _stall_time(row, (*MEMORY_STALLS, *FENCES))),
         "atomic_part": _percent(queued, queued + _asked(row)),
         "all_memory_waits": waits,
     }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsight_prof.parsers.build.bound import BOUND_FROM
 from nsight_prof.parsers.build.roofline import Ceilings, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
@@ -79,7 +80,8 @@ class Backend:
         capability: lowest compute capability of the GPU on which they are behind, and the first
             on which they are not; `unknown_gpu`: they are behind where that is not known, too.
         cause: the rule that the finding is of.
-        saves: part of its time that the better one is known to save, at least and at most.
+        saves: part of its time that the better one is known to save, at least and at most;
+            `of_bytes`: of the time that bytes of DRAM explain, of kernels that were counted.
         roof_parts: parts of the Tensor Core roof that better ones reach, by compute capability.
         rough: part saved where no counters are known, by compute capability.
         by_name: their names alone tell, whatever counters say of them.
@@ -100,6 +102,7 @@ class Backend:
     unknown_gpu: bool = False
     cause: str = SLOW_BACKEND.key
     saves: tuple[float, float] | None = None
+    of_bytes: bool = False
     roof_parts: Mapping[float, tuple[float, float]] = field(default_factory=dict)
     rough: Mapping[float, float] = field(default_factory=dict)
     by_name: bool = False
@@ -221,7 +224,23 @@ class _Use:
             if floor.value:
                 gain = max(0.0, 1 - floor.value / number(self.time.value))
             return [Bounds(gain, gain)] * len(self.rows)
+        if self.backend.of_bytes and self.backend.saves is not None:
+            part = self.part_of_bytes
+            return [Bounds(*(part * saved for saved in self.backend.saves))] * len(self.rows)
         return [self._bounds(self.counters_of(row)) for row in self.rows]
+
+    @property
+    def part_of_bytes(self) -> float:
+        """Part of the time that bytes of DRAM explain, as of the kernels that were counted: all of
+        it from 80 % of the roof on; 1 where none was.
+        """
+        busy = [
+            (number(row["total_ns"]), min(1.0, number(found["dram_pct"]) / 100 / BOUND_FROM))
+            for row in self.rows
+            if (found := self.counters_of(row)) and number(found["dram_pct"]) > 0
+        ]
+        total = sum(time for time, _ in busy)
+        return sum(time * part for time, part in busy) / total if busy else 1.0
 
     def _bounds(self, row: Row | None) -> Bounds:
         backend, roofs = self.backend, ceilings(self.run.roofs)
@@ -393,6 +412,13 @@ def _gain_evidence(use: _Use, low: Number, high: Number, *, rough: bool) -> Iter
     elif backend.saves is not None:
         for label, saved, factor in zip((at_least, save), (low, high), backend.saves, strict=True):
             source = Text("the time x {part}", part=Number(factor))
+            if backend.of_bytes:
+                explained = Number(use.part_of_bytes, "fraction")
+                source = Text(
+                    "the time x {part} x {explained}, the part that bytes of DRAM explain",
+                    part=Number(factor),
+                    explained=explained,
+                )
             yield measured(label, Number(saved.value, "ns", TIMES), source)
     elif rough:
         rough_part = Number(backend.rough[use.capability])

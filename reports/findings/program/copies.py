@@ -12,6 +12,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.torch.gemm_shapes import SIZES
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
@@ -20,6 +21,7 @@ from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import kernel_unions
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
+from nsight_prof.reports.findings.kernels.measure import blocks
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, RESULTS_ON_HOST
 from nsight_prof.reports.findings.program.rule import (
@@ -169,6 +171,27 @@ UNIFIED, UNKNOWN = "unified memory", "unknown"
 """How nsys calls moves of managed memory, and the cause of idle time that no CUDA call ends."""
 
 
+NARROWER = (
+    Text(
+        "Convert on the host what the GPU casts as soon as it has come: once, where it is made or "
+        "read (astype(np.float32), .float(), dtype=…), or just before the copy: fewer bytes cross "
+        "then, and the cast goes."
+    ),
+    Text("make the numbers as short as the program needs them before they are copied to the GPU"),
+)
+"""The same about numbers that a cast makes shorter after the copy."""
+AVOIDED = Text("Behind kernels, or avoided, they would cost nothing: that saves at most")
+IN_SHORT = Text(
+    "A cast makes what has come shorter before anything else reads it. Converted before the copy "
+    "(double precision to float32, float32 to 16 bits), fewer bytes cross: that saves about"
+)
+OF_BYTES = Text("the copy time x the part of the bytes that the cast leaves out + time of the cast")
+CAST_ITEMS = 4
+"""Elements for each thread of a cast of PyTorch (unrolled_elementwise_kernel, 2.11)."""
+ALIKE = 0.02
+"""Part by which bytes of a copy and elements of a cast may differ from a whole type."""
+
+
 class Kind(NamedTuple):
     """Kernels that move data and whose names match `pattern`; `required`: where a program must.
 
@@ -181,6 +204,7 @@ class Kind(NamedTuple):
     remedy: tuple[Text, Text] | None = None
 
 
+CASTS = r"\bwith cast\b|(?:float16|float8_\w+|tofloat32)_copy_kernel_cuda"
 COMPUTED = r"\bupsample |grid sampler"
 """Kernels that interpolate: what they write stands nowhere yet, however little they compute."""
 CHANNELS_LAST = (
@@ -198,10 +222,7 @@ KINDS = (
         remedy=CHANNELS_LAST,
     ),
     # PyTorch's <type>_copy_kernel_cuda are its casts from and to FP32 (Copy.cu).
-    Kind(
-        r"\bwith cast\b|(?:float16|float8_\w+|tofloat32)_copy_kernel_cuda",
-        Text("casts to another type"),
-    ),
+    Kind(CASTS, Text("casts to another type")),
     Kind(
         r"^\S+ cat\b|^\S+ concat",
         Text("concatenations"),
@@ -317,6 +338,14 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             hides = number((wall - idle).value) - max(kernels_ns, longer / gpus)
         saved_ns = max(0.0, min(saved_ns, number(working.value), hides))
     saved_ns += number(late.value)
+    wide = _wide(run, crossing[0], time)
+    if wide and wide[1] < saved_ns:  # all of it is needed on the GPU, in a shorter type
+        title = Text(
+            "Numbers of {size} bytes are copied to the GPU, and cast to {shorter} bytes there",
+            size=wide[0][0],
+            shorter=wide[0][1],
+        )
+        (action, advice), saved_ns = NARROWER, wide[1]
     saved = Number(saved_ns, "ns")
     gain = saved.share_of(wall)
     if number(gain.value) < threshold("small_gain"):
@@ -328,9 +357,8 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             advice=advice,
             verdict=Text(
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
-                "most of it {kind} ({calls}).{alone}{pageable}{once} Behind kernels, or "
-                "avoided, they would cost nothing: that saves at most {gain} of the wall time "
-                "({saved}).{hidden}",
+                "most of it {kind} ({calls}).{alone}{pageable}{once} {what} {gain} of the wall "
+                "time ({saved}).{hidden}",
                 share=share,
                 time=time,
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
@@ -339,9 +367,10 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 alone=alone,
                 pageable=_small(each_bytes, late) or _pageable(slow, *speed),
                 once=_once(once),
+                what=IN_SHORT if action is NARROWER[0] else AVOIDED,
                 gain=gain,
                 saved=saved,
-                hidden=_hidden(0.0 if late.value else kernels_ns, saved),
+                hidden=_hidden(0.0 if late.value or wide else kernels_ns, saved),
             ),
             evidence=(
                 Evidence(
@@ -358,7 +387,9 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 measured(
                     Text("could save"),
                     saved,
-                    Text("the copy time, at most the time without kernels"),
+                    OF_BYTES
+                    if action is NARROWER[0]
+                    else Text("the copy time, at most the time without kernels"),
                 ),
                 wall_evidence(wall),
                 measured(Text("of it copies of pageable memory"), pageable) if slow else None,
@@ -367,6 +398,25 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             **of_wall_time(saved, wall),
         )
     ]
+
+
+def _wide(run: Run, row: Row, time: Number) -> tuple[tuple[int, int], float] | None:
+    """Return the bytes of a number that is copied to the GPU and of what a cast makes of it there,
+    and the ns that a conversion before the copy saves; None where no cast follows each copy.
+    """
+    if not text(row["kind"]).lower().startswith("host"):
+        return None
+    calls, each_bytes = number(row["calls"]), number(row["bytes"]) / number(row["calls"])
+    for kernel in records(run.kernels[run.kernels["calls"] == calls]):
+        after = SIZES.get(text(kernel["dtype"]), 0)
+        grid, block = (blocks(text(kernel[name])) for name in ("grid", "block"))
+        before = each_bytes / (grid * block * CAST_ITEMS)
+        is_cast = re.search(CASTS, text(kernel["short_name"])) is not None
+        if is_cast and 0 < after < round(before) and abs(before / round(before) - 1) <= ALIKE:
+            left_out = 1 - after / round(before)
+            cast = number(kernel["total_ns"]) / gpu_count(run)
+            return (round(before), after), left_out * number(time.value) + cast
+    return None
 
 
 def _action(crossing: list[Row], pageable: Number, time: Number) -> Text | None:
@@ -672,7 +722,9 @@ def casts_and_copies(run: Run) -> list[Finding]:
     kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = largest.remedy or (rule.action, rule.advice)
-    avoidable = _avoidable(kinds, gpu_time)
+    needless_kinds = _needless(kinds, gpu_time)
+    avoidable = Number(sum(number(value.value) for value in needless_kinds.values()), "ns", refs)
+    named = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
     needless = 2 * number(avoidable.value) > number(time.value)
     return [
         rule.finding(
@@ -698,7 +750,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
                     if number(value.share_of(gpu_time).value) >= CASTS_AND_COPIES.limit("named")
                 ],
             ),
-            kernel_ids=tuple(text(key) for key in rows.head(LISTED)["kernel_id"]),
+            kernel_ids=tuple(text(row["kernel_id"]) for row in named[:LISTED]),
             evidence=(
                 Evidence(
                     Text("time of copies and casts"),
@@ -723,18 +775,14 @@ def casts_and_copies(run: Run) -> list[Finding]:
     ]
 
 
-def _avoidable(kinds: dict[Kind, Number], gpu_time: Number) -> Number:
-    """Return the time of copies that no program needs, and of others that are most of its work."""
+def _needless(kinds: dict[Kind, Number], gpu_time: Number) -> dict[Kind, Number]:
+    """Return kinds of copies that no program needs, and others that are most of its work."""
     minimum = CASTS_AND_COPIES.limit("most") * number(gpu_time.value)
-    return Number(
-        sum(
-            number(value.value)
-            for kind, value in kinds.items()
-            if kind.required is None or number(value.value) >= minimum
-        ),
-        "ns",
-        column("kernels", "total_ns"),
-    )
+    return {
+        kind: value
+        for kind, value in kinds.items()
+        if kind.required is None or number(value.value) >= minimum
+    }
 
 
 def leaves(run: Run) -> bool:
@@ -763,13 +811,16 @@ def _within(run: Run) -> Number:
     return Number(total if is_large else 0.0, "ns", column("memory_operations", "total_ns"))
 
 
+def _kind(row: Row) -> Kind:
+    names = f"{text(row['short_name'])}\n{text(row['name'])}"
+    return next(kind for kind in KINDS if re.search(kind.pattern, names))
+
+
 def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:
     """Return the time of each kind that comes, in their order."""
     found = dict.fromkeys(KINDS, 0.0)
     for row in records(rows):
-        names = f"{text(row['short_name'])}\n{text(row['name'])}"
-        kind = next(kind for kind in KINDS if re.search(kind.pattern, names))
-        found[kind] += number(row["total_ns"])
+        found[_kind(row)] += number(row["total_ns"])
     refs = column("kernels", "total_ns")
     return {kind: Number(value, "ns", refs) for kind, value in found.items() if value > 0}
 
