@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.findings.gain import behind_host
+from nsight_prof.reports.findings.gain import behind_host, untraced_wall
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
 from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
@@ -63,14 +64,20 @@ def findings(run: Run) -> list[Finding]:
     found = [f for f in found if not f.share * kernel_time(run) < graphs_ns or f.key in OVERVIEW]
     longest = set(run.counters.nlargest(1, "duration_ns")["kernel_id"])
     minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
+    added = number((program_time(run)[0] - untraced_wall(run)).value or 0.0)
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))
-        for f in sorted(found, key=lambda f: _order(f, found, minimum, kernel_time(run), longest))
+        for f in sorted(found, key=lambda f: _order(f, found, minimum, kernel_time(run), longest, added))
     ]
 
 
 def _order(
-    finding: Finding, found: Sequence[Finding], minimum: float, kernels_ns: float, longest: set[str]
+    finding: Finding,
+    found: Sequence[Finding],
+    minimum: float,
+    kernels_ns: float,
+    longest: set[str],
+    added_ns: float,
 ) -> tuple[int, bool, bool, float, int]:
     """Return a key by which the largest gain is first, and a cause right before its symptom.
 
@@ -102,9 +109,9 @@ def _order(
     bound = 0.0 if math.isnan(finding.most_ns) else finding.most_ns
     after_repair = 0
     if finding.choice and finding.gain_of == "wall time":
-        repairs = [_gain(f) for f in found if not f.choice and f.gain_of == "GPU time"]
-        largest = max(repairs, default=0.0)
-        if max(minimum, OUTWEIGHS * gain) <= largest < gain:
+        kernels = (f for f in found if not f.choice and f.kernel_ids)
+        largest = max(map(_gain, kernels), default=0.0)
+        if max(minimum, OUTWEIGHS * (gain - added_ns)) <= largest < gain:
             gain, after_repair = largest, 2
     if not gain and finding.rule.endswith("_saturated"):
         gain = minimum if finding.share * kernels_ns * REPAIR >= BUSY_WITH * minimum else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import launching_rows, location
 from nsight_prof.reports.analysis.profiled import kernel_time
-from nsight_prof.reports.findings.gain import of_gpu_time
+from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.findings.gain import of_gpu_time, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
@@ -35,7 +37,8 @@ NEEDLESS_WORK = Rule(
         ),
     },
     gain="time of the kernels that these lines launch, by samples of stacks, x the part that goes: "
-    "all of it where the result is the same each time, or needed rarely.",
+    "all of it where the result is the same each time, or needed rarely. Of gradients all but twice "
+    "the time of what they are of: a backward pass takes about twice its forward pass.",
 )
 
 
@@ -43,7 +46,9 @@ class Work(NamedTuple):
     """What lines do that match `pattern`, or that are in functions of a library (`inner`).
 
     `does` stands behind "the program", `saves` is what goes of the time of their kernels, of some
-    categories alone where these are given. `unless` matches kernels that show it to be needed.
+    categories alone where these are given; where `beside` is given, all but that many times the
+    time of all other kernels, and with it the waits for the lines. `unless` matches kernels that
+    show it to be needed.
     """
 
     does: Text
@@ -55,6 +60,14 @@ class Work(NamedTuple):
     categories: tuple[str, ...] = ()
     inner: str = ""
     unless: str = ""
+    beside: float = math.nan
+
+    def saved(self, time: Number, total: Number) -> Number:
+        """Return what goes of the time of its kernels; `total` is that of all."""
+        if math.isnan(self.beside):
+            return Number(self.saves * number(time.value), "ns", time.refs)
+        needed = self.beside * number((total - time).value)
+        return Number(max(0.0, number(time.value) - needed), "ns", time.refs)
 
     def is_at(self, rows: pd.DataFrame) -> pd.Series[bool]:
         """Tell which rows of launches by line are its own."""
@@ -102,7 +115,13 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
             continue
         if number(samples.value) < rule.limit("samples"):
             continue
-        saved = Number(work.saves * number(time.value), "ns", refs)
+        saved = work.saved(time, total)
+        if not number(saved.share_of(total).value) >= rule.limit("share"):
+            continue
+        gains, waits = of_gpu_time(saved, time, total), Number(0.0, "ns")
+        if not math.isnan(work.beside):
+            waits = _waits(run, found, number(saved.share_of(time).value))
+            gains |= of_wall_time(saved + waits, program_time(run)[0])
         of_line = found.groupby(["file", "line"])["gpu_ns"].sum().sort_values(ascending=False)
         places = [Verbatim(location(str(f), int(n))) for f, n in of_line.index[:2]]
         ids = found.groupby("kernel_id")["gpu_ns"].sum().sort_values(ascending=False).index
@@ -131,10 +150,24 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
                     Text("nsys: time of each kernel x the line's part of its samples"),
                 ),
                 measured(Text("samples of stacks at these lines"), samples),
-                measured(
-                    Text("could save"), saved, Text("the time x {part}", part=Number(work.saves))
-                ),
+                measured(Text("could save"), saved, _formula(work)),
+                measured(Text("waits for these lines that go with it"), waits)
+                if waits.value
+                else None,
             ),
             confidence="low",
-            **of_gpu_time(saved, time, total),
+            **gains,
         )
+
+
+def _formula(work: Work) -> Text:
+    if math.isnan(work.beside):
+        return Text("the time x {part}", part=Number(work.saves))
+    return Text("the time - {n} x that of all other kernels", n=Number(work.beside))
+
+
+def _waits(run: Run, found: pd.DataFrame, part: float) -> Number:
+    """Return the part of the idle time in which the host is at these lines."""
+    lines = run.host_lines.merge(found[["file", "line"]].drop_duplicates(), on=["file", "line"])
+    idle = part * number(lines["idle_ns"].sum())
+    return Number(idle, "ns", (Ref("host_lines", "", "idle_ns"),))
