@@ -205,8 +205,8 @@ class Kind(NamedTuple):
 
 
 CASTS = r"\bwith cast\b|(?:float16|float8_\w+|tofloat32)_copy_kernel_cuda"
-COMPUTED = r"\bupsample |grid sampler"
-"""Kernels that interpolate: what they write stands nowhere yet, however little they compute."""
+COMPUTED = r"\bupsample |grid sampler|indexing backward"
+"""Kernels that interpolate, or add: what they write stands nowhere yet, however little they do."""
 CHANNELS_LAST = (
     Text(
         "Keep model and images channels-last: model.to(memory_format=torch.channels_last), and the "
