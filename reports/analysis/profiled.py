@@ -26,6 +26,12 @@ TRACE_ONLY = (
 """Columns of `kernels` that `counters` does not have under the same name."""
 
 
+EXACT = r"\bFCHK\b|\b0x727fffff\b"
+"""Instructions that tell whether an exact division, or square root, of floats is an easy case."""
+EXACT_MORE = 8
+"""Instructions that each such sequence takes (10 on Hopper) more than an approximate one (2)."""
+
+
 @once
 def profiled(run: Run) -> list[Row]:
     """Return a row for each kernel that has counters, most GPU time first.
@@ -34,7 +40,9 @@ def profiled(run: Run) -> list[Row]:
     each stall reason), `stall_share` (that of the top one), `loose_join` (joined by a name that
     the two tools write differently), `constants_share` (of the samples of warps, those at loads of
     constants by an index of the thread), `passing_share` (those beyond a first return at which all
-    but RETURNING of the warps end) and `counted_ns` (sum of its launches that ncu profiled).
+    but RETURNING of the warps end), `exact_share` (of its instructions, those that exact divisions
+    and square roots take more than approximate ones) and `counted_ns` (sum of its launches that ncu
+    profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
@@ -48,6 +56,10 @@ def profiled(run: Run) -> list[Row]:
         str(key): _beyond_return(rows)
         for key, rows in instructions.sort_values("offset").groupby("kernel_id")
     }
+    executed = instructions["instructions"].fillna(0).astype(float)
+    checks = EXACT_MORE * executed * instructions["sass"].fillna("").str.contains(EXACT)
+    both = pd.DataFrame({"all": executed, "at": checks}).groupby(instructions["kernel_id"]).sum()
+    exact = (both["at"] / both["all"]).to_dict()
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
@@ -55,6 +67,7 @@ def profiled(run: Run) -> list[Row]:
         row["stall_share"] = row["stalls"].get(text(row["top_stall"]), math.nan)
         row["constants_share"] = constants.get(text(row["kernel_id"]), math.nan)
         row["passing_share"] = passing.get(text(row["kernel_id"]), math.nan)
+        row["exact_share"] = exact.get(text(row["kernel_id"]), math.nan)
         row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)

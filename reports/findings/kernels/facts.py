@@ -217,6 +217,13 @@ PASSING = Fact(
     unit="%",
     also=("source_instructions.samples",),
 )
+EXACT_MATH = Fact(
+    "exact_math",
+    Text("instructions of exact divisions and square roots, beyond those of approximate ones"),
+    unit="%",
+    also=("source_instructions.instructions",),
+)
+EXACT_LEFT = Fact("exact_left")
 IS_OWN = Fact("is_own")
 IS_ATTENTION = Fact("is_attention")
 UNMASKED_LEFT = Fact("unmasked_left")

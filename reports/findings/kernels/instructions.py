@@ -88,6 +88,35 @@ UNFUSED_FMA = Rule(
     unloads={"issue": facts.UNFUSED_LEFT, "fp32": NONE, "fp64": NONE},
     contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
 )
+EXACT_MATH = Rule(
+    key="exact_math",
+    in_code=True,
+    question="Do exact divisions and square roots take most of a kernel's instructions?",
+    when=(facts.IS_OWN >= 1)
+    & (facts.EXACT_MATH >= 20)
+    & ((facts.ISSUE_ACTIVE >= 40) | (facts.EXECUTION_WAITS >= 30)),
+    clause=lambda k: Text(
+        "{part} of its instructions refine and check exact divisions and square roots (sqrtf, /), "
+        "of which approximate ones need one or two",
+        part=k.number(facts.EXACT_MATH),
+    ),
+    symptom=Text("spends its instructions on exact divisions and square roots"),
+    remedy=Text("With approximate ones"),
+    action=Text(
+        "Take approximate functions where their last bits do not matter: rsqrtf(x) in place of "
+        "1 / sqrtf(x), __fdividef(a, b), a reciprocal that is computed once and multiplied by; or "
+        "compile with -use_fast_math (-prec-div=false -prec-sqrt=false)."
+    ),
+    advice=Text("let it divide and take roots with a little less precision, in fewer steps"),
+    estimate="Of the time of full issue slots, else of the stalls for instructions and pipes, the "
+    "part of the instructions goes that approximate functions do not need: 8 of 10 each.",
+    disproof=Text("With -use_fast_math it takes as long, or results need the last bits."),
+    source=Text("prof: SASS of divisions (FCHK) and square roots on Hopper; a fifth of all"),
+    time=facts.WARP_TIME,
+    remaining=facts.EXACT_LEFT,
+    unloads=dict.fromkeys(("issue", "alu", "fp32", "xu"), facts.EXACT_LEFT),
+    contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
+)
 IDLE_LANES = Rule(
     key="idle_lanes",
     in_code=True,

@@ -235,6 +235,8 @@ def _waits(row: Row) -> dict[str, float]:
         "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
         "hidden_time": 100 - _stalled(row, READY_STALLS) if row.get("stalls") else 100.0,
         "passing": 100 * _known(number(row.get("passing_share")), 1.0),
+        "exact_math": 100 * _known(number(row.get("exact_share")), 0.0),
+        "exact_left": 100 * (1 - _known(number(row.get("exact_share")), 0.0)),
         "constant_waits": 100 * _known(number(row.get("constants_share")), 0.0),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,

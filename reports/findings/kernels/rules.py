@@ -24,6 +24,7 @@ RULES = (
     instructions.EARLY_RETURNS,
     instructions.DOUBLE_PRECISION,
     instructions.DIVERGENCE,
+    instructions.EXACT_MATH,
     instructions.IDLE_LANES,
     instructions.UNFUSED_FMA,
     memory.L2_THRASHING,
