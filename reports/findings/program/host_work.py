@@ -88,7 +88,8 @@ OPTIMIZER_LOOP = Rule(
     gain=GAIN,
     action=Text(
         "Let the optimizer update all tensors in a few kernels: fused=True, or foreach=True, when "
-        "it is made."
+        "it is made, and few groups of parameters: each group is updated by calls of its own, so "
+        "that what has the same rate and decay belongs in one."
     ),
     advice=Text("let the optimizer update all parameters at once (fused=True)"),
     disproof=Text("With fused=True the steps take as long."),
@@ -315,6 +316,12 @@ RULES = (
 MOST_AT_ONE = 0.5
 """Part of the idle samples of a thread in libraries that tells that it is held up: at least so much
 there, and less at each of its places."""
+ALL_AT_ONCE = r"/torch/optim/\w+\.py:\d+ _(?:fused|multi_tensor)_"
+"""Functions of optimizers that update all tensors of a group at once."""
+MULTI_TENSOR = r"multi_tensor_apply_kernel"
+OFTEN = 0.1
+"""Part of all launches above which such kernels, each for up to some hundreds of tensors, have few
+of them: groups of parameters with one tensor each."""
 OF_STACKS = Text("stacks of Python, sampled by nsys")
 
 
@@ -424,9 +431,18 @@ def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
     chosen = is_in_work(rows, name)
     if name == CAPTURING and _captures(run):  # of what the capture records nothing runs
         chosen |= (rows["work"] == "") & (rows["activity"] != "waiting")
+    if OF_WORK[name].rule is OPTIMIZER_LOOP and _few_at_once(run):
+        chosen |= rows["inner"].fillna("").str.contains(ALL_AT_ONCE)
     if OF_WORK[name].rule is idle_rules.ALLOCATION_STALLS:  # what was given back is allocated again
         chosen |= rows["activity"] == "allocating"
     return rows[chosen]
+
+
+def _few_at_once(run: Run) -> bool:
+    """Tell whether an optimizer launches kernels for many tensors so often that each has few."""
+    kernels = run.kernels
+    often = kernels.loc[kernels["name"].fillna("").str.contains(MULTI_TENSOR), "calls"].sum()
+    return bool(often >= OFTEN * kernels["calls"].sum())
 
 
 def _captures(run: Run) -> bool:
