@@ -456,16 +456,14 @@ def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
 
     The host works on results that were copied, or makes at one line what it copies there.
     """
-    of_results = leaves(run)
-    work = RESULTS_ON_HOST.key if of_results else HOST_BOUND.key
+    work = RESULTS_ON_HOST.key if leaves(run) else HOST_BOUND.key
     both = {f.rule: f for f in found if f.rule in (COPIES.key, work)}
-    if len(both) < 2:
+    works = host_lines(host_rows(run, doing=("program",), idle=True), "idle_samples")
+    copying = host_lines(host_rows(run, doing=("copying",)))
+    elsewhere = works and copying and works[0].location != copying[0].location
+    # What comes from elsewhere than where the host works most ends by itself.
+    if len(both) < 2 or elsewhere or (work == HOST_BOUND.key and not (works and copying)):
         return list(found)
-    if not of_results:  # the host copies at the line at which it works most
-        works = host_lines(host_rows(run, doing=("program",), idle=True), "idle_samples")
-        copying = host_lines(host_rows(run, doing=("copying",)))
-        if not (works and copying and works[0].location == copying[0].location):
-            return list(found)
     smaller, larger = sorted(both.values(), key=lambda finding: finding.gain_ns)
     joined = replace(
         larger,

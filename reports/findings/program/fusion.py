@@ -112,6 +112,14 @@ PARTS = Text(
     "written to memory is read again by the next kernel."
 )
 """What to do about kernels of which one works on partial results of the other."""
+BY_ROWS = Text(
+    "Lay the table out so that what is looked up together lies together: as rows that are contiguous "
+    "(table.T.contiguous() once, before the loop), with the index along the first dimension; each "
+    "look-up then reads whole sectors. Sum rows while they are looked up (embedding_bag) after that."
+)
+"""What to do about look-ups of numbers that lie far apart."""
+BY_INDEX, SCATTERED = r"^\S+ (?:index|gather)", 50.0
+"""Kernels that look up by index, and the per cent of useful bytes up to which numbers lie apart."""
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize", "fill")
 """Categories of kernels that a compiler fuses with their neighbours."""
 LOOK_UP, SUMS = "embedding", "reduction"
@@ -395,6 +403,13 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
     first = str(names.get(ids[0], ids[0]))
     what, title = _words(run, chain)
     looked_up = text(_category(run, ids[0])) == LOOK_UP and chain.moved is not None
+    useful = _useful(run, ids[0])
+    remedy = {"action": BAGS} if looked_up else {"action": PARTS} if chain.is_partial else {}
+    if useful.value is not None:  # the bytes of the others are then no matter beside these
+        remedy = {"action": BY_ROWS}
+        title = partial(
+            Text, "{n} kernels in a row look up numbers that lie apart and pass them on: {first}, …"
+        )
     return ELEMENTWISE_CHAIN.finding(
         title=title(n=n, first=Name(first, Ref("kernels", ids[0]))),
         headline=Text("{what} in a row take {share} of the GPU time", what=what, share=share),
@@ -406,7 +421,14 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
             names=names_of((key, str(names.get(key, key))) for key in ids),
             share=share,
             total=chain.total,
-            saving=_saving(chain, gpu_time),
+            saving=_saving(chain, gpu_time)
+            if useful.value is None
+            else Text(
+                "The first gathers numbers one by one: of the sectors that it loads {useful} are "
+                "used. {saving}",
+                useful=useful,
+                saving=_saving(chain, gpu_time),
+            ),
         ),
         kernel_ids=ids,
         evidence=(
@@ -424,7 +446,7 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
             *_gain_evidence(chain),
         ),
         confidence=confidence,
-        **({"action": BAGS} if looked_up else {"action": PARTS} if chain.is_partial else {}),
+        **remedy,
         **of_gpu_time(
             chain.saved_at_roof if known else chain.saved,
             chain.total,
@@ -432,6 +454,16 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
             chain.saved_at_roof,
         ),
     )
+
+
+def _useful(run: Run, kernel_id: str) -> Number:
+    """Return the useful part of the sectors that a look-up by index loads, where it is small."""
+    kernel = run.kernels.loc[run.kernels["kernel_id"] == kernel_id, "short_name"]
+    row = run.counters[run.counters["kernel_id"] == kernel_id]
+    useful = number(row["global_load_efficiency_pct"].max())
+    if not (kernel.str.contains(BY_INDEX).any() and useful <= SCATTERED):
+        return Number(None, "%")
+    return Number(useful, "%", counters(run, [kernel_id], ("global_load_efficiency_pct",)))
 
 
 def _category(run: Run, kernel_id: str) -> str:
