@@ -40,8 +40,8 @@ ISSUED = Text(
 BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
 """CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
 AROUND = 1.6
-"""What nsys adds to a call of CUDA and around it, over what it adds to the call that it records:
-median of 26 programs whose GPU waited for each launch, timed with and without it (H200)."""
+"""What nsys adds to a call of CUDA and around it where it also samples stacks of Python, over what
+it adds to the call itself: median of 26 programs whose GPU waited for each launch (H200)."""
 LATE = 0.05
 """Part of a stage in which the GPU waits for a late host from which on the host sets its pace."""
 
@@ -70,7 +70,7 @@ def untraced_wall(run: Run) -> Number:
     late = gaps[gaps["cause"] != QUEUED]
     share = min(1.0, late["gaps"].sum() * gpu_count(run) / max(1.0, run.kernels["calls"].sum()))
     calls = share * run.api_calls["calls"].sum() / gpu_count(run)
-    added = calls * AROUND * added_to_call(run)
+    added = calls * (1.0 if run.host_lines.empty else AROUND) * added_to_call(run)
     added_ns = min(added, late["idle_ns"].sum()) if added > 0 else 0.0
     return wall - Number(added_ns, "ns", (Ref("api_calls", "", "calls"),))
 

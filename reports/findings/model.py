@@ -17,7 +17,7 @@ HOST_WORKS = (
 )
 CAUSE_OF = {
     **dict.fromkeys((*HOST_WORKS, "blocking_launches"), SYMPTOMS),
-    "sync_stalls": ("launch_bound", "host_bound"),
+    "sync_stalls": ("launch_bound", "host_bound", "one_by_one"),
     "results_on_host": ("launch_bound", "sync_stalls"),
     "allocation_stalls": ("launch_bound", "sync_stalls", "host_bound"),
     "pool_release": ("launch_bound", "sync_stalls", "host_bound"),

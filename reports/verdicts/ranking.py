@@ -31,11 +31,15 @@ from nsight_prof.reports.verdicts.owners import in_words_of_owner
 
 REPAIR = 0.05
 """Part of the time that a repair must save to stand before choices that save more."""
-MOST_OF = {**dict.fromkeys(HOST_WORKS, 0.5), "casts_and_copies": 0.9}
+MOST_OF: dict[str | tuple[str, str], float] = {
+    **dict.fromkeys(HOST_WORKS, 0.5),
+    "casts_and_copies": 0.9,
+    ("sync_stalls", "one_by_one"): 0.5,
+}
 """Rules that are a cause only where they save that part of what the other finding does: a cast that
 is all but all of a chain is what to leave out, not what to fuse; and a work of the host that takes
-less than half of the time in which the GPU waits for it leaves more to another. Choices (graphs)
-come after either."""
+less than half of the time in which the GPU waits for it leaves more to another, as do waits in a
+loop over items. Choices (graphs) come after either."""
 BUSY_WITH = 0.25
 """Part of the time from which on a kernel at its roof stands before what saves less than a repair:
 only less work makes it faster, and nobody can say how much less."""
@@ -90,13 +94,17 @@ def _order(
     # What comes once gains nothing: it explains no symptom that comes again.
     causes = CAUSE_OF.get(finding.rule, ()) if _gain(finding) > 0 else ()
     minimum_part = MOST_OF.get(finding.rule, 0.0)
+
+    def least(symptom: Finding) -> float:
+        return MOST_OF.get((finding.rule, symptom.rule), minimum_part) * _gain(symptom)
+
     waits = finding.rule == LAUNCH_BOUND.key and not finding.choice  # so that it comes late
     symptoms = [
         f
         for f in found
         if (f.rule in causes or (waits and f.choice and f.rule == HOST_BOUND.key))
         and _meet(f, finding)
-        and (f.choice or _gain(finding) >= minimum_part * _gain(f))
+        and (f.choice or _gain(finding) >= least(f))
     ]
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"
