@@ -69,9 +69,12 @@ def findings(run: Run) -> list[Finding]:
     longest = set(run.counters.nlargest(1, "duration_ns")["kernel_id"])
     minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
     added = number((program_time(run)[0] - untraced_wall(run)).value or 0.0)
+
+    def order(finding: Finding) -> tuple[int, bool, bool, float, int]:
+        return _order(finding, found, minimum, kernel_time(run), longest, added)
+
     return [
-        f if f.key in OVERVIEW else replace(f, rank=next(ranks))
-        for f in sorted(found, key=lambda f: _order(f, found, minimum, kernel_time(run), longest, added))
+        f if f.key in OVERVIEW else replace(f, rank=next(ranks)) for f in sorted(found, key=order)
     ]
 
 

@@ -225,8 +225,8 @@ class _Use:
                 gain = max(0.0, 1 - floor.value / number(self.time.value))
             return [Bounds(gain, gain)] * len(self.rows)
         if self.backend.of_bytes and self.backend.saves is not None:
-            part = self.part_of_bytes
-            return [Bounds(*(part * saved for saved in self.backend.saves))] * len(self.rows)
+            part, (low, high) = self.part_of_bytes, self.backend.saves
+            return [Bounds(part * low, part * high)] * len(self.rows)
         return [self._bounds(self.counters_of(row)) for row in self.rows]
 
     @property

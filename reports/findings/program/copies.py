@@ -326,19 +326,12 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             share=share,
         )
         action, advice = OVERLAP
-    saved_ns = number((time - once).value)
-    if wall.value:
-        # Inputs may stay on the GPU; results that go to pinned memory can only hide.
-        leaves = text(crossing[0]["kind"]).lower() == "device to host" and not slow
-        hides = kernels_ns if leaves and kernels_ns and each_bytes >= SMALL_BYTES else math.inf
-        longer = max(to_gpu, to_host)
-        passes = min(to_gpu, to_host) >= COPIES.limit("passes") * longer
-        # Its work: it can run at once, not be left out.
-        if kernels_ns and passes and each_bytes >= SMALL_BYTES and not slow:
-            hides = number((wall - idle).value) - max(kernels_ns, longer / gpus)
-        saved_ns = max(0.0, min(saved_ns, number(working.value), hides))
+    large = each_bytes >= SMALL_BYTES and not slow
+    working_ns = number((wall - idle).value) if wall.value else math.inf
+    saved_ns = _unhidden(crossing, number((time - once).value), kernels_ns, working_ns, large, gpus)
     saved_ns += number(late.value)
     wide = _wide(run, crossing[0], time)
+    wide = None if slow and wide and wide[0][0] < SIZES["fp64"] else wide
     if wide and wide[1] < saved_ns:  # all of it is needed on the GPU, in a shorter type
         title = Text(
             "Numbers of {size} bytes are copied to the GPU, and cast to {shorter} bytes there",
@@ -398,6 +391,31 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             **of_wall_time(saved, wall),
         )
     ]
+
+
+def _unhidden(
+    crossing: list[Row],
+    saved_ns: float,
+    kernels_ns: float,
+    working_ns: float,
+    large: bool,
+    gpus: int,
+) -> float:
+    """Return the ns of `saved_ns` of copies that are not, or cannot be, beside kernels.
+
+    `large`: of pinned memory, in large pieces. Inputs may stay on the GPU; results that go to
+    pinned memory can only hide, and what passes through can run at once, not be left out.
+    """
+    if math.isinf(working_ns):
+        return saved_ns
+    hides, (to_gpu, to_host) = math.inf, _by_direction(crossing)
+    longer, shorter = max(to_gpu, to_host), min(to_gpu, to_host)
+    if kernels_ns and large:
+        if text(crossing[0]["kind"]).lower() == "device to host":
+            hides = kernels_ns
+        if shorter >= COPIES.limit("passes") * longer:
+            hides = working_ns - max(kernels_ns, longer / gpus)
+    return max(0.0, min(saved_ns, working_ns - kernels_ns, hides))
 
 
 def _wide(run: Run, row: Row, time: Number) -> tuple[tuple[int, int], float] | None:

@@ -113,9 +113,9 @@ PARTS = Text(
 )
 """What to do about kernels of which one works on partial results of the other."""
 BY_ROWS = Text(
-    "Lay the table out so that what is looked up together lies together: as rows that are contiguous "
-    "(table.T.contiguous() once, before the loop), with the index along the first dimension; each "
-    "look-up then reads whole sectors. Sum rows while they are looked up (embedding_bag) after that."
+    "Lay the table out so that what is looked up together lies together: as contiguous rows "
+    "(table.T.contiguous() once, before the loop), with the index along the first dimension, so "
+    "that each look-up reads whole sectors. Then sum rows while they are looked up (embedding_bag)."
 )
 """What to do about look-ups of numbers that lie far apart."""
 BY_INDEX, SCATTERED = r"^\S+ (?:index|gather)", 50.0

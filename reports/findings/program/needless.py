@@ -37,8 +37,8 @@ NEEDLESS_WORK = Rule(
         ),
     },
     gain="time of the kernels that these lines launch, by samples of stacks, x the part that goes: "
-    "all of it where the result is the same each time, or needed rarely. Of gradients all but twice "
-    "the time of what they are of: a backward pass takes about twice its forward pass.",
+    "all of it where the result is the same each time, or needed rarely. Of gradients all but "
+    "twice the time of what they are of: a backward pass takes about twice its forward pass.",
 )
 
 
