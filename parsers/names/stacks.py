@@ -20,6 +20,10 @@ AGAIN = 10
 FORWARD = "forward"
 WAITS_BEFORE = r"StreamWaitEvent"
 """Calls that let a stream wait for another one."""
+WAITING, WAITS, MAIN_WAIT = ("waiting", "copying"), 0.1, 0.5
+"""What the host does at a line that waits for results, and the part of its samples from which on it
+is there for that, or the part of all waits: a line that launches much for each of its waits has few
+samples in them."""
 Place = tuple[str, str, int | None]
 """File, function and line."""
 
@@ -103,6 +107,19 @@ def called_rows(calls: pd.DataFrame, doing: Sequence[str]) -> pd.DataFrame:
     samples = np.ceil(time.astype(float) / 1000).astype(int)
     empty = {name: "" for name in ("stage", "nvtx_range", "inner", "work")}
     return rows.assign(samples=samples, idle_samples=0, **empty)
+
+
+def of_waits(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of table `host_lines` of the lines at which the host waits for the GPU."""
+    if rows.empty:
+        return rows
+    waits = rows["activity"].isin(WAITING)
+    places = [rows[name] for name in ("file", "line")]
+    every = rows["samples"].groupby(places, dropna=False).transform("sum")
+    waited = (rows["samples"] * waits).groupby(places, dropna=False).transform("sum")
+    surely = (rows["activity"] == "waiting").groupby(places, dropna=False).transform("any")
+    main = waited > MAIN_WAIT * (rows["samples"] * waits).sum()
+    return rows[surely & (main | (waited >= WAITS * every))]
 
 
 def _waiting_first(row: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:

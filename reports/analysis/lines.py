@@ -11,18 +11,13 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, from_row, known, number, records, text
 from nsight_prof.parsers.names.activity import activity
-from nsight_prof.parsers.names.stacks import called_rows
+from nsight_prof.parsers.names.stacks import called_rows, of_waits
+from nsight_prof.parsers.ncu.places import at_barriers, at_program, at_writers, in_order
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
 
 Z95 = 1.959964
-WAITING, WAITS, MAIN_WAIT = ("waiting", "copying"), 0.1, 0.5
-"""What the host does at a line that waits for results, and the part of its samples from which on it
-is there for that, or the part of all waits: a line that launches much for each of its waits has few
-samples in them."""
-HEADERS = r"(?:^|/)(?:cuda[^/]*|targets/[^/]+)/include/"
-"""Files of the CUDA toolkit, by a part of their path."""
 
 
 class Located:
@@ -185,17 +180,13 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
 
 
 def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
-    """Return the lines of a kernel, with functions of CUDA's headers at the lines that inline them.
-
-    The table names the header alone. An instruction of one is taken to belong to the program's line
-    of the instruction before it: right for the planted lines of three kernels of llm.c.
-    """
+    """Return the lines of a kernel, with headers and barriers at the lines that ask for them."""
     lines = kernel_lines(run, kernel_id)
     if run.source_instructions.empty:
         return lines
-    moved = _instructions(run, kernel_id)
+    moved = at_barriers(_instructions(run, kernel_id))
     foreign = moved["is_foreign"]
-    if not foreign.any() or foreign.all():
+    if foreign.all():
         return lines
     moved = moved[moved["samples"].fillna(0) > 0]
     known = {(line.file, line.line): line for line in lines}
@@ -214,31 +205,34 @@ def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
                     inlined=bool(foreign[rows.index].any()),
                 )
             )
-    return sorted(found, key=lambda line: -line.samples)
+    return _in_order(found)
+
+
+def _in_order(lines: Iterable[KernelLine]) -> list[KernelLine]:
+    at_line = {(line.file, line.line): line for line in lines}
+    return [at_line[at] for at in in_order({at: each.samples for at, each in at_line.items()})]
 
 
 def _instructions(run: Run, kernel_id: str) -> pd.DataFrame:
-    """Return the instructions of a kernel with those of CUDA's headers at the program's lines, and
-    column is_foreign.
-    """
+    """Return the instructions of a kernel at lines of the program, with column is_foreign."""
     frame = run.source_instructions
-    frame = frame[frame["kernel_id"] == kernel_id].sort_values("offset")
-    foreign = frame["file"].fillna("").str.contains(HEADERS)
-    frame = frame.assign(is_foreign=foreign)
-    if foreign.all():
-        return frame
-    places = {name: frame[name].mask(foreign).ffill().bfill() for name in ("file", "line")}
-    return frame.assign(**places)
+    rows = frame[frame["kernel_id"] == kernel_id].sort_values("offset", ignore_index=True)
+    lines = kernel_lines(run, kernel_id)
+    return at_program(rows, {(line.file, line.line) for line in lines if "atomic" in line.source})
 
 
-def lines_of(run: Run, kernel_id: str, counted: str, sass: str) -> list[KernelLine]:
+def lines_of(
+    run: Run, kernel_id: str, counted: str, sass: str, *, of_values: bool = False
+) -> list[KernelLine]:
     """Return the lines of a kernel by a count of table `source_instructions`, the most first.
 
-    Only instructions count that match `sass`. The share of a line is that of the count; of equal
-    ones the first in the source stands first.
+    Only instructions count that match `sass`, where they stand or, `of_values`, at the lines of
+    the values that they take. The share of a line is that of the count; of those about equal the
+    first in the source stands first.
     """
     frame = _instructions(run, kernel_id)
-    frame = frame[frame["sass"].fillna("").str.contains(sass)]
+    chosen = frame["sass"].fillna("").str.contains(sass)
+    frame = (at_writers(frame, chosen) if of_values else frame)[chosen]
     total = number(frame[counted].sum())
     if not total > 0:
         return []
@@ -249,7 +243,7 @@ def lines_of(run: Run, kernel_id: str, counted: str, sass: str) -> list[KernelLi
         if (known_line := known.get((str(file), int(number(line))))) is not None and of_line:
             share = Number(of_line / total, "fraction", ref)
             found.append(replace(known_line, samples=of_line, share=share))
-    return sorted(found, key=lambda line: (-line.samples, line.line))
+    return _in_order(found)
 
 
 def callers(run: Run, *kernel_ids: str) -> list[HostLine]:
@@ -296,16 +290,7 @@ def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:
 
 def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:
     """Return rows of table `host_lines` of the lines at which the host waits for the GPU."""
-    rows = host_rows(run, stage)
-    if rows.empty:
-        return rows
-    waits = rows["activity"].isin(WAITING)
-    places = [rows[name] for name in ("file", "line")]
-    every = rows["samples"].groupby(places, dropna=False).transform("sum")
-    waited = (rows["samples"] * waits).groupby(places, dropna=False).transform("sum")
-    surely = (rows["activity"] == "waiting").groupby(places, dropna=False).transform("any")
-    main = waited > MAIN_WAIT * (rows["samples"] * waits).sum()
-    return rows[surely & (main | (waited >= WAITS * every))]
+    return of_waits(host_rows(run, stage))
 
 
 def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:

@@ -9,16 +9,13 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.ncu.capture import DURATION
+from nsight_prof.parsers.ncu.early_returns import beyond_return
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 
 INDEXED_CONSTANTS = r"\bU?LDC\b.*\[R\d"
 """Loads of constant memory at an address of the thread's own: other than that of a uniform register
 (UR) or a number, threads of a warp may ask for several, which come one after another."""
-RETURNS = r"^@!?U?P\w+\s+EXIT\b"
-"""Instructions at which some threads of a kernel end, and others go on."""
-RETURNING = 0.1
-"""Part of the warps that go on beyond a return up to which nearly all have nothing to do."""
 TRACE_ONLY = (
     *("short_name", "name", "library", "category", "dtype", "tile", "grid", "block", "stage"),
     *("calls", "share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"),
@@ -53,7 +50,7 @@ def profiled(run: Run) -> list[Row]:
     of_kernel = both.groupby(instructions["kernel_id"]).sum()
     constants = (of_kernel["at"] / of_kernel["all"]).to_dict()
     passing = {
-        str(key): _beyond_return(rows)
+        str(key): beyond_return(rows)
         for key, rows in instructions.sort_values("offset").groupby("kernel_id")
     }
     executed = instructions["instructions"].fillna(0).astype(float)
@@ -71,16 +68,6 @@ def profiled(run: Run) -> list[Row]:
         row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)
-
-
-def _beyond_return(rows: pd.DataFrame) -> float:
-    """Return the part of a kernel's samples beyond a first return at which most warps end."""
-    executed, samples = (rows[name].fillna(0).astype(float) for name in ("instructions", "samples"))
-    beyond = rows["sass"].fillna("").str.contains(RETURNS).shift(fill_value=False).cummax()
-    nearly_all = executed[beyond].iloc[:1].le(RETURNING * executed.iloc[0]).any()
-    return (
-        float(samples[beyond].sum() / samples.sum()) if nearly_all and samples.any() else math.nan
-    )
 
 
 def weight(row: Row) -> float:

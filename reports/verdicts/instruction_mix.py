@@ -60,10 +60,10 @@ KINDS = (
 LISTED = 3
 
 
-def instruction_mix(run: Run, kernel_id: str) -> Text | str:
-    """Return a sentence on what the executed instructions of a kernel do; empty where unknown."""
+def instruction_mix(run: Run, kernel_id: str, bound: str) -> Text | str:
+    """Return a sentence on what the instructions of a kernel do whose bound they are; else none."""
     rows = run.source_instructions
-    if rows.empty:
+    if rows.empty or bound not in BOUNDS:
         return ""
     rows = rows[rows["kernel_id"] == kernel_id]
     executed = rows["instructions"].astype(float)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
-from nsight_prof.parsers.names.stacks import asking_lines, calling_lines, holding_lines, loop_lines
+from nsight_prof.parsers.names import stacks
+from nsight_prof.parsers.ncu.early_returns import RETURNS
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import (
-    WAITING,
     HostLine,
     KernelLine,
     callers,
@@ -26,14 +26,13 @@ from nsight_prof.reports.analysis.lines import (
     program_lines,
     waiting_rows,
 )
-from nsight_prof.reports.analysis.profiled import RETURNS
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rule import concatenated
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
-from nsight_prof.reports.verdicts.instruction_mix import BOUNDS, instruction_mix
+from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
 
 NAMED, FUSED = 2, 4
@@ -48,8 +47,14 @@ PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.p
 """A function of Python's own library, as the innermost frame of a stack."""
 COPYING = r"\.(?:to|cuda|cpu|copy_)\("
 """Calls of PyTorch that copy, in the text of a line."""
-OF_LAUNCH = ("small_grid", "few_blocks", "tail", "block_limited", "warps_limited")
-"""Rules about how a kernel is launched: the line at fault is that of the launch."""
+OF_LAUNCH = ("tail", "block_limited", "warps_limited")
+"""Rules about the threads and warps that a launch asks for: the line at fault is its line."""
+OF_SHARES = ("small_grid", "few_blocks")
+"""Rules about work that is shared out among too few blocks: to mend where each of them does it."""
+ONE_WARP = "32x1x1"
+"""Block whose registers spill since no other warp shares its values."""
+BACKWARD = ".backward("
+"""A line that begins a backward pass: its kernels are those of the forward lines."""
 DOING = {
     idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
     idle_rules.ALLOCATION_STALLS.key: ("allocating",),
@@ -65,17 +70,22 @@ WORK = {
 
 
 class At(NamedTuple):
-    """Which instructions a rule is about: a count of each, a pattern of SASS, and what they are."""
+    """Which instructions a rule is about: a count of each, a pattern of SASS, and what they are.
+
+    `of_values`: the line at fault is that of the values that they take.
+    """
 
     counted: str
     sass: str
     what: Text
+    of_values: bool = False
 
 
 NEEDLESS, SECTORS = Text("the needless sectors"), Text("the sectors")
 DOUBLE = r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H"
 BANKS = r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b"
-SPILLS = r"\b(?:LDL|STL)\b"
+SPILLS = r"\bSTL\b"
+ACCESSES = r"\b(?:LDG?|LDSM?|STG?|STS|ATOM[GS]?|REDG?|SHFL)\b"
 AT = {
     instructions.DIVERGENCE.key: At(
         "divergent_branches", "", Text("the branches that part a warp")
@@ -88,9 +98,11 @@ AT = {
     memory.SCATTERED.key: At("excessive_sectors", "", SECTORS),
     memory.HOST_MEMORY.key: At("sectors", r"\bLDG?\b", SECTORS),
     memory.NARROW_ACCESSES.key: At("sectors", r"\b(?:LDG?|STG?)\b", SECTORS),
-    memory.LOCAL_SPILLS.key: At("instructions", SPILLS, Text("the accesses to local memory")),
+    memory.LOCAL_SPILLS.key: At("instructions", SPILLS, Text("the values in local memory"), True),
     memory.BANK_CONFLICTS.key: At("bank_conflicts", BANKS, Text("the bank conflicts")),
     memory.ATOMICS.key: At("instructions", r"\b(?:RED|ATOM)", Text("the atomics")),
+    "l1_saturated": At("instructions", ACCESSES, Text("the accesses")),
+    "l2_saturated": At("sectors", "", SECTORS),
 }
 """Rules about instructions of one kind: the line at fault is theirs, not where warps stand."""
 IDLE = tuple(
@@ -121,21 +133,24 @@ COUNTED = Text("counts of instructions by ncu")
 
 def located(run: Run, finding: Finding) -> Finding:
     """Return the finding with the lines that it is about, or as it is where none are known."""
-    if finding.rule == host_work.COMPILATION.key and len(run.recompilations):
-        return _with_guards(run, finding)
-    if finding.rule in {*DOING, *WORK, *IDLE} - {copies.CASTS_AND_COPIES.key}:
-        return _with_host_lines(run, finding)
-    if finding.rule == copies.CASTS_AND_COPIES.key and copies.is_within(run):
-        return _with_host_lines(run, finding)
+    of_kernels = finding.rule == copies.CASTS_AND_COPIES.key and not copies.is_within(run)
+    if finding.rule in {*DOING, *WORK, *IDLE} and not of_kernels:
+        finding = _with_host_lines(run, finding)
+        is_again = finding.rule == host_work.COMPILATION.key and len(run.recompilations)
+        return _with_guards(run, finding) if is_again else finding
     if finding.rule == host_work.INTERPRETER_LOCK.key:
         return _with_thread_lines(run, finding)
     if not (finding.rule and finding.kernel_ids) or finding.rule == NEEDLESS_WORK.key:
         return finding  # those of needless work stand in its sentence
-    ways = [_with_launch_lines, _with_fused_lines]
+    launched = _with_launch_lines(run, finding)
     if finding.key == "kernel":
-        ways.insert(_is_of_launch(run, finding), _with_kernel_lines)
-    placed = (way(run, finding) for way in ways)
-    return next((found for found in placed if found is not finding), finding)
+        if _is_of_launch(run, finding):
+            return _with_kernel_lines(run, launched)
+        in_kernel = _with_kernel_lines(run, finding)
+        if in_kernel is not finding:
+            is_shared_out = finding.rule in OF_SHARES
+            return _with_launch_lines(run, in_kernel) if is_shared_out else in_kernel
+    return _with_fused_lines(run, finding) if launched is finding else launched
 
 
 def _is_of_launch(run: Run, finding: Finding) -> bool:
@@ -143,10 +158,12 @@ def _is_of_launch(run: Run, finding: Finding) -> bool:
     launched_at = callers(run, *finding.kernel_ids)
     if not launched_at or launched_at[0].line is None:
         return False
-    if finding.rule != occupancy.SHARED_LIMITED.key:
-        return finding.rule in OF_LAUNCH
     rows = run.launches[run.launches["kernel_id"].isin(finding.kernel_ids[:1])]
-    return bool(rows["dynamic_shared_bytes"].sum() > rows["static_shared_bytes"].sum())
+    if finding.rule == occupancy.SHARED_LIMITED.key:
+        return bool(rows["dynamic_shared_bytes"].sum() > rows["static_shared_bytes"].sum())
+    if finding.rule == memory.LOCAL_SPILLS.key:
+        return set(rows["block"]) == {ONE_WARP}
+    return finding.rule in OF_LAUNCH
 
 
 def _in_program(rows: pd.DataFrame) -> pd.DataFrame:
@@ -218,20 +235,22 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         rows = host_rows(run, finding.stage)
         rows = rows[rows["source"].fillna("").str.contains(COPYING)]
     if finding.rule == copies.COPIES.key and copies.leaves(run):
-        waits = host_rows(run, finding.stage, WAITING[:1])
+        waits = host_rows(run, finding.stage, stacks.WAITING[:1])
         if waits["time_ns"].sum() * LEAST > rows["time_ns"].sum():
             rows = waits  # the copies only begin: the host stands where it needs what they bring
     is_wait = finding.rule == idle_rules.SYNC_STALLS.key
     is_wait |= finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice
     if is_wait:
-        waits = host_rows(run, finding.stage, WAITING[:1]) if len(run.timed_calls) else rows[:0]
+        waits = (
+            host_rows(run, finding.stage, stacks.WAITING[:1]) if len(run.timed_calls) else rows[:0]
+        )
         waits = waits if len(waits) else waiting_rows(run, finding.stage)
         rows, counted = (waits, "samples") if len(waits) else (rows, counted)
     if finding.rule in WORK:
         rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
     rows = _in_program(rows)
     if finding.rule in IDLE and finding.choice:
-        rows = holding_lines(rows, counted, run.timed_lines)
+        rows = stacks.holding_lines(rows, counted, run.timed_lines)
     lines = host_lines(rows, counted)
     hot_lines = _hot(lines)
     if not hot_lines:
@@ -285,7 +304,7 @@ def _beside_launches(
 
 def _waiting(run: Run, finding: Finding, file: str) -> list[HostLine]:
     """Return the lines of a file at which the host waits for the results that it works on."""
-    rows = host_rows(run, finding.stage, WAITING)
+    rows = host_rows(run, finding.stage, stacks.WAITING)
     return host_lines(rows[rows["file"] == file])
 
 
@@ -298,14 +317,15 @@ def _around(
     of, the line of the loop.
     """
     if finding.rule == host_work.DATA_LOADING.key:
-        found = host_lines(asking_lines(rows), counted)
+        found = host_lines(stacks.asking_lines(rows), counted)
     elif finding.rule == host_work.RECOMPUTATION.key:
         every = host_rows(run, finding.stage)
-        found = host_lines(asking_lines(every[every["work"] == "checkpointing"]))
+        found = host_lines(stacks.asking_lines(every[every["work"] == "checkpointing"]))
     elif number(hot_lines[0].share.value) < MOST and finding.rule not in DOING:
         # Each call that copies, waits or allocates is a line by itself.
         found = host_lines(
-            loop_lines(_in_program(rows), _in_program(host_rows(run, finding.stage))), counted
+            stacks.loop_lines(_in_program(rows), _in_program(host_rows(run, finding.stage))),
+            counted,
         )
     else:
         return None
@@ -327,13 +347,15 @@ def _round_trip(
     Libraries work on all of them at once, so that the round trip is to mend; what runs again and
     again for each call, as a loop of Python, is at fault itself.
     """
-    asked = host_lines(calling_lines(rows), counted)[:1]
+    asked = host_lines(stacks.calling_lines(rows), counted)[:1]
     runs = run.timed_lines.groupby(["file", "line"])["hits"].sum()
     if finding.rule not in ROUND_TRIPS or not asked:
         return None
     of_line, of_caller = (runs.get((line.file, line.line), 0) for line in (hottest, asked[0]))
     is_once = 0 < of_line <= of_caller or finding.rule == CPU_LIBRARIES
-    fetched = {(at.file, at.line) for at in host_lines(host_rows(run, finding.stage, WAITING))}
+    fetched = {
+        (at.file, at.line) for at in host_lines(host_rows(run, finding.stage, stacks.WAITING))
+    }
     return asked[0] if is_once and (asked[0].file, asked[0].line) in fetched else None
 
 
@@ -365,12 +387,13 @@ def _host_place(line: HostLine) -> Text:
 
 
 def _with_launch_lines(run: Run, finding: Finding) -> Finding:
-    lines = callers(run, *finding.kernel_ids)
+    launched_at = callers(run, *finding.kernel_ids)
+    lines = sorted(launched_at, key=lambda line: BACKWARD in _text_of(run, line))
     hot_lines = _hot(lines)
     if finding.rule == launch_rules.GROWING_STEPS.key:  # the loop is at fault, not what it runs
         rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
         rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
-        hot_lines = _hot(host_lines(loop_lines(rows, run.launch_lines))) or hot_lines
+        hot_lines = _hot(host_lines(stacks.loop_lines(rows, run.launch_lines))) or hot_lines
     if finding.rule == fusion.ELEMENTWISE_CHAIN.key:  # a chain is where it begins
         large = (line for line in lines if number(line.share.value) >= LEAST)
         hot_lines = sorted(large, key=lambda line: (line.file, line.line or 0))[:NAMED]
@@ -411,20 +434,18 @@ def _with_fused_lines(run: Run, finding: Finding) -> Finding:
 
 
 def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
-    if finding.rule in AT and (found := _with_lines_at(run, finding)) is not finding:
+    at = AT.get(finding.rule)
+    if at is not None and (found := _with_lines_at(run, finding, at)) is not finding:
         return found
     lines = program_lines(run, finding.kernel_ids[0])
     hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not hot_lines:
         return finding
     inlined = any(line.inlined for line in hot_lines)
-    mix: Text | str = ""
-    if finding.bound in BOUNDS:
-        mix = instruction_mix(run, finding.kernel_ids[0])
     verdict = Text(
         "{verdict} Its warps stand at {places}{inlined}.{calls}{mix}",
         calls=calls_at(hot_lines[0].source),
-        mix=mix,
+        mix=instruction_mix(run, finding.kernel_ids[0], finding.bound),
         verdict=finding.verdict,
         places=[_kernel_place(line) for line in hot_lines],
         inlined=Text(", in functions of CUDA's headers, too, that are inlined there")
@@ -434,13 +455,12 @@ def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, STALLS))
 
 
-def _with_lines_at(run: Run, finding: Finding) -> Finding:
+def _with_lines_at(run: Run, finding: Finding, at: At) -> Finding:
     """Return a finding with the lines of the instructions that it is about.
 
     Warps stand where a result is needed, which may be another line than the one that asks for it.
     """
-    at = AT[finding.rule]
-    lines = lines_of(run, finding.kernel_ids[0], at.counted, at.sass)
+    lines = lines_of(run, finding.kernel_ids[0], at.counted, at.sass, of_values=at.of_values)
     hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not hot_lines:
         return finding
@@ -453,7 +473,14 @@ def _with_lines_at(run: Run, finding: Finding) -> Finding:
         )
         for line in hot_lines
     ]
-    verdict = Text("{verdict} That is at {places}.", verdict=finding.verdict, places=places)
+    is_full = finding.rule.endswith("_saturated")
+    verdict = Text(
+        "{verdict} That is at {places}.{calls}{mix}",
+        verdict=finding.verdict,
+        places=places,
+        calls=calls_at(hot_lines[0].source) if is_full else "",
+        mix=instruction_mix(run, hot_lines[0].kernel_id, finding.bound) if is_full else "",
+    )
     if finding.rule == memory.BANK_CONFLICTS.key:
         finding = _of_atomics(run, finding, lines)
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, COUNTED))

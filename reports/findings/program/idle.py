@@ -10,11 +10,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.names.stacks import WAITING
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, SYNCHRONISATION
 from nsight_prof.reports.analysis.idle import Gaps, Stage, idle_stages
-from nsight_prof.reports.analysis.lines import WAITING, host_rows, waiting_rows
+from nsight_prof.reports.analysis.lines import host_rows, waiting_rows
 from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline

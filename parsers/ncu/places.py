@@ -1,0 +1,88 @@
+"""Moves instructions of a kernel to the lines of the program that they belong to, and orders these.
+
+Rows are of table `source_instructions`, of one kernel, in the order of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+import pandas as pd
+
+from nsight_prof.parsers.ncu.registers import writers
+
+HEADERS = r"(?:^|/)(?:(?:cuda[^/]*|targets/[^/]+)/include|triton/language)/"
+"""Files of the CUDA toolkit and of Triton, by a part of their path."""
+ATOMICS = r"\b(?:RED|ATOM)"
+BARRIER, AT_BARRIER = r"\bBAR\b", "barrier"
+"""The instruction, and the stall of warps that wait at it."""
+PLACE = ("file", "line")
+Place = tuple[str, int]
+"""Their values."""
+ALIKE, BESIDE = 0.8, 2
+"""Part of the samples of the hottest line from which on another is about as hot, and how many lines
+after another one a line is beside it."""
+
+
+def in_order(samples: Mapping[Place, int]) -> list[Place]:
+    """Return lines with most samples first, but those that are about as hot by where they stand.
+
+    Neighbours are one group, which begins at the first of them: the group with most samples stands
+    first.
+    """
+    ordered = sorted(samples, key=lambda at: (-samples[at], at[1]))
+    file, most_samples = (ordered[0][0], samples[ordered[0]]) if ordered else ("", 0)
+    alike = [at for at in ordered if at[0] == file and samples[at] >= ALIKE * most_samples]
+    groups: list[list[Place]] = []
+    for at in sorted(alike):
+        if groups and at[1] - groups[-1][-1][1] <= BESIDE:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    groups.sort(key=lambda group: -sum(samples[at] for at in group))
+    return [*(at for group in groups for at in group), *(at for at in ordered if at not in alike)]
+
+
+def at_program(rows: pd.DataFrame, atomic: Container[Place] = ()) -> pd.DataFrame:
+    """Return instructions with those of headers at the program's lines, and column is_foreign.
+
+    The table names the header alone. An instruction of one is taken to belong to the program's line
+    of the instruction before it: right for the planted lines of three kernels of llm.c. An atomic
+    operation belongs to the line that made its operands last, best one of lines that are `atomic`.
+    """
+    foreign = rows["file"].fillna("").str.contains(HEADERS)
+    rows = rows.assign(is_foreign=foreign)
+    if foreign.all():
+        return rows
+    places = {name: rows[name].mask(foreign).ffill().bfill() for name in PLACE}
+    atomics = foreign & rows["sass"].fillna("").str.contains(ATOMICS)
+    return at_writers(rows.assign(**places), atomics, atomic)
+
+
+def at_writers(
+    rows: pd.DataFrame, chosen: pd.Series[bool], better: Container[Place] = ()
+) -> pd.DataFrame:
+    """Return instructions with the `chosen` ones at the line that wrote their operands last.
+
+    Lines that are `better` go before others.
+    """
+    if not chosen.any():
+        return rows
+    rows = rows.reset_index(drop=True)
+    places: list[Place] = list(zip(rows["file"], rows["line"], strict=True))
+    written = writers(rows["sass"].fillna("").tolist(), rows["instructions"].fillna(0).tolist())
+    for at in chosen.to_numpy().nonzero()[0]:
+        found = [*(places[writer] for writer in written[at]), places[at]]
+        rows.loc[at, list(PLACE)] = next((line for line in found if line in better), found[0])
+    return rows
+
+
+def at_barriers(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return instructions with those at which warps wait for a barrier at the line of that.
+
+    Warps go on behind it, to the next branch, before they wait (seen with ncu 2025.3).
+    """
+    waiting = rows["stall"].eq(AT_BARRIER)
+    barriers = rows["sass"].fillna("").str.contains(BARRIER)
+    last = {name: rows[name].where(barriers).ffill().fillna(rows[name]) for name in PLACE}
+    return rows.assign(**{name: rows[name].mask(waiting, last[name]) for name in PLACE})

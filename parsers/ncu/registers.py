@@ -1,0 +1,84 @@
+"""Which instructions of a kernel wrote the registers that another reads, by their text (SASS)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+STACK = 1
+"""Register that points to the stack of a thread."""
+INSTRUCTION = re.compile(r"^(?:@!?U?P\w+\s+)?(?P<name>[A-Z]\S*)\s*(?P<operands>.*)$")
+REGISTER = re.compile(r"\bR(?P<number>\d+)(?P<pair>\.64)?")
+WRITES_NONE = re.compile(r"^(?:ST|RED|BRA|BAR|EXIT|MEMBAR|R2UR|.*SETP)")
+"""Instructions that write no register of a thread."""
+PREDICATE_FIRST = re.compile(r"^(?:ATOM|SHFL|MATCH)")
+"""Instructions that write a register behind a predicate."""
+TILE = re.compile(r"GMMA\.\d+x(?P<columns>\d+)x")
+WIDE = re.compile(r"(?P<bits>\.128|\.64|WIDE|CS2R(?!\.32)|^D|MMA|\.M88\.[24])")
+
+
+def writers(sass: Sequence[str], executed: Sequence[float]) -> list[list[int]]:
+    """Return the positions of those that wrote what each instruction reads, the last one first.
+
+    That is the one before it in the program, whatever branches do; but of what only comes into a
+    loop, which is `executed` less often, the last one in the loop: it goes on with that.
+    """
+    of_each = [_registers(text) for text in sass]
+    every: dict[int, list[int]] = {}
+    for position, (written, _) in enumerate(of_each):
+        for register in written:
+            every.setdefault(register, []).append(position)
+    last: dict[int, int] = {}
+    found = []
+    for position, (written, read) in enumerate(of_each):
+        of_value = set()
+        for register in set(read) & every.keys() - {STACK}:
+            writer = last.get(register)
+            if writer is None or executed[writer] < executed[position]:
+                in_loop = [at for at in every[register] if executed[at] >= executed[position]]
+                writer = in_loop[-1] if in_loop else writer
+            of_value |= set() if writer is None else {writer}
+        found.append(sorted(of_value, reverse=True))
+        last |= dict.fromkeys(written, position)
+    return found
+
+
+def _registers(text: str) -> tuple[list[int], list[int]]:
+    """Return the registers that an instruction writes, and those that it reads."""
+    form = INSTRUCTION.match(text.strip())
+    if form is None:
+        return [], []
+    name, operands = form["name"], form["operands"].split(",")
+    at = bool(PREDICATE_FIRST.match(name)) and not operands[0].strip().startswith("R")
+    target = REGISTER.match(operands[at].strip()) if at < len(operands) else None
+    if WRITES_NONE.match(name) or target is None:
+        return [], [register for operand in operands for register in _read(operand, name)]
+    first = int(target["number"])
+    rest = operands[at + 1 :]
+    return (
+        list(range(first, first + _width(name))),
+        [register for operand in rest for register in _read(operand, "")],
+    )
+
+
+def _read(operand: str, name: str) -> list[int]:
+    """Return the registers of an operand; what a store writes to memory is as wide as `name` says.
+
+    The address of a store, in brackets, is one register, or a pair where the text says so.
+    """
+    width = 1 if "[" in operand else _width(name)
+    return [
+        int(found["number"]) + offset
+        for found in REGISTER.finditer(operand)
+        for offset in range(2 if found["pair"] else width)
+    ]
+
+
+def _width(name: str) -> int:
+    """Return how many registers an operand of an instruction has."""
+    tile, wide = TILE.search(name), WIDE.search(name)
+    if tile is not None:
+        return int(tile["columns"]) // 2
+    if wide is None:
+        return 1
+    return 4 if wide["bits"] in (".128", "MMA", ".M88.4") else 2
