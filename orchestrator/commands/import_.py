@@ -132,7 +132,9 @@ def command(
     else:
         with executor_of(workers, cluster) as executor:
             from nsight_prof.orchestrator.imports.importing import import_files
+            from nsight_prof.parsers.nsys.freed import keep_freed
 
+            keep_freed()
             tell = partial(say, err=as_json or quiet)
             run = import_files(files, out, stages, tell, executor, resume=resume)
     if as_json:

@@ -56,13 +56,15 @@ def executor_of(
 
 
 def _begin(environment: Mapping[str, str], workers: int) -> None:
-    """Give a worker the variables of now, and its part of the cores to read by threads.
+    """Give a worker the variables of now, its part of the cores to read by threads, and memory.
 
     What it is a fork of has the variables of its own start. Threads beyond the cores wait for each
     other: they cost a rank a tenth of its time where each core has a worker.
     """
+    from nsight_prof.parsers.nsys.freed import keep_freed
     from nsight_prof.parsers.nsys.sqlite import database
 
+    keep_freed()
     os.environ.clear()
     os.environ.update(environment)
     database.READERS = max(1, min(database.READERS, database.CORES // workers))

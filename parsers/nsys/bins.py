@@ -67,7 +67,7 @@ def reduced(start: Array, duration: Array, item: Array, max_segments: int) -> Se
     count = np.zeros(((span - 1) // width + 1, items), np.int64)
     busy: Array = np.zeros(count.shape)
     while True:
-        _count(start - origin, duration, item, width, count, busy)
+        _count(start, origin, duration, item, width, count, busy)
         longer = np.flatnonzero(duration >= width)
         start, duration, item = start[longer], duration[longer], item[longer]
         at = np.flatnonzero((count > 0) | (busy > 0))
@@ -105,7 +105,13 @@ def _power_of_two(value: float) -> int:
 
 
 def _count(
-    begin: Array, duration: Array, item: Array, width: int, count: Array, busy: Array
+    begin: Array,
+    origin: int,
+    duration: Array,
+    item: Array,
+    width: int,
+    count: Array,
+    busy: Array,
 ) -> None:
     """Add the events shorter than `width` to cells of bins x items: how many, and their ns."""
     items = count.shape[1]
@@ -114,7 +120,7 @@ def _count(
         chunk = slice(at, at + _AT_ONCE)
         is_short = duration[chunk] < width
         short = slice(None) if is_short.all() else np.flatnonzero(is_short)
-        start, lasts = begin[chunk][short], duration[chunk][short]
+        start, lasts = begin[chunk][short] - origin, duration[chunk][short]
         bin_ = start >> (width.bit_length() - 1)
         rest = np.maximum(start + lasts - (bin_ + 1) * width, 0)
         cell = bin_ * items + item[chunk][short]

@@ -13,6 +13,7 @@ from nsight_prof.parsers.nsys.bins import Segments, reduced
 from nsight_prof.parsers.nsys.rows.calls import ApiCalls
 from nsight_prof.parsers.nsys.rows.nvtx import PUSH_POP, NvtxEvents
 from nsight_prof.parsers.nsys.rows.threads import Thread
+from nsight_prof.parsers.nsys.sqlite.codes import counts
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 
@@ -23,7 +24,7 @@ _NEAR = 1 << 14  # ranges at a time: the processor keeps their ends
 
 def busiest(calls: ApiCalls, ranges: Array) -> list[int]:
     """Threads with most calls and ranges, in their order; `ranges` is the number of each thread."""
-    weight = ranges + np.bincount(calls.thread, minlength=len(ranges))
+    weight = ranges + counts(calls.thread, len(ranges))
     found = np.argsort(-weight, kind="stable")[:MOST_THREADS]
     return sorted(found[weight[found] > 0].tolist())
 
@@ -34,16 +35,14 @@ def host_ranges(nvtx: NvtxEvents, calls: ApiCalls, threads: list[Thread]) -> pd.
     last = int((calls.start + calls.duration).max(initial=0))
     frames = []
     thread = nvtx.thread if pushed.all() else nvtx.thread[pushed]
-    for code in busiest(calls, np.bincount(thread, minlength=len(threads))):
-        at = np.flatnonzero(pushed & (nvtx.thread == code))
-        if len(at):
-            start = nvtx.start[at]
+    for code in busiest(calls, counts(thread, len(threads))):
+        is_here = pushed & (nvtx.thread == code)
+        start, end, name = (column[is_here] for column in (nvtx.start, nvtx.end, nvtx.name))
+        if len(start):
             if (start[1:] < start[:-1]).any():  # seldom: nsys writes by start
                 order = np.argsort(start, kind="stable")  # fast where few are out of place
-                start, at = start[order], at[order]
+                start, end, name = start[order], end[order], name[order]
                 del order
-            end, name = nvtx.end[at], nvtx.name[at]
-            del at  # as long as the ranges, as is each of these
             end[end == OPEN_END] = max(last, int(start[-1]))
             levels = _levels(start, np.maximum(end, start, out=end), name)
             frames += [_frame(found, threads[code], depth) for depth, found in enumerate(levels)]
@@ -76,9 +75,11 @@ def _levels(start: Array, end: Array, name: Array) -> Iterator[Segments]:
         still = ends[np.searchsorted(ends, until, "right") :]
         first = upto
     for level in range(int(depth.max()) + 1):
-        rows = np.flatnonzero(depth == level)
-        codes, names = pd.factorize(name[rows])
-        segments = reduced(start[rows], end[rows] - start[rows], codes, MOST_SEGMENTS)
+        is_here = depth == level
+        codes, names = pd.factorize(name[is_here])
+        begin, lasts = start[is_here], end[is_here]
+        lasts -= begin
+        segments = reduced(begin, lasts, codes, MOST_SEGMENTS)
         yield replace(segments, item=names[segments.item])
 
 

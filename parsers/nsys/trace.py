@@ -15,6 +15,7 @@ from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.names.ranges import Stages
 from nsight_prof.parsers.nsys.engine.engine import Engine, read_engine
 from nsight_prof.parsers.nsys.engine.modules import module_tables
+from nsight_prof.parsers.nsys.freed import give_back
 from nsight_prof.parsers.nsys.host_ranges import host_ranges
 from nsight_prof.parsers.nsys.rows.calls import ApiCalls, place_calls, read_api_calls
 from nsight_prof.parsers.nsys.rows.devices import Devices, read_devices
@@ -349,6 +350,8 @@ class NsysTrace:
         nvtx, *_ = self._nvtx, self._range_names, self._has_marks
         del self._nvtx  # as long as the trace, and done with
         attributed = attribute_calls(nvtx, calls, self._threads.ids, self._stages)
+        del nvtx
+        give_back()
         self.warnings += attributed.warnings
         return Work(kernels, memory, graphs, attributed, issuers)
 

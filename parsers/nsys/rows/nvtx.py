@@ -139,11 +139,10 @@ def _name_codes(
     for thread, number in keys:
         domain = number >> _DOMAIN_AT & _DOMAIN
         id_of.append(ids.code((thread >> 24 if domain else 0, domain, number & _NO_ID)))
-    name: Array = np.zeros(0, np.int64)
-    if len(ids.keys) > 1 or not words:
-        name = np.array(id_of, np.int64)[code]
+    name: Array = np.array(id_of, np.int64)
     texts = [""]
     if words:
+        name = name[code] if len(ids.keys) > 1 else name[:0]
         unified = pa.chunked_array(words).unify_dictionaries()
         texts = as_python(unified.chunk(0).dictionary)
         word = np.concatenate([chunk.indices for chunk in unified.chunks])
@@ -159,6 +158,8 @@ def _name_codes(
         process, domain, number = ids.keys[pair % len(ids.keys)]
         text = strings.get(number, texts[pair // len(ids.keys)])
         codes.append(names.code((domains.get((process, domain), ""), text)))
+    if not words:  # so far of the keys
+        return _looked_up(np.array(codes, np.int32)[name], code), names.keys
     if len(names.keys) == len(codes):  # each name once: its number is its code
         return name.astype(np.int32, copy=False), names.keys
     return np.array(codes, np.int32)[name], names.keys

@@ -13,7 +13,7 @@ import numpy as np
 
 from nsight_prof.parsers.nsys.rows.calls import Calls
 from nsight_prof.parsers.nsys.rows.nvtx import MARK, NvtxEvents
-from nsight_prof.parsers.nsys.sqlite.codes import STEP, Columns
+from nsight_prof.parsers.nsys.sqlite.codes import STEP, Columns, counts
 from nsight_prof.parsers.nsys.sqlite.database import Array
 
 
@@ -47,7 +47,7 @@ def find_ranges(nvtx: NvtxEvents, calls: Calls, tids: Array) -> Ranges:
         keep, first, last = calls.locate(bases[nvtx.thread[chunk]], start, end)
         columns.append(first, last, start[keep], end[keep], nvtx.name[chunk][keep])
     first, last, start, end, name = columns.finish()
-    used = np.bincount(name, minlength=len(nvtx.names)) > 0
+    used = counts(name, len(nvtx.names)) > 0
     names = [nvtx.names[code] for code in np.flatnonzero(used)]
     number = np.cumsum(used, dtype=np.int32) - np.int32(1)
     for at in range(0, len(name), STEP):

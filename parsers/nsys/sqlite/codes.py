@@ -134,7 +134,8 @@ def counts(codes: Array, size: int) -> Array:
     result = np.zeros(size, np.int64)
     for start in range(0, len(codes), STEP):
         chunk = codes[start : start + STEP]
-        result += np.bincount(chunk[chunk >= 0], minlength=size)
+        known = chunk if chunk.min() >= 0 else chunk[chunk >= 0]
+        result += np.bincount(known, minlength=size)
     return result
 
 

@@ -10,7 +10,7 @@ from nsight_prof.parsers.names.ranges import Stages, label, name_stages, named_p
 from nsight_prof.parsers.nsys.rows.calls import Calls
 from nsight_prof.parsers.nsys.rows.nvtx import NvtxEvents
 from nsight_prof.parsers.nsys.rows.ranges import Ranges, find_ranges
-from nsight_prof.parsers.nsys.sqlite.codes import Codebook
+from nsight_prof.parsers.nsys.sqlite.codes import Codebook, counts
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.nsys.stages.followers import find_followers, follow_steps
 from nsight_prof.parsers.nsys.stages.inherit import find_heirs, inherit_stages
@@ -73,7 +73,7 @@ def _used_ranges(instance: Array, ranges: int) -> tuple[Array, Array]:
 
 def _used(path: Array, paths: list[tuple[int, ...]]) -> tuple[Array, list[tuple[int, ...]]]:
     """Leave out paths in which no call stands, but not the empty one."""
-    used = np.bincount(path, minlength=len(paths)) > 0
+    used = counts(path, len(paths)) > 0
     used[0] = True
     renumbered = np.cumsum(used, dtype=np.int32) - 1
     return renumbered[path], [paths[code] for code in np.flatnonzero(used)]
