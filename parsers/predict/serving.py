@@ -883,7 +883,7 @@ def _bounds(predictor: Predictor, work: Workload, found: Mapping[str, float]) ->
     points = dict(predictor.hosts)
     if predictor.correction is not None:
         points |= predictor.correction.points
-    bounds = {}
+    bounds: dict[str, float] = {}
     for name in NUMBERS:
         kind = kind_of(predictor, work, QUANTITY_OF.get(name, ""))
         if (factors := points.get(kind)) is not None:
