@@ -155,14 +155,14 @@ def located(run: Run, finding: Finding) -> Finding:
 
 def _is_of_launch(run: Run, finding: Finding) -> bool:
     """Tell whether a finding is about how a kernel is launched, and the line of that is known."""
-    launched_at = callers(run, *finding.kernel_ids)
-    if not launched_at or launched_at[0].line is None:
+    if [line.line for line in callers(run, *finding.kernel_ids)][:1] in ([], [None]):
         return False
-    rows = run.launches[run.launches["kernel_id"].isin(finding.kernel_ids[:1])]
     if finding.rule == occupancy.SHARED_LIMITED.key:
+        rows = run.launches[run.launches["kernel_id"] == finding.kernel_ids[0]]
         return bool(rows["dynamic_shared_bytes"].sum() > rows["static_shared_bytes"].sum())
     if finding.rule == memory.LOCAL_SPILLS.key:
-        return set(rows["block"]) == {ONE_WARP}
+        is_it = run.kernels["kernel_id"] == finding.kernel_ids[0]
+        return set(run.kernels.loc[is_it, "block"]) == {ONE_WARP}
     return finding.rule in OF_LAUNCH
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.ncu.places import at_barriers, at_program, at_writers
+from nsight_prof.parsers.ncu.places import at_barriers, at_program, at_writers, in_order
 from nsight_prof.parsers.ncu.registers import writers
 
 HEADER = "/usr/local/cuda-13.0/targets/x86_64-linux/include/device_atomic_functions.hpp"
@@ -79,3 +79,19 @@ def test_warps_that_wait_at_a_barrier_are_at_its_line() -> None:
     )
     frame.loc[2, "stall"] = "barrier"
     assert at_barriers(frame)["line"].tolist() == [27, 21, 27]
+
+
+@pytest.mark.parametrize(
+    ("samples", "ordered"),
+    [
+        ({10: 29, 11: 30, 12: 30, 13: 11}, [10, 11, 12, 13]),  # alike: the first of them
+        ({38: 33, 41: 33, 42: 33}, [41, 42, 38]),  # a group with more than a line by itself
+        ({13: 29, 14: 37}, [14, 13]),  # not alike
+        ({}, []),
+    ],
+)
+def test_lines_about_as_hot_begin_at_the_first_of_a_group(
+    samples: dict[int, int], ordered: list[int]
+) -> None:
+    of_file = in_order({("k.cu", line): number for line, number in samples.items()})
+    assert [line for _, line in of_file] == ordered

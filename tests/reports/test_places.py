@@ -1,0 +1,88 @@
+"""Which line a finding about a kernel names first: the one where the change is made."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Text
+from nsight_prof.reports.verdicts.lines import located
+from nsight_prof.reports.verdicts.ranking import findings
+from tests.reports.programs import english, write
+
+LOOP, LAUNCH = 12, 48
+"""Lines of a made-up program: the loop of a kernel, and the launch of that."""
+
+
+def finding_of(run: Run, rule: str = "") -> Finding:
+    """Return a finding about a kernel, of a rule, that names no line yet."""
+    found = next(f for f in findings(run) if f.key == "kernel")
+    return replace(found, rule=rule, verdict=Text("It takes long."))
+
+
+def lines_of(run: Run, finding: Finding) -> list[int]:
+    return [int(at) for at in re.findall(r"k\.py:(\d+)", english(located(run, finding).verdict))]
+
+
+def launched(run: Run, *at: tuple[int, int, str]) -> Run:
+    """Return the run with lines that launch the kernel: number, samples and text."""
+    kernel = finding_of(run).kernel_ids[0]
+    rows: list[dict[str, Any]] = [
+        {"file": "/x/k.py", "line": line, "function": "run", "kernel_id": kernel, "call": "",
+         "callers": "", "inner": "", "samples": samples, "source": source}
+        for line, samples, source in at
+    ]  # fmt: skip
+    texts = [{**row, "hits": 9} for row in rows]
+    return write(write(run, "launch_lines", rows), "timed_lines", texts)
+
+
+@pytest.fixture
+def in_loop(run: Run) -> Run:
+    """The run with a kernel that loops at one line, and is launched at another."""
+    kernel = finding_of(run).kernel_ids[0]
+    at = {"kernel_id": kernel, "file": "/x/k.py", "samples": 90, "stall": "long_sb"}
+    write(run, "source_lines", [{**at, "line": LOOP, "share": 1.0, "source": "x = load(a)"}])
+    loop = {**at, "line": LOOP, "offset": 0, "sass": "LDG.E R2, desc[UR4][R2.64]", "sectors": 8}
+    store = {**loop, "offset": 16, "sass": "STL [R1], R2", "samples": 0}
+    write(
+        run,
+        "source_instructions",
+        [{**each, "instructions": 64, "excessive_sectors": 4} for each in (loop, store)],
+    )
+    return launched(run, (LAUNCH, 9, "k[grid](a)"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "places"),
+    [
+        ("small_grid", [LOOP, LAUNCH]),  # the loop is what more blocks share
+        ("few_blocks", [LOOP, LAUNCH]),
+        ("tail", [LAUNCH, LOOP]),  # threads and warps are asked for at the launch
+        ("block_limited", [LAUNCH, LOOP]),
+        ("local_spills", [LOOP]),
+        ("uncoalesced_loads", [LOOP]),
+        ("l2_saturated", [LOOP]),
+    ],
+)
+def test_the_line_of_the_change_stands_first(in_loop: Run, rule: str, places: list[int]) -> None:
+    assert lines_of(in_loop, finding_of(in_loop, rule)) == places
+
+
+def test_a_single_warp_that_spills_is_a_matter_of_its_launch(in_loop: Run) -> None:
+    finding = finding_of(in_loop, "local_spills")
+    tables.write(in_loop.kernels.assign(block="32x1x1"), "kernels", in_loop.directory.tables)
+    run = load_run(in_loop.path)
+    assert lines_of(run, finding) == [LAUNCH, LOOP]
+
+
+def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:
+    run = launched(run, (54, 61, "loss.backward()"), (32, 39, "y = self.layers(x)"))
+    finding = finding_of(run, "tensor_idle")
+    assert lines_of(run, finding) == [32, 54]
+    alone = launched(run, (54, 61, "loss.backward()"))
+    assert lines_of(alone, finding) == [54]
