@@ -130,13 +130,16 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
             verdict=Text(
                 "The program {does} at {places}: kernels that are launched there take {share} of "
                 "the GPU time ({time}). Without that, or with less of it, at most {gain} of the "
-                "GPU time is saved ({saved}).",
+                "GPU time is saved ({saved}).{waits}",
                 does=work.does,
                 places=places,
                 share=share,
                 time=time,
                 gain=saved.share_of(total),
                 saved=saved,
+                waits=Text(" So are {waits} in which the GPU waits for these lines.", waits=waits)
+                if waits.value
+                else "",
             ),
             kernel_ids=tuple(map(str, ids[:LISTED])),
             action=work.action,
