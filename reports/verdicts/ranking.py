@@ -98,7 +98,7 @@ def _order(
     causes = CAUSE_OF.get(finding.rule, ()) if _gain(finding) > 0 else ()
     minimum_part = MOST_OF.get(finding.rule, 0.0)
 
-    def least(symptom: Finding) -> float:
+    def enough(symptom: Finding) -> float:
         return MOST_OF.get((finding.rule, symptom.rule), minimum_part) * _gain(symptom)
 
     waits = finding.rule == LAUNCH_BOUND.key and not finding.choice  # so that it comes late
@@ -107,7 +107,7 @@ def _order(
         for f in found
         if (f.rule in causes or (waits and f.choice and f.rule == HOST_BOUND.key))
         and _meet(f, finding)
-        and (f.choice or _gain(finding) >= least(f))
+        and (f.choice or _gain(finding) >= enough(f))
     ]
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"

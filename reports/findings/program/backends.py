@@ -225,8 +225,8 @@ class _Use:
                 gain = max(0.0, 1 - floor.value / number(self.time.value))
             return [Bounds(gain, gain)] * len(self.rows)
         if self.backend.of_bytes and self.backend.saves is not None:
-            part, (low, high) = self.part_of_bytes, self.backend.saves
-            return [Bounds(part * low, part * high)] * len(self.rows)
+            by_bytes, (low, high) = self.part_of_bytes, self.backend.saves
+            return [Bounds(by_bytes * low, by_bytes * high)] * len(self.rows)
         return [self._bounds(self.counters_of(row)) for row in self.rows]
 
     @property
@@ -240,7 +240,7 @@ class _Use:
             if (found := self.counters_of(row)) and number(found["dram_pct"]) > 0
         ]
         total = sum(time for time, _ in busy)
-        return sum(time * part for time, part in busy) / total if busy else 1.0
+        return sum(time * reached for time, reached in busy) / total if busy else 1.0
 
     def _bounds(self, row: Row | None) -> Bounds:
         backend, roofs = self.backend, ceilings(self.run.roofs)

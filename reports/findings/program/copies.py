@@ -740,7 +740,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
     action, advice = largest.remedy or (rule.action, rule.advice)
     needless_kinds = _needless(kinds, gpu_time)
     avoidable = Number(sum(number(value.value) for value in needless_kinds.values()), "ns", refs)
-    named = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
+    about = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
     needless = 2 * number(avoidable.value) > number(time.value)
     return [
         rule.finding(
@@ -766,7 +766,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
                     if number(value.share_of(gpu_time).value) >= CASTS_AND_COPIES.limit("named")
                 ],
             ),
-            kernel_ids=tuple(text(row["kernel_id"]) for row in named[:LISTED]),
+            kernel_ids=tuple(text(row["kernel_id"]) for row in about[:LISTED]),
             evidence=(
                 Evidence(
                     Text("time of copies and casts"),

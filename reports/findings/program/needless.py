@@ -46,7 +46,7 @@ class Work(NamedTuple):
     """What lines do that match `pattern`, or that are in functions of a library (`inner`).
 
     `does` stands behind "the program", `saves` is what goes of the time of their kernels, of some
-    categories alone where these are given; where `beside` is given, all but that many times the
+    categories alone where these are given; where `multiple` is given, all but that many times the
     time of all other kernels, and with it the waits for the lines. `unless` matches kernels that
     show it to be needed.
     """
@@ -60,14 +60,14 @@ class Work(NamedTuple):
     categories: tuple[str, ...] = ()
     inner: str = ""
     unless: str = ""
-    beside: float = math.nan
+    multiple: float = math.nan
 
     def saved(self, time: Number, total: Number) -> Number:
         """Return what goes of the time of its kernels; `total` is that of all."""
-        if math.isnan(self.beside):
+        if math.isnan(self.multiple):
             return Number(self.saves * number(time.value), "ns", time.refs)
-        needed = self.beside * number((total - time).value)
-        return Number(max(0.0, number(time.value) - needed), "ns", time.refs)
+        stays = self.multiple * number((total - time).value)
+        return Number(max(0.0, number(time.value) - stays), "ns", time.refs)
 
     def is_at(self, rows: pd.DataFrame) -> pd.Series[bool]:
         """Tell which rows of launches by line are its own."""
@@ -119,7 +119,7 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
         if not number(saved.share_of(total).value) >= rule.limit("share"):
             continue
         gains, waits = of_gpu_time(saved, time, total), Number(0.0, "ns")
-        if not math.isnan(work.beside):
+        if not math.isnan(work.multiple):
             waits = _waits(run, found, number(saved.share_of(time).value))
             gains |= of_wall_time(saved + waits, program_time(run)[0])
         of_line = found.groupby(["file", "line"])["gpu_ns"].sum().sort_values(ascending=False)
@@ -164,13 +164,13 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _formula(work: Work) -> Text:
-    if math.isnan(work.beside):
+    if math.isnan(work.multiple):
         return Text("the time x {part}", part=Number(work.saves))
-    return Text("the time - {n} x that of all other kernels", n=Number(work.beside))
+    return Text("the time - {n} x that of all other kernels", n=Number(work.multiple))
 
 
-def _waits(run: Run, found: pd.DataFrame, part: float) -> Number:
+def _waits(run: Run, found: pd.DataFrame, saved_share: float) -> Number:
     """Return the part of the idle time in which the host is at these lines."""
     lines = run.host_lines.merge(found[["file", "line"]].drop_duplicates(), on=["file", "line"])
-    idle = part * number(lines["idle_ns"].sum())
+    idle = saved_share * number(lines["idle_ns"].sum())
     return Number(idle, "ns", (Ref("host_lines", "", "idle_ns"),))
