@@ -12,12 +12,13 @@ from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import thresholds
+from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.stages import ALL, wall_time
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
 from nsight_prof.reports.verdicts.ranking import findings, headline
-from tests.reports.programs import amount, english, where, write
+from tests.reports.programs import amount, english, kernels, where, write
 
 
 def named(run: Run, name: str) -> Finding:
@@ -258,6 +259,18 @@ def host_copies(run: Run, size: int, time: int, pageable: int, startup: int) -> 
     tables.write(frame, "memory_operations", run.directory.tables)
     (found,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
     return found
+
+
+def test_numbers_that_a_cast_makes_shorter_are_copied_half_as_long(run: Run) -> None:
+    name, millions = str(run.kernels["short_name"].iloc[0]), 1_000_000
+    cast = {"calls": 10, "dtype": "fp32", "grid": "1000x1x1", "block": "128x1x1",
+            "total_ns": millions, "short_name": "PyTorch copy, fp32, with cast"}  # fmt: skip
+    run = kernels(run, {name: cast})
+    found = host_copies(run, 10 * 1000 * 128 * 4 * 8, 4 * millions, 0, 0)
+    assert english(found.title).startswith("Numbers of 8 bytes are copied to the GPU")
+    assert found.gain_ns == pytest.approx(0.5 * 4 * millions + millions / gpu_count(run))
+    found = host_copies(run, 10 * 1000 * 128 * 4, 4 * millions, 0, 0)  # of bytes it makes floats
+    assert found.gain_ns == 4 * millions
 
 
 def test_what_is_copied_before_the_loop_is_not_in_the_gain(run: Run) -> None:

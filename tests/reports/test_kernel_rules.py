@@ -197,6 +197,25 @@ def test_contended_atomics_leave_what_dram_needs() -> None:
     assert causes(row(**one_a_block, atomic_pct=33.3), H200) == []
 
 
+def test_fences_of_atomics_are_time_of_atomics() -> None:
+    # Atomics of Triton have an order: a fence (membar) stands beside each.
+    stalls = {"long_scoreboard": 0.53, "membar": 0.43, "wait": 0.04}
+    fenced = waits("long_scoreboard", 0.53) | {"stalls": stalls, "issue_active_pct": 1.0}
+    cause = first(atomic_instructions=13200 * 8, atomic_pct=9.5, **fenced)
+    assert cause.key == "atomics"
+    assert cause.gain == pytest.approx(0.95)  # then as busy as its memory is
+
+
+def test_approximate_functions_leave_the_other_instructions() -> None:
+    exact: dict[str, Any] = {"exact_share": 0.49, "issue_active_pct": 62.0, "bound_by": "issue"}
+    cause = first(**exact)
+    assert cause.key == "exact_math"
+    assert cause.gain == pytest.approx(0.49)
+    assert "exact_math" not in keys(**exact | {"exact_share": 0.1})
+    assert "exact_math" not in keys(**exact, library="PyTorch")
+    assert "exact_math" not in keys(**exact | {"issue_active_pct": 5.0})
+
+
 def test_atomics_that_do_not_set_the_pace_are_no_cause() -> None:
     def keys(**known: Any) -> list[str]:
         return [c.key for c in causes(row(atomic_instructions=13200 * 8, **known), H200)]

@@ -2,6 +2,8 @@
 
 import pytest
 
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.findings.program.needless import needless_work
@@ -65,3 +67,15 @@ def test_weights_that_do_not_change_are_made_once(run: Run, names: str, told: bo
     run = launching(run, "x = self.a(x)", inner)
     run = kernels(run, {str(run.kernels["short_name"].iloc[1]): {"name": names}})
     assert [("weight_norm" in english(f.title)) for f in needless_work(run)] == [True] * told
+
+
+def test_a_backward_pass_for_each_loss_is_told_from_a_single_one(run: Run) -> None:
+    source = "loss.backward(retain_graph=True)"
+    assert not needless_work(launching(run, source))  # less than twice the other kernels
+    tables.write(run.kernels.iloc[:1], "kernels", run.directory.tables)
+    (found,) = needless_work(launching(load_run(run.path), source))
+    total = kernel_time(run_of := load_run(run.path))
+    assert found.gain_of == "wall time"
+    idle = run_of.host_lines["idle_ns"].sum()
+    saved = (0.75 - 2 * 0.25) * total
+    assert found.gain_ns == pytest.approx(saved + saved / (0.75 * total) * idle)
