@@ -193,8 +193,13 @@ def _same_host(plan: Plan, now: Prediction, engine: Engine | None = None) -> Pre
     prediction, host = plan.prediction(), asdict(now.predictor.host)
     found = asdict(prediction.predictor.host)
     del found["untraced"]  # how a profiler slows this engine is known of the recorded one
-    known = {key: value for key, value in found.items() if not math.isnan(value)}
+    known = {key: value for key, value in found.items() if not _is_unknown(value)}
     return _with(prediction, host=Host(**(host | known)))
+
+
+def _is_unknown(value: float | tuple[float, ...]) -> bool:
+    """Tell whether a time of a host is not known, or its speeds are not."""
+    return not value if isinstance(value, tuple) else math.isnan(value)
 
 
 def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:

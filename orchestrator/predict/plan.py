@@ -316,9 +316,6 @@ class Plan:
         elif self.corrected:
             predictor.host = self._with_other_hosts(predictor.host)
         busy = [issue for source in self.sources for issue in source.busy_issues(self.shard)]
-        served = [issue for source in self.sources for issue in source.served_issues(self.shard)]
-        if served and not any(work.batch for work in self.settings.workloads):
-            busy = served  # the engine of a server is a process of its own
         if busy:
             within, beyond = ([s for graphs, s in busy if graphs == of] for of in (True, False))
             predictor.host = busy_host(predictor.host, within, beyond)

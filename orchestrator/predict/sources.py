@@ -20,7 +20,7 @@ from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.front_end import token_seconds
-from nsight_prof.parsers.predict.operators import FEW, FP8, padded_rows
+from nsight_prof.parsers.predict.operators import FEW, FP8
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import Engine, Request, Workload
 from nsight_prof.parsers.predict.trace import Batch, Trace, read_trace
@@ -33,8 +33,6 @@ UNPROFILED, TRACE = ("untraced", "bench"), "trace"
 EAGLE = "eagle"
 """Way of drafting that predictions know: a head of one layer (targets/serving/additions.py)."""
 SLICE, NARROWED = "prof_slice", "narrowed"
-ENGINE_STEPS = "engine-steps.jsonl"
-"""File of targets/serving/timed_scheduler.py in the folder of a step."""
 BUSY = "busy-gpu"
 """Experiment of a narrow engine whose GPU was kept busy (targets/serving/busy_gpu.py)."""
 """Key of an engine's configuration, what targets/serving/layer_slice.py cut it from, and within it
@@ -197,28 +195,9 @@ class Source:
         steps = self.table("host_steps")
         steps = steps[steps["index"].eq(0)]
         for engine, work, row in self.host_steps(shape, busy=True):
-            own = steps[steps["case"].eq(row["case"]) & steps["source"].eq(row["source"])]
-            for seconds in own["seconds"].astype(float):
+            of_case = steps[steps["case"].eq(row["case"]) & steps["source"].eq(row["source"])]
+            for seconds in of_case["seconds"].astype(float):
                 yield bool(engine.rows(work.steps()[0])), seconds
-
-    def served_issues(self, shape: ModelShape) -> Iterator[tuple[bool, float]]:
-        """Yield the same of a narrow server, as its engine's thread timed its steps.
-
-        A step that reads prompts beside requests that generate counts as well: the host makes the
-        next one when it has issued it and given out the tokens of the one before. Behind another
-        one that reads prompts it would wait for the GPU.
-        """
-        for engine in self._narrow:
-            if (model := _shape(engine)) is None or model.shard(1) != shape:
-                continue
-            settings = _settings(engine) or Engine()
-            for path in sorted(self.path.glob(f"steps/*/{ENGINE_STEPS}")):
-                lines = path.read_text(encoding="utf-8").splitlines()
-                steps = [step for line in lines for step in json.loads(line)["steps"]]
-                for before, step, after in zip(steps, steps[1:], steps[2:], strict=False):
-                    (begin, tokens, requests), end = step, after[0]
-                    if tokens > requests and before[1] <= before[2]:
-                        yield padded_rows(settings.captured, tokens) > 0, end - begin
 
     def _points(
         self, steps: Sequence[str], *, busy: bool = False

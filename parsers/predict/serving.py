@@ -346,8 +346,8 @@ class Predictor:
         """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
         rows = self.engine.rows(step)
         host = _known(self._around(step, rows)[1])
-        told = self.host.issue_speeds
-        shares = ISSUE_SPREAD if step.prefill and not rows and not told else (1.0, 1.0, 1.0)
+        spreads = step.prefill and not rows and not self.host.issue_speeds
+        shares = ISSUE_SPREAD if spreads else (1.0, 1.0, 1.0)
         both = zip(self._gpu(step), shares, strict=True)
         found = self._moved(step, Seconds(*(max(value, host * share) for value, share in both)))
         return self._stretched(step, found, self.power, loaded_s)
@@ -903,13 +903,13 @@ def _with_first_tokens(found: Mapping[str, float]) -> dict[str, float]:
     Residuals of rates are of requests of many tokens, in which a first token that waits for the
     host hardly counts; of few tokens it is much of the time. Both are taken to be independent.
     """
-    moved, first, whole = {}, found["ttft_p50_s"], found["duration_s"]
-    for end, other in (("low", "high"), ("high", "low")):
-        beside = math.log(whole / max(0.1 * whole, whole + found[f"ttft_p50_s_{other}"] - first))
+    moved, first, duration = {}, found["ttft_p50_s"], found["duration_s"]
+    for end, opposite, sign in (("low", "high", -1), ("high", "low", 1)):
+        shifted = max(0.1 * duration, duration + found[f"ttft_p50_s_{opposite}"] - first)
+        by_first = math.log(duration / shifted)
         for name in (name for name in NUMBERS if QUANTITY_OF.get(name) == THROUGHPUT):
-            own = math.log(found[f"{name}_{end}"] / found[name])
-            sign = 1 if end == "high" else -1
-            moved[f"{name}_{end}"] = found[name] * math.exp(sign * math.hypot(own, beside))
+            by_rate = math.log(found[f"{name}_{end}"] / found[name])
+            moved[f"{name}_{end}"] = found[name] * math.exp(sign * math.hypot(by_rate, by_first))
     return moved
 
 

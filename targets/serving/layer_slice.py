@@ -252,8 +252,7 @@ def run(args: Namespace, records: Records) -> int:
         busy = None
         try:
             if args.busy_step:
-                busy = BusyGpu(config["num_hidden_layers"], **config[SLICE][BUSY])
-                busy.install()
+                busy = _busy_gpu(config)
             options = replace(options_of(args), model=str(sliced), max_model_len=longest)
             engine = make_engine(options, records.begin)
         except EngineFailure as failure:
@@ -281,6 +280,24 @@ def run(args: Namespace, records: Records) -> int:
         records.phase(None, "end engine", begin, records.now())
     print(json.dumps({"target": TARGET, "model": model.name, "cases": timed.shown}))
     return 0 if timed.shown else 1
+
+
+def _busy_gpu(config: Mapping[str, Any]) -> BusyGpu:
+    """Return what keeps the GPU of a narrow engine busy.
+
+    Raises:
+        EngineFailure: this vLLM has other classes.
+    """
+    busy = BusyGpu(config["num_hidden_layers"], **config[SLICE][BUSY])
+    try:
+        busy.install()
+    except (ImportError, AttributeError) as error:
+        raise EngineFailure(
+            f"the GPU cannot be kept busy in this vLLM: {error}",
+            "vLLM 0.20 with FlashAttention is known; leave --busy-step out",
+            "unsupported",
+        ) from error
+    return busy
 
 
 def configuration(model: Model) -> dict[str, Any]:

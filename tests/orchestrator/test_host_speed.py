@@ -139,7 +139,7 @@ def test_each_part_of_the_host_is_scaled_by_the_run_that_it_is_from(
 
 def test_a_host_that_is_not_known_widens_what_waits_for_it(copied: Callable[[str], Path]) -> None:
     runs = [copied(name) for name in (SLICE, NARROW, SERVER)]
-    load = Workload(512, 16, rate=20, count=40)
+    load = Workload(512, 16, rate=20, count=300)  # of few requests a slower host moves single steps
 
     def row(host: HostSpeed | None) -> dict[str, float]:
         return dict(point_row(plan("qwen3-14b", runs, Settings(host=host)).prediction(), load))

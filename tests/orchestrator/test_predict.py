@@ -28,9 +28,16 @@ from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.measured import LATER_RANK
 from nsight_prof.parsers.predict.needs import measurements
-from nsight_prof.parsers.predict.operators import Kind, Operator
+from nsight_prof.parsers.predict.operators import Kind, Operator, Step
 from nsight_prof.parsers.predict.points import point_row
-from nsight_prof.parsers.predict.serving import Host, Seconds, SingleStep, Workload, narrow_host
+from nsight_prof.parsers.predict.serving import (
+    Host,
+    Seconds,
+    SingleStep,
+    Workload,
+    narrow_host,
+    point,
+)
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.model_shape import model_shape
 from tests.schemas import of_metrics
@@ -941,6 +948,33 @@ def test_a_slice_with_adapters_tells_what_they_add(copied: Copied) -> None:
     assert steps[1].seconds["gate_up_proj"] == pytest.approx(
         steps[0].seconds["gate_up_proj"], rel=0.05
     )
+
+
+def test_a_narrow_engine_with_a_busy_gpu_tells_how_long_prompts_are_issued(
+    copied: Copied,
+) -> None:
+    names = "slice-llama-3.1-8b", "narrow-llama-3.1-8b-busy"
+    runs = [copied(f"prediction/{name}") for name in names]
+    narrow = opened(runs[1])
+    shape = plan("llama-3.1-8b", runs, Settings()).shard
+    issues = list(narrow.busy_issues(shape))
+    within = [seconds for in_graphs, seconds in issues if in_graphs]
+    beyond = [seconds for in_graphs, seconds in issues if not in_graphs]
+    assert len(within) == 100  # 5 prompts of at most 512 tokens, 20 times
+    assert len(beyond) == 80
+    assert not any(row["experiment"] == "busy-gpu" for *_, row in narrow.host_steps(shape))
+    host = plan("llama-3.1-8b", runs, Settings()).predictor().host
+    assert host.graph_s == pytest.approx(np.median(within))
+    assert host.eager_s == pytest.approx(np.median(beyond))
+    low, high, fast, slow = host.issue_speeds
+    assert low < fast < 1 < slow < high
+    predictor = plan("llama-3.1-8b", runs, Settings()).predictor()
+    step = Step(prefill=((16, 0),))
+    assert [*predictor.issued(step)] == pytest.approx([host.graph_s] * 3)
+    assert predictor.issued_at(step, 0.0).value == pytest.approx(fast * host.graph_s)
+    found = point(predictor, Workload(16, 8, 1))
+    at_fastest = point(replace(predictor, host_range=(low, low)), Workload(16, 8, 1))
+    assert found["ttft_p50_s_low"] <= at_fastest["ttft_p50_s_low"] < found["ttft_p50_s"]
 
 
 def test_a_narrow_engine_tells_what_the_host_needs_and_nothing_else(copied: Copied) -> None:

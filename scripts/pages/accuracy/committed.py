@@ -21,6 +21,10 @@ from scripts.pages.accuracy.questions import (
     AGAIN_SERVER,
     AGAIN_TITLE,
     BEFORE,
+    BUSY_PAIRS,
+    BUSY_SERVED,
+    BUSY_SERVER,
+    BUSY_TITLE,
     ELSEWHERE,
     ENGINE,
     EXTENDED_PAIRS,
@@ -56,7 +60,8 @@ from scripts.pages.accuracy.texts import MISSED, PEER
 
 SAME_SERVED_MODEL = "llama-3.1-8b, its host told"
 TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
-                "llama-3.1-8b, its host told again": TIMED_TOLD_SERVER}  # fmt: skip
+                "llama-3.1-8b, its host told again": TIMED_TOLD_SERVER,
+                "llama-3.1-8b, its host told by a busy engine": BUSY_SERVER}  # fmt: skip
 TOLD = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 
@@ -143,6 +148,7 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         (TIMED_TITLE, "an H200 of two, its host timed"),
         (TIMED_TOLD_TITLE, "the same, its host told"),
         (TIMED_SLICES_TITLE, "the same, host of other days"),
+        (BUSY_TITLE, "an H200 of four, told by busy engines"),
     ):
         written, bounds = ELSEWHERE[title]
         found.append((where, _batch_errors(work, written), bounds))
@@ -209,6 +215,8 @@ def _today(work: Path) -> dict[causes.Key, causes.Today]:
                 SAME_SERVED,
                 *TIMED_PAIRS,
                 TIMED_SERVED,
+                *BUSY_PAIRS,
+                BUSY_SERVED,
             ],
         ),
         (TOLD, told),

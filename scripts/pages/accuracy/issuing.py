@@ -11,11 +11,13 @@ import pandas as pd
 
 from nsight_prof.orchestrator.predict.plan import speed_of
 from nsight_prof.orchestrator.predict.predicting import held_out
+from nsight_prof.orchestrator.predict.sources import BUSY
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.serving import Predictor, point
 from scripts.pages.accuracy.captures import recorded
 from scripts.pages.accuracy.questions import (
+    BUSY_PAIRS,
     EXTENDED_PAIRS,
     H100_PAIRS,
     LATENT_PAIR,
@@ -25,6 +27,10 @@ from scripts.pages.accuracy.questions import (
 )
 from scripts.pages.accuracy.tables import markdown_table, percent
 
+FAST_LOOP_S = 42e-6
+"""CPU time of the loop on an engine's thread below which the host has the faster of its speeds."""
+LARGEST_GRAPH, LONG_PROMPT = 256, 1024
+"""Tokens of the largest graph of the whole engines, and most of prompts that wait for the host."""
 SHORT_TOKENS = 200
 """Most tokens of prompts that stand for those within CUDA graphs."""
 
@@ -63,10 +69,44 @@ def _spread(seconds: pd.Series[float]) -> tuple[str, str]:
     return f"{1e3 * seconds.min():.1f}", f"{1e3 * seconds.median():.1f}"
 
 
+def kept_busy(work: Path) -> str:
+    """Return how long narrow engines took to issue prompts with an idle and a busy GPU, and whole.
+
+    Beyond CUDA graphs are prompts of 512 or 520 and of 1,000 or 1,024 tokens.
+    """
+    rows = []
+    for (_, narrow), (whole,) in BUSY_PAIRS:
+        for name in (narrow, whole):
+            steps, loops = (recorded(work, name).table(of) for of in ("host_steps", "host_loops"))
+            both = steps[steps["index"].eq(0)].merge(
+                loops.groupby(["case", "repeat"])["loop_s"].mean(), on=["case", "repeat"]
+            )
+            sizes = both["case"].str.extract(r"/b1/p(\d+)/").astype(float)[0]
+            least = 513 if name == narrow else LARGEST_GRAPH + 1
+            kinds = {"within": sizes.le(SHORT_TOKENS), "beyond": sizes.between(least, LONG_PROMPT)}
+            spins = both["case"].str.startswith(BUSY)
+            for kind, chosen in kinds.items():
+                for busy, of in both[chosen].groupby(spins):
+                    gpu = "whole model" if name == whole else "busy" if busy else "idle"
+                    label = f"`{name.rpartition('/')[2]}`"
+                    rows.append((label, f"{kind} graphs", gpu, *_by_speed(of)))
+    heads = ("engine", "prompts", "GPU", "n", "median, ms", "of these fast",
+             "median where fast, ms", "where slow, ms")  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def _by_speed(prompts: pd.DataFrame) -> tuple[str, ...]:
+    """Return how many prompts, their median, the part whose loop was fast, and medians of both."""
+    fast = prompts["loop_s"].lt(FAST_LOOP_S)
+    medians = (1e3 * of["seconds"].median() for of in (prompts[fast], prompts[~fast]))
+    return (str(len(prompts)), f"{1e3 * prompts['seconds'].median():.1f}", f"{fast.mean():.0%}",
+            *("–" if math.isnan(ms) else f"{ms:.1f}" for ms in medians))  # fmt: skip
+
+
 def explained(work: Path) -> str:
     """Return errors of first tokens as predicted, and with the time to issue that engines timed."""
     pairs = [pair for question in SLICED for pair in question.pairs]
-    pairs += [*H100_PAIRS, LATENT_PAIR, *EXTENDED_PAIRS, *SAME_PAIRS, *TIMED_PAIRS]
+    pairs += [*H100_PAIRS, LATENT_PAIR, *EXTENDED_PAIRS, *SAME_PAIRS, *TIMED_PAIRS, *BUSY_PAIRS]
     found = pd.DataFrame(
         [
             row

@@ -25,7 +25,7 @@ from scripts.pages.accuracy.engines import (
     operator_shares,
     operators_of,
 )
-from scripts.pages.accuracy.issuing import explained, issued
+from scripts.pages.accuracy.issuing import explained, issued, kept_busy
 from scripts.pages.accuracy.machine import (
     SAME,
     TIMED,
@@ -60,6 +60,7 @@ from scripts.pages.accuracy.texts import (
     INTERVALS,
     INTRO,
     ISSUED_INTRO,
+    KEPT_BUSY,
     KV_CACHE,
     MEMSET,
     PAUSES,
@@ -87,7 +88,8 @@ def render(work: Path) -> str:
     parts += [*answers, known_server(work), WAITS, waiting(work)]
     parts += [HOST_SPEED, host_speed(), SLOWER_HOST, slower_host(work, SAME)]
     parts += [TIMED_SPEED, timed_speed(work), TIMED_HOST, slower_host(work, TIMED)]
-    parts += [ISSUED_INTRO, issued(work), EXPLAINED, explained(work)]
+    parts += [ISSUED_INTRO, issued(work), KEPT_BUSY, kept_busy(work)]
+    parts += [EXPLAINED, explained(work)]
     parts += [EXACT, operators_of(work, EXACT_OPERATORS)]
     parts += [ELSEWHERE_OPERATORS, operators_of(work, OPERATORS_OF)]
     parts += [COLLECTIVES, collectives(work), MEMSET, memsets(), ADAPTED, adapted(work)]

@@ -268,6 +268,21 @@ TOLD_PAIRS: tuple[Pair, ...] = (
     *TIMED_PAIRS,
 )  # fmt: skip
 """Engines whose host a narrow engine had told."""
+BUSY = {
+    "llama-3.1-8b": "llama-3.1-8b-busy",
+    "qwen3-14b": "qwen3-14b-busy",
+    "mistral-7b-v0.3": "mistral-7b-v0.3-busy",
+}
+"""Engines whose host narrow engines told whose GPU was kept busy."""
+BUSY_TITLE = "On an H200 of four, minutes after narrow engines with a busy GPU there (T3)"
+BUSY_SERVER = Committed("llama-3.1-8b-busy", "serve-llama-3.1-8b-busy")
+BUSY_PAIRS: tuple[Pair, ...] = tuple(
+    ((f"{SLICES}{model}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}",))
+    for model, name in BUSY.items()
+)
+BUSY_SERVED: Pair = (
+    (*BUSY_PAIRS[0][0], SAME_LOOP), (f"prediction/{BUSY_SERVER.truth}",)
+)  # fmt: skip
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (
@@ -319,6 +334,7 @@ ELSEWHERE = {
     TIMED_SLICES_TITLE: (
         {model: Committed(name, name) for model, name in TIMED.items()}, REQUIRED,
     ),
+    BUSY_TITLE: ({model: Committed(name, name) for model, name in BUSY.items()}, REQUIRED),
 }  # fmt: skip
 """Predictions for another GPU or several: title -> files by model, and the required errors."""
 PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {

@@ -50,7 +50,8 @@ HOST_RESIDUALS_INTRO = """\
 POINT_RESIDUALS_INTRO = """\
 # Written by scripts/accuracy.py from captures/; do not edit.
 # Measured over predicted medians of whole points, from slices: batches, and closed loops of servers
-# with the event loop of another server. Steps are corrected by residuals.yaml, of other models.\
+# with the event loop of another server. Steps are corrected by residuals.yaml, of other models.
+# Prompts that wait for a host that a narrow engine told are by engine.\
 """
 RESIDUALS_INTRO = """\
 # Written by scripts/accuracy.py from captures/; do not edit.
@@ -78,7 +79,8 @@ of other models took beyond such predictions (`parsers/predict/residuals.yaml`).
 batches and closed loops are conformal (`point_residuals.yaml`): as wide as models that are left out
 need it for 90 %, by what decides. They rest on five models for batches and three for closed loops;
 the model that is held against is left out of both. Of prompts that wait for the host they rest on
-all engines, whichever GPU they had.
+all engines, whichever GPU they had; where narrow engines told the host, on all engines of which one
+did. Rates of batches whose first tokens wait for the host have what these may miss by their share.
 Errors are of medians; those of kernels are weighted by time. Intervals are meant to hold 90 %.
 [How well the measurements themselves repeat](noise-floor.md): no prediction is truer than that.
 Where starts of one engine differ by more than what is asked, a point more than they do is asked
@@ -222,6 +224,20 @@ later than predicted and open loops too: the loop on other cores does not tell h
 an engine is ([below](#the-same-on-another-machine-with-the-loop-timed-by-every-run)). TPOT of
 batches, throughput and the capacity were within what is asked, and closed loops with the event loop
 as it was recorded.
+
+So narrow engines were recorded whose GPU is kept busy: each layer of a prompt spins there for its
+part of what the whole model takes, and each step that generates (`--busy-step`), so that their core
+waits as that of a whole engine does. On a machine of four H200, of which other programs used two,
+those of Llama-3.1-8B, Qwen3-14B and Mistral-7B told in how long the host issues prompts, by their
+own clock; predictions were made there by the same code, with time and hash, before an engine or the
+server of these models ran, one to six minutes later. How fast the host was beside the truths was in
+none of them. Of both rules of before, the loop on other cores and on the engine's thread, nothing
+was used. The event loop of the server is that of the machine of days before, as it was recorded.
+Open and closed loops, TPOT of batches, throughput, capacity and cache were within what is asked;
+first tokens of batches were not: short prompts came up to half as early again as predicted, as
+the host ran at the faster of its speeds more often than before
+([below](#a-narrow-engine-whose-gpu-is-kept-busy)), and batches of Qwen3-14B that wait for the GPU
+by 5 to 7 % later.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
@@ -461,6 +477,23 @@ own: no trace of one tells.
 
 Single prompts of at most 200 tokens, within CUDA graphs, medians; loops are those of the whole
 engine over those of the narrow one.
+"""
+KEPT_BUSY = """
+### A narrow engine whose GPU is kept busy
+
+Why does a whole engine take longer to issue? In the recorded traces no call of CUDA waits
+meanwhile: launches and graph launches take as long in all layers of Llama-3.1-8B as in 4 of them,
+and four fifths of the time are between the calls, in Python. Neither launches that wait for the
+GPU, nor a full queue, nor memory or events are what it is; and the engine of Qwen3-32B issued its
+prompts in half of the time that its GPU was busy with them. It is how fast the core runs.
+
+Here each prompt was issued with an idle and with a busy GPU by one narrow engine, and then by the
+whole one; "fast" are those before which the loop took less than 42 us on the engine's thread, which
+has one of two speeds. At the same speed of the core a busy GPU costs 10 to 15 % within CUDA graphs
+(one more launch for each layer, the spinning one, is in it), and nothing beyond them. What differs
+more is which speed the core has, and that changes within a minute, with the GPU idle or busy: no
+measurement before tells it. Prompts of Qwen3-14B within graphs took longer in the whole engine at
+both speeds, as on all machines before; no trace tells why.
 """
 EXPLAINED = """
 All single prompts of fewer than 1,000 tokens of all recorded engines on one GPU, as the models of
