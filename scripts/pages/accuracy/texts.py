@@ -494,7 +494,7 @@ has one of two speeds. At the same speed of the core a busy GPU costs 10 to 15 %
 more is which speed the core has, and that changes within a minute, with the GPU idle or busy: no
 measurement before tells it. The loop does not tell all of it either: Mistral-7B's prompts beyond
 graphs were issued in 32 and then in 22 ms with the same loop before. Prompts of Qwen3-14B within
-graphs took longer in the whole engine at both speeds, as on all machines before; no trace tells why.
+graphs took longer in the whole engine at both speeds, as on all machines before: why is not known.
 """
 EXPLAINED = """
 All single prompts of fewer than 1,000 tokens of all recorded engines on one GPU, as the models of
