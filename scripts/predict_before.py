@@ -38,6 +38,7 @@ from nsight_prof.orchestrator.predict.host_speeds import HostSpeed  # noqa: E402
 from nsight_prof.orchestrator.predict.plan import Plan, Settings  # noqa: E402
 from nsight_prof.orchestrator.predict.predicting import plan  # noqa: E402
 from nsight_prof.orchestrator.predict.run_folder import opened  # noqa: E402
+from nsight_prof.orchestrator.predict.sources import EAGLE  # noqa: E402
 from nsight_prof.parsers.predict.points import point_row  # noqa: E402
 from nsight_prof.parsers.predict.serving import Request, Workload  # noqa: E402
 from nsight_prof.parsers.serving.model_shape import Adapters  # noqa: E402
@@ -72,10 +73,12 @@ SIZES = ["prompt_tokens", "output_tokens", "tier"]
 @click.option("--tp", "tensor_parallel", type=int, default=1, help="GPUs that share the model.")
 @click.option("--dtype", default="", help="fp8: quantized when it is loaded.")
 @click.option("--speculative-tokens", "drafted", type=int, default=0, help="Drafted in a step.")
+@click.option("--draft", default=EAGLE, help="What drafts them: eagle or ngram.")
 @click.option("--accept", type=float, default=1.0, help="Tokens that such a step gives.")
 @click.option("--adapters", type=(int, int), default=(0, 0), help="How many, and their rank.")
 @click.option("--rate", "rates", default="", help="Requests per second, by commas.")
 @click.option("--server", "servers", multiple=True, help="Run below captures/ of an event loop.")
+@click.option("--as-batches", is_flag=True, help="The server has the limits of batches, too.")
 @click.option("--length-output", type=int, default=100, help="Tokens that single requests get.")
 @click.option("--hosts", default="", help="Times of the loop that tells a host's speed, in us.")
 def main(
@@ -85,6 +88,7 @@ def main(
     adapters: tuple[int, int],
     rates: str,
     servers: tuple[str, ...],
+    as_batches: bool,
     length_output: int,
     hosts: str,
     **asked_for: Any,
@@ -106,7 +110,8 @@ def main(
         if rates:
             named = {f"that of {Path(run).name}": (run,) for run in servers}
             loops = {UNKNOWN: (), **named} if named else _recorded(SERVERS)
-            _servers(model, work, sources, asked, rates, name or model, loops, speeds)
+            limits = engine if as_batches else asked
+            _servers(model, work, sources, limits, rates, name or model, loops, speeds)
         if speeds:
             rows = _at_hosts(planned, speeds)
             _write(rows, ["host_us", *columns], f"{name or model}-hosts.csv")

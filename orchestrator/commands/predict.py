@@ -373,7 +373,7 @@ def _drafts(drafted: int | None, accept: float | None, draft: str) -> tuple[int,
     Raises:
         UsageError: one of both is missing, or more are accepted than there are.
     """
-    from nsight_prof.orchestrator.predict.plan import EAGLE
+    from nsight_prof.orchestrator.predict.sources import EAGLE
 
     if drafted is None and accept is None and draft == EAGLE:
         return 0, 1.0

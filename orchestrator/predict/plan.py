@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from nsight_prof.orchestrator.predict.host_speeds import (
@@ -20,7 +21,7 @@ from nsight_prof.orchestrator.predict.host_speeds import (
     spread,
 )
 from nsight_prof.orchestrator.predict.memory import CONTEXT_BYTES, peak_bytes
-from nsight_prof.orchestrator.predict.sources import Source
+from nsight_prof.orchestrator.predict.sources import EAGLE, NGRAM, Source
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import UsageError
@@ -61,6 +62,7 @@ from nsight_prof.parsers.predict.serving import (
     UNTRACED,
     UNTRACED_ADAPTED,
     Engine,
+    Exposed,
     Goal,
     Host,
     Predictor,
@@ -79,9 +81,8 @@ from nsight_prof.parsers.serving.model_shape import ADAPTED, Adapters, ModelShap
 
 UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
-EAGLE, NGRAM, MTP = "eagle", "ngram", "mtp"
-"""Ways of drafting tokens, beside a model of its own: a head of one layer, what stands in the
-request already, and further layers of the model (not predicted)."""
+MTP = "mtp"
+"""Drafts by further layers of the model, which are not predicted."""
 OPERATIONS = "predict_ops"
 """Target that measures the operators of a model at its own shapes."""
 
@@ -375,6 +376,8 @@ class Plan:
             UsageError: how long the host needs for a step is not known.
         """
         host = predictor.host
+        if self.settings.draft == NGRAM and (waits := self._lookups()):
+            return replace(predictor, exposed=Exposed(waits))
         drafter = self.drafter.predictor() if self.drafter else None
         passes = drafter.host.in_graphs_s if drafter else 0.0
         if math.isnan(host.decode_s + passes):
@@ -385,7 +388,7 @@ class Plan:
         if drafter is None:  # it looks n-grams up between steps, so that the GPU waits for all
             self.notes.append(note("ngram"))
             exposed = Seconds(host.decode_s, 0.0, SLOW_HOST * host.decode_s)
-            return replace(predictor, exposed=exposed)
+            return replace(predictor, exposed=Exposed({1: exposed}))
         self.notes.append(note("draft-passes", model=self.settings.draft))
         count = self.settings.drafted
         first_s = max(0.0, drafter.host.beyond_graphs_s)
@@ -397,6 +400,35 @@ class Plan:
             issue_graph_s=host.in_graphs_s + count * passes,
         )
         return replace(predictor, host=host, drafter=drafter)
+
+    def _lookups(self) -> dict[int, Seconds]:
+        """Return what the GPU waits in each step of a slice that looks n-grams up, by requests.
+
+        That is what a step took beside its kernels and gaps, the median over contexts. The host
+        has two speeds, and which of both the slice had is not known.
+
+        Raises:
+            UsageError: a slice that looks n-grams up drafted another number of tokens.
+        """
+        found: dict[int, list[float]] = defaultdict(list)
+        drafted, others = self.settings.drafted, set()
+        for source in self.sources:
+            for layers, engine, work, row in source.lookup_steps(self.shard):
+                if engine.drafted != drafted:
+                    others.add(engine.drafted)
+                    continue
+                step = self._as_measured(layers, engine, sliced=True).seconds(work.steps()[1])
+                found[work.batch].append(max(0.0, number(row["decode_step_s"]) - step.value))
+        if others and not found:
+            raise not_recorded(
+                f"n-grams that draft {drafted} tokens, not {max(others)}",
+                f"--set target.args.model={self.name} --set target.args.draft=ngram --set "
+                f"target.args.speculative_tokens={drafted} --set target.args.accept="
+                f"{self.settings.accept:g}",
+            )
+        waits = {size: float(np.nanmedian(times)) for size, times in found.items()}
+        return {size: Seconds(wait, wait / SLOW_HOST, SLOW_HOST * wait)
+                for size, wait in waits.items() if math.isfinite(wait)}  # fmt: skip
 
     def _hosts(self, engine: Engine) -> dict[int, Host]:
         """Return what the host adds in each measured engine of this model, by its layers."""

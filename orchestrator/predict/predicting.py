@@ -12,9 +12,9 @@ import pandas as pd
 
 from nsight_prof.orchestrator.predict.changes import break_even, changes_frame, without_drafts
 from nsight_prof.orchestrator.predict.needs import needs_frame
-from nsight_prof.orchestrator.predict.plan import EAGLE, MTP, NGRAM, Plan, Settings
+from nsight_prof.orchestrator.predict.plan import MTP, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
-from nsight_prof.orchestrator.predict.sources import Source, read_model
+from nsight_prof.orchestrator.predict.sources import EAGLE, NGRAM, Source, read_model
 from nsight_prof.orchestrator.report.reporting import drawing, make_report
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
@@ -200,7 +200,7 @@ def validation(source: Source, sources: tuple[Source, ...]) -> tuple[Plan, pd.Da
             f"nothing but {source.path} itself was given to predict it from",
             "add other recorded runs, of kernels for one: --on RUN",
         )
-    settings = Settings(source.gpu_name, source.shape.tensor_parallel)
+    settings = _served(source, source.shape.tensor_parallel)
     planned = held_out(source, others)
     rows = list(errors(planned, source, HELD_OUT))
     with_all = Plan(source.model, source.full_shape, sources, settings, served=source)
@@ -223,13 +223,19 @@ def held_out(truth: Source, others: tuple[Source, ...], *, corrected: bool = Tru
     model, shard = truth.full_shape, truth.shape
     assert model is not None
     assert shard is not None
-    settings = Settings(truth.gpu_name, shard.tensor_parallel)
+    settings = _served(truth, shard.tensor_parallel)
     lines = (*shard.linears(), shard.head())
     products = frozenset((line.outputs, line.inputs) for line in lines)
     return Plan(
         truth.model, model, others, settings,
         left_out=products, served=truth, corrected=corrected,
     )  # fmt: skip
+
+
+def _served(truth: Source, gpus: int) -> Settings:
+    """Return what was asked of a recorded engine; what its shape has is not in it."""
+    drafts = {"drafted": truth.looked_up, "accept": truth.accept, "draft": NGRAM}
+    return Settings(truth.gpu_name, gpus, **drafts if truth.looked_up else {})
 
 
 def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:

@@ -30,8 +30,9 @@ from nsight_prof.parsers.serving.model_shape import FAMILIES, Adapters, ModelSha
 CONFIG = "config.json"
 MODELS = resources.files("nsight_prof.targets.serving") / "configs"
 UNPROFILED, TRACE = ("untraced", "bench"), "trace"
-EAGLE = "eagle"
-"""Way of drafting that predictions know: a head of one layer (targets/serving/additions.py)."""
+EAGLE, NGRAM = "eagle", "ngram"
+"""Ways of drafting whose engines predictions know: a head of one layer, and what stands in the
+request already (targets/serving/additions.py)."""
 SLICE, NARROWED = "prof_slice", "narrowed"
 BUSY = "busy-gpu"
 """Experiment of a narrow engine whose GPU was kept busy (targets/serving/busy_gpu.py)."""
@@ -97,31 +98,33 @@ class Source:
     def engines(self) -> list[Row]:
         """Engines of the run that were not under a profiler of operators or counters.
 
-        Narrow ones tell nothing but what the host needs (`host_steps`).
+        Narrow ones tell nothing but what the host needs (`host_steps`), and slices of such that
+        look n-grams up what the GPU waits for it (`lookup_steps`).
         """
-        return [row for row in self._every_engine if NARROWED not in _cut_from(row)]
+        return [row for row in self._every_engine if not (_is_narrow(row) or _looks_up(row))]
 
     @cached_property
     def _narrow(self) -> list[Row]:
-        return [row for row in self._every_engine if NARROWED in _cut_from(row)]
+        return [row for row in self._every_engine if _is_narrow(row)]
 
     def check_engines(self) -> None:
         """Refuse a run whose steps are not those that predictions know.
 
         Raises:
-            UsageError: its engine drafted tokens otherwise than by an EAGLE head.
+            UsageError: its engine drafted tokens neither by an EAGLE head nor by n-grams.
         """
-        for row in self.engines:
+        for row in self._every_engine:
             drafts = _arguments(row).get("speculative_config") or {}
-            if drafts and drafts.get("method") != EAGLE:
+            if drafts and drafts.get("method") not in (EAGLE, NGRAM):
                 raise UsageError(
                     f"{self.path} was served with speculative decoding by "
                     f"{drafts.get('method') or 'a way that it does not name'}, which predictions "
                     "do not know",
                     "an EAGLE head is known (prof run layer-slice --set "
-                    "target.args.speculative_tokens=3 --set target.args.accept=2.5), n-grams and a "
-                    "draft model by slices without drafts (--draft); what others change is "
-                    "measured: record both, and prof compare",
+                    "target.args.speculative_tokens=3 --set target.args.accept=2.5), and so are "
+                    "n-grams (target.args.draft=ngram beside them); a draft model by slices "
+                    "without drafts (--draft); what others change is measured: record both, and "
+                    "prof compare",
                 )
 
     @cached_property
@@ -154,6 +157,12 @@ class Source:
         return max((_accept(_arguments(row)) for row in self.engines), default=1.0)
 
     @cached_property
+    def looked_up(self) -> int:
+        """Tokens that n-grams drafted in a step of its engine for each request; 0: none did."""
+        asked = map(_arguments, self.engines)
+        return max((_drafted(row) for row in asked if _method(row) == NGRAM), default=0)
+
+    @cached_property
     def engine(self) -> Engine | None:
         """The settings of its engine with graphs; None where they were not all recorded."""
         return next((found for row in self.engines if (found := _settings(row))), None)
@@ -169,8 +178,8 @@ class Source:
         Of an open loop they have the requests as they came. Those of a slice are of few layers.
         """
         steps = UNPROFILED if self.slice is None else (*UNPROFILED, TRACE)
-        narrow = [row["source"] for row in self._narrow]
-        return self._points([step for step in steps if step not in narrow])
+        other = [r["source"] for r in self._every_engine if _is_narrow(r) or _looks_up(r)]
+        return self._points([step for step in steps if step not in other])
 
     def host_steps(
         self, shape: ModelShape, *, busy: bool = False
@@ -198,6 +207,20 @@ class Source:
             of_case = steps[steps["case"].eq(row["case"]) & steps["source"].eq(row["source"])]
             for seconds in of_case["seconds"].astype(float):
                 yield bool(engine.rows(work.steps()[0])), seconds
+
+    def lookup_steps(self, shape: ModelShape) -> Iterator[tuple[int, Engine, Workload, Row]]:
+        """Yield points of slices of `shape` that look n-grams up, with how many layers they have.
+
+        Each such step waits for the host, and the GPU for the look-up.
+        """
+        for engine in filter(_looks_up, self._every_engine):
+            model, cut = _shape(engine), _cut_from(engine)
+            if model is None or not (settings := _settings(engine)):
+                continue
+            whole = replace(model, tensor_parallel=cut["tensor_parallel"])
+            if whole.with_layers(cut["layers"]) == shape:
+                for work, row in self._points([engine["source"]]):
+                    yield model.layers, settings, work, row
 
     def _points(
         self, steps: Sequence[str], *, busy: bool = False
@@ -319,6 +342,15 @@ class Source:
             found = found.iloc[batch.requests :]
 
 
+def _is_narrow(engine: Row) -> bool:
+    return NARROWED in _cut_from(engine)
+
+
+def _looks_up(engine: Row) -> bool:
+    """Return whether an engine is a slice that drafts by n-grams."""
+    return bool(_cut_from(engine)) and _method(_arguments(engine)) == NGRAM
+
+
 def _arguments(engine: Row) -> dict[str, Any]:
     """Return what vLLM was told of an engine (table `engines`)."""
     return dict(json.loads(engine["args"] or "{}"))
@@ -338,7 +370,8 @@ def _shape(engine: Row) -> ModelShape | None:
         dtype = FP8 if asked.get("quantization") == FP8 else ""
         config = json.loads(engine["model_config"]) | _cut_from(engine).get(NARROWED, {})
         found = quantized_shape(config, dtype)
-        return replace(found, drafted=_drafted(asked), adapters=_adapters(asked))
+        drafted = _drafted(asked) if _method(asked) == EAGLE else 0
+        return replace(found, drafted=drafted, adapters=_adapters(asked))
     except (UsageError, ValueError, TypeError, ArtifactUnreadable):
         return None
 
@@ -357,6 +390,11 @@ def _accept(asked: Mapping[str, Any]) -> float:
     """Return the tokens that a step of an engine gave each request; 1: without drafts."""
     length = (asked.get("speculative_config") or {}).get("synthetic_acceptance_length")
     return 1.0 if length is None else float(length)
+
+
+def _method(asked: Mapping[str, Any]) -> str:
+    """Return what drafted tokens for an engine; "" if nothing did."""
+    return str((asked.get("speculative_config") or {}).get("method") or "")
 
 
 def _drafted(asked: Mapping[str, Any]) -> int:

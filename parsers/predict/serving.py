@@ -257,6 +257,26 @@ class StepTime:
         return HOST if _known(self.host_s) > self.gpu_s else GPU
 
 
+@dataclass(frozen=True)
+class Exposed:
+    """How long the GPU waits for the host in each step, by how many requests are in it."""
+
+    by_requests: Mapping[int, Seconds] = field(default_factory=dict)
+
+    def of(self, step: Step) -> Seconds:
+        """Return what a step waits: between the numbers that are known, and at most the ends."""
+        known = sorted(self.by_requests.items())
+        if not known:
+            return Seconds(0.0, 0.0, 0.0)
+        sizes, waits = [size for size, _ in known], zip(*(wait for _, wait in known), strict=True)
+        return Seconds(*(float(np.interp(step.requests, sizes, wait)) for wait in waits))
+
+    def scaled(self, speed: float) -> Exposed:
+        """Return the same of a host that takes so many times as long."""
+        return Exposed({size: Seconds(*(speed * end for end in wait))
+                        for size, wait in self.by_requests.items()})  # fmt: skip
+
+
 _Rounded = tuple[tuple[tuple[int, int], ...], int, float]
 """What a step computes (`Step`), its context rounded."""
 
@@ -268,7 +288,7 @@ class Predictor:
     `correction`: how steps of served models lie from such predictions; None: not known, so that the
     bounds of a step are all its operators at the ends of their intervals. `hosts`: bounds of points
     whose first token waits for the host, by their kind. `drafter`: the model whose drafts are
-    checked. `exposed`: the GPU waits so long for the host in each step. `host_range`: how many
+    checked. `exposed`: what the GPU waits for the host in each step. `host_range`: how many
     times as long the fastest and the slowest host may take that are not known to serve it.
     """
 
@@ -281,7 +301,7 @@ class Predictor:
     correction: Correction | None = None
     hosts: Mapping[str, Factors] = field(default_factory=dict)
     drafter: Predictor | None = None
-    exposed: Seconds = Seconds(0.0, 0.0, 0.0)
+    exposed: Exposed = Exposed()
     host_range: tuple[float, float] = (1.0, 1.0)
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
     _kernels: dict[_Rounded, Seconds] = field(default_factory=dict, init=False, repr=False)
@@ -302,7 +322,7 @@ class Predictor:
         if self.drafter is not None:
             breakdown.append(self._drafted(step, self.drafter))
         gap, host = self._around(step, rows)
-        gap += self.exposed.value
+        gap += self.exposed.of(step).value
         return StepTime(step, rows, tuple(breakdown), gap, host, self.seconds(step))
 
     def _operators(self, step: Step, rows: int) -> Sequence[Operator]:
@@ -426,8 +446,8 @@ class Predictor:
         if speed == 1:
             return self
         same = self._shared(host=self.host.scaled(dict.fromkeys(HOST_TIMES, speed)))
-        if any(self.exposed):  # it is in the times of steps that were worked out
-            same.exposed = Seconds(*(speed * seconds for seconds in self.exposed))
+        if self.exposed.by_requests:  # it is in the times of steps that were worked out
+            same.exposed = self.exposed.scaled(speed)
             same._kernels = {}
         return same
 
@@ -480,7 +500,7 @@ class Predictor:
                              for end in (LOW, HIGH))  # fmt: skip
                 gpu = [value, value - low, value + high]
             scale = 1.0 if step.prefill else self.host.untraced
-            more = [self.exposed]
+            more = [self.exposed.of(step)]
             if self.drafter is not None:
                 more.append(self._drafting(step, self.drafter))
             self._kernels[key] = Seconds(

@@ -1,6 +1,6 @@
-"""Made-up weights beside a model's own: an EAGLE head that drafts tokens, and LoRA adapters.
+"""What is made up beside a model: an EAGLE head or n-grams that draft tokens, and LoRA adapters.
 
-How long both take does not depend on their values, but for one thing: how many drafted tokens are
+How long they take does not depend on their values, but for one thing: how many drafted tokens are
 accepted. That is an option (`--accept`), which vLLM's synthetic rejection sampling keeps to.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.targets.serving.failures import EngineFailure
-from nsight_prof.targets.serving.options import EngineOptions
+from nsight_prof.targets.serving.options import NGRAM, EngineOptions
 
 HEAD, ADAPTER = "eagle-head", "adapter"
 """Folders of both."""
@@ -25,6 +25,9 @@ COPIED = (
 """Keys of the model's configuration that its head has too."""
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Matrices that vLLM multiplies as one, with one adapter each."""
+LOOKED_UP = 8
+"""Equal tokens at both ends of a prompt, in which n-grams are found: vLLM 0.20 looks the last 5 up
+and proposes what follows them."""
 
 
 def check_additions(config: Mapping[str, Any] | None, options: EngineOptions) -> None:
@@ -40,7 +43,14 @@ def check_additions(config: Mapping[str, Any] | None, options: EngineOptions) ->
             f"add --accept, from 1 to {options.speculative_tokens + 1}",
             "unsupported",
         )
-    if not (options.speculative_tokens or options.adapters):
+    by_ngrams = options.speculative_tokens > 0 and options.draft == NGRAM
+    if by_ngrams and options.has_processes:
+        raise EngineFailure(
+            "made-up weights repeat no tokens but where they are set, in this process",
+            "one GPU and --engine inline for --draft ngram",
+            "unsupported",
+        )
+    if not options.adapters and (by_ngrams or not options.speculative_tokens):
         return
     known = config is not None and all(isinstance(config.get(key), int) for key in COPIED[:3])
     if config is None or not known or "kv_lora_rank" in config:
@@ -61,14 +71,15 @@ def additional_arguments(
     """
     check_additions(config, options)
     found: dict[str, Any] = {}
-    if config is not None and options.speculative_tokens:
+    if options.speculative_tokens:
         found["speculative_config"] = {
-            "method": "eagle",
-            "model": str(write_head(config, folder / HEAD)),
+            "method": options.draft,
             "num_speculative_tokens": options.speculative_tokens,
             "rejection_sample_method": "synthetic",
             "synthetic_acceptance_length": options.accept,
         }
+    if config is not None and options.speculative_tokens and options.draft != NGRAM:
+        found["speculative_config"]["model"] = str(write_head(config, folder / HEAD))
     if config is not None and options.adapters:
         write_adapter(config, options, folder / ADAPTER)
         found |= {
@@ -152,3 +163,30 @@ def adapters(count: int, folder: Path) -> list[Any]:
         return []
     request = import_module("vllm.lora.request").LoRARequest
     return [request(f"{ADAPTER}-{n}", n, str(folder / ADAPTER)) for n in range(1, count + 1)]
+
+
+def repeated_token(llm: Any) -> int:
+    """Let a model with made-up weights give the same token always; return it.
+
+    All tokens get the same embedding, so that what is computed does not depend on them. So n-grams
+    are found in each step, as many tokens are drafted in each, and times are those of other tokens.
+    """
+    llm.apply_model(_embed_all_alike)
+    vllm = import_module("vllm")
+    alone = vllm.SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True, detokenize=False)
+    (answer,) = llm.generate([{"prompt_token_ids": [17, 18, 19, 20]}], alone, use_tqdm=False)
+    return int(answer.outputs[0].token_ids[-1])
+
+
+def _embed_all_alike(model: Any) -> None:
+    with import_module("torch").inference_mode():
+        for module in model.modules():
+            if type(module).__name__ == "VocabParallelEmbedding":
+                rows = module.weight
+                rows.copy_(rows[:1].clone().expand_as(rows))
+
+
+def repeating(prompt: list[int], token: int) -> list[int]:
+    """Return a prompt that begins and ends with a token, as the model goes on with it."""
+    ends = [token] * min(LOOKED_UP, len(prompt) // 2)
+    return [*ends, *prompt[len(ends) : len(prompt) - len(ends)], *ends]

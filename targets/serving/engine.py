@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.targets.serving import hooks
-from nsight_prof.targets.serving.additions import adapters, additional_arguments
+from nsight_prof.targets.serving.additions import (
+    adapters,
+    additional_arguments,
+    repeated_token,
+    repeating,
+)
 from nsight_prof.targets.serving.child_log import ChildLog
 from nsight_prof.targets.serving.environment import prepare
 from nsight_prof.targets.serving.facts import engine_facts, hf_config
@@ -32,7 +37,12 @@ from nsight_prof.targets.serving.models import (
     find_model,
     vocabulary,
 )
-from nsight_prof.targets.serving.options import EngineOptions, add_engine_arguments, engine_options
+from nsight_prof.targets.serving.options import (
+    NGRAM,
+    EngineOptions,
+    add_engine_arguments,
+    engine_options,
+)
 from nsight_prof.targets.serving.records import BEGIN
 
 __all__ = [
@@ -62,6 +72,7 @@ class Engine:
         self._made_up: tempfile.TemporaryDirectory[str] | None = None
         self._encoder: Any = None
         self._adapters: list[Any] = []
+        self._repeated: int | None = None
 
     def start(self) -> None:
         """Import vLLM, check its hooks and start the engine; see `make_engine`."""
@@ -78,6 +89,8 @@ class Engine:
             self._llm = self._vllm.LLM(**arguments)
             if options.adapters:
                 self._adapters = adapters(options.adapters, self._folder())
+            if options.speculative_tokens and options.draft == NGRAM:
+                self._repeated = repeated_token(self._llm)
             self._engine = hooks.stepping_engine(self._llm, version)
             config = self.model.config or hf_config(self._llm)
             if options.images and not options.has_processes:
@@ -150,6 +163,8 @@ class Engine:
                 "the model's configuration has no vocab_size", "prompts are random token ids"
             )
         ids = random_prompts(batch, prompt_tokens, self._vocabulary, seed)
+        if self._repeated is not None:
+            ids = [repeating(tokens, self._repeated) for tokens in ids]
         with self._explained(f"generating for a batch of {batch}"):
             prompts = [
                 self._prompt(tokens, images[number % len(images)] if images else [])

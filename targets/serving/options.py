@@ -15,6 +15,8 @@ MODES = ("cuda-graphs", "eager")
 PROCESSES = ("inline", "spawn")
 ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
 """Matrices of a layer that can have adapters, by vLLM's names."""
+EAGLE, NGRAM = "eagle", "ngram"
+"""What drafts tokens: a made-up head, or what follows the same tokens earlier in the request."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class EngineOptions:
         nvtx_scopes: add vLLM's NVTX ranges of scheduler, forward and sampling.
         layer_ranges: add vLLM's NVTX ranges of layers and modules (eager only).
         images: most images of a request; 0: text alone.
-        speculative_tokens: drafted in a step for each request by a made-up EAGLE head; 0: none.
+        speculative_tokens: drafted in a step for each request; 0: none.
+        draft: what drafts them: "eagle" (a made-up head) or "ngram".
         accept: mean tokens that a step with drafts gives each request, the model's own included.
         adapters: LoRA adapters with made-up weights, which requests take in turn.
         adapter_rank: of all of them.
@@ -66,6 +69,7 @@ class EngineOptions:
     layer_ranges: bool = False
     images: int = 0
     speculative_tokens: int = 0
+    draft: str = EAGLE
     accept: float | None = None
     adapters: int = 0
     adapter_rank: int = 16
@@ -119,8 +123,10 @@ def add_engine_arguments(parser: ArgumentParser, without: Collection[str] = ()) 
     add("capture_sizes", "batch sizes of CUDA graphs", type=positive, nargs="+", metavar="N")
     add("nvtx_scopes", "NVTX ranges of scheduler, forward, sampling", action="store_true")
     add("layer_ranges", "NVTX ranges of layers; needs --mode eager", action="store_true")
-    text = "tokens that a made-up EAGLE head drafts in a step for each request"
+    text = "tokens that are drafted in a step for each request"
     add("speculative_tokens", text, type=whole, metavar="N")
+    text = "what drafts them: a made-up head, or n-grams of prompts that repeat themselves"
+    add("draft", text, choices=(EAGLE, NGRAM))
     text = "mean tokens that such a step gives each request, from 1; there is no default"
     add("accept", text, type=_tokens, metavar="X")
     add("adapters", "made-up LoRA adapters, taken in turn", type=whole, metavar="N")

@@ -59,7 +59,7 @@ ENGINES = {"vllm": serve_command, "sglang": sglang_server}
 """How the server of each engine is started, by the module that its interpreter must have."""
 NOT_OURS = (
     "process", "nvtx_scopes", "layer_ranges", "extra",
-    "speculative_tokens", "accept", "adapters", "adapter_rank", "adapter_modules",
+    "speculative_tokens", "draft", "accept", "adapters", "adapter_rank", "adapter_modules",
 )  # fmt: skip
 """Options of an engine in this process, which a server has not."""
 
