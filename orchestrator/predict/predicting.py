@@ -234,8 +234,10 @@ def held_out(truth: Source, others: tuple[Source, ...], *, corrected: bool = Tru
 
 def _served(truth: Source, gpus: int) -> Settings:
     """Return what was asked of a recorded engine; what its shape has is not in it."""
-    drafts = {"drafted": truth.looked_up, "accept": truth.accept, "draft": NGRAM}
-    return Settings(truth.gpu_name, gpus, **drafts if truth.looked_up else {})
+    asked = Settings(truth.gpu_name, gpus)
+    if not (drafted := truth.looked_up):
+        return asked
+    return replace(asked, drafted=drafted, accept=truth.accept, draft=NGRAM)
 
 
 def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:

@@ -31,8 +31,8 @@ from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step
 from nsight_prof.parsers.predict.points import point_row
 from nsight_prof.parsers.predict.serving import (
+    Exposed,
     Host,
-    Seconds,
     SingleStep,
     Workload,
     narrow_host,
@@ -760,10 +760,10 @@ def test_adapters_and_speculative_decoding_are_refused_with_a_reason(
     adapter.write_text('{"peft_type": "LORA", "r": 16}')
     assert main(["predict", str(adapter), "--gpu", "h200-sxm"]) == 2
     assert "is an adapter (LORA)" in capsys.readouterr().err
-    row = {"args": '{"speculative_config": {"method": "ngram"}}', "source": "bench"}
+    row = {"args": '{"speculative_config": {"method": "suffix"}}', "source": "bench"}
     source = Source(tmp_path)
-    source.__dict__["engines"] = [row]
-    with pytest.raises(UsageError, match="decoding by ngram, which predictions do not know"):
+    source.__dict__["_every_engine"] = [row]
+    with pytest.raises(UsageError, match="decoding by suffix, which predictions do not know"):
         source.check_engines()
 
 
@@ -829,7 +829,7 @@ def test_drafts_of_whatever_kind_are_checked_as_those_of_a_recorded_head(copied:
         "llama-3.1-8b", [copied("prediction/slice-llama-3.1-8b")], settings
     ).predictor()
     predictor = replace(predictor, shape=predictor.shape.with_layers(head.shape.layers))
-    predictor.exposed = Seconds(0.0, 0.0, 0.0)
+    predictor.exposed = Exposed()
     checked = [step for step in head.steps if step.kind == "decode"]
     assert {step.step.decode for step in checked} == {1, 2, 4, 8, 16, 32, 64, 128}
     for recorded in checked:
