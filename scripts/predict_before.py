@@ -88,13 +88,13 @@ def main(
     adapters: tuple[int, int],
     rates: str,
     servers: tuple[str, ...],
-    as_batches: bool,
     length_output: int,
     hosts: str,
     **asked_for: Any,
 ) -> None:
     """Write the files of a model."""
     speeds = [float(text) for text in hosts.split(",") if text]
+    as_batches = asked_for.pop("as_batches")
     with tempfile.TemporaryDirectory() as folder:
         work, own = Path(folder), runs or (*KERNELS, f"prediction/slice-{model}")
         copy_captures(work, own)

@@ -105,7 +105,7 @@ class Source:
 
     @cached_property
     def _narrow(self) -> list[Row]:
-        return [row for row in self._every_engine if _is_narrow(row)]
+        return [row for row in self._every_engine if _is_narrow(row) and not _looks_up(row)]
 
     def check_engines(self) -> None:
         """Refuse a run whose steps are not those that predictions know.
@@ -225,11 +225,12 @@ class Source:
     def lookup_steps(self, shape: ModelShape) -> Iterator[tuple[int, Engine, Workload, Row]]:
         """Yield points of slices of `shape` that look n-grams up, with how many layers they have.
 
-        Each such step waits for the host, and the GPU for the look-up.
+        Each such step waits for the host, and the GPU for the look-up. What narrow ones take the
+        GPU is not known.
         """
         for engine in filter(_looks_up, self._every_engine):
             model, cut = _shape(engine), _cut_from(engine)
-            if model is None or not (settings := _settings(engine)):
+            if model is None or not (settings := _settings(engine)) or _is_narrow(engine):
                 continue
             whole = replace(model, tensor_parallel=cut["tensor_parallel"])
             if whole.with_layers(cut["layers"]) == shape:

@@ -263,14 +263,17 @@ def before_server(work: Path) -> str:
 def beside_peer(work: Path) -> str:
     """Return the errors of aiconfigurator beside those of prof, on the same points."""
     rows: list[Row] = []
-    for model in BEFORE:
-        rows += peer.batches_before(recorded(work, f"{WHOLE}{model}").path, model, model)
+    written = {model: model for model in BEFORE}
+    written |= {truth: predicted for files, bounds in ELSEWHERE.values() if bounds
+                for predicted, truth in files.values()}  # fmt: skip
+    known = _today(work)
+    for truth, predicted in written.items():
+        name = f"{WHOLE}{truth}"
+        for row in peer.batches_before(recorded(work, name).path, predicted, truth):
+            today = known.get((name, row["case"], row["name"]))
+            rows.append(row | {"today": today.error if today else math.nan})
     for model in SERVED_MODELS:
         rows += peer.loops_before(recorded(work, f"{SERVED}{model}").path, model)
-    for predicted, truth in (
-        files for written, bounds in ELSEWHERE.values() if bounds for files in written.values()
-    ):
-        rows += peer.batches_before(recorded(work, f"{WHOLE}{truth}").path, predicted, truth)
     chosen = ((SLICED[0].pairs[0], ""), (KNOWN.pairs[1], "that of llama-3.1-8b"))
     for (sources, truths), server in chosen:
         found = pd.concat([validated(work, truth, sources) for truth in truths])
@@ -280,7 +283,8 @@ def beside_peer(work: Path) -> str:
     words = {"aiconfigurator": told["aiconfigurator"], "systems": " and ".join(told["systems"]),
              "tables": ", ".join(told["tables"])}  # fmt: skip
     heads = ("what", "model", "event loop", "n", "MAPE of prof", "of aiconfigurator", "nearer",
-             "worst of prof", "of aiconfigurator", "bias of prof", "of aiconfigurator")  # fmt: skip
+             "of prof today", "nearer today", "worst of prof", "of aiconfigurator", "bias of prof",
+             "of aiconfigurator")  # fmt: skip
     refused = [f"It refuses {model}: {why}.\n" for model, why in told.get("refused", {}).items()]
     return "\n".join([PEER.format(**words), *refused, markdown_table(heads, peer.sums(rows))])
 

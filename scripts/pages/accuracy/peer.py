@@ -6,6 +6,7 @@ scripts/aiconfigurator_points.py writes its answers; scripts/accuracy.py writes 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -76,23 +77,32 @@ def _point(
         few = together * prompt < LONG_TOKENS
         what = "ttft, fewer tokens" if few else "ttft, 1,000 tokens and more"
     theirs = answer[COLUMNS[name]]
-    yield {"load": load, "model": model, "server": server, "what": what,
-           "ours": ours / measured - 1, "theirs": theirs / measured - 1}  # fmt: skip
+    yield {"load": load, "model": model, "server": server, "what": what, "case": case,
+           "name": name, "ours": ours / measured - 1, "theirs": theirs / measured - 1}  # fmt: skip
 
 
 def sums(rows: list[Row]) -> list[tuple[str, ...]]:
-    """Return the rows of the table: means of both errors, and whose is smaller."""
+    """Return the rows of the table: means of both errors, and whose is smaller.
+
+    `rows` may have "today": the error of the models of today, with this model left out.
+    """
     table = []
     frame = pd.DataFrame(rows)
     for key, group in frame.groupby(["load", "what", "model", "server"], sort=False):
         both = [float(group[name].abs().mean()) for name in ("ours", "theirs")]
         biases = [float(group[name].mean()) for name in ("ours", "theirs")]
         worst = [float(group[name].abs().max()) for name in ("ours", "theirs")]
-        nearer = "prof" if both[0] < both[1] else "aiconfigurator"
+        today = float(group["today"].abs().mean())
         load, what, model, server = map(str, key)
         table.append((
             f"{load}: {what}", model, server or "–", str(len(group)),
-            *(f"{value:.1%}" for value in both), nearer,
+            *(f"{value:.1%}" for value in both), _nearer(both[0], both[1]),
+            "–" if math.isnan(today) else f"{today:.1%}", _nearer(today, both[1]),
             *(f"{value:.1%}" for value in worst), *(f"{value:+.1%}" for value in biases),
         ))  # fmt: skip
     return sorted(table, key=lambda row: row[0])
+
+
+def _nearer(ours: float, theirs: float) -> str:
+    """Return whose error is smaller."""
+    return "–" if math.isnan(ours) else "prof" if ours < theirs else "aiconfigurator"
