@@ -34,10 +34,10 @@ EAGLE, NGRAM = "eagle", "ngram"
 """Ways of drafting whose engines predictions know: a head of one layer, and what stands in the
 request already (targets/serving/additions.py)."""
 SLICE, NARROWED = "prof_slice", "narrowed"
-BUSY = "busy-gpu"
-"""Experiment of a narrow engine whose GPU was kept busy (targets/serving/busy_gpu.py)."""
 """Key of an engine's configuration, what targets/serving/layer_slice.py cut it from, and within it
 the widths of a model whose layers are narrow there."""
+BUSY = "busy-gpu"
+"""Experiment of a narrow engine whose GPU was kept busy (targets/serving/busy_gpu.py)."""
 
 
 @dataclass(frozen=True)

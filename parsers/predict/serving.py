@@ -259,17 +259,20 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Exposed:
-    """How long the GPU waits for the host in each step, by how many requests are in it."""
+    """How long the GPU waits for the host before a step, by how many requests generate in it."""
 
     by_requests: Mapping[int, Seconds] = field(default_factory=dict)
 
     def of(self, step: Step) -> Seconds:
-        """Return what a step waits: between the numbers that are known, and at most the ends."""
+        """Return what a step waits: between the numbers that are known, and at most the ends.
+
+        One of prompts alone waits for nothing: what it gave comes without the next one.
+        """
         known = sorted(self.by_requests.items())
-        if not known:
+        if not (known and step.decode):
             return Seconds(0.0, 0.0, 0.0)
         sizes, waits = [size for size, _ in known], zip(*(wait for _, wait in known), strict=True)
-        return Seconds(*(float(np.interp(step.requests, sizes, wait)) for wait in waits))
+        return Seconds(*(float(np.interp(step.decode, sizes, wait)) for wait in waits))
 
     def scaled(self, speed: float) -> Exposed:
         """Return the same of a host that takes so many times as long."""
@@ -697,6 +700,8 @@ def simulate(
     queue: Queue,
     issued: Callable[[Step, float], float] = at_once,
     lead_s: float = 0.0,
+    *,
+    ahead: bool = True,
 ) -> list[Served]:
     """Return how the requests of `queue` are served.
 
@@ -706,7 +711,8 @@ def simulate(
 
     The host is vLLM 0.20's loop with asynchronous scheduling (`EngineCore.step_with_batch_queue`):
     it schedules and issues a step while the GPU computes the one before, and only then sends the
-    tokens of that one. So a step that is long to issue holds the tokens of another back.
+    tokens of that one. So a step that is long to issue holds the tokens of another back. Not
+    `ahead`, as with n-grams that are looked up in what a step gave, it sends them before.
     """
     host_s = gpu_s = loaded = 0.0
     on_gpu: deque[tuple[float, Tokens]] = deque()
@@ -722,7 +728,7 @@ def simulate(
             host_s += issued(step, host_s)
             gpu_s = max(begin + took, host_s)
             on_gpu.append((gpu_s, queue.advance(chunks)))
-            if len(on_gpu) == 1:
+            if ahead and len(on_gpu) == 1:
                 continue
         elif not on_gpu:
             if not queue.waiting:
@@ -958,7 +964,8 @@ def _numbers(
         found = predictor.issued(step) if work.batch else predictor.issued_at(step, when_s)
         return found[which]
 
-    served = simulate(seconds, queue, issued, _known(predictor.host.lead_s))
+    ahead = not predictor.exposed.by_requests
+    served = simulate(seconds, queue, issued, _known(predictor.host.lead_s), ahead=ahead)
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     if work.warmups:

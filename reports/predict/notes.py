@@ -97,8 +97,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     "network-unknown": partial(Text, "{network} ({launch}) is not predicted: {reason}"),
     "ngram": partial(
         Text,
-        "between steps the host looks n-grams up, while the GPU waits; no run told how long, and it "
-        "is taken to need no time: prof run layer-slice --set target.args.draft=ngram tells it",
+        "between steps the host looks n-grams up, while the GPU waits; no run told how long, and "
+        "it is taken to need no time: prof run layer-slice --set target.args.draft=ngram tells it",
     ),
     "no-gaps": partial(
         Text,

@@ -33,6 +33,8 @@ from scripts.pages.accuracy.questions import (
     KNOWN,
     LATENT_PAIR,
     LATENT_TITLE,
+    LATER_PAIRS,
+    LATER_TITLE,
     NARROW_TITLE,
     OTHERS_TITLE,
     SAME_PAIRS,
@@ -44,6 +46,8 @@ from scripts.pages.accuracy.questions import (
     SLICED,
     SLICES,
     SPLIT_BEFORE,
+    SPLIT_H200,
+    SPLIT_H200_TITLE,
     TIMED_PAIRS,
     TIMED_SERVED,
     TIMED_SERVER,
@@ -149,6 +153,8 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         (TIMED_TOLD_TITLE, "the same, its host told"),
         (TIMED_SLICES_TITLE, "the same, host of other days"),
         (BUSY_TITLE, "an H200 of four, told by busy engines"),
+        (SPLIT_H200_TITLE, "two H200"),
+        (LATER_TITLE, "one H200, n-grams or LoRA again"),
     ):
         written, bounds = ELSEWHERE[title]
         found.append((where, _batch_errors(work, written), bounds))
@@ -210,6 +216,8 @@ def _today(work: Path) -> dict[causes.Key, causes.Today]:
             [
                 *sliced,
                 *EXTENDED_PAIRS,
+                SPLIT_H200,
+                *LATER_PAIRS,
                 *KNOWN.pairs,
                 *SAME_PAIRS,
                 SAME_SERVED,

@@ -54,6 +54,21 @@ EXTENDED_PAIRS: tuple[Pair, ...] = tuple(
 ) + tuple(
     ((f"{SLICES}{name}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}",)) for name in NARROW
 )
+SPLIT_H200: Pair = (
+    (f"{SLICES}llama-3.1-8b-tp2-h200", "prediction/h200-collectives-x2"),
+    (f"{WHOLE}llama-3.1-8b-tp2-h200",),
+)
+"""Two H200, with sources of the same machine, minutes before."""
+LATER_PAIRS: tuple[Pair, ...] = (
+    (
+        (f"{SLICES}llama-3.1-8b", f"{SLICES}llama-3.1-8b-ngram"), (f"{WHOLE}llama-3.1-8b-ngram",),
+    ),
+    (
+        (f"{SLICES}llama-3.1-8b-lora", f"{SLICES}llama-3.1-8b"),
+        (f"{WHOLE}llama-3.1-8b-lora-again",),
+    ),
+)  # fmt: skip
+"""N-grams, and adapters again, on that machine."""
 DEEP = "prediction/deep-llama-3.1-8b-lora"
 ADAPTED_ENGINES = {DEEP: DEEP} | {f"{SLICES}{name}": f"{WHOLE}{name}" for name in
                                   ("llama-3.1-8b-lora", "qwen3-8b-lora")}  # fmt: skip
@@ -184,6 +199,16 @@ and what a head needs of the host is bounded by the slowest steps of its slice. 
 The points of the predictions above, predicted again by the models as they are now.
 """,
     ),
+    Question(
+        "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
+        (SPLIT_H200, *LATER_PAIRS),
+        """
+The same for the engines of one machine of four H200. N-grams have the slice that looked them up
+beside the one without drafts: what its steps take beyond their kernels is what each step waits for.
+Of its 4 layers; with all of them the host takes longer to launch a step's graph, which is not in it
+yet, and short steps are still too short. Nothing is fitted to these engines.
+""",
+    ),
 )
 SLICED = (QUESTIONS[3], QUESTIONS[4])
 """Questions whose predictions rest on slices."""
@@ -222,6 +247,8 @@ AGAIN = {
     "gemma-3-12b": "gemma-3-12b-h100",
 }
 """Engines that were started again on another H100, a day after the first ones."""
+SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives of minutes before (T2)"
+LATER_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
 OTHERS_TITLE = "The same engines, hosts told by engines of other days (T3)"
 FIRST_TITLE = "The same engines, as predicted before the first start (T3)"
@@ -335,6 +362,14 @@ ELSEWHERE = {
         {model: Committed(name, name) for model, name in TIMED.items()}, REQUIRED,
     ),
     BUSY_TITLE: ({model: Committed(name, name) for model, name in BUSY.items()}, REQUIRED),
+    SPLIT_H200_TITLE: (
+        {"llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200")},
+        REQUIRED | {"tpot": 0.05},
+    ),
+    LATER_TITLE: (
+        {name: Committed(name, name) for name in ("llama-3.1-8b-ngram", "llama-3.1-8b-lora-again")},
+        REQUIRED,
+    ),
 }  # fmt: skip
 """Predictions for another GPU or several: title -> files by model, and the required errors."""
 PEER_ELSEWHERE: dict[str, tuple[str, Row]] = {
