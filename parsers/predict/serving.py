@@ -712,7 +712,8 @@ def simulate(
     The host is vLLM 0.20's loop with asynchronous scheduling (`EngineCore.step_with_batch_queue`):
     it schedules and issues a step while the GPU computes the one before, and only then sends the
     tokens of that one. So a step that is long to issue holds the tokens of another back. Not
-    `ahead`, as with n-grams that are looked up in what a step gave, it sends them before.
+    `ahead`, as with n-grams that are looked up in what a step gave, it sends them before, and
+    what the GPU waits for it is in the time of each step that generates.
     """
     host_s = gpu_s = loaded = 0.0
     on_gpu: deque[tuple[float, Tokens]] = deque()
@@ -720,7 +721,7 @@ def simulate(
         host_s = queue.admit(host_s, idle=not on_gpu)
         chunks, step = queue.schedule()
         if step.tokens:
-            begin = max(gpu_s, host_s + lead_s)
+            begin = max(gpu_s, host_s + (lead_s if ahead or not step.decode else 0.0))
             loaded = max(0.0, loaded - (begin - gpu_s))
             took = seconds(step, loaded)
             heats = queue.engine.tokens(step) >= LOADING_TOKENS

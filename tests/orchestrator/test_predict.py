@@ -862,6 +862,40 @@ def test_n_grams_cost_the_host_and_the_tokens_that_are_checked(copied: Copied) -
     assert "ngram" in {note.key for note in planned.notes}
 
 
+def test_a_slice_that_looks_n_grams_up_tells_how_long_steps_wait(copied: Copied) -> None:
+    """Oracle: the whole engine, recorded minutes later on the same machine."""
+    names = "slice-llama-3.1-8b", "slice-llama-3.1-8b-ngram", "baseline-llama-3.1-8b-ngram"
+    without, slice_, truth = (opened(copied(f"prediction/{name}")) for name in names)
+    off = []
+    for sources in ((without, slice_), (without,)):
+        planned = held_out(truth, sources)
+        now = planned.prediction()
+        pairs = [(point_row(now, work), row) for work, row in truth.points()]
+        off.append(np.mean([abs(a["tpot_p50_s"] / b["tpot_p50_s"] - 1) for a, b in pairs]))
+        assert ("ngram" in {note.key for note in planned.notes}) == (len(sources) == 1)
+    assert off[0] < 0.09 < 0.14 < off[1]
+    assert truth.looked_up == 3
+    assert truth.shape == planned.shard, "n-grams have no weights"
+
+
+def test_a_slice_with_other_drafts_than_asked_for_is_refused(copied: Copied) -> None:
+    names = "slice-llama-3.1-8b", "slice-llama-3.1-8b-ngram"
+    settings = Settings(drafted=5, accept=2.4, draft="ngram")
+    planned = plan("llama-3.1-8b", [copied(f"prediction/{name}") for name in names], settings)
+    with pytest.raises(UsageError, match="n-grams that draft 5 tokens, not 3") as refused:
+        planned.prediction()
+    assert "--set target.args.speculative_tokens=5" in str(refused.value.hint)
+
+
+def test_an_engine_that_looked_n_grams_up_is_a_truth(copied: Copied) -> None:
+    sources = "slice-llama-3.1-8b", "slice-llama-3.1-8b-ngram", "baseline-llama-3.1-8b-ngram"
+    *others, truth = (opened(copied(f"prediction/{name}")) for name in sources)
+    planned = held_out(truth, tuple(others))
+    asked = planned.settings
+    assert (asked.drafted, asked.accept, asked.draft) == (3, 2.4, "ngram")
+    assert planned.predictor().engine.drafted == 3
+
+
 def test_a_draft_model_is_its_own_slice_beside_the_steps_that_check_it(copied: Copied) -> None:
     """Oracle: the same model by itself, and its drafts checked as n-grams are."""
     runs, step = [copied("prediction/slice-qwen3-4b")], Workload(512, 128, batch=8).steps()[1]

@@ -425,6 +425,20 @@ def test_a_step_that_is_long_to_issue_holds_the_tokens_of_the_one_before_back() 
     assert [(one.first_s, one.finish_s) for one in served] == [(7, 8), (3, 12)]
 
 
+@pytest.mark.parametrize(("ahead", "first_s", "finish_s"), [(True, 3, 3), (False, 1, 4)])
+def test_a_host_that_does_not_look_ahead_sends_tokens_before_the_next_step(
+    ahead: bool, first_s: float, finish_s: float
+) -> None:
+    """By hand: steps take the GPU 1 s; those that generate take the host 3 s, prompts none."""
+    (served,) = simulate(
+        lambda *_: 1.0,
+        queue(100, [Request(0.0, 10, 2)]),
+        lambda step, _: 0.0 if step.prefill else 3.0,
+        ahead=ahead,
+    )
+    assert (served.first_s, served.finish_s) == (first_s, finish_s)
+
+
 def test_a_server_passes_requests_on_together_and_sends_tokens_between() -> None:
     """By hand: two requests take the loop 0.5 s, and each step's two tokens 0.2 s."""
     two = [Request(0.0, 10, 2)] * 2
