@@ -427,8 +427,8 @@ class Plan:
                 f"{self.settings.accept:g}",
             )
         waits = {size: float(np.nanmedian(times)) for size, times in found.items()}
-        return {size: Seconds(wait, wait / SLOW_HOST, SLOW_HOST * wait)
-                for size, wait in waits.items() if math.isfinite(wait)}  # fmt: skip
+        return {size: Seconds(seconds, seconds / SLOW_HOST, SLOW_HOST * seconds)
+                for size, seconds in waits.items() if math.isfinite(seconds)}  # fmt: skip
 
     def _hosts(self, engine: Engine) -> dict[int, Host]:
         """Return what the host adds in each measured engine of this model, by its layers."""

@@ -178,8 +178,8 @@ class Source:
         Of an open loop they have the requests as they came. Those of a slice are of few layers.
         """
         steps = UNPROFILED if self.slice is None else (*UNPROFILED, TRACE)
-        other = [r["source"] for r in self._every_engine if _is_narrow(r) or _looks_up(r)]
-        return self._points([step for step in steps if step not in other])
+        engines = [r["source"] for r in self._every_engine if _is_narrow(r) or _looks_up(r)]
+        return self._points([step for step in steps if step not in engines])
 
     def host_steps(
         self, shape: ModelShape, *, busy: bool = False
@@ -232,8 +232,8 @@ class Source:
             model, cut = _shape(engine), _cut_from(engine)
             if model is None or not (settings := _settings(engine)) or _is_narrow(engine):
                 continue
-            whole = replace(model, tensor_parallel=cut["tensor_parallel"])
-            if whole.with_layers(cut["layers"]) == shape:
+            rank = replace(model, tensor_parallel=cut["tensor_parallel"])
+            if rank.with_layers(cut["layers"]) == shape:
                 for work, row in self._points([engine["source"]]):
                     yield model.layers, settings, work, row
 

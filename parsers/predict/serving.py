@@ -271,13 +271,13 @@ class Exposed:
         known = sorted(self.by_requests.items())
         if not (known and step.decode):
             return Seconds(0.0, 0.0, 0.0)
-        sizes, waits = [size for size, _ in known], zip(*(wait for _, wait in known), strict=True)
-        return Seconds(*(float(np.interp(step.decode, sizes, wait)) for wait in waits))
+        sizes, waits = [size for size, _ in known], zip(*(times for _, times in known), strict=True)
+        return Seconds(*(float(np.interp(step.decode, sizes, times)) for times in waits))
 
     def scaled(self, speed: float) -> Exposed:
         """Return the same of a host that takes so many times as long."""
-        return Exposed({size: Seconds(*(speed * end for end in wait))
-                        for size, wait in self.by_requests.items()})  # fmt: skip
+        return Exposed({size: Seconds(*(speed * end for end in times))
+                        for size, times in self.by_requests.items()})  # fmt: skip
 
 
 _Rounded = tuple[tuple[tuple[int, int], ...], int, float]
