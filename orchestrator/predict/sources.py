@@ -211,20 +211,6 @@ class Source:
     def lookup_steps(self, shape: ModelShape) -> Iterator[tuple[int, Engine, Workload, Row]]:
         """Yield points of slices of `shape` that look n-grams up, with how many layers they have.
 
-        Each such step waits for the host, and the GPU for the look-up.
-        """
-        for engine in filter(_looks_up, self._every_engine):
-            model, cut = _shape(engine), _cut_from(engine)
-            if model is None or not (settings := _settings(engine)):
-                continue
-            whole = replace(model, tensor_parallel=cut["tensor_parallel"])
-            if whole.with_layers(cut["layers"]) == shape:
-                for work, row in self._points([engine["source"]]):
-                    yield model.layers, settings, work, row
-
-    def lookup_steps(self, shape: ModelShape) -> Iterator[tuple[int, Engine, Workload, Row]]:
-        """Yield points of slices of `shape` that look n-grams up, with how many layers they have.
-
         Each such step waits for the host, and the GPU for the look-up. What narrow ones take the
         GPU is not known.
         """
