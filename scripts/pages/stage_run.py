@@ -31,15 +31,16 @@ class StageRun(Run):
     """A run whose tables of the trace hold one stage only; `frames` are these tables.
 
     Shares are of the stage's own time. What does not depend on the stage (GPUs, roofs, what each
-    counter says of a kernel) is that of the whole run.
+    counter says of a kernel) is that of the `whole` run, which has read it once for all stages.
     """
 
+    whole: Run
     frames: dict[str, pd.DataFrame]
 
     def _read(self, table: str) -> pd.DataFrame:
         assert table not in NOT_CUT, f"{table} is that of all stages: add it to OF_STAGE"
-        found = self.frames.get(table)
-        return super()._read(table) if found is None else found
+        found: pd.DataFrame | None = self.frames.get(table)
+        return getattr(self.whole, table) if found is None else found
 
     @cached_property
     def launch_times(self) -> pd.DataFrame:
@@ -77,4 +78,4 @@ def _cut(run: Run, stage: str, cutter: Cutter, target: Path) -> StageRun:
     for name in OF_KERNELS:
         table: pd.DataFrame = getattr(run, name)
         frames[name] = table[table["kernel_id"].isin(ours)].reset_index(drop=True)
-    return StageRun(run.path, run.manifest, frames)
+    return StageRun(run.path, run.manifest, run, frames)
