@@ -34,6 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsight_prof.parsers.bench.stats import t_quantile
 from nsight_prof.reports.studies.memory_patterns.turnaround_solve import (
     Floats,
     Mixes,
@@ -95,24 +96,6 @@ class MixFit:
     error: float
     left_out_error: float
     aicc: float
-
-
-def t_quantile(freedom: float) -> float:
-    """Return the 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; 1 % from 3 on).
-
-    Raises:
-        ValueError: not a degree of freedom.
-    """
-    if freedom < 1:
-        raise ValueError(f"{freedom} degrees of freedom leave no interval")
-    z = Z
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 def _resampled(weights: Floats, resamples: int, seed: int) -> Floats:
