@@ -199,8 +199,8 @@ def boxes_of(name: str) -> list[tuple[Text, Box]]:
 
 def text_boxes(figure: Figure) -> list[tuple[Text, Box]]:
     """Measure every text as drawn: the box of its ink, turned with it."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()  # type: ignore[no-untyped-call]
     found = []
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
