@@ -8,7 +8,7 @@ a selection, a recipe), mutates it by a random generator of its own (seed and nu
 every time) and gives it to the command line in this process, under a limit of time and memory. What
 is accepted must be what an independent reading of the mutated file bears out. A case that fails is
 printed with its number; `--first N --count 1 --keep FOLDER` makes it again and keeps its files.
-.ci/run does 2,000, tests/faults/test_fuzz.py 500 of another seed. The parts are in scripts/fuzzing.
+.ci/run does 2,000, and 500 of another seed, of which 100 are tests. Its parts: scripts/fuzzing.
 """
 
 from __future__ import annotations

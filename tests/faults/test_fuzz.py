@@ -1,11 +1,14 @@
-"""500 mutated inputs: right values, or exit 2 or 4 with a sentence (scripts/fuzz.py)."""
+"""100 mutated inputs: right values, or exit 2 or 4 with a sentence (scripts/fuzz.py).
+
+`.ci/run` goes on with the next 400 of this seed, and with 2,000 of another.
+"""
 
 import pytest
 
 from scripts.fuzzing.campaign import KINDS, run_case
 from scripts.fuzzing.case import Inputs
 
-SEED, CASES, PARTS = 11, 500, 2
+SEED, CASES, PARTS = 11, 100, 2
 
 
 @pytest.fixture(scope="module")
