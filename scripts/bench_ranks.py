@@ -587,12 +587,12 @@ def against_hta(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
         f"HTA {theirs.peak_mib:,.0f} MiB, prof {peak:,.0f} MiB: {theirs.peak_mib / peak:.1f} "
         f"times. HTA {theirs.cpu_s:.0f} CPU s to sum kinds and kernels, prof {cpu_s:.0f} CPU s for "
         f"import, all tables and the report: {theirs.cpu_s / cpu_s:.1f} times"
-        + "".join(beside_recipe(options, folder / "recipe", cpu_s, peak)),
+        + "".join(compared_with_recipe(options, folder / "recipe", cpu_s, peak)),
         theirs.peak_mib >= 5 * peak,
     )
 
 
-def beside_recipe(
+def compared_with_recipe(
     options: argparse.Namespace, folder: Path, cpu_s: float, peak_mib: float
 ) -> Iterator[str]:
     """Let nsys map the busy time of both ranks: all that `cuda_gpu_time_util_map` does.

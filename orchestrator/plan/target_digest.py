@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 # Sources in other languages, and data, that lie beside the modules which load them.
-BESIDE = (".cu", ".cuh", ".json", ".yaml")
+OTHER_SOURCES = (".cu", ".cuh", ".json", ".yaml")
 # Holds `targets`, in a checkout and when installed: bundled targets have one digest in both.
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "nsight_prof"
@@ -57,7 +57,7 @@ def _used(path: Path, root: Path) -> set[Path]:
         folder = file.parent
         if folder.parent == root:
             # The outermost package holds targets that have nothing to do with each other.
-            found |= {near for kind in BESIDE for near in folder.glob(f"{file.stem}*{kind}")}
+            found |= {near for kind in OTHER_SOURCES for near in folder.glob(f"{file.stem}*{kind}")}
         elif folder not in folders:
             folders.add(folder)
             found |= set(_data_files(folder))
@@ -67,7 +67,7 @@ def _used(path: Path, root: Path) -> set[Path]:
 def _data_files(folder: Path) -> Iterator[Path]:
     """Give the sources in other languages, and data, in a folder and in those below it."""
     for inner, _, names in os.walk(folder):
-        yield from (Path(inner, name) for name in names if name.endswith(BESIDE))
+        yield from (Path(inner, name) for name in names if name.endswith(OTHER_SOURCES))
 
 
 def _imported(file: Path, root: Path) -> set[tuple[str, ...]]:

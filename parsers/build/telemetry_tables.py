@@ -23,7 +23,7 @@ from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
 SAMPLES = "nvml.csv"
 HOST_LOOP = 1000
 """Numbers that the loop sums whose time tells how fast a host is."""
-_OURS = ("source", "process", "t_s", "trace_ns")
+_ADDED = ("source", "process", "t_s", "trace_ns")  # to what NVML was asked for
 STEPS = ("untraced", "trace", "counters", "operators")
 HOST_STEPS = ("bench", "untraced", "trace", "operators")
 TIMES = {"best_s": 0, "p10_s": 10, "median_s": 50, "p90_s": 90}
@@ -107,7 +107,7 @@ def _read(path: Path, step: str, trace_start_ns: int | None) -> pd.DataFrame:
     found = pd.read_csv(path)
     known = [column.name for column in tables.tables()["telemetry"]]
     # Runs of before the units were sampled lack their columns.
-    found = found.reindex(columns=["utc_ns", *(name for name in known if name not in _OURS)])
+    found = found.reindex(columns=["utc_ns", *(name for name in known if name not in _ADDED)])
     at = found.pop("utc_ns")
     first = at.min()
     found = found.assign(source=step, process=1, t_s=(at - first) / 1e9, trace_ns=None)

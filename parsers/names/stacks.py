@@ -79,8 +79,8 @@ def holding_lines(rows: pd.DataFrame, counted: str, timed: pd.DataFrame) -> pd.D
         depth += 1
 
     def holder(stack: list[Place]) -> Place:
-        is_held = found is not None and stack[found[0] : found[0] + 1] == [found[1]]
-        return found[1] if found is not None and is_held else _outside(stack)[-1]
+        in_loop = found is not None and stack[found[0] : found[0] + 1] == [found[1]]
+        return found[1] if found is not None and in_loop else _outside(stack)[-1]
 
     return _moved(rows, holder)
 

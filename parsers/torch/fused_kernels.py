@@ -11,7 +11,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.torch.items import NOT_OURS
+from nsight_prof.parsers.torch.items import LIBRARIES
 
 FUSED_LINES, FUSED_KERNELS = "fused_lines", "fused_kernels.json"
 
@@ -44,6 +44,6 @@ def read_fused_lines(path: Path, kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _line(stack: Any) -> tuple[str, int, str, str]:
-    of_program = [frame for frame in stack if not NOT_OURS.match(str(frame[0]))]
+    of_program = [frame for frame in stack if not LIBRARIES.match(str(frame[0]))]
     file, line, function, source = (of_program or stack)[-1]
     return str(file), int(line), str(function), str(source).strip()

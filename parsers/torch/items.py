@@ -119,7 +119,7 @@ _MEMORY, _CUDA = "[memory]", 1
 # packages lose that folder. Those of torch, of the standard library and of prof's recorder explain
 # nothing.
 _FUNCTION = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<name>.+)")
-NOT_OURS = re.compile(
+LIBRARIES = re.compile(
     r"(?:.*/)?(?:(?:torch|site-packages|dist-packages|lib/python3[.\d]*)/|under_torch_profiler\.py)"
     r"|<frozen"
 )
@@ -205,7 +205,7 @@ def function_of(name: str) -> str | None:
     found = _FUNCTION.fullmatch(name)
     if (
         found is None
-        or NOT_OURS.match(found["file"])
+        or LIBRARIES.match(found["file"])
         or "/" not in found["file"]
         and (found["file"].removesuffix(".py") in sys.stdlib_module_names)
     ):

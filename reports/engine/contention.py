@@ -16,7 +16,7 @@ ALIKE = 1.1
 work, so that one beside communication can be compared with them."""
 ENOUGH = 3
 """Launches on each side from which on two medians are compared."""
-BESIDE = 0.5
+OVERLAPPED = 0.5
 """Part of its time from which on a launch runs beside communication."""
 
 
@@ -49,7 +49,7 @@ def contention(run: Run) -> Contention | None:
     if frame is None or not (frame["category"] == "collective").any():
         return None
     others = pd.concat([_overlapped(rows) for _, rows in frame.groupby("gpu")])
-    hidden, alone = others[others["overlap"] > BESIDE], others[others["overlap"] == 0]
+    hidden, alone = others[others["overlap"] > OVERLAPPED], others[others["overlap"] == 0]
     keys = ["kernel_id", "stage"]
     durations = alone.groupby(keys, observed=True)["duration_ns"]
     spread = durations.quantile(0.9) / durations.quantile(0.1)

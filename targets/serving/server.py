@@ -57,7 +57,7 @@ from nsight_prof.targets.standalone import need
 TARGET = "vllm-serve"
 ENGINES = {"vllm": serve_command, "sglang": sglang_server}
 """How the server of each engine is started, by the module that its interpreter must have."""
-NOT_OURS = (
+IN_PROCESS_ONLY = (
     "process", "nvtx_scopes", "layer_ranges", "extra",
     "speculative_tokens", "draft", "accept", "adapters", "adapter_rank", "adapter_modules",
 )  # fmt: skip
@@ -187,7 +187,7 @@ def parse(words: Sequence[str]) -> Namespace:
     parser = Parser(description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False)
     add_load_arguments(parser)
     add_request_list_arguments(parser)
-    add_engine_arguments(parser, without=NOT_OURS)
+    add_engine_arguments(parser, without=IN_PROCESS_ONLY)
     group = parser.add_argument_group("server")
     add = group.add_argument
     add("--engine", choices=tuple(ENGINES), default="vllm", help="whose server is started (vllm)")

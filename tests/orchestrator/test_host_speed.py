@@ -22,11 +22,12 @@ from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.system import host_speed
 from nsight_prof.orchestrator.system.host_speed import AROUND, host_timed
 from nsight_prof.parsers.build.gaps import Gaps
-from nsight_prof.parsers.build.telemetry_tables import host_speed_frame
+from nsight_prof.parsers.build.telemetry_tables import HOST_LOOP, host_speed_frame
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.points import point_row
 from nsight_prof.parsers.predict.serving import HOST_TIMES, Workload
 from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.targets.serving import host_loop
 
 TRUTH, NARROW = "prediction/baseline-qwen3-14b-same", "prediction/narrow-qwen3-14b-same"
 SLICE, SERVER = "prediction/slice-qwen3-14b", "prediction/serve-qwen3-4b-same"
@@ -61,6 +62,14 @@ def test_the_loop_is_timed_before_beside_and_after_a_program(tmp_path: Path) -> 
 
 def threads_of(name: str) -> int:
     return sum(name in thread.name for thread in threading.enumerate())
+
+
+def test_prof_and_targets_time_the_same_loop() -> None:
+    """Targets import nothing of ours: the loop stands in both, and times of one fit the other."""
+    here, there = host_speed.timed_loop.__code__, host_loop.loop_seconds.__code__
+    assert here.co_code == there.co_code
+    assert (here.co_names, here.co_consts) == (there.co_names, there.co_consts)
+    assert host_speed.LOOP == host_loop.LOOP == HOST_LOOP
 
 
 def test_one_core_is_timed_around_the_program_alone(
