@@ -173,6 +173,16 @@ def test_bytes_have_binary_prefixes(value: float, text: str) -> None:
     assert byte_text(value) == text
 
 
+@pytest.mark.parametrize(
+    ("values", "in_bytes"),
+    [((9.1e-3, 9.4e-3), False), ((8.63e-3, 8.77e-3), False), ((20e6, 24e6), True)],
+)
+def test_values_near_each_other_have_ticks_on_a_logarithmic_axis(
+    values: tuple[float, float], in_bytes: bool
+) -> None:
+    assert len(scale(values, log=True, in_bytes=in_bytes, max_ticks=4).ticks) >= 2
+
+
 def test_ticks_are_short() -> None:
     assert [number_text(v) for v in (0.0, 0.5, 1200.0, 2.5)] == ["0", "0.5", "1,200", "2.5"]
 

@@ -61,6 +61,8 @@ def scale(
         ticks = (
             _powers_of_two(low, high, max_ticks + 1) if in_bytes else _decimal(low, high, max_ticks)
         )
+        if len(ticks) < 2:  # no scale: values lie near each other
+            ticks = _even(low, high, max_ticks, in_bytes)
         return Scale(low, high, True, tuple(ticks), in_bytes)
     if zero:
         low = min(low, 0.0)
