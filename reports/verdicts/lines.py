@@ -129,6 +129,7 @@ SHARED_ATOMIC_ACTION = Text(
 SAMPLES = Text("stacks of Python, sampled by nsys")
 STALLS = Text("samples of warps by ncu")
 COUNTED = Text("counts of instructions by ncu")
+TOLD = Text("messages of torch (TORCH_LOGS=recompiles)")
 
 
 def located(run: Run, finding: Finding) -> Finding:
@@ -175,20 +176,23 @@ def _in_program(rows: pd.DataFrame) -> pd.DataFrame:
 def _with_guards(run: Run, finding: Finding) -> Finding:
     """Return a finding about compilation with the lines whose guards failed: these are to mend."""
     rows = records(run.recompilations.head(NAMED))
+    places = [Verbatim(location(text(row["file"]), count(row["line"]))) for row in rows]
+    guards = [
+        Text("{guard} at {place} in {function}", guard=Verbatim(text(row["guard"])), place=place,
+             function=Verbatim(text(row["function"])))
+        for place, row in zip(places, rows, strict=True)
+    ]  # fmt: skip
     verdict = Text(
         "{verdict} torch.compile compiles again since no longer held: {guards}.",
         verdict=finding.verdict,
-        guards=[
-            Text(
-                "{guard} at {place} in {function}",
-                guard=Verbatim(text(row["guard"])),
-                place=Verbatim(location(text(row["file"]), count(row["line"]))),
-                function=Verbatim(text(row["function"])),
-            )
-            for row in rows
-        ],
+        guards=guards,
     )
-    return replace(finding, verdict=verdict)
+    counts = (
+        Evidence(Text("compiled again at {place}", place=place), count(row["compilations"]),
+                 source=TOLD)
+        for place, row in zip(places, rows, strict=True)
+    )  # fmt: skip
+    return replace(finding, verdict=verdict, evidence=(*finding.evidence, *counts))
 
 
 def _with_thread_lines(run: Run, finding: Finding) -> Finding:
@@ -259,7 +263,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     values: dict[str, Value] = {
         "verdict": finding.verdict,
         "places": [_host_place(line) for line in hot_lines],
-        "calls": concatenated(_beside_launches(finding, rows, counted, hot_lines)),
+        "calls": concatenated(_called_there(finding, rows, counted, hot_lines)),
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
     around = around or _around(run, finding, rows, counted, hot_lines)
@@ -275,7 +279,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
 
-def _beside_launches(
+def _called_there(
     finding: Finding, rows: pd.DataFrame, counted: str, hot_lines: Sequence[HostLine]
 ) -> Iterator[Text | str]:
     """Say what the hottest line calls, and in which module of Python's own the host is, if in any.

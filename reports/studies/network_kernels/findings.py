@@ -172,7 +172,7 @@ def recurrence(found: Sequence[Point]) -> Finding | None:
             one=single.batch,
             large=many.time,
             many=many.batch,
-            step=Number(single.seconds / steps, "s", (single.ref,)),
+            step=single.time.per(Number(steps, digits=len(str(steps))), "s"),
         ),
         (Evidence(Text("share of the roof with the largest batch"), many.fraction),),
         action=Text("Run many sequences at once: they cost next to nothing until the roof."),

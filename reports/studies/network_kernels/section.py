@@ -138,13 +138,12 @@ def _table(cold: Sequence[Curve], hot: Sequence[Curve], family: str) -> Table[Po
     lines = [line for line in cold if line.last.family == family]
     names = {point.ref: line.name for line in lines for point in line.points}
     used = {(line.name, point.batch, point.variant): point for line in hot for point in line.points}
+    pairs = {
+        p.ref: used.get((names[p.ref], p.batch, p.variant)) for line in lines for p in line.points
+    }
 
     def of_hot(cell: Callable[[Point], Number]) -> Callable[[Point], Number | None]:
-        def value(point: Point) -> Number | None:
-            same = used.get((names[point.ref], point.batch, point.variant))
-            return None if same is None else cell(same)
-
-        return value
+        return lambda point: None if (same := pairs[point.ref]) is None else cell(same)
 
     return Table(
         f"network-{family}",
@@ -161,7 +160,7 @@ def _table(cold: Sequence[Curve], hot: Sequence[Curve], family: str) -> Table[Po
             Column(Text("DRAM bytes"), lambda point: point.bytes_ratio),
         ],
         [point for line in lines for point in line.points],
-        refs=lambda point: [point.ref],
+        refs=lambda point: [point.ref, *([same.ref] if (same := pairs[point.ref]) else [])],
         preview=DETAILS,
     )
 

@@ -105,7 +105,7 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
             action = Text(
                 "Plan one server per {rate} until rates of up to {more} are measured.",
                 rate=rate,
-                more=plan.base.derived((1 - RESERVE) / plan.share * plan.rate, REQUEST_RATE),
+                more=_of_highest(plan, 1 - RESERVE, REQUEST_RATE),
             )
         lay_verdict = Text(
             "One server for every {rate} keeps {reserve} of its capacity in reserve: {users} at "
@@ -151,8 +151,13 @@ def _rate(plan: Planned) -> Text:
     """Return the planned rate for readers, as that of a load."""
     if plan.measured:
         return plan.high.load_text
-    formula = Text("{part} x {most}", part=Number(plan.share, "fraction"), most=_highest_rate(plan))
-    return Text("{rate} requests/s", rate=plan.base.derived(plan.rate, "").by(formula))
+    return Text("{rate} requests/s", rate=_of_highest(plan, plan.share, ""))
+
+
+def _of_highest(plan: Planned, share: float, unit: str) -> Number:
+    """Return a part of the highest rate."""
+    formula = Text("{part} x {most}", part=Number(share, "fraction"), most=_highest_rate(plan))
+    return plan.base.derived(share / plan.share * plan.rate, unit).by(formula)
 
 
 def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Value) -> Text:

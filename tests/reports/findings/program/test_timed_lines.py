@@ -21,8 +21,12 @@ def test_a_recompilation_is_at_the_line_whose_guard_failed(run: Run) -> None:
              "guard": "self.calls == 6", "compilations": 7}  # fmt: skip
     run = write(waiting(run, "host"), "host_lines", [line("compiling", 60)])
     assert "The host is then in train.py:9" in told(run, "compilation")
-    words = told(write(run, "recompilations", [guard]), "compilation")
+    run = write(run, "recompilations", [guard])
+    words = told(run, "compilation")
     assert words.endswith("no longer held: self.calls == 6 at model.py:23 in forward.")
+    (found,) = [f for f in findings(run) if f.rule == "compilation"]
+    assert english(found.evidence[-1].label) == "compiled again at model.py:23"
+    assert found.evidence[-1].value == 7
 
 
 @pytest.mark.parametrize(("copied_at", "first"), [(53, 53), (52, 26)])
