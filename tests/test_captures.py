@@ -143,6 +143,12 @@ def test_the_report_says_that_the_gemm_does_the_padding_of_its_tile(replay: Repl
     assert counters["flops_tensor"].iloc[0] / (2 * 8192**3) == pytest.approx(8320 / 8192, rel=1e-6)
 
 
+def test_a_kernel_near_its_roof_is_told_with_its_limit_and_what_would_help(replay: Replay) -> None:
+    summary = (replay("known-gemm") / "report" / "stakeholder_summary.md").read_text("utf-8")
+    assert "Repairs save little: less than 1.0 % of the run. 99 % of it is matrix" in summary
+    assert "More is gained by a choice: matrix products in fp8" in summary
+
+
 def test_a_replay_leaves_all_that_others_rely_on(replay: Replay) -> None:
     folder = replay("top-kernels")
     found = {path.stem for path in (folder / "tables").glob("*.parquet")}

@@ -135,6 +135,20 @@ def collective_row(row: Row) -> CollectiveRow:
     return from_row(CollectiveRow, row, name=text(row["short_name"]))
 
 
+REMEDIES = {
+    "kernels": Text(
+        "Give all ranks the same work; where the late one has no more than the others, its GPU is "
+        "slower: prof fleet compares GPUs."
+    ),
+    "idle_ns": Text(
+        "Let the host of the late rank launch in time: do its other work ahead, or in another "
+        "thread or process."
+    ),
+    "copies_ns": Text("Copy the input of the late rank ahead, beside kernels."),
+}
+"""What to do about the part that takes the late GPU longer."""
+
+
 def straggler(rows: Sequence[TimesRow]) -> TimesRow | None:
     """Return the GPU that surely arrives late at the collectives, where that matters; else None."""
     late = [
@@ -172,6 +186,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
                 ),
                 *_in_steps(slow, steps),
             ),
+            action=REMEDIES.get(_longest_excess(slow, others)[0]),
             gain=slow.number("late_ns"),
         )
     compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
@@ -305,18 +320,12 @@ def mean_share(rows: Sequence[TimesRow], column: str) -> Number:
 
 def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
     """Say what takes the late GPU longer than the median of the others, as far as times tell."""
-
-    def excess(column: str) -> float:
-        typical = median(getattr(row, column) or 0.0 for row in others)
-        return (getattr(slow, column) or 0.0) - typical
-
-    kernels = excess("matrix_ns") + excess("other_ns")
-    longest = max(kernels, excess("idle_ns"), excess("copies_ns"))
-    if longest < EXPLAINS * (slow.late_ns or 0.0):
+    what, longest = _longest_excess(slow, others)
+    if not what:
         return Text("The times of its kernels, copies and idle GPU do not tell why.")
-    if longest == kernels:
-        return _kernel_cause(slow, others, kernels)
-    if longest == excess("idle_ns"):
+    if what == "kernels":
+        return _kernel_cause(slow, others, longest)
+    if what == "idle_ns":
         if slow.idle_cause == HOST:
             return Text(
                 "Its host is late: its GPU is idle {time} longer, most of it while the program "
@@ -333,6 +342,22 @@ def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
         "Its copies take {time} longer: later input, or a slower link to the host.",
         time=Number(longest, "ns", digits=3),
     )
+
+
+def _longest_excess(slow: TimesRow, others: Sequence[TimesRow]) -> tuple[str, float]:
+    """Return which part takes the late GPU longer than the others by most, and by how much.
+
+    The part is empty where that explains too little of how late it is.
+    """
+
+    def excess(column: str) -> float:
+        typical = median(getattr(row, column) or 0.0 for row in others)
+        return (getattr(slow, column) or 0.0) - typical
+
+    found = {"kernels": excess("matrix_ns") + excess("other_ns")}
+    found |= {column: excess(column) for column in ("idle_ns", "copies_ns")}
+    what = max(found, key=lambda key: found[key])
+    return what if found[what] >= EXPLAINS * (slow.late_ns or 0.0) else "", found[what]
 
 
 def _kernel_cause(slow: TimesRow, others: Sequence[TimesRow], excess_ns: float) -> Text:

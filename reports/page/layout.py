@@ -17,9 +17,9 @@ class Layout:
     The first `findings` findings stand in full, the others in details.md.
     """
 
-    longest: int = 15
-    rows: int = 10
-    findings: int = 3
+    longest: int
+    rows: int
+    findings: int
 
     def cut(self, rows: Sequence[T]) -> bool:
         """Return whether report.md shows only the first of these rows."""
@@ -36,3 +36,9 @@ class Layout:
     def in_details(self, findings: Sequence[T]) -> Sequence[T]:
         """Return the findings that details.md explains."""
         return findings[self.findings :]
+
+
+LAYOUTS = (Layout(15, 10, 3), Layout(10, 6, 2), Layout(6, 4, 1))
+"""The first of which the page has no more than LINES is taken: stages, kinds, causes of idle time
+and evidence grow with a run, each by itself."""
+LINES = 400

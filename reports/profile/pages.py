@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import Any
 
 from nsight_prof.reports.page import Table
-from nsight_prof.reports.page.layout import Layout
+from nsight_prof.reports.page.layout import LAYOUTS, LINES
 from nsight_prof.reports.page.markdown import table_markdown
 from nsight_prof.reports.page.marks import HOLD, filled, mark, marks
 from nsight_prof.reports.page.writer import InMarkdown, InTemplate, Writer
@@ -36,18 +36,24 @@ class Pages:
     html: dict[str, str] = field(default_factory=dict)
 
 
-def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) -> Pages:
+def profile_pages(
+    view: ReportView, content: Mapping[str, Any], render: Render, tables_of: Sequence[Table[Any]]
+) -> Pages:
     """Return report.md, details.md and the page of each kernel with counters.
 
     `content` is what report.md.j2 is given beside the layout, `render` makes a text of a template
-    and its content.
+    and its content, and adds its tables to `tables_of`.
     """
     sources: Mapping[str, Provenance] = content["sources"]
     given = {name: content[name] for name in ("view", "sources", "links")}
     blocks = {k.number: render("kernel.md.j2", {**given, "kernel": k}) for k in view.kernels}
-    content = {**content, "layout": Layout()}
     without = [k for k in view.kernels if k.kernel_id not in sources]
-    report, tables = render("report.md.j2", content), render("tables.md.j2", content)
+    for layout in LAYOUTS:
+        content = {**content, "layout": layout}
+        report = render("report.md.j2", content)
+        if _lines(report, tables_of) <= LINES:
+            break
+    tables = render("tables.md.j2", content)
     histograms = content["histograms"]
     of_kernels = {"blocks": blocks, "sources": sources, "histograms": histograms}
     every, others = (
@@ -69,6 +75,13 @@ def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) 
                 "kernel_page.md.j2", {"kernel": kernel, "source": source, **block}
             )
     return pages
+
+
+def _lines(text: str, tables: Sequence[Table[Any]]) -> int:
+    """Return how many lines a page has once its tables are written."""
+    in_text = (tables[int(number)] for kind, number in marks(text) if kind == "table")
+    written = (table_markdown(table, Writer()) for table in in_text)
+    return text.count("\n") + sum(one.strip().count("\n") for one in written)
 
 
 def kernel_file(kernel: KernelRow) -> str:

@@ -177,7 +177,8 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
         sections = [section_in_two(s, language, markup=InTemplate()) for s in view.sections]
         others = _others(REPORT, language, style)
         write = partial(_marked, style=style, language=language, in_page=in_page)
-        pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
+        given = {**content, "sections": sections, "others": others}
+        pages = profile_pages(view, given, write, in_page)
         summaries = {
             SUMMARY: _summary("stakeholder_summary.md.j2", summary, write, language, style)
         }
@@ -370,7 +371,9 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
     from nsight_prof.reports.studies.summary import job_summary
 
     section, summary = job_section(view), job_summary(view)
-    answer = [Places(section).linked(text) for text in summary.answer]
+    places = Places(section)
+    told = {f.lay_verdict or f.verdict: f for f in section.findings}
+    answer = [places.linked(text, told.get(text)) for text in summary.answer]
     given = {"view": view, "summary": summary, "answer": answer, "key": section.key}
     markdown, texts, tables = _section_pages(
         "ranks.md.j2", [section], lambda written: {**given, "section": written[0]}, style

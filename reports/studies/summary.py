@@ -114,6 +114,8 @@ def _compared(view: JobView) -> list[TimesRow]:
 def _to_do(view: JobView) -> Iterator[Text]:
     compared, slow = _compared(view), straggler(view.times)
     if slow is not None:
+        late = next(waiting_findings(view.times, view.steps))
+        yield from [late.action] if late.action else []
         # Who waits longest is late by the least.
         waiting = min(compared, key=lambda row: row.late_ns or 0.0).rank
         runs = (RunDir(Path("RUN")).rank(rank).path for rank in (waiting, slow.rank))

@@ -168,7 +168,8 @@ def _verdict(
         if little is not None:
             return little
         if saved.total_ns < SAID * time.whole_ns:
-            return Text("Nothing in this run shows how the same work could be done faster.")
+            less = Text("less than {part}", part=Number(SAID, "fraction"))
+            return _at_limits(view, time_parts, less, offered)
     if largest is None:
         return Text(
             "{gain} of the {whole} can be saved, but no single action saves much.",
@@ -177,7 +178,7 @@ def _verdict(
         )
     if saved.total_ns < LARGE * time.whole_ns:
         return _at_limits(view, time_parts, gain, offered)
-    step = _step_of(saved, largest)
+    step = next(step for step in saved.steps if step.saves_ns == largest.saves.value)
     lead = step.findings[0]
     if lead.key in OF_IDLE and idle is not None and _gain_of(largest) >= LARGE:
         cause = next((cause for cause, rules in EXPLAIN.items() if lead.rule in rules), None)
@@ -252,7 +253,9 @@ def _at_limits(
     That is the largest choice of the owner, where it saves enough to be a verdict.
     """
     kernels = (row for row in time_parts.rows if row.kind not in (IDLE, OTHER) and row.measured)
-    longest = max(kernels, key=lambda row: row.time_ns or 0.0)
+    longest = max(kernels, key=lambda row: row.time_ns or 0.0, default=None)
+    if longest is None:
+        return Text("Nothing in this run shows how the same work could be done faster.")
     verdict = Text(
         "Repairs save little: {gain} of the {whole}. {part} of it is {thing} with this limit: "
         "{limit}.",
@@ -297,11 +300,6 @@ def _exchange(view: ReportView) -> page.Finding | None:
 
 def _gain_of(action: Action) -> float:
     return action.gain.value or 0.0
-
-
-def _step_of(saved: Savings, action: Action) -> Step:
-    """Return the step that an action tells of."""
-    return next(step for step in saved.steps if step.saves_ns == action.saves.value)
 
 
 def _with_profiler(view: ReportView, verdict: Text) -> Text:

@@ -188,7 +188,7 @@ def _with_guards(run: Run, finding: Finding) -> Finding:
         guards=guards,
     )
     counts = (
-        Evidence(Text("compiled again at {place}", place=place), count(row["compilations"]),
+        Evidence(Text("compiled again at {place}", place=place), int(row["compilations"]),
                  source=TOLD)
         for place, row in zip(places, rows, strict=True)
     )  # fmt: skip

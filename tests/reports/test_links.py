@@ -17,6 +17,7 @@ from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.rows import Rows, Shown
+from nsight_prof.reports.profile import pages
 from nsight_prof.reports.profile.links import Links, Place, linked
 from nsight_prof.reports.profile.pages import marked_pages
 from nsight_prof.reports.profile.shown_rows import row_anchor
@@ -264,6 +265,16 @@ def test_no_link_of_a_report_is_dead(run: Run, no_pictures: None) -> None:
     assert dead_links(paths.folder) == {}
     text = whole_report(paths.folder)
     assert len(ID.findall(text)) == len(set(ID.findall(text)))
+
+
+def test_a_page_that_would_be_too_long_shows_less_of_each_list(
+    run: Run, no_pictures: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = len(render_report(run).report.read_text(encoding="utf-8").splitlines())
+    monkeypatch.setattr(pages, "LINES", whole - 1)
+    paths = render_report(run)
+    assert len(paths.report.read_text(encoding="utf-8").splitlines()) < whole
+    assert dead_links(paths.folder) == {}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[str(p.relative_to(ROOT)) for p in EXAMPLES])

@@ -1,5 +1,6 @@
 """Half a page on a job of several ranks: who holds it up, or what bounds it, and how sure."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +38,20 @@ def test_the_late_rank_is_named_with_its_cause_and_interval(tmp_path: Path) -> N
     assert Writer().value(slow.number("late_ns")) in Writer().value(late)
     other = min(view.times, key=lambda row: row.late_ns or 0.0).rank
     command = f"prof compare RUN/ranks/{other:04} RUN/ranks/0002"
-    assert command in Writer().text(summary.to_do[0])
+    assert Writer().text(summary.to_do[0]).startswith("Give all ranks the same work")
+    assert command in Writer().text(summary.to_do[1])
     assert {"rank", "transfer"} <= {entry.term for entry in summary.terms}
+
+
+def test_a_late_host_is_to_do_its_work_ahead_and_numbers_of_the_answer_lead_to_rows(
+    tmp_path: Path,
+) -> None:
+    view = made(tmp_path / "job", {2: Planted(sleep_ns=5_000_000)})
+    assert "host of the late rank" in Writer().text(job_summary(view).to_do[0])
+    page = render_job(view, tmp_path / "report").report.read_text(encoding="utf-8")
+    (exchange,) = (line for line in page.split("**What to do**")[0].splitlines()
+                   if line.startswith("**Communication"))  # fmt: skip
+    assert re.findall(r"[\d.]+ (?:ms|us|%)", re.sub(r"\[[^]]*\]\([^)]*\)", "", exchange)) == []
 
 
 def test_without_a_late_rank_it_says_what_bounds_the_job(tmp_path: Path) -> None:
