@@ -35,6 +35,18 @@ return found.map((one) => [one.id, one.impact, one.nodes.map((node) => node.html
 """
 
 
+def test_what_to_do_needs_no_scrolling(
+    in_browser: Ask, recorded_run_of: Callable[[str], Run]
+) -> None:
+    page = render_report(recorded_run_of("h200-top-kernels")).page
+    for one in (page, page.with_name("stakeholder_summary.html")):
+        hidden = in_browser(one.read_text(encoding="utf-8"), """
+          const box = document.querySelector(".cards").closest(".wide");
+          return box.scrollWidth - box.clientWidth;
+        """, size=(1280, 1000))  # fmt: skip
+        assert hidden <= 0
+
+
 @pytest.mark.parametrize("name", ["h200-gemm-staircase", "h200-vllm-kernels", "h200-vllm-serve"])
 def test_axe_finds_nothing_serious(
     name: str, in_browser: Ask, recorded_run_of: Callable[[str], Run]
