@@ -135,20 +135,6 @@ def collective_row(row: Row) -> CollectiveRow:
     return from_row(CollectiveRow, row, name=text(row["short_name"]))
 
 
-REMEDIES = {
-    "kernels": Text(
-        "Give all ranks the same work; where the late one has no more than the others, its GPU is "
-        "slower: prof fleet compares GPUs."
-    ),
-    "idle_ns": Text(
-        "Let the host of the late rank launch in time: do its other work ahead, or in another "
-        "thread or process."
-    ),
-    "copies_ns": Text("Copy the input of the late rank ahead, beside kernels."),
-}
-"""What to do about the part that takes the late GPU longer."""
-
-
 def straggler(rows: Sequence[TimesRow]) -> TimesRow | None:
     """Return the GPU that surely arrives late at the collectives, where that matters; else None."""
     late = [
@@ -165,7 +151,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
     """Yield which GPU makes the others wait and why, and what waits and transfers cost."""
     slow = straggler(rows)
     if slow is not None:
-        others = [row for row in rows if row is not slow]
+        cause, remedy = _cause(slow, [row for row in rows if row is not slow])
         yield Finding(
             "straggler",
             Text(
@@ -174,7 +160,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
                 rank=slow.rank,
                 late=slow.number("late_ns"),
                 wall=slow.number("wall_ns"),
-                cause=_cause(slow, others),
+                cause=cause,
             ),
             evidence=(
                 Text(
@@ -186,7 +172,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
                 ),
                 *_in_steps(slow, steps),
             ),
-            action=REMEDIES.get(_longest_excess(slow, others)[0]),
+            action=remedy,
             gain=slow.number("late_ns"),
         )
     compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
@@ -318,46 +304,42 @@ def mean_share(rows: Sequence[TimesRow], column: str) -> Number:
     return Number(total / sum(row.begun_ns for row in rows), "fraction", refs).at_digits(3)
 
 
-def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
-    """Say what takes the late GPU longer than the median of the others, as far as times tell."""
-    what, longest = _longest_excess(slow, others)
-    if not what:
-        return Text("The times of its kernels, copies and idle GPU do not tell why.")
-    if what == "kernels":
-        return _kernel_cause(slow, others, longest)
-    if what == "idle_ns":
-        if slow.idle_cause == HOST:
-            return Text(
-                "Its host is late: its GPU is idle {time} longer, most of it while the program "
-                "does something else than launch, such as reading input, waiting, or code of its "
-                "own.",
-                time=Number(longest, "ns", digits=3),
-            )
-        return Text(
-            "Its GPU is idle {time} longer, most of it {cause}.",
-            time=Number(longest, "ns", digits=3),
-            cause=IDLE.get(slow.idle_cause, Text("for a reason that the trace does not tell")),
-        )
-    return Text(
-        "Its copies take {time} longer: later input, or a slower link to the host.",
-        time=Number(longest, "ns", digits=3),
-    )
-
-
-def _longest_excess(slow: TimesRow, others: Sequence[TimesRow]) -> tuple[str, float]:
-    """Return which part takes the late GPU longer than the others by most, and by how much.
-
-    The part is empty where that explains too little of how late it is.
-    """
+def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> tuple[Text, Text | None]:
+    """Say what takes the late GPU longer than the median of the others, and what to do about it."""
 
     def excess(column: str) -> float:
         typical = median(getattr(row, column) or 0.0 for row in others)
         return (getattr(slow, column) or 0.0) - typical
 
-    found = {"kernels": excess("matrix_ns") + excess("other_ns")}
-    found |= {column: excess(column) for column in ("idle_ns", "copies_ns")}
-    what = max(found, key=lambda key: found[key])
-    return what if found[what] >= EXPLAINS * (slow.late_ns or 0.0) else "", found[what]
+    kernels = excess("matrix_ns") + excess("other_ns")
+    longest = max(kernels, excess("idle_ns"), excess("copies_ns"))
+    time = Number(longest, "ns", digits=3)
+    if longest < EXPLAINS * (slow.late_ns or 0.0):
+        return Text("The times of its kernels, copies and idle GPU do not tell why."), None
+    if longest == kernels:
+        return _kernel_cause(slow, others, kernels), Text(
+            "Give all ranks the same work; where the late one has no more than the others, its "
+            "GPU is slower: prof fleet compares GPUs."
+        )
+    if longest == excess("copies_ns"):
+        return Text(
+            "Its copies take {time} longer: later input, or a slower link to the host.", time=time
+        ), Text("Copy the input of the late rank ahead, beside kernels.")
+    cause = Text(
+        "Its GPU is idle {time} longer, most of it {cause}.",
+        time=time,
+        cause=IDLE.get(slow.idle_cause, Text("for a reason that the trace does not tell")),
+    )
+    if slow.idle_cause == HOST:
+        cause = Text(
+            "Its host is late: its GPU is idle {time} longer, most of it while the program "
+            "does something else than launch, such as reading input, waiting, or code of its own.",
+            time=time,
+        )
+    return cause, Text(
+        "Let the host of the late rank launch in time: do its other work ahead, or in another "
+        "thread or process."
+    )
 
 
 def _kernel_cause(slow: TimesRow, others: Sequence[TimesRow], excess_ns: float) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -122,3 +123,11 @@ class BoundShare:
     reached: float | None
     gain: float | None
     kernels: int
+
+
+def concatenated(sentences: Iterable[Text | str]) -> Text | str:
+    """Return sentences that begin with a space one after another; empty for none."""
+    text: Text | str = ""
+    for sentence in sentences:
+        text = Text("{text}{sentence}", text=text, sentence=sentence) if sentence else text
+    return text

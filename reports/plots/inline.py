@@ -51,7 +51,8 @@ def render_inline(figure: Figure, svg: bytes, prefix: str, alt: Words) -> str:
     body = "".join(elements)
     names = dict.fromkeys(found[2] for found in _USED.finditer(body))
     used = {name: f"{prefix}-{n}" for n, name in enumerate(names)}
-    body = re.sub(r' id="([^"]+)"', lambda found: _renamed(found[1], used), body)
+    ids = {old: f' id="{new}"' for old, new in used.items()}
+    body = re.sub(r' id="([^"]+)"', lambda found: ids.get(found[1], ""), body)
     body = _USED.sub(lambda found: found[1] + used[found[2]], body)
     width, height = figure.get_size_inches() * DPI
     places = spots(figure)
@@ -62,10 +63,6 @@ def render_inline(figure: Figure, svg: bytes, prefix: str, alt: Words) -> str:
         f'width="{_short(width)}" height="{_short(height)}">{body}'
         f'<g class="spots">{tooltips}</g></svg>'
     )
-
-
-def _renamed(name: str, used: dict[str, str]) -> str:
-    return f' id="{used[name]}"' if name in used else ""
 
 
 def _written(element: Element) -> Iterator[str]:

@@ -80,8 +80,8 @@ def profile_pages(
 def _lines(text: str, tables: Sequence[Table[Any]]) -> int:
     """Return how many lines a page has once its tables are written."""
     in_text = (tables[int(number)] for kind, number in marks(text) if kind == "table")
-    written = (table_markdown(table, Writer()) for table in in_text)
-    return text.count("\n") + sum(one.strip().count("\n") for one in written)
+    more = (table_markdown(table, Writer()).strip().count("\n") for table in in_text)
+    return text.count("\n") + sum(more)
 
 
 def kernel_file(kernel: KernelRow) -> str:

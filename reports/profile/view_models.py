@@ -287,7 +287,24 @@ class KernelFigures:
 
 
 @dataclass(frozen=True)
-class ReportView:
+class RunReport:
+    """What reports of programs and of benchmarks have in common."""
+
+    title: str
+    question: str
+    run_id: str
+    created: str
+    replayed_from: str
+    caveats: tuple[Caveat, ...]
+    sections: tuple[Section, ...]
+    roofs: tuple[Roof, ...]
+    roof_comparison: tuple[RoofComparison, ...]
+    method: Method
+    glossary: tuple[GlossaryEntry, ...]
+
+
+@dataclass(frozen=True)
+class ReportView(KernelFigures, RunReport):
     """The whole report. `tier`: trace and counters, trace only, counters only, or nothing.
 
     `workload` says what an engine served, None where none did.
@@ -312,12 +329,7 @@ class ReportView:
     beside what prof says.
     """
 
-    title: str
-    question: str
     workload: Text | None
-    run_id: str
-    created: str
-    replayed_from: str
     tier: str
     answer: tuple[Text, ...]
     answer_anchors: tuple[str, ...]
@@ -326,51 +338,34 @@ class ReportView:
     to_measure: str
     rules_abstained: tuple[RuleAbstention, ...]
     environment: tuple[Fact, ...]
-    gpu_time_ns: float | None
     wall_ns: float | None
     idle_share: float | None
     idle_range: tuple[float, float] | None
     idle_together: float | None
-    gpus: tuple[GpuTime, ...]
     run_time: RunTime
     profiled_share: float | None
     unprofiled_share: float | None
     saved_ns: float | None
     saved_share: float | None
     bound_shares: tuple[BoundShare, ...]
-    kernels: tuple[KernelRow, ...]
-    rest_kernels: int
-    rest_share: float | None
     kinds: KindTable | None
-    stages: tuple[StageRow, ...]
     stages_note: Text | None
     idle: tuple[IdleRow, ...]
     steps: tuple[StepTimes, ...]
     host_costs: tuple[HostCost, ...]
     memory_operations: tuple[OperationRow, ...]
     api_calls: tuple[OperationRow, ...]
-    sections: tuple[Section, ...]
-    roofs: tuple[Roof, ...]
     steady_roofs: Mapping[str, float]
-    roof_comparison: tuple[RoofComparison, ...]
     roofs_measured_by: Text | None
     roofs_of_another: Text | None
-    rooflines: tuple[RooflinePanel, ...]
-    not_plotted: tuple[NotPlotted, ...]
-    occupancy: tuple[OccupancyBar, ...]
-    throughput: tuple[ThroughputBar, ...]
-    stalls: StallFigure
     gemms: tuple[GemmRow, ...]
     ncu_rules: RulesView
     left_out: tuple[LeftOut, ...]
     selection_notes: tuple[str, ...]
     failed_joins: tuple[FailedJoin, ...]
     counter_files: tuple[CounterFileRow, ...]
-    caveats: tuple[Caveat, ...]
-    method: Method
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
-    glossary: tuple[GlossaryEntry, ...]
 
     @property
     def working_gpus(self) -> int:

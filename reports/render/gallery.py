@@ -48,7 +48,7 @@ class Picture:
     narrow: Callable[[], Figure] | None = None
 
 
-def kernel_pictures(view: KernelFigures | ReportView) -> list[Picture]:
+def kernel_pictures(view: KernelFigures) -> list[Picture]:
     """Return the pictures that the kernels of a run allow, in the order of the report."""
     return _distinct([*_time(view), *_rooflines(view), *_counters(view)])
 
@@ -88,7 +88,7 @@ def _distinct(found: list[Picture]) -> list[Picture]:
     return renamed
 
 
-def _time(view: KernelFigures | ReportView) -> Iterator[Picture]:
+def _time(view: KernelFigures) -> Iterator[Picture]:
     bars = [
         TimeBar(str(k.number), k.short_name, k.category, k.share, k.total_ns, k.calls)
         for k in view.kernels
@@ -103,7 +103,7 @@ def _time(view: KernelFigures | ReportView) -> Iterator[Picture]:
         yield Picture("time", "time", alt, "", drawn)
 
 
-def _rooflines(view: KernelFigures | ReportView) -> Iterator[Picture]:
+def _rooflines(view: KernelFigures) -> Iterator[Picture]:
     for panel in view.rooflines:
         if panel.kernels:
             yield _roofline(panel, "")
@@ -121,9 +121,7 @@ def _roofline(panel: RooflinePanel, stage: str) -> Picture:
     return Picture("roofline", name, alt, stage, partial(_draw, "roofline", panel))
 
 
-def _of_stage(
-    view: KernelFigures | ReportView, panel: RooflinePanel, stage: str
-) -> RooflinePanel | None:
+def _of_stage(view: KernelFigures, panel: RooflinePanel, stage: str) -> RooflinePanel | None:
     """Return the panel with the kernels of one stage, or None where it would show nothing new."""
     stages = {kernel.number: kernel.stages for kernel in view.kernels}
     kernels = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
@@ -133,7 +131,7 @@ def _of_stage(
     return replace(panel, title=title, kernels=kernels)
 
 
-def _counters(view: KernelFigures | ReportView) -> Iterator[Picture]:
+def _counters(view: KernelFigures) -> Iterator[Picture]:
     if view.occupancy:
         alt = "Bars: achieved and theoretical occupancy of each kernel"
         yield Picture(

@@ -372,8 +372,8 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
 
     section, summary = job_section(view), job_summary(view)
     places = Places(section)
-    told = {f.lay_verdict or f.verdict: f for f in section.findings}
-    answer = [places.linked(text, told.get(text)) for text in summary.answer]
+    of_text = {f.lay_verdict or f.verdict: f for f in section.findings}
+    answer = [places.linked(text, of_text.get(text)) for text in summary.answer]
     given = {"view": view, "summary": summary, "answer": answer, "key": section.key}
     markdown, texts, tables = _section_pages(
         "ranks.md.j2", [section], lambda written: {**given, "section": written[0]}, style

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.page import Fact, Finding, Section, Text, Value
-from nsight_prof.reports.page.charts import Roof
 from nsight_prof.reports.page.json import TEXT, TEXTS, array_of, object_of, section_json, value_json
 from nsight_prof.reports.page.section import Json
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profile.view_models import Caveat, GlossaryEntry, Method
 from nsight_prof.reports.profile.view_models import Fact as FileFact
+from nsight_prof.reports.profile.view_models import GlossaryEntry, RunReport
 
 ANSWERS = 6
 """Findings whose verdicts make the answer at the top; all stand in their sections."""
@@ -35,7 +33,7 @@ class NotRun:
 
 
 @dataclass(frozen=True)
-class BenchReport:
+class BenchReport(RunReport):
     """The whole report of a benchmark run.
 
     `gpu` is its name. `subject` is what was measured, and on what: one line. `overview` is one line
@@ -45,23 +43,12 @@ class BenchReport:
     files with numbers.
     """
 
-    title: str
-    question: str
-    run_id: str
-    created: str
-    replayed_from: str
     gpu: str
     subject: Text
     overview: tuple[Fact, ...]
-    caveats: tuple[Caveat, ...]
-    sections: tuple[Section, ...]
     trust: Section
     not_run: tuple[NotRun, ...]
-    roofs: tuple[Roof, ...]
-    roof_comparison: tuple[RoofComparison, ...]
-    method: Method
     data: tuple[FileFact, ...]
-    glossary: tuple[GlossaryEntry, ...]
 
     @property
     def leading(self) -> list[Finding]:

@@ -27,10 +27,9 @@ from nsight_prof.reports.analysis.lines import (
     waiting_rows,
 )
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
-from nsight_prof.reports.findings.program.rule import concatenated
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
@@ -178,9 +177,9 @@ def _with_guards(run: Run, finding: Finding) -> Finding:
     rows = records(run.recompilations.head(NAMED))
     places = [Verbatim(location(text(row["file"]), count(row["line"]))) for row in rows]
     guards = [
-        Text("{guard} at {place} in {function}", guard=Verbatim(text(row["guard"])), place=place,
+        Text("{guard} at {place} in {function}", guard=Verbatim(text(row["guard"])), place=at,
              function=Verbatim(text(row["function"])))
-        for place, row in zip(places, rows, strict=True)
+        for at, row in zip(places, rows, strict=True)
     ]  # fmt: skip
     verdict = Text(
         "{verdict} torch.compile compiles again since no longer held: {guards}.",
@@ -188,9 +187,9 @@ def _with_guards(run: Run, finding: Finding) -> Finding:
         guards=guards,
     )
     counts = (
-        Evidence(Text("compiled again at {place}", place=place), int(row["compilations"]),
+        Evidence(Text("compiled again at {place}", place=at), int(row["compilations"]),
                  source=TOLD)
-        for place, row in zip(places, rows, strict=True)
+        for at, row in zip(places, rows, strict=True)
     )  # fmt: skip
     return replace(finding, verdict=verdict, evidence=(*finding.evidence, *counts))
 

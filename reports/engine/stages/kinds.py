@@ -159,12 +159,9 @@ def batches(run: Run, stages: Stages) -> tuple[Batch, ...]:
             groups[text(row["source"]), mode, prompt].setdefault(size, row)
     if not groups:
         return ()
-    best = max(groups, key=lambda key: (len(groups[key]), _preference(key[0])))
+    rank = {source: n for n, source in enumerate(PREFERRED)}
+    best = max(groups, key=lambda key: (len(groups[key]), rank.get(key[0], -1)))
     return tuple(_batch(size, row, stages) for size, row in sorted(groups[best].items()))
-
-
-def _preference(source: str) -> int:
-    return PREFERRED.index(source) if source in PREFERRED else -1
 
 
 def _batch(size: int, row: Row, stages: Stages) -> Batch:

@@ -32,7 +32,7 @@ from nsight_prof.reports.findings.kernels.roofs import (
 )
 from nsight_prof.reports.findings.kernels.rule import DEFECT
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES, STALLS
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.shortest_launch import Floor
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
 
@@ -397,7 +397,7 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
         "kernel": _name(lead.row),
         "variants": _variants(group),
         "limit": limit,
-        "doubts": _joined(doubts),
+        "doubts": concatenated(doubts),
     }
     kernel_id = text(lead.row["kernel_id"])
     if math.isnan(finding.share):
@@ -430,14 +430,6 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
         gain=gain,
         **values | {"limit": _marked(limit, lead)},
     )
-
-
-def _joined(sentences: Sequence[Text]) -> Value:
-    """Return sentences that begin with a space one after another; empty for none."""
-    joined: Text | str = ""
-    for sentence in sentences:
-        joined = Text("{text}{sentence}", text=joined, sentence=sentence) if joined else sentence
-    return joined
 
 
 def _advice(lead: Judged) -> tuple[Text, Text]:
@@ -597,7 +589,7 @@ def _cells(evidence: Sequence[Evidence]) -> tuple[Ref, ...]:
 
 def _others(lead: Judged) -> Value:
     """Return what else the kernel lacks, with what that would gain alone; empty without it."""
-    return _joined(
+    return concatenated(
         [
             Text(
                 " Besides, {clause}; that alone costs up to {gain} of its time.",

@@ -15,13 +15,12 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, profiled
 from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.program.rule import (
     NSYS,
     Rule,
     Threshold,
     column,
-    concatenated,
     measured,
 )
 from nsight_prof.reports.page import Choice, Evidence, Name, Number, Ref, Text, Verbatim

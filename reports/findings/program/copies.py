@@ -22,14 +22,13 @@ from nsight_prof.reports.analysis.run_time import kernel_unions
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
 from nsight_prof.reports.findings.kernels.measure import blocks
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, RESULTS_ON_HOST
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     Rule,
     Threshold,
     column,
-    concatenated,
     measured,
     wall_evidence,
 )

@@ -26,7 +26,7 @@ from nsight_prof.reports.findings.launch_cost import (
     added_to_call,
     launch_cost,
 )
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.program.idle_rules import (
     ALLOCATION_STALLS,
     FIRST_USE,
@@ -44,7 +44,6 @@ from nsight_prof.reports.findings.program.rule import (
     STARTS,
     Rule,
     column,
-    concatenated,
     measured,
     wall_evidence,
 )

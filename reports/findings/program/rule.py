@@ -158,14 +158,6 @@ def names_of(kernels: Iterable[tuple[str, str]], limit: int = NAMED) -> list[Val
     return [*names[:limit], Text("{n} more", n=rest)] if rest > 0 else names
 
 
-def concatenated(sentences: Iterable[Text | str]) -> Text | str:
-    """Return sentences that begin with a space one after another; empty for none."""
-    text: Text | str = ""
-    for sentence in sentences:
-        text = Text("{text}{sentence}", text=text, sentence=sentence) if sentence else text
-    return text
-
-
 def counters(run: Run, kernel_ids: Sequence[str], columns: Iterable[str]) -> tuple[Ref, ...]:
     """Return the cells of kernels in table `counters`, as far as they are known.
 

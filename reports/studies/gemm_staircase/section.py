@@ -219,7 +219,8 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
         modelled = [p.flops / t * TERA for p, t in zip(points, predicted, strict=True)]
         times.append(Series(MODEL, x, tuple(t * MICRO for t in predicted), group=MODEL))
         rates.append(Series(MODEL, x, tuple(modelled), group=MODEL))
-        marks = tuple((edge + 0.5, _waves(fitted.waves_at(edge))) for edge in fitted.edges())
+        marks = tuple((edge + 0.5, Text("{n} wave", "{n} waves", n=fitted.waves_at(edge)))
+                      for edge in fitted.edges())  # fmt: skip
         subtitle = Text(
             "Pinned tile {tile}: each wave adds {time}. Marks: the largest M of each number of "
             "waves.",
@@ -259,10 +260,6 @@ def _series(curve: Curve, values: Sequence[float | None]) -> Series:
     label = curve.points[0].library
     x, y = tuple(m for m, _ in pairs), tuple(value for _, value in pairs)
     return Series(label, x, y, style="points", group=label)
-
-
-def _waves(count: int) -> Text:
-    return Text("{n} wave", "{n} waves", n=count)
 
 
 def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:

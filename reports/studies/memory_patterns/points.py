@@ -63,11 +63,8 @@ class Point:
 def binary_size(size: float) -> str:
     """Return bytes with a binary prefix, as runs are defined: "128 KiB"."""
     step, unit = next((step for step in BINARY if size >= step[0]), BINARY[-1])
-    return f"{_digits(size / step)} {unit}"
-
-
-def _digits(value: float) -> str:
-    return count(value) if value.is_integer() else significant(value)
+    value = size / step
+    return f"{count(value) if value.is_integer() else significant(value)} {unit}"
 
 
 def mix_points(rows: Sequence[Row]) -> list[Point]:
