@@ -24,6 +24,7 @@ from scripts.run_programs import (
     PROGRAMS,
     SEVENTH,
     SIXTH,
+    TENTH,
     THIRD,
     source,
 )  # fmt: skip
@@ -40,6 +41,7 @@ LOOKS = {
     "seventh_set_look.json": "Whole programs, seventh set: first look",
     "eighth_set_look.json": "Whole programs, eighth set: first look",
     "ninth_set_look.json": "Whole programs, ninth set: first look",
+    "tenth_set_look.json": "Whole programs, tenth set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
@@ -454,7 +456,7 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
             "beforehand, and no rule was changed for them: this score is out of sample. "
             "`scripts/run_programs.py DIR --set fresh.yaml` runs them."
         )
-    if look.programs in (THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH):
+    if look.programs in (THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH):
         return (
             f"{number} more programs of the same kind "
             f"([{look.programs}](../tests/proof_programs/{look.programs})). {by} Their author had "

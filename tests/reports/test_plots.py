@@ -200,7 +200,7 @@ def boxes_of(name: str) -> list[tuple[Text, Box]]:
 def text_boxes(figure: Figure) -> list[tuple[Text, Box]]:
     """Measure every text as drawn: the box of its ink, turned with it."""
     FigureCanvasAgg(figure)
-    figure.draw_without_rendering()  # type: ignore[no-untyped-call]
+    figure.draw_without_rendering()
     found = []
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
