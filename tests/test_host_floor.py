@@ -48,13 +48,14 @@ def test_starts_on_one_host_are_no_pair_and_several_gpus_stand_alone(root: Path)
     assert any("-tp2" in engine for engine in engines)
     kinds = between_hosts(root / "captures")
     assert kinds["ttft, fewer tokens, several GPUs"][2] == 1
-    assert not any("mistral" in engine for engine in engines), "it ran on one host alone"
+    assert not any("qwen3-32b" in engine for engine in engines), "it ran on one host alone"
 
 
 def test_a_host_that_is_not_known_is_asked_no_more_than_hosts_differ(root: Path) -> None:
     what = "open, up to 80 % of the capacity: ttft"
     floor = between_hosts(root / "captures")["open: ttft"][0]
     assert f"{floor + 0.01:.1%} (floor)" == unknown_host_words(what, 0.0)
-    assert bound_words(what, 0.15).endswith("missed")
-    assert not unknown_host_words(what, 0.15).endswith("missed")
+    assert unknown_host_words(what, floor + 0.02).endswith("missed")
+    assert bound_words("ttft, fewer tokens", 0.12).endswith("missed")
+    assert not unknown_host_words("ttft, fewer tokens", 0.12).endswith("missed")
     assert unknown_host_words("tpot", 0.02) == "3%"
