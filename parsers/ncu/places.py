@@ -19,9 +19,11 @@ BARRIER, AT_BARRIER = r"\bBAR\b", "barrier"
 PLACE = ("file", "line")
 Place = tuple[str, int]
 """Their values."""
-ALIKE, BESIDE = 0.8, 2
+ALIKE, MAX_DISTANCE = 0.8, 2
 """Part of the samples of the hottest line from which on another is about as hot, and how many lines
-after another one a line is beside it."""
+a line of a group may come after the one before it."""
+CALL, RETURN = r"\bCALL\.REL\S* 0x([0-9a-f]+)", r"\bRET\.REL\S* R\d+, 0x([0-9a-f]+)"
+"""A call, with the address of what it calls, and the return, with that of the kernel's start."""
 
 
 def in_order(samples: Mapping[Place, int]) -> list[Place]:
@@ -35,7 +37,7 @@ def in_order(samples: Mapping[Place, int]) -> list[Place]:
     alike = [at for at in ordered if at[0] == file and samples[at] >= ALIKE * most_samples]
     groups: list[list[Place]] = []
     for at in sorted(alike):
-        if groups and at[1] - groups[-1][-1][1] <= BESIDE:
+        if groups and at[1] - groups[-1][-1][1] <= MAX_DISTANCE:
             groups[-1].append(at)
         else:
             groups.append([at])
@@ -50,6 +52,7 @@ def at_program(rows: pd.DataFrame, atomic: Container[Place] = ()) -> pd.DataFram
     of the instruction before it: right for the planted lines of three kernels of llm.c. An atomic
     operation belongs to the line that made its operands last, best one of lines that are `atomic`.
     """
+    rows = at_calls(rows)
     foreign = rows["file"].fillna("").str.contains(HEADERS)
     rows = rows.assign(is_foreign=foreign)
     if foreign.all():
@@ -57,6 +60,32 @@ def at_program(rows: pd.DataFrame, atomic: Container[Place] = ()) -> pd.DataFram
     places = {name: rows[name].mask(foreign).ffill().bfill() for name in PLACE}
     atomics = foreign & rows["sass"].fillna("").str.contains(ATOMICS)
     return at_writers(rows.assign(**places), atomics, atomic)
+
+
+def at_calls(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return instructions with those of the compiler's functions at the line that calls them most.
+
+    Divisions of 64 bits and slow paths of others have no line (seen with nvcc 13.0): ncu gives them
+    that of the instruction before their first one, the end of the kernel. Functions of the program
+    have lines of their own and stay there.
+    """
+    sass = rows["sass"].fillna("")
+    called = sass.str.extract(CALL, expand=False)
+    returns = sass.str.extract(RETURN, expand=False)
+    if called.isna().all() or returns.isna().all():
+        return rows
+    rows = rows.reset_index(drop=True)
+    base = int(returns.dropna().iloc[-1], 16)
+    position = {offset: at for at, offset in enumerate(rows["offset"])}
+    places: list[Place] = list(zip(rows["file"], rows["line"], strict=True))
+    ends = returns.notna().to_numpy().nonzero()[0]
+    for target in called.dropna().unique():
+        start = position.get(int(target, 16) - base, 0)
+        end = next((int(at) for at in ends if at > start), 0)
+        calls = rows["instructions"].fillna(0).where((called == target).to_numpy())
+        if 0 < start < end and set(places[start - 1 : end]) == {places[start]}:
+            places[start : end + 1] = [places[int(calls.argmax())]] * (end + 1 - start)
+    return rows.assign(**dict(zip(PLACE, map(list, zip(*places, strict=True)), strict=True)))
 
 
 def at_writers(

@@ -294,13 +294,15 @@ def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:
 
 
 def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:
-    """Return the native functions that made CUDA calls of some activities, most calls first."""
+    """Return the native functions that made CUDA calls of some activities, most time first.
+
+    A sample is a microsecond of a call: as many calls that only begin something cost less. Calls
+    that come again go before those that came once, of which the last waits for all that runs.
+    """
     frame = run.launch_lines
-    frame = frame[frame["call"] != ""]
-    frame = frame.assign(
-        idle_samples=0,
-        nvtx_range="",
-        source="",
-        activity=[activity(str(call)) for call in frame["call"]],
-    )
-    return host_lines(frame[frame["activity"].isin(tuple(doing))])
+    frame = frame.assign(activity=[activity(str(call)) for call in frame["call"]])
+    frame = frame[(frame["call"] != "") & frame["activity"].isin(tuple(doing))]
+    again = frame["samples"] > 1
+    frame = frame[again] if again.any() else frame
+    samples = (frame["time_ns"].astype(float) / 1000).round().astype(int)
+    return host_lines(frame.assign(samples=samples, idle_samples=0, nvtx_range="", source=""))

@@ -218,10 +218,10 @@ def _with_native_lines(run: Run, finding: Finding) -> Finding:
         "{verdict} Its CUDA calls are made in {places}.",
         verdict=finding.verdict,
         places=[
-            _host_place(line)
-            if line.line is not None
-            else Text("{function} ({share} of them)", function=Verbatim(line.function),
-                      share=_alone(line.share))
+            Text("{place} ({share} of their time)", share=_alone(line.share),
+                 place=Verbatim(line.function) if line.line is None
+                 else Text("{place} in {function}", place=Verbatim(line.location),
+                           function=Verbatim(line.function)))
             for line in hot_lines
         ],
     )  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.lines import native_lines
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.verdicts.lines import located
@@ -86,3 +87,18 @@ def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:
     assert lines_of(run, finding) == [32, 54]
     alone = launched(run, (54, 61, "loss.backward()"))
     assert lines_of(alone, finding) == [54]
+
+
+def test_lines_of_a_native_program_are_those_with_the_time_of_their_calls(run: Run) -> None:
+    """As `cudaMemset` and `cudaMemcpy` before each look at a result: as many calls of each."""
+    calls = [("cudaMemsetAsync", 39, 400, 1.2e6), ("cudaMemcpy", 44, 400, 5.6e6),
+             ("cudaMemcpy", 49, 1, 9e6)]  # fmt: skip
+    rows = [
+        {"file": "/x/k.cu", "line": line, "function": "main", "kernel_id": "", "call": call,
+         "callers": "", "inner": "", "samples": samples, "time_ns": time_ns}
+        for call, line, samples, time_ns in calls
+    ]  # fmt: skip
+    found = native_lines(write(run, "launch_lines", rows), ("waiting", "copying"))
+    # The last copy, which waits for all that still runs, holds up no step.
+    assert [line.line for line in found] == [44, 39]
+    assert found[0].share.value == pytest.approx(5.6 / 6.8)

@@ -95,3 +95,24 @@ def test_lines_about_as_hot_begin_at_the_first_of_a_group(
 ) -> None:
     of_file = in_order({("k.cu", line): number for line, number in samples.items()})
     assert [line for _, line in of_file] == ordered
+
+
+def test_a_division_without_lines_is_at_the_line_that_calls_it() -> None:
+    """A remainder of 64 bits as nvcc 13.0 calls it, at line 41 for ncu, where the kernel ends."""
+    start = 0x7EFC977A0B00
+    made = [
+        ("k.cu", 33, "MOV R3, R8"),
+        ("k.cu", 34, f"CALL.REL.NOINC {start + 64:#x}"),
+        ("k.cu", 39, "STG.E desc[UR6][R14.64], R3"),
+        ("k.cu", 41, "EXIT"),
+        ("k.cu", 41, "I2F.U64.RP R13, R6"),
+        ("k.cu", 41, "MUFU.RCP R13, R13"),
+        ("k.cu", 41, f"RET.REL.NODEC R12, {start:#x}"),
+        ("k.cu", 41, "NOP"),
+    ]
+    frame = rows(*made).assign(offset=range(0, 128, 16))
+    assert at_program(frame)["line"].tolist() == [33, 34, 39, 41, 34, 34, 34, 41]
+    # A function of the program has lines of its own.
+    own = rows(*made[:4], *(("k.cu", 7, sass) for _, _, sass in made[4:]))
+    own = own.assign(offset=range(0, 128, 16))
+    assert at_program(own)["line"].tolist() == [33, 34, 39, 41, 7, 7, 7, 7]
