@@ -17,7 +17,7 @@ HOST_WORKS = (
     *("graph_captures", "tensors_made_on_host", "cpu_libraries"),
 )
 CAUSE_OF = {
-    **dict.fromkeys((*HOST_WORKS, "blocking_launches"), SYMPTOMS),
+    **dict.fromkeys((*HOST_WORKS, "blocking_launches", "host_functions"), SYMPTOMS),
     "sync_stalls": ("launch_bound", "host_bound", "one_by_one"),
     "results_on_host": ("launch_bound", "sync_stalls"),
     "allocation_stalls": ("launch_bound", "sync_stalls", "host_bound"),

@@ -102,6 +102,29 @@ BLOCKING_LAUNCHES = Rule(
     advice=Text("turn off the setting for debugging that makes the CPU wait for each step"),
     disproof=Text("With CUDA_LAUNCH_BLOCKING unset the steps take as long."),
 )
+HOST_FUNCTIONS = Rule(
+    key="host_functions",
+    question="Do kernels wait for functions of the host that stand in their stream?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "calls": Threshold(
+            20, Text("prof: such calls from which on they are those of a loop"), "count"
+        ),
+        "share": Threshold(0.05, Text("prof: part of the time worth a finding")),
+        "queue_gap": SMALL_KERNELS.thresholds["queue_gap"],
+    },
+    gain="gaps between queued operations, as many as there are such calls at most, beyond "
+    "`queue_gap` each.",
+    action=Text(
+        "Take functions of the host out of the stream (cudaLaunchHostFunc, cudaStreamAddCallback): "
+        "what follows waits until a thread of the driver has run them. Call them rarely, once for "
+        "many kernels (progress, logging), or record an event (cudaEventRecord) and let a thread "
+        "of the program poll it (cudaEventQuery) or wait for it; a stream of its own that waits "
+        "for the event keeps the callback off the path."
+    ),
+    advice=Text("do not let the GPU wait in each step until the CPU has run a small function"),
+    disproof=Text("Without these calls the gaps between kernels are as long."),
+)
 GROWING_STEPS = Rule(
     key="growing_steps",
     question="Does each step work on all of a sequence that grows?",
@@ -122,4 +145,4 @@ GROWING_STEPS = Rule(
     advice=Text("let each step reuse the results of the steps before instead of redoing them"),
     disproof=Text("The inputs of each step are new ones, sorted by their length."),
 )
-RULES = (SMALL_KERNELS, ONE_BY_ONE, BLOCKING_LAUNCHES, GROWING_STEPS)
+RULES = (SMALL_KERNELS, ONE_BY_ONE, BLOCKING_LAUNCHES, HOST_FUNCTIONS, GROWING_STEPS)

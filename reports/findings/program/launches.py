@@ -7,6 +7,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.gpu_times import QUEUED
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, program_time
@@ -17,6 +18,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launch_rules import (
     BLOCKING_LAUNCHES,
     GROWING_STEPS,
+    HOST_FUNCTIONS,
     ONE_BY_ONE,
     SMALL_KERNELS,
 )
@@ -36,6 +38,8 @@ OF_ROWS = ("norm",)
 """Categories of kernels that work once on each element of a sequence, and on nothing else."""
 ACTIVATIONS = "gelu|silu|swiglu|relu"
 """The same by their names."""
+IN_STREAM = "LaunchHostFunc|StreamAddCallback"
+"""Calls of CUDA that put a function of the host into a stream."""
 BLOCKED = 0.9
 """Part of the launches whose call began when the GPU had nothing to do."""
 
@@ -252,6 +256,56 @@ def blocking_launches(run: Run) -> list[Finding]:
                     rule.thresholds["longer"].source,
                 ),
                 measured(Text("mean kernel"), mean),
+                measured(Text("could save"), saved),
+                wall_evidence(wall),
+            ),
+            confidence="medium",
+            **of_wall_time(saved, wall),
+        )
+    ]
+
+
+def host_functions(run: Run) -> list[Finding]:
+    """Return a finding where kernels wait for functions of the host in their stream."""
+    rule, wall = HOST_FUNCTIONS, program_time(run)[0]
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.contains(IN_STREAM)]
+    often = Number(calls["calls"].sum(), "count", column("api_calls", "calls"))
+    queued = run.idle_gaps[run.idle_gaps["cause"].eq(QUEUED)]
+    gaps = number(queued["gaps"].sum())
+    if not wall.value or not gaps or number(often.value) < rule.limit("calls"):
+        return []
+    idle = Number(queued["idle_ns"].sum(), "ns", column("idle_gaps", "idle_ns"))
+    each = idle.per(Number(gaps, "count", column("idle_gaps", "gaps")), "ns")
+    beyond = max(0.0, number(each.value) - rule.limit("queue_gap"))
+    # Those behind no function are shorter: what is beyond is all of these.
+    saved = Number(min(gaps, number(often.value)) * beyond, "ns", (*idle.refs, *often.refs))
+    if number(saved.share_of(wall).value) < rule.limit("share"):
+        return []
+    return [
+        rule.finding(
+            key="idle",
+            stage=ALL,
+            title=Text("The stream waits for functions of the host: {n} calls", n=often),
+            verdict=Text(
+                "{n} functions of the host stand in the streams of the GPU "
+                "(cudaLaunchHostFunc, callbacks), and between queued operations it is idle for "
+                "{each} on average, where {gap} are usual: what follows such a function waits "
+                "until a thread of the host has run it. Without them at most {gain} of the wall "
+                "time is saved ({saved}).",
+                n=often,
+                each=each,
+                gap=rule.thresholds["queue_gap"].number,
+                gain=saved.share_of(wall),
+                saved=saved,
+            ),
+            evidence=(
+                Evidence(
+                    Text("calls that put a function into a stream"),
+                    often,
+                    Text("{limit} or more", limit=rule.thresholds["calls"].number),
+                    rule.thresholds["calls"].source,
+                ),
+                measured(Text("mean gap between queued operations"), each),
                 measured(Text("could save"), saved),
                 wall_evidence(wall),
             ),

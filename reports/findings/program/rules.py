@@ -56,6 +56,7 @@ def program_findings(run: Run) -> list[Finding]:
     found += needless.needless_work(run)
     found += clock.clock_findings(run)
     found += launches.blocking_launches(run)
+    found += launches.host_functions(run)
     if frame is None:
         return found
     launch_bound = {f.stage for f in waits if f.rule == idle_rules.LAUNCH_BOUND.key}

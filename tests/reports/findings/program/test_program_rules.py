@@ -92,6 +92,19 @@ def test_a_loop_over_a_kernel_of_the_program_is_one_as_well(run: Run) -> None:
     assert of_cause(run, "one_by_one").gain_ns > 199 * 18 * US
 
 
+@pytest.mark.parametrize(("calls", "told"), [(900, True), (9, False)])
+def test_functions_of_the_host_in_a_stream_cost_the_gaps_behind_them(
+    run: Run, calls: int, told: bool
+) -> None:
+    run = write(run, "api_calls", [{"name": "cudaLaunchHostFunc", "calls": calls, "total_ns": 1}])
+    gaps = {"stage": "decode", "cause": "queued", "waited": "", "call": "", "nvtx_range": "",
+            "gaps": 900, "idle_ns": 900 * 41_000, "longest_ns": 50_000}  # fmt: skip
+    run = write(run, "idle_gaps", [gaps])
+    assert ("host_functions" in causes(run)) == told
+    if told:  # a queue alone leaves a gap of 1 us
+        assert of_cause(run, "host_functions").gain_ns == pytest.approx(900 * 40_000)
+
+
 def test_pages_of_managed_memory_cost_what_kernels_and_the_host_wait_for_them(run: Run) -> None:
     moves = [{"kind": f"unified memory {way}", "calls": 900, "bytes": 1 << 20, "total_ns": 9e6}
              for way in ("host to device", "device to host")]  # fmt: skip
