@@ -23,6 +23,7 @@ from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
 from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
+from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked
@@ -121,15 +122,27 @@ def _order(
     after_repair = 0
     if finding.choice and finding.gain_of == "wall time":
         kernels = (f for f in found if not f.choice and f.kernel_ids)
-        largest = max(map(_gain, kernels), default=0.0)
+        largest = max(map(_unhidden, kernels), default=0.0)
         if max(minimum, OUTWEIGHS * (gain - added_ns)) <= largest < gain:
             gain, after_repair = largest, 2
+    elif _unhidden(finding) > gain:
+        launching = [_gain(f) for f in found if f.choice and f.gain_of == "wall time"]
+        if OUTWEIGHS * (max(launching, default=math.inf) - added_ns) <= _unhidden(finding):
+            gain = _unhidden(finding)
     if not gain and finding.rule.endswith("_saturated"):
         gain = minimum if finding.share * kernels_ns * REPAIR >= BUSY_WITH * minimum else 0.0
     symptom = after_repair or (0 if symptoms else 1)
     position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
     asked = not (_gain(finding) or kernels_ns > 0 or longest.isdisjoint(finding.kernel_ids))
     return position - asked, not gain, late, -(gain or bound), symptom
+
+
+def _unhidden(finding: Finding) -> float:
+    """Return the gain, of work that need not be done that of the GPU: to launch it takes the host,
+    too, and under nsys more than without.
+    """
+    of_gpu = finding.most_ns if finding.rule == NEEDLESS_WORK.key else math.nan
+    return max(_gain(finding), 0.0 if math.isnan(of_gpu) else of_gpu)
 
 
 def _meet(first: Finding, second: Finding) -> bool:

@@ -32,6 +32,7 @@ def launching(run: Run, source: str, inner: str = "", category: str = "elementwi
         ("seen.append([x.abs().mean(), x.std()])", "statistics of whole tensors", 1.0),
         ("scores = scores + torch.tril(torch.ones(n, n))", "makes constants anew", 1.0),
         ("rows = F.one_hot(words, count).to(dtype) @ table", "one_hot", 0.95),
+        ("optimizer.zero_grad(set_to_none=False)", "sets gradients to zero", 3.5),
         ("inverse = torch.linalg.inv(covariance)", "inverts matrices", 0.8),
         ("keys = keys.repeat_interleave(4, dim=1)", "writes repeated copies", 1.0),
         ("gaps = points[:, None] - centres[None]", "subtracts each of one set", 0.8),
