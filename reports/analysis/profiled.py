@@ -25,6 +25,14 @@ TRACE_ONLY = (
 
 EXACT = r"\bFCHK\b|\b0x727fffff\b"
 """Instructions that tell whether an exact division, or square root, of floats is an easy case."""
+MEMORY_ACCESS = r"(?P<guard>@!?P\d )?.*?(?P<what>STG|LDG|LDGSTS)\.(?P<sizes>[\w.]*) (?P<rest>.*)"
+"""An instruction that loads from global memory or stores there."""
+WIDTHS = (("128", 16.0), ("64", 8.0), ("16", 2.0), ("8", 1.0))
+"""How the end of its name tells the bytes of a thread, else 4."""
+OF_SORTS = r"block_radix_(?:sort|rank)|merge_sort|radix_rank_sort|bitonic"
+"""Files of CUB whose functions sort within a block."""
+OF_TRITON, EXCHANGED = "triton/language/standard.py", r"\bflip\b"
+"""Where the functions of Triton are that sort, and what is in lines of theirs that exchange."""
 EXACT_MORE = 8
 """Instructions that each such sequence takes (10 on Hopper) more than an approximate one (2)."""
 
@@ -38,7 +46,8 @@ def profiled(run: Run) -> list[Row]:
     the two tools write differently), `constants_share` (of the samples of warps, those at loads of
     constants by an index of the thread), `passing_share` (those beyond a first return at which all
     but RETURNING of the warps end), `exact_share` (of its instructions, those that exact divisions
-    and square roots take more than approximate ones) and `counted_ns` (sum of its launches that ncu
+    and square roots take more than approximate ones), `sorting_share` (those of sorts),
+    `unmasked_share` (of what guarded accesses could move, what they do) and `counted_ns` (sum of its launches that ncu
     profiled).
     """
     shares = _stall_shares(run.stalls)
@@ -57,6 +66,10 @@ def profiled(run: Run) -> list[Row]:
     checks = EXACT_MORE * executed * instructions["sass"].fillna("").str.contains(EXACT)
     both = pd.DataFrame({"all": executed, "at": checks}).groupby(instructions["kernel_id"]).sum()
     exact = (both["at"] / both["all"]).to_dict()
+    of_sorts = executed * is_sort(run, instructions)
+    both = pd.DataFrame({"all": executed, "at": of_sorts}).groupby(instructions["kernel_id"]).sum()
+    sorting = (both["at"] / both["all"]).to_dict()
+    unmasked = unmasked_shares(instructions)
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
@@ -65,9 +78,51 @@ def profiled(run: Run) -> list[Row]:
         row["constants_share"] = constants.get(text(row["kernel_id"]), math.nan)
         row["passing_share"] = passing.get(text(row["kernel_id"]), math.nan)
         row["exact_share"] = exact.get(text(row["kernel_id"]), math.nan)
+        row["sorting_share"] = sorting.get(text(row["kernel_id"]), math.nan)
+        row["unmasked_share"] = unmasked.get(text(row["kernel_id"]), math.nan)
         row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)
+
+
+def is_sort(run: Run, instructions: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which instructions are those of a sort within a block."""
+    lines = run.source_lines
+    exchanged = lines["file"].fillna("").str.endswith(OF_TRITON)
+    exchanged &= lines["source"].fillna("").str.contains(EXCHANGED)
+    numbers = set(lines.loc[exchanged, "line"])
+    files = instructions["file"].fillna("")
+    of_triton = files.str.endswith(OF_TRITON) & instructions["line"].isin(numbers)
+    return of_triton | files.str.contains(OF_SORTS)
+
+
+def unmasked_shares(instructions: pd.DataFrame) -> dict[str, float]:
+    """Return, by kernel_id, what part of the sectors that its accesses could touch they do.
+
+    Accesses whose threads are contiguous and all there touch as many bytes as these have. The
+    larger one of stores, of which some are guarded, and of wide loads that are guarded and touch
+    less than half; none where a tenth of the loads or less are such.
+    """
+    parts = instructions["sass"].fillna("").str.strip().str.extract(f"^{MEMORY_ACCESS}$")
+    sizes = parts["sizes"].fillna("").str.split(".").str[-1].str.lstrip("US")
+    rows = pd.DataFrame({
+        "kernel_id": instructions["kernel_id"],
+        "is_store": parts["what"].eq("STG"),
+        "guarded": parts["guard"].notna() | parts["rest"].fillna("").str.contains(r", !?P\d"),
+        "times": instructions["instructions"].fillna(0).astype(float),
+        "touched": instructions["sectors"].fillna(0).astype(float),
+        "width": sizes.map(dict(WIDTHS)).fillna(4.0),
+    })[parts["what"].notna() & parts["what"].ne("")]  # fmt: skip
+    rows["most"] = rows["times"] * rows["width"]  # sectors of 32 bytes, of 32 threads
+    found = {}
+    for key, of_kernel in rows[rows["most"] > 0].groupby("kernel_id"):
+        stores, loads = of_kernel[of_kernel["is_store"]], of_kernel[~of_kernel["is_store"]]
+        few = loads["guarded"] & (loads["width"] >= 8) & (2 * loads["touched"] < loads["most"])
+        masked = loads[few]
+        if stores["guarded"].any() and 10 * masked["times"].sum() > loads["times"].sum() > 0:
+            both = (rows["touched"].sum() / rows["most"].sum() for rows in (stores, masked))
+            found[str(key)] = min(1.0, max(both))
+    return found
 
 
 def weight(row: Row) -> float:

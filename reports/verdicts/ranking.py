@@ -18,6 +18,7 @@ from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import behind_host, untraced_wall
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
+from nsight_prof.reports.findings.kernels.waits import LATENCY
 from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
@@ -42,7 +43,7 @@ is all but all of a chain is what to leave out, not what to fuse; and a work of 
 less than half of the time in which the GPU waits for it leaves more to another, as do waits in a
 loop over items. Choices (graphs) come after either."""
 BUSY_WITH = 0.25
-"""Part of the time from which on a kernel at its roof stands before what saves less than a repair:
+"""Part of the time from which on a kernel at its roof, or that waits, stands before what saves less than a repair:
 only less work makes it faster, and nobody can say how much less."""
 OUTWEIGHS = 0.5
 """Part of what a choice about launches saves, from which on a repair of kernels stands before it:
@@ -129,7 +130,7 @@ def _order(
         launching = [_gain(f) for f in found if f.choice and f.gain_of == "wall time"]
         if OUTWEIGHS * (max(launching, default=math.inf) - added_ns) <= _unhidden(finding):
             gain = _unhidden(finding)
-    if not gain and finding.rule.endswith("_saturated"):
+    if not gain and (finding.rule.endswith("_saturated") or finding.rule == LATENCY.key):
         gain = minimum if finding.share * kernels_ns * REPAIR >= BUSY_WITH * minimum else 0.0
     symptom = after_repair or (0 if symptoms else 1)
     position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)

@@ -224,6 +224,21 @@ EXACT_MATH = Fact(
     also=("source_instructions.instructions",),
 )
 EXACT_LEFT = Fact("exact_left")
+SORTING = Fact(
+    "sorting",
+    Text("instructions that compare and exchange, in a sort within a block"),
+    unit="%",
+    also=("source_instructions.instructions",),
+)
+STORED_PART = _percent(
+    "stored_part", Text("bytes stored for those loaded"), "global_store_bytes", "global_load_bytes"
+)
+UNMASKED = Fact(
+    "unmasked",
+    Text("sectors that guarded loads, and stores, touch of those that whole warps would"),
+    unit="%",
+    also=("source_instructions.sectors",),
+)
 IS_OWN = Fact("is_own")
 IS_ATTENTION = Fact("is_attention")
 UNMASKED_LEFT = Fact("unmasked_left")

@@ -176,3 +176,60 @@ EARLY_RETURNS = Rule(
         ("dram", "l2", "l1", "lsu", "issue", "alu", "xu", "fp32", "fp64"), facts.PASSING
     ),
 )
+MASKED_WORK = Rule(
+    key="masked_work",
+    in_code=True,
+    question="Do blocks compute what lies beyond the end of their data?",
+    when=(facts.IS_OWN >= 1) & (facts.UNMASKED < 60) & (facts.TENSOR_ACTIVE >= 10),
+    clause=lambda k: Text(
+        "of what its masked loads and its stores could move, they move only {unmasked}: nearly all "
+        "the rest of its blocks lies beyond the end of the data (padding up to the longest item), "
+        "and multiplies zeros that nobody stores",
+        unmasked=k.number(facts.UNMASKED),
+    ),
+    symptom=Text("works on padding that its masks leave out"),
+    remedy=Text("With blocks for what there is alone"),
+    action=Text(
+        "Let blocks beyond the end of their item return at once, before they load (early exit: a "
+        "loop of no steps), or start only blocks that have something to do: a grid over pieces of "
+        "items of different lengths (cumulative lengths, a list of item and piece: varlen, ragged, "
+        "grouped), not over the longest one for each."
+    ),
+    advice=Text("start work only for data that is there, not for the longest item each time"),
+    estimate="What is left of all its work is the part of its accesses that is not masked.",
+    disproof=Text("With blocks that return where their mask is empty it takes as long."),
+    source=Text("prof: SASS; more than two fifths of the accesses masked, in loads and in stores"),
+    remaining=facts.UNMASKED,
+    unloads=dict.fromkeys(
+        ("dram", "l2", "l1", "lsu", "issue", "alu", "xu", "fp32", "tensor"), facts.UNMASKED
+    ),
+)
+SORTED_FOR_FEW = Rule(
+    key="sorted_for_few",
+    in_code=True,
+    question="Does a kernel sort all numbers and store few?",
+    when=(facts.IS_OWN >= 1) & (facts.SORTING >= 20) & (facts.STORED_PART < 25),
+    clause=lambda k: Text(
+        "{sorting} of its instructions sort (they compare numbers and exchange them), and what it "
+        "stores has {stored} of the bytes that it loads",
+        sorting=k.number(facts.SORTING),
+        stored=k.number(facts.STORED_PART),
+    ),
+    symptom=Text("sorts all and stores few"),
+    remedy=Text("Without the sort"),
+    action=Text(
+        "Search for what is used instead of sorting all: the largest k by k maxima (tl.max, and "
+        "again without it), tl.topk or a selection (radix select, a threshold); a median by "
+        "selection; ranks by counting. A sort within a block takes log2(n)^2 / 2 passes over all."
+    ),
+    advice=Text("look for the few largest numbers instead of sorting all of them"),
+    estimate="What is left is what its bytes and FLOPs need at 80 % of their roofs.",
+    disproof=Text(
+        "With maxima in place of the sort it takes as long, or all of the order is used."
+    ),
+    source=Text("prof: a fifth of the instructions, a quarter of the bytes"),
+    unloads=dict.fromkeys(("issue", "lsu", "alu", "xu"), NONE),
+    attainable=0.8,
+    attainable_source="as of `few_blocks`",
+    bounds=("issue", "alu", "latency", "l1"),
+)

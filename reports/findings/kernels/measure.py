@@ -237,6 +237,11 @@ def _waits(row: Row) -> dict[str, float]:
         "passing": 100 * _known(number(row.get("passing_share")), 1.0),
         "exact_math": 100 * _known(number(row.get("exact_share")), 0.0),
         "exact_left": 100 * (1 - _known(number(row.get("exact_share")), 0.0)),
+        "sorting": 100 * _known(number(row.get("sorting_share")), 0.0),
+        "stored_part": _percent(
+            number(row["global_store_bytes"]), number(row["global_load_bytes"])
+        ),
+        "unmasked": 100 * _known(number(row.get("unmasked_share")), 1.0),
         "constant_waits": 100 * _known(number(row.get("constants_share")), 0.0),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,

@@ -22,6 +22,8 @@ RULES = (
     memory.LOCAL_SPILLS,
     memory.ATOMICS,
     instructions.EARLY_RETURNS,
+    instructions.MASKED_WORK,
+    instructions.SORTED_FOR_FEW,
     instructions.DOUBLE_PRECISION,
     instructions.DIVERGENCE,
     instructions.EXACT_MATH,
