@@ -29,6 +29,8 @@ MEMORY_ACCESS = r"(?P<guard>@!?P\d )?.*?(?P<what>STG|LDG|LDGSTS)\.(?P<sizes>[\w.
 """An instruction that loads from global memory or stores there."""
 WIDTHS = (("128", 16.0), ("64", 8.0), ("16", 2.0), ("8", 1.0))
 """How the end of its name tells the bytes of a thread, else 4."""
+IN_LOOP = 0.75
+"""Part of the times of the most frequent load from which on another one is in the same loop."""
 OF_SORTS = r"block_radix_(?:sort|rank)|merge_sort|radix_rank_sort|bitonic"
 """Files of CUB whose functions sort within a block."""
 OF_TRITON, EXCHANGED = "triton/language/standard.py", r"\bflip\b"
@@ -47,8 +49,8 @@ def profiled(run: Run) -> list[Row]:
     constants by an index of the thread), `passing_share` (those beyond a first return at which all
     but RETURNING of the warps end), `exact_share` (of its instructions, those that exact divisions
     and square roots take more than approximate ones), `sorting_share` (those of sorts),
-    `unmasked_share` (of what guarded accesses could move, what they do) and `counted_ns` (sum of its launches that ncu
-    profiled).
+    `unmasked_share` (of what guarded accesses could move, what they do) and `counted_ns` (sum of
+    its launches that ncu profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
@@ -117,6 +119,7 @@ def unmasked_shares(instructions: pd.DataFrame) -> dict[str, float]:
     found = {}
     for key, of_kernel in rows[rows["most"] > 0].groupby("kernel_id"):
         stores, loads = of_kernel[of_kernel["is_store"]], of_kernel[~of_kernel["is_store"]]
+        loads = loads[loads["times"] >= IN_LOOP * loads["times"].max()]
         few = loads["guarded"] & (loads["width"] >= 8) & (2 * loads["touched"] < loads["most"])
         masked = loads[few]
         if stores["guarded"].any() and 10 * masked["times"].sum() > loads["times"].sum() > 0:

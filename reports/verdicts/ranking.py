@@ -43,8 +43,8 @@ is all but all of a chain is what to leave out, not what to fuse; and a work of 
 less than half of the time in which the GPU waits for it leaves more to another, as do waits in a
 loop over items. Choices (graphs) come after either."""
 BUSY_WITH = 0.25
-"""Part of the time from which on a kernel at its roof, or that waits, stands before what saves less than a repair:
-only less work makes it faster, and nobody can say how much less."""
+"""Part of the time from which on a kernel at its roof, or that waits, stands before what saves less
+than a repair: only less work makes it faster, and nobody can say how much less."""
 OUTWEIGHS = 0.5
 """Part of what a choice about launches saves, from which on a repair of kernels stands before it:
 under nsys launches take longer than without."""

@@ -36,6 +36,12 @@ BLOCKS_MISSING = Fact(
 )
 BLOCKS_A_SM = Fact("blocks_a_sm", Text("blocks per SM"), also=GRID_ON_SMS, missing=NO_SMS)
 WAVES = _column("waves", Text("waves"), "waves", unit="")
+LIFETIME = Fact(
+    "lifetime",
+    Text("time from start to end of a block"),
+    unit="ns",
+    of=("waves", "duration_ns", *OCCUPANCIES),
+)
 TAIL_LOSS = _percent(
     "tail_loss",
     Text("idle SM slots in the last wave (tail effect)"),

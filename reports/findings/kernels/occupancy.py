@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
-from nsight_prof.reports.findings.kernels.rule import CROSSING, FEW_WARPS, OCCUPANCY, Kernel, Rule
+from nsight_prof.reports.findings.kernels.rule import (
+    CROSSING,
+    FEW_WARPS,
+    NONE,
+    OCCUPANCY,
+    Kernel,
+    Rule,
+)
 from nsight_prof.reports.page.values import Text
 
 ON_CHIP = ("latency", "issue", "fp32", "fp64", "fp16", "alu", "xu", "tensor", "l1")
@@ -239,6 +246,45 @@ ACHIEVED_OCCUPANCY = Rule(
     unless=("few_blocks", "small_grid", "imbalance"),
     promote=(facts.ACHIEVED_OCCUPANCY < 50),
     evidence=(facts.ACHIEVED_OCCUPANCY, facts.THEORETICAL_OCCUPANCY),
+)
+SHORT_BLOCKS = Rule(
+    key="short_blocks",
+    in_code=True,
+    question="Do blocks end as soon as they have begun?",
+    when=(facts.IS_OWN >= 1)
+    & (facts.IS_MATRIX < 1)
+    & (facts.WAVES >= 20)
+    & (facts.LIFETIME < 1000)
+    & (facts.OCCUPANCY_GAP > 10),
+    clause=lambda k: Text(
+        "its {blocks} live for {lifetime} each: starting and ending them takes much of the time, "
+        "and each thread has too little work ({loaded} to load)",
+        blocks=_blocks(k),
+        lifetime=k.number(facts.LIFETIME),
+        loaded=k.number(facts.LOADED_A_THREAD),
+    ),
+    symptom=Text("starts blocks that end at once"),
+    remedy=Text("With more work for each block and thread"),
+    action=Text(
+        "Give each block more work: several rows or tiles for a block or program, a grid-stride "
+        "loop. Give each thread several neighbouring elements, so that it loads 16 bytes at once: "
+        "fewer threads for a row (in Triton a smaller num_warps where a row has fewer elements "
+        "than threads, which then do the same twice or nothing)."
+    ),
+    advice=Text("start the work in fewer, larger portions"),
+    estimate="What is left is what its bytes and FLOPs need at 80 % of their roofs.",
+    disproof=Text("With several rows or tiles for each block it takes as long."),
+    source=Text(
+        "prof: under 1 us, where a whole kernel of one short block takes 1 to 2 us (H200); Nsight "
+        "Compute rule AchievedOccupancy: over 10 points below the theoretical one"
+    ),
+    confidence="low",
+    unloads=dict.fromkeys(("issue", "lsu", "alu", "xu"), NONE),
+    attainable=0.8,
+    attainable_source="as of `few_blocks`",
+    bounds=("latency",),
+    unless=("early_returns", "sorted_for_few"),
+    evidence=(facts.WAVES, facts.LOADED_A_THREAD),
 )
 SHARED_LIMITED = Rule(
     key="shared_limited",

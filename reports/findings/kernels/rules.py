@@ -34,6 +34,7 @@ RULES = (
     occupancy.IMBALANCE,
     occupancy.FEW_BLOCKS,
     occupancy.ACHIEVED_OCCUPANCY,
+    occupancy.SHORT_BLOCKS,
     occupancy.SHARED_LIMITED,
     occupancy.REGISTER_LIMITED,
     occupancy.BLOCK_LIMITED,
