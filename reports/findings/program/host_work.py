@@ -14,12 +14,13 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST
 from nsight_prof.reports.analysis.idle import Stage, idle_stages
-from nsight_prof.reports.analysis.lines import host_rows
+from nsight_prof.reports.analysis.lines import host_rows, location
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start
 from nsight_prof.reports.findings.gain import of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import idle_rules
+from nsight_prof.reports.findings.program.idle import LOADED
 from nsight_prof.reports.findings.program.rule import (
     Rule,
     Threshold,
@@ -30,7 +31,7 @@ from nsight_prof.reports.findings.program.rule import (
     rows_of,
     wall_evidence,
 )
-from nsight_prof.reports.page import Evidence, Number, Text
+from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
 
 STACKS = "a trace with samples of Python stacks"
 THRESHOLDS = {
@@ -313,6 +314,8 @@ RULES = (
     *(work.rule for work in OF_WORK.values() if work.rule is not idle_rules.ALLOCATION_STALLS),
     INTERPRETER_LOCK,
 )
+FEWEST_LOADED, HOST_LOADS = 4, 0.1
+"""Modules, and part of the time that the host spends at lines that load them, worth a finding."""
 MOST_AT_ONE = 0.5
 """Part of the idle samples of a thread in libraries that tells that it is held up: at least so much
 there, and less at each of its places."""
@@ -346,6 +349,63 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
             found = [f for f in found if not _explains(f, stage, lost)]
             found.append(_finding(run, stage, work, rows, lost))
     return [_with_threads(run, finding) for finding in found]
+
+
+def loads_beside(run: Run) -> list[Finding]:
+    """Return a finding where lines load code that the GPU need not wait for, thanks to its queue.
+
+    Code that is compiled as the program runs (NVRTC) is loaded right after that, at the same line.
+    """
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(LOADED)]
+    often = Number(calls["calls"].sum(), "count", column("api_calls", "calls"))
+    rows, wall = run.host_lines, program_time(run)[0]
+    loading = rows.loc[rows["call"].fillna("").str.fullmatch(LOADED), ["file", "line"]]
+    rows = rows.merge(loading.drop_duplicates(), on=["file", "line"])
+    rows = rows[rows["activity"].ne("launching")]
+    time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
+    if number(often.value) < FEWEST_LOADED or rows["samples"].sum() < THRESHOLDS["samples"].value:
+        return []
+    if not number(time.share_of(wall).value) >= HOST_LOADS:
+        return []
+    of_line = rows.groupby(["file", "line"])["time_ns"].sum().sort_values(ascending=False)
+    places = [Verbatim(location(str(file), int(line))) for file, line in of_line.index[:2]]
+    return [
+        COMPILATION.finding(
+            key="idle",
+            title=Text(
+                "Code is compiled or loaded {n} times, for {part} of the time of the host",
+                n=round(number(often.value)),
+                part=time.share_of(wall),
+            ),
+            verdict=Text(
+                "The host compiles code for the GPU or loads it {n} times (modules, as of NVRTC "
+                "and of new sizes or constants) at {places}, which takes {time} of {wall}. Here "
+                "the GPU had enough work in its queue meanwhile: it waits for that in longer "
+                "compilations, or where the queue is short.",
+                n=round(number(often.value)),
+                places=places,
+                time=time,
+                wall=wall,
+            ),
+            evidence=(
+                Evidence(
+                    Text("loaded modules"),
+                    often,
+                    Text("{limit} or more", limit=Number(FEWEST_LOADED, "count")),
+                    Text("prof"),
+                ),
+                measured(Text("time of the host at these lines"), time, OF_STACKS),
+                wall_evidence(wall),
+            ),
+            action=Text(
+                "Compile once, before the loop: give numbers that change to the kernel as "
+                "arguments instead of writing them into its source (constants, constexpr), round "
+                "sizes up to a few, and keep compiled code in a cache on disk."
+            ),
+            confidence="low",
+            gain_of="wall time",
+        )
+    ]
 
 
 def busy_threads(run: Run) -> pd.DataFrame:

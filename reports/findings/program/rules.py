@@ -51,6 +51,8 @@ def program_findings(run: Run) -> list[Finding]:
     found += copies.with_work_on_results(run, [*waits, *copies.copies(run, frame)])
     if managed := copies.managed_memory(run):  # it tells what the GPU waits for
         found = [f for f in found if f.rule != idle_rules.IDLE.key] + managed
+    if not {f.rule for f in waits} & {"compilation", "kernel_tuning", "first_use", "remade_code"}:
+        found += host_work.loads_beside(run)
     found += copies.fills(run)
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
     found += needless.needless_work(run)

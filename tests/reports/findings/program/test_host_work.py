@@ -72,6 +72,21 @@ def test_work_of_the_host_comes_first_where_it_takes_half_of_what_the_gpu_waits(
     assert next(f.rule for f in findings(run) if f.key == "idle") == first
 
 
+@pytest.mark.parametrize(("calls", "told"), [(7, True), (1, False)])
+def test_code_that_is_loaded_behind_a_queue_is_told_without_a_gain(
+    run: Run, calls: int, told: bool
+) -> None:
+    busy = {"idle_samples": 0, "idle_ns": 0}
+    rows = [line("", 200, call="cuModuleLoadData", activity="other call", **busy),
+            line("", 100, **busy)]  # fmt: skip
+    run = write(run, "host_lines", rows)
+    run = write(run, "api_calls", [{"name": "cuModuleLoadData", "calls": calls, "total_ns": 1}])
+    found = [f for f in findings(run) if f.rule == "compilation"]
+    assert len(found) == told
+    assert all(math.isnan(f.gain_ns) for f in found)
+    assert all("train.py:9, which takes 30 ms" in english(f.verdict) for f in found)
+
+
 def test_anomaly_detection_takes_its_time_where_gradients_are_checked_too(run: Run) -> None:
     inner = "/v/site-packages/torch/autograd/graph.py:869 _engine_run_backward"
     checks = line("", 40, line=11, inner=inner)
