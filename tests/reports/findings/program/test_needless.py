@@ -33,6 +33,7 @@ def launching(run: Run, source: str, inner: str = "", category: str = "elementwi
         ("scores = scores + torch.tril(torch.ones(n, n))", "makes constants anew", 1.0),
         ("rows = F.one_hot(words, count).to(dtype) @ table", "one_hot", 0.95),
         ("optimizer.zero_grad(set_to_none=False)", "sets gradients to zero", 3.5),
+        ("return F.linear(x, self.base + 0.5 * (self.up @ self.down))", "of low rank", 1.0),
         ("inverse = torch.linalg.inv(covariance)", "inverts matrices", 0.8),
         ("keys = keys.repeat_interleave(4, dim=1)", "writes repeated copies", 1.0),
         ("gaps = points[:, None] - centres[None]", "subtracts each of one set", 0.8),
@@ -56,6 +57,7 @@ def test_a_line_tells_what_it_asks_the_gpu_for(
         ("loss = (found - wanted).pow(2).mean()", "reduction"),
         ("x = x / x.norm(dim=-1, keepdim=True)", "elementwise"),
         ("y = self.layer(x, torch.arange(n))", "gemm"),
+        ("x = F.linear(x, self.base) + self.other @ x", "elementwise"),
     ],
 )
 def test_work_that_results_need_is_not_told(run: Run, source: str, category: str) -> None:
