@@ -314,12 +314,12 @@ class Plan:
         narrow = list(self._narrow_steps())
         if narrow:
             predictor.host = narrow_host(predictor.host, narrow)
-        elif self.corrected:
-            predictor.host = self._with_other_hosts(predictor.host)
         busy = [issue for source in self.sources for issue in source.busy_issues(self.shard)]
         if busy:
             within, beyond = ([s for graphs, s in busy if graphs == of] for of in (True, False))
             predictor.host = busy_host(predictor.host, within, beyond)
+        if self.corrected:
+            predictor.host = self._with_other_hosts(predictor.host, narrow=bool(narrow))
         predictor.host = self._at_speed(self._with_server(predictor.host), narrow=bool(narrow))
         predictor.host_range = self._host_range(predictor.host)
         if self.settings.drafted and not self.shard.drafted:
@@ -449,7 +449,7 @@ class Plan:
                 times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
                 yield engine, SingleStep(work, *times)
 
-    def _with_other_hosts(self, host: Host) -> Host:
+    def _with_other_hosts(self, host: Host, *, narrow: bool) -> Host:
         """Return the host of a model that a slice tells, as engines of other models needed it.
 
         The slice's own was recorded on another machine than the one that will serve it, under nsys.
@@ -460,11 +460,11 @@ class Plan:
         if shard.experts or shard.latent or shard.extended or self.settings.drafted:
             return host  # their layers are launched otherwise
         layer = host_layer_s(self.name if self.left_out else "")
-        if layer is None or not (math.isnan(host.eager_s) and math.isnan(host.graph_s)):
+        measured = not (math.isnan(host.eager_s) and math.isnan(host.graph_s))
+        if layer is None or (measured and not narrow):
             return host
-        beyond, within = (shard.layers * seconds for seconds in layer)
-        self.notes.append(note("other-hosts"))
-        return replace(host, others_s=beyond, others_graph_s=within)
+        self.notes.append(note("half-way" if narrow else "other-hosts"))
+        return host.with_others(*(shard.layers * seconds for seconds in layer))
 
     def _with_ranks(self, host: Host) -> Host:
         """Return the host of several GPUs whose layers a slice on one tells: ranks wait."""

@@ -110,8 +110,8 @@ def correction(
     if found is None or len(found[TPOT].keys() - {unseen}) < FEWEST:
         return None
     long, short, host = factors(found[LONG], unseen), factors(found[SHORT], unseen), 1.0
-    if host_known:  # short prompts wait for it, and the GPU's part is that of any prompt
-        short, host = long, short.value
+    if host_known:  # short prompts wait for it, and on the GPU for weights as steps that generate
+        short, host = factors(found[TPOT], unseen), short.value
     points = points_of(gpu, unseen) if basis == SLICE else {}
     models = len(found[TPOT].keys() - {unseen})
     return Correction(factors(found[TPOT], unseen), long, short, host, models=models, points=points)

@@ -164,11 +164,34 @@ class Host:
             return self
         return replace(
             self,
+            eager_s=math.nan,
+            graph_s=math.nan,
             issue_s=self.others_s,
             issue_graph_s=self.others_graph_s,
             others_s=math.nan,
             mean_speed=True,
         )
+
+    def with_others(self, eager_s: float, graph_s: float) -> Host:
+        """Return the host with what engines of other models needed for prompts of batches.
+
+        Where a narrow engine told it, half way to that: a host differs from itself minutes later as
+        much as from others, and both tell as much of the next one.
+        """
+        both = (self.eager_s, eager_s), (self.graph_s, graph_s)
+        beyond, within = (
+            others if math.isnan(here) else math.sqrt(here * others) for here, others in both
+        )
+        return replace(self, others_s=beyond, others_graph_s=within)
+
+    def issue_spread(self, *, prompts: bool) -> tuple[float, float, float]:
+        """Return value and bounds of the time to issue a step, over what is known of it.
+
+        None where a busy GPU told how the host differs from itself: `Predictor.host_range` has it.
+        """
+        if self.issue_speeds:
+            return 1.0, 1.0, 1.0
+        return ISSUE_SPREAD if prompts else (1.0, 1.0, self.decode_slow)
 
     def at_speed(self, speed: float) -> Host:
         """Return the host where it needs so many times as long to issue prompts."""
@@ -369,8 +392,8 @@ class Predictor:
         """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
         rows = self.engine.rows(step)
         host = _known(self._around(step, rows)[1])
-        spreads = step.prefill and not rows and not self.host.issue_speeds
-        shares = ISSUE_SPREAD if spreads else (1.0, 1.0, 1.0)
+        eager = step.prefill and not rows
+        shares = self.host.issue_spread(prompts=True) if eager else (1.0, 1.0, 1.0)
         both = zip(self._gpu(step), shares, strict=True)
         found = self._moved(step, Seconds(*(max(value, host * share) for value, share in both)))
         return self._stretched(step, found, self.power, loaded_s)
@@ -413,9 +436,7 @@ class Predictor:
         drafted = self.engine.drafted > 0  # what a head does is outside of graphs
         if (drafted or (step.prefill and not rows)) and self.correction is not None:
             host *= self.correction.host
-        shares = ISSUE_SPREAD if step.prefill else (1.0, 1.0, self.host.decode_slow)
-        if self.host.issue_speeds:  # `at_host` has what a measured host differs by
-            shares = (1.0, 1.0, 1.0)
+        shares = self.host.issue_spread(prompts=bool(step.prefill))
         return Seconds(*(host * share for share in shares))
 
     def issued_at(self, step: Step, when_s: float) -> Seconds:

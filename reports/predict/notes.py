@@ -86,8 +86,7 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "host-speed-asked": partial(
         Text,
-        "predicted for a host that takes {time} for that loop, in {own}; that of the runs was in "
-        "{other}",
+        "predicted for a host that takes {time} for that loop, in {own}; the runs' was in {other}",
     ),
     "host-speed-range": partial(
         Text,
@@ -129,6 +128,7 @@ NOTES: dict[str, Callable[..., Text]] = {
         "the recorded engine served another model, or on another number of GPUs: what its kernels "
         "take beyond the benchmark is carried over, and how well that holds is not known",
     ),
+    "half-way": partial(Text, "prompts of batches are issued half way to those of other models"),
     "other-hosts": partial(Text, "prompts of batches are issued as those of other models were"),
     "other-gpu": partial(
         Text,

@@ -294,7 +294,7 @@ TOLD_PAIRS: tuple[Pair, ...] = (
     *SAME_PAIRS,
     *TIMED_PAIRS,
 )  # fmt: skip
-"""Engines whose host a narrow engine had told."""
+"""Engines whose host a narrow engine had told, its GPU idle."""
 BUSY = {
     "llama-3.1-8b": "llama-3.1-8b-busy",
     "qwen3-14b": "qwen3-14b-busy",
@@ -310,6 +310,8 @@ BUSY_PAIRS: tuple[Pair, ...] = tuple(
 BUSY_SERVED: Pair = (
     (*BUSY_PAIRS[0][0], SAME_LOOP), (f"prediction/{BUSY_SERVER.truth}",)
 )  # fmt: skip
+DENSE_TOLD: tuple[Pair, ...] = (*SAME_PAIRS[:2], *TIMED_PAIRS, *BUSY_PAIRS)
+"""Those of dense models on an H200, of other machines than the first engines of these models."""
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (

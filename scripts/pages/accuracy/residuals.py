@@ -37,6 +37,8 @@ from scripts.pages.accuracy.captures import (
     uncorrected_plan,
 )
 from scripts.pages.accuracy.questions import (
+    BUSY_PAIRS,
+    DENSE_TOLD,
     EXPERTS,
     H100_CLASSES,
     H100_PAIRS,
@@ -73,7 +75,7 @@ def residuals(work: Path) -> str:
     """
     truths = [truth for q in SLICED for _, names in q.pairs for truth in names]
     pairs: dict[str, list[Pair]] = {
-        SLICE: [pair for question in SLICED for pair in question.pairs],
+        SLICE: [*(pair for question in SLICED for pair in question.pairs), *DENSE_TOLD],
         KERNELS: [(KERNELS_RUNS, tuple(truths))],
     }
     lines = [RESIDUALS_INTRO]
@@ -88,24 +90,29 @@ def residuals(work: Path) -> str:
 def _host_layers(work: Path) -> list[str]:
     """Return lines of YAML: ms in which the host issued a layer of short prompts, by model.
 
-    Of single prompts, what is left of the time to first token beside the next step, which is issued
-    before it is sent, and the way of request and token. Where the GPU took longer that is more than
-    the host needed, and counts all the same.
+    Of single prompts, by the clock of the engine, whose first step issues them and waits for
+    nothing. Over several GPUs other processes do it: what is left of the time to first token beside
+    the next step, which is issued before it is sent, and the way of request and token.
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     dense = [pair for name, of in H100_CLASSES.items() if "experts" not in name for pair in of]
-    for sources, names in (*(pair for question in SLICED for pair in question.pairs), *dense):
+    pairs = [*(pair for question in SLICED for pair in question.pairs), *dense, *DENSE_TOLD]
+    for sources, names in pairs:
         for name in names:
             truth = recorded(work, name)
+            clock = truth.table("host_steps")
             predictor = uncorrected_plan(work, name, sources).predictor()
             for load, row in truth.points():
                 prefill, decode = load.steps()
                 if load.batch == 1 and load.prompt < LONG_TOKENS:
                     within = bool(predictor.engine.rows(prefill))
                     beside = predictor.host.overhead_s + predictor.issued(decode).value
-                    layer = (float(row["ttft_p50_s"]) - beside) / predictor.shape.layers
+                    issued = float(row["ttft_p50_s"]) - beside
+                    if predictor.shape.tensor_parallel == 1:
+                        firsts = clock["case"].eq(row["case"]) & clock["index"].eq(0)
+                        issued = float(clock[firsts]["seconds"].median())
                     kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
-                    found[kind][truth.model].append(1e3 * layer)
+                    found[kind][truth.model].append(1e3 * issued / predictor.shape.layers)
     lines = [f"{HOSTS}:"]
     for kind, models in sorted(found.items()):
         lines += [f"  {kind}:", *_lines_of(models, "    ")]
@@ -134,12 +141,13 @@ def _rank_waits(work: Path) -> list[str]:
 
 def point_residuals(work: Path) -> str:
     """Return point_residuals.yaml: the same of whole points, with steps that are corrected."""
-    pairs = [*(pair for question in SLICED for pair in question.pairs), *KNOWN.pairs]
+    pairs = [*(pair for question in SLICED for pair in question.pairs), *KNOWN.pairs, *DENSE_TOLD]
     gpu = recorded(work, pairs[0][1][0]).gpu_name
     lines = _residual_lines(work, pairs, _kind_of_point, corrected=True)
     engines = [*(pair for question in (*SLICED, EXPERTS) for pair in question.pairs), *H100_PAIRS]
     hosts = _residual_lines(work, engines, _kind_of_host, corrected=True)
-    told = _residual_lines(work, TOLD_PAIRS, _kind_of_host, corrected=True, by_engine=True)
+    pairs = [*TOLD_PAIRS, *BUSY_PAIRS]
+    told = _residual_lines(work, pairs, _kind_of_host, corrected=True, by_engine=True)
     found = [POINT_RESIDUALS_INTRO, f"{datasheet(gpu).name}:", *lines, f"{HOSTS}:", *hosts]
     found += [f"{TOLD}:", *told]
     return "\n".join(found) + "\n"
