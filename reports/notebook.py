@@ -74,7 +74,10 @@ class NotebookRun(Run):
         Raises:
             ArtifactUnreadable: a table that it needs is damaged.
         """
-        return _findings_table(self)
+        rows = [row for name, member in _members(self).items() for row in _rows(member, name)]
+        frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+        has_members = bool(self.manifest.ranks or self.manifest.variants)
+        return frame if has_members else frame.drop(columns="run")
 
     @cached_property
     def figures(self) -> list[str]:
@@ -107,13 +110,6 @@ def load_run(path: Path | str) -> NotebookRun:
     """
     run = load.load_run(path)
     return NotebookRun(run.path, run.manifest)
-
-
-def _findings_table(run: Run) -> pd.DataFrame:
-    rows = [row for name, member in _members(run).items() for row in _rows(member, name)]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-    has_members = bool(run.manifest.ranks or run.manifest.variants)
-    return frame if has_members else frame.drop(columns="run")
 
 
 def _members(run: Run) -> dict[str, Run]:

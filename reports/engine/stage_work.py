@@ -192,11 +192,6 @@ class Stage:
         """Bytes over time and roof, 0 to 1."""
         return self._used(self.read, self.roofs.memory, self.time)
 
-    @property
-    def is_beyond(self) -> bool:
-        """Whether it reaches more than a roof allows."""
-        return BEYOND in (self.mfu.missing, self.mbu.missing)
-
     @staticmethod
     def _used(work: Number, roof: Peak | None, time: Number) -> Number:
         if roof is None or time.value is None:
@@ -236,7 +231,8 @@ def section(run: Run) -> Section | None:
         ]
 
     stages, refuted = stages_below(roofs), []
-    if any(stage.is_beyond for stage in stages) and (roofs.steady or roofs.burst or roofs.read):
+    beyond = any(BEYOND in (stage.mfu.missing, stage.mbu.missing) for stage in stages)
+    if beyond and (roofs.steady or roofs.burst or roofs.read):
         roofs = replace(roofs, steady=None, burst=None, read=None)
         stages, refuted = stages_below(roofs), [REFUTED]
     return Section(

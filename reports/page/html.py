@@ -21,7 +21,7 @@ from nsight_prof.reports.page.section import (
     Table,
     sort_value,
 )
-from nsight_prof.reports.page.values import Link, Number, Strong, Text, Value
+from nsight_prof.reports.page.values import Link, Number, Strong, Text
 from nsight_prof.reports.page.writer import InHtml, Writer
 
 LONG = 24
@@ -170,17 +170,14 @@ def table_html(
 def _head(table: Table[Any], rows: Sequence[int], index: int, write: Writer) -> str:
     column, unmarked = table.columns[index], Writer(write.language)
     cells = [row[index] for row in table.cells()]
-    units = {cell.unit for cell in map(_unlinked, cells) if isinstance(cell, Number)}
+    unlinked = (cell.label if isinstance(cell, Link) else cell for cell in cells)
+    units = {cell.unit for cell in unlinked if isinstance(cell, Number)}
     is_long = any(len(unmarked.value(cells[row])) > LONG for row in rows)
     is_mixed = len(units) > 1 and column.sort is None
     kinds = [("n", table.numeric[index]), ("w", is_long), ("mixed", is_mixed)]
     text = frame.heading(column, write)
     tag = "th" if text else "td"  # an empty heading names nothing
     return f"<{tag}{_class(kinds)}>{text}</{tag}>"
-
-
-def _unlinked(cell: Value | None) -> Value | None:
-    return cell.label if isinstance(cell, Link) else cell
 
 
 def _label(table: Table[Any], column: Column[Any], write: Writer) -> str:

@@ -151,7 +151,8 @@ def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
             for row, bar in enumerate(bars):
                 _cell(rows, x, row, width, getattr(bar, f"{name}_pct"))
                 if bar.bound_by == name:
-                    _frame(rows, x, row, width)
+                    rectangle = (x + 2.5, rows.y(row) - ROW / 2 + 2.5, width - 5, ROW - 5)
+                    rows.sheet.box(*rectangle, fill=False, edgecolor=INK, linewidth=2.0)
                 spot = Spot(x + width / 2, rows.y(row), width - 2, ROW - 2, _tooltip(bar, name),
                             str(bar.number))  # fmt: skip
                 rows.sheet.spot(spot)
@@ -175,11 +176,6 @@ def _tooltip(bar: ThroughputBar, name: str) -> str:
         Text("limits the kernel") if bar.bound_by == name else "",
         of_gpu_time(bar.share),
     )
-
-
-def _frame(rows: Rows, x: float, row: int, width: float) -> None:
-    rectangle = (x + 2.5, rows.y(row) - ROW / 2 + 2.5, width - 5, ROW - 5)
-    rows.sheet.box(*rectangle, fill=False, edgecolor=INK, linewidth=2.0)
 
 
 def _cell(rows: Rows, x: float, row: int, width: float, value: float | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nsight_prof.reports import page
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.engine.step_costs import KEY as EXCHANGE
@@ -272,7 +271,8 @@ def _at_limits(
 
 def _of_unmeasured(view: ReportView) -> Text:
     """Return the verdict of a run that does not tell what limits its kernels."""
-    exchange = _exchange(view)
+    found = (f for section in view.sections for f in section.findings if f.rule == EXCHANGE)
+    exchange = next(found, None)
     if exchange is not None and exchange.lay_verdict is not None:
         return exchange.lay_verdict
     longest, share = largest_job(view)
@@ -290,12 +290,6 @@ def _of_unmeasured(view: ReportView) -> Text:
         **facts,
         idle=Number(time.idle_ns, "ns").share_of(Number(time.whole_ns, "ns")),
     )
-
-
-def _exchange(view: ReportView) -> page.Finding | None:
-    """Return what communication between GPUs costs a step, where the run has steps."""
-    found = (f for section in view.sections for f in section.findings if f.rule == EXCHANGE)
-    return next(found, None)
 
 
 def _gain_of(action: Action) -> float:
