@@ -135,8 +135,8 @@ def idle_findings(run: Run) -> list[Finding]:
     for stage in idle_stages(run):
         explained = [
             finding
-            for name, cause in OF_CAUSE.items()
-            if (finding := _of_cause(run, stage, _gaps(run, stage, name), cause)) is not None
+            for name, gaps in _gaps(run, stage).items()
+            if (finding := _of_cause(run, stage, gaps, OF_CAUSE[name])) is not None
         ]
         found += explained or _unexplained(run, stage)
         found += _repeated_waits(run, stage, explained)
@@ -144,10 +144,10 @@ def idle_findings(run: Run) -> list[Finding]:
     return [*found, *_outside(run, wall, idle)]
 
 
-def _gaps(run: Run, stage: Stage, name: str) -> Gaps:
-    """Return the gaps of a cause. Long ones that nothing else explains are late launches where they
-    are few beside short ones, or the host is in operators of torch when the GPU idles: a framework
-    is slower at some launches, and a graph closes all.
+def _gaps(run: Run, stage: Stage) -> dict[str, Gaps]:
+    """Return the gaps of each cause. Long ones that nothing else explains are late launches where
+    they are few beside short ones, or the host is in operators of torch when the GPU idles: a
+    framework is slower at some launches, and a graph closes all.
     """
     gaps, rows = stage.of_cause(HOST), host_rows(run, stage.name, idle=True)
     short = number(gaps.mean.value) < HOST_BOUND.limit("framework")
@@ -156,10 +156,11 @@ def _gaps(run: Run, stage: Stage, name: str) -> Gaps:
     launching &= rows["activity"].isin(("program", "launching"))
     if run.thread_lines.empty:  # else operators may wait for the lock of Python
         less |= 2 * rows.loc[launching, "idle_samples"].sum() > max(rows["idle_samples"].sum(), 1)
-    late = short and less and _diagnosis(run, gaps, OF_CAUSE[HOST]).rule is HOST_BOUND
-    if late and name == LAUNCHES:
-        return stage.of_cause(LAUNCHES, HOST)
-    return Gaps(stage.name, name, gaps.rows[:0]) if late and name == HOST else stage.of_cause(name)
+    found = {name: stage.of_cause(name) for name in OF_CAUSE}
+    if short and less and _diagnosis(run, gaps, OF_CAUSE[HOST]).rule is HOST_BOUND:
+        found[LAUNCHES] = stage.of_cause(LAUNCHES, HOST)
+        found[HOST] = Gaps(stage.name, HOST, gaps.rows[:0])
+    return found
 
 
 def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | None:
