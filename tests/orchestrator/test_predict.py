@@ -40,6 +40,7 @@ from nsight_prof.parsers.predict.serving import (
 )
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.model_shape import model_shape
+from nsight_prof.parsers.tables import empty
 from tests.schemas import of_metrics
 
 SHORT_BATCHES = (*((1, p) for p in (16, 64, 128, 200, 512, 520, 576, 700)), (2, 128), (4, 128))
@@ -95,6 +96,21 @@ def predicted(drawn: Callable[..., Path], no_pictures: None) -> Callable[..., Pa
     return drawn
 
 
+@pytest.fixture
+def no_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other choices have tests of their own: whoever asks for this looks at what was asked for."""
+    monkeypatch.setattr(predicting, "changes_frame", lambda *_: empty("predicted_changes"))
+
+
+@pytest.fixture
+def tabled(
+    drawn: Callable[..., Path], no_choices: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
+    """Predicts tables alone, without choices and without a report of them."""
+    monkeypatch.setattr(predicting, "make_report", lambda *_, **__: ((), ()))
+    return drawn
+
+
 def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     out = predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "1,8", "--prompt", "512,1000")
     run = load_run(out)
@@ -138,6 +154,7 @@ def test_scripts_get_all_numbers_of_a_prediction(
     assert capsys.readouterr().out == f"{tmp_path / 'b'}\n"
 
 
+@pytest.mark.usefixtures("no_choices")
 def test_pictures_show_loads_their_ends_and_what_steps_are_made_of(
     drawn: Callable[..., Path],
 ) -> None:
@@ -220,7 +237,7 @@ def test_what_tensor_parallelism_would_change_is_predicted_where_collectives_are
 
 
 def test_a_plan_says_what_the_options_say(
-    predicted: Callable[..., Path], copied: Copied, tmp_path: Path,
+    tabled: Callable[..., Path], copied: Copied, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     shutil.copytree(copied("h200-llm-kernels"), tmp_path / "runs" / "llm-kernels")
@@ -229,10 +246,10 @@ def test_a_plan_says_what_the_options_say(
         "model: qwen3-32b\non: [runs/llm-kernels]\nprompt: [64, 512]\noutput: 16\nbatch: 4\n"
         "goodput: {ttft: 500, tpot: 50}\nprice-per-hour: 3.6\n"
     )
-    ours = load_run(predicted(str(plan), "--batch", "8")).predicted_points
+    ours = load_run(tabled(str(plan), "--batch", "8")).predicted_points
     words = ("--on", str(tmp_path / "runs" / "llm-kernels"), "--prompt", "64,512", "--output", "16")
     more = ("--goodput", "ttft:500,tpot:50", "--price-per-hour", "3.6", "--batch", "8")
-    theirs = load_run(predicted("qwen3-32b", *words, *more)).predicted_points
+    theirs = load_run(tabled("qwen3-32b", *words, *more)).predicted_points
     assert ours.equals(theirs)
     plan.write_text("model: qwen3-32b\nbatches: 4\n")
     capsys.readouterr()
@@ -280,10 +297,10 @@ def test_what_would_narrow_the_interval_most_is_told_with_its_minutes(
     assert floor["share"] == 1
 
 
-def test_measurements_of_a_model_in_fp8_have_it_in_fp8(predicted: Callable[..., Path]) -> None:
+def test_measurements_of_a_model_in_fp8_have_it_in_fp8(tabled: Callable[..., Path]) -> None:
     """Oracle: `prof run` reads the command, and gives the engine these arguments."""
     words = ("--dtype", "fp8", "--kv-cache-dtype", "fp8", "--gpu", "h200-sxm", "--concurrency", "2")
-    rows = records(load_run(predicted("qwen2.5-7b", *words)).predicted_needs)
+    rows = records(load_run(tabled("qwen2.5-7b", *words)).predicted_needs)
     commands = {row["measurement"]: shlex.split(row["command"]) for row in rows}
     asked = {"quantization": "fp8", "kv_cache_dtype": "fp8"}
     for name in ("layer-slice", "vllm-kernels"):
@@ -310,6 +327,7 @@ def test_minutes_of_measurements_are_those_of_recorded_runs(root: Path) -> None:
         assert found.seconds == sum(one.total_seconds() for one in took)
 
 
+@pytest.mark.usefixtures("no_choices")
 def test_a_model_that_fits_no_gpu_is_said_not_to(
     predicted: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,43 +343,43 @@ def test_a_model_that_fits_no_gpu_is_said_not_to(
 
 
 def test_what_was_not_asked_for_is_said_to_be_assumed(
-    predicted: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tabled: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    predicted("qwen2.5-7b", "--gpu", "h200-sxm")
+    tabled("qwen2.5-7b", "--gpu", "h200-sxm")
     notes = capsys.readouterr().err
     assert "weights in bfloat16, a KV cache in bfloat16, 90 % of the GPU's memory" in notes
     assert "assumed: batches of 1, 8, 32, 128" in notes
     assert "assumed: prompts of 512 and answers of 128 tokens" in notes
     asked = tmp_path / "asked.yaml"
     asked.write_text("model: qwen2.5-7b\ngpu: h200-sxm\nbatch: 1\nprompt: 512\noutput: 128\n")
-    predicted(str(asked))
+    tabled(str(asked))
     notes = capsys.readouterr().err
     assert "assumed: batches" not in notes
     assert "assumed: prompts" not in notes
 
 
 def test_requests_beyond_the_limit_of_the_engine_wait(
-    predicted: Callable[..., Path], copied: Copied, capsys: pytest.CaptureFixture[str]
+    tabled: Callable[..., Path], copied: Copied, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = ("--on", str(copied("h200-llm-kernels")), "--on", str(copied("h200-vllm-kernels")))
     words = ("qwen2.5-7b", *engine, "--batch", "128", "--output", "8")
-    as_recorded = first_point(predicted(*words))
+    as_recorded = first_point(tabled(*words))
     assert "runs at most 64 at a time" in capsys.readouterr().err
-    wider = first_point(predicted(*words, "--max-num-seqs", "128"))
+    wider = first_point(tabled(*words, "--max-num-seqs", "128"))
     assert "at a time" not in capsys.readouterr().err
     assert wider["output_tokens_per_s"] > as_recorded["output_tokens_per_s"]
-    predicted("qwen3-8b", *engine, "--batch", "128", "--output", "8")
+    tabled("qwen3-8b", *engine, "--batch", "128", "--output", "8")
     assert "at a time" not in capsys.readouterr().err, "another model's engine had that limit"
 
 
 def test_kernels_of_other_models_predict_a_recorded_step(
-    predicted: Callable[..., Path], copied: Copied
+    tabled: Callable[..., Path], copied: Copied
 ) -> None:
     """Truth: decode steps of vLLM at batch 8 (captures/h200-vllm-kernels)."""
     bench, engine = copied("h200-llm-kernels"), copied("h200-vllm-kernels")
     words = ("qwen2.5-7b", "--batch", "8", "--prompt", "1024", "--output", "32", "--on", str(bench))
-    alone = first_point(predicted(*words))
-    both = first_point(predicted(*words, "--on", str(engine)))
+    alone = first_point(tabled(*words))
+    both = first_point(tabled(*words, "--on", str(engine)))
     measured = next(
         row
         for row in records(load_run(engine).serving_points)
@@ -376,11 +394,11 @@ def test_kernels_of_other_models_predict_a_recorded_step(
 
 
 def test_measured_products_predict_a_model_in_fp8(
-    predicted: Callable[..., Path], copied: Copied, capsys: pytest.CaptureFixture[str]
+    tabled: Callable[..., Path], copied: Copied, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Oracle: products of this very model were measured in both types."""
     words = ("llama-3.1-8b", "--on", str(copied("h200-llm-kernels")), "--batch", "16")
-    wide, narrow = (load_run(predicted(*words, *more)) for more in ((), ("--dtype", "fp8")))
+    wide, narrow = (load_run(tabled(*words, *more)) for more in ((), ("--dtype", "fp8")))
     assert "lower bound takes the quantization" in capsys.readouterr().err
     before, after = (
         run.predicted_operators.query("kind == 'decode'").set_index("operator")
@@ -395,6 +413,7 @@ def test_measured_products_predict_a_model_in_fp8(
     assert points[1]["kv_tokens"] > points[0]["kv_tokens"]
 
 
+@pytest.mark.usefixtures("no_choices")
 def test_two_predictions_are_compared(
     predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -407,26 +426,26 @@ def test_two_predictions_are_compared(
 
 
 def test_a_point_that_needs_more_memory_than_there_is_has_no_numbers(
-    predicted: Callable[..., Path],
+    tabled: Callable[..., Path],
 ) -> None:
     words = ("qwen2.5-7b", "--gpu", "a100-sxm-40gb", "--prompt")
-    point = first_point(predicted(*words, "1000000", "--batch", "1"))
+    point = first_point(tabled(*words, "1000000", "--batch", "1"))
     assert point["status"] == "unsupported"
     assert "KV cache" in point["reason"]
     assert math.isnan(point["tpot_p50_s"])
-    waits = first_point(predicted(*words, "100000", "--batch", "8"))
+    waits = first_point(tabled(*words, "100000", "--batch", "8"))
     assert waits["status"] == "ok"
     assert "requests wait" in waits["reason"]
-    alone = first_point(predicted(*words, "100000", "--batch", "1"))
+    alone = first_point(tabled(*words, "100000", "--batch", "1"))
     assert waits["ttft_p99_s"] > 8 * 0.9 * alone["ttft_p50_s"]
 
 
 def test_loads_of_a_rate_or_a_file_have_goodput_and_a_price(
-    predicted: Callable[..., Path], tmp_path: Path
+    tabled: Callable[..., Path], tmp_path: Path
 ) -> None:
     file = tmp_path / "day.jsonl"
     file.write_text('{"arrival_s": 0, "prompt_tokens": 900, "output_tokens": 20}\n' * 5)
-    out = predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--rate", "2,4", "--workload", str(file),
+    out = tabled("qwen2.5-7b", "--gpu", "h200-sxm", "--rate", "2,4", "--workload", str(file),
                     "--goodput", "ttft:500,tpot:50", "--price-per-hour", "3.6")  # fmt: skip
     points = load_run(out).predicted_points.set_index("case")
     assert list(points.index) == ["trace/day", "open/r2/p512/o128", "open/r4/p512/o128"]
@@ -482,12 +501,12 @@ def test_collectives_of_two_gpus_say_nothing_of_four(
 
 
 def test_what_is_unusual_about_a_request_is_noted(
-    predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tabled: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("qwen2.5-7b", "--gpu", "h200-sxm", "--output", "2", "--prompt")
-    predicted(*words, "140000", "--batch", "1")
+    tabled(*words, "140000", "--batch", "1")
     assert "requests of 140,002 tokens are longer" in capsys.readouterr().err
-    predicted(*words, "8", "--concurrency", "1100", "--rate", "3")
+    tabled(*words, "8", "--concurrency", "1100", "--rate", "3")
     notes = capsys.readouterr().err
     assert "each client of a closed loop sends 4 requests" in notes
     assert "of 1,100 requests some wait" in notes
@@ -497,6 +516,7 @@ def test_what_is_unusual_about_a_request_is_noted(
 @pytest.mark.parametrize(
     ("language", "told"), [("ko", "가정: 스텝당 최대 8,192"), ("zh", "假定：每步至多 8,192")]
 )
+@pytest.mark.usefixtures("no_choices")
 def test_notes_are_in_the_language_of_the_page(
     predicted: Callable[..., Path], language: str, told: str
 ) -> None:
@@ -508,20 +528,20 @@ def test_notes_are_in_the_language_of_the_page(
 
 
 def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(
-    predicted: Callable[..., Path], root: Path
+    tabled: Callable[..., Path], root: Path
 ) -> None:
     folder = root / "targets/serving/configs/qwen2.5-0.5b"
     config = json.loads((folder / "config.json").read_text())
     lines = "\n".join(f"{key}: {json.dumps(value)}" for key, value in config.items())
     times = [
-        first_point(predicted(given, "--gpu", "h200-sxm", "--batch", "2"))["tpot_p50_s"]
+        first_point(tabled(given, "--gpu", "h200-sxm", "--batch", "2"))["tpot_p50_s"]
         for given in ("qwen2.5-0.5b", str(folder), str(folder / "config.json"), lines)
     ]
     assert len(set(times)) == 1
 
 
 def test_a_hub_name_is_read_from_the_local_cache(
-    predicted: Callable[..., Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tabled: Callable[..., Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
@@ -539,7 +559,7 @@ def test_a_hub_name_is_read_from_the_local_cache(
         (folder / "snapshots" / revision / "config.json").write_text(text)
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("bbb")
-    point = first_point(predicted("Qwen/Qwen2.5-0.5B", "--gpu", "h200-sxm", "--batch", "2"))
+    point = first_point(tabled("Qwen/Qwen2.5-0.5B", "--gpu", "h200-sxm", "--batch", "2"))
     assert point["model"] == "Qwen/Qwen2.5-0.5B"
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
     assert main(words) == 0
@@ -661,17 +681,18 @@ def test_an_unknown_model_names_what_measures_it(capsys: pytest.CaptureFixture[s
 
 
 def test_a_slice_alone_predicts_a_loop_of_clients(
-    predicted: Callable[..., Path], copied: Copied
+    tabled: Callable[..., Path], copied: Copied
 ) -> None:
     """It was recorded with one batch twice; without a benchmark its own sizes bound it."""
     sliced = copied("prediction/slice-qwen3-4b")
-    point = first_point(predicted("qwen3-4b", "--on", str(sliced), "--concurrency", "4"))
+    point = first_point(tabled("qwen3-4b", "--on", str(sliced), "--concurrency", "4"))
     assert point["ttft_p50_s_low"] < point["ttft_p50_s"] < point["ttft_p50_s_high"]
     trace = Source(sliced).trace
     assert trace is not None
     assert max(item.step.context for item in trace.steps) > 4000
 
 
+@pytest.mark.usefixtures("no_choices")
 def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
     predicted: Callable[..., Path], copied: Copied, tmp_path: Path
 ) -> None:
@@ -696,7 +717,7 @@ def test_a_slice_of_one_rank_and_what_ranks_exchange_predict_two_gpus(
 
 
 def test_operators_that_were_measured_again_count_as_measured_last(
-    predicted: Callable[..., Path], copied: Copied
+    tabled: Callable[..., Path], copied: Copied
 ) -> None:
     """Oracle: the records of the second run, read here."""
     first, again = (
@@ -705,7 +726,7 @@ def test_operators_that_were_measured_again_count_as_measured_last(
     with lzma.open(again / "steps/1-bench/result-1-1.jsonl.xz") as lines:
         cases = {case["case"]: case for case in map(json.loads, lines) if "case" in case}
     words = ("--on", str(first), "--on", str(again), "--batch", "16")
-    found = load_run(predicted("llama-3.1-8b", *words)).predicted_operators
+    found = load_run(tabled("llama-3.1-8b", *words)).predicted_operators
     decode = found[found["kind"].eq("decode")].set_index("operator")
     measured = cases["small/rotary/t16"]["time"]["median_s"]
     assert decode.loc["rotary", "seconds"] == pytest.approx(32 * measured)
