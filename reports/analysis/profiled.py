@@ -105,16 +105,16 @@ def unmasked_shares(instructions: pd.DataFrame) -> dict[str, float]:
     larger one of stores, of which some are guarded, and of wide loads that are guarded and touch
     less than half; none where a tenth of the loads or less are such.
     """
-    parts = instructions["sass"].fillna("").str.strip().str.extract(f"^{MEMORY_ACCESS}$")
-    sizes = parts["sizes"].fillna("").str.split(".").str[-1].str.lstrip("US")
+    accesses = instructions["sass"].fillna("").str.strip().str.extract(f"^{MEMORY_ACCESS}$")
+    sizes = accesses["sizes"].fillna("").str.split(".").str[-1].str.lstrip("US")
     rows = pd.DataFrame({
         "kernel_id": instructions["kernel_id"],
-        "is_store": parts["what"].eq("STG"),
-        "guarded": parts["guard"].notna() | parts["rest"].fillna("").str.contains(r", !?P\d"),
+        "is_store": accesses["what"].eq("STG"),
+        "guarded": accesses["guard"].notna() | accesses["rest"].fillna("").str.contains(r", !?P\d"),
         "times": instructions["instructions"].fillna(0).astype(float),
         "touched": instructions["sectors"].fillna(0).astype(float),
         "width": sizes.map(dict(WIDTHS)).fillna(4.0),
-    })[parts["what"].notna() & parts["what"].ne("")]  # fmt: skip
+    })[accesses["what"].notna() & accesses["what"].ne("")]  # fmt: skip
     rows["most"] = rows["times"] * rows["width"]  # sectors of 32 bytes, of 32 threads
     found = {}
     for key, of_kernel in rows[rows["most"] > 0].groupby("kernel_id"):

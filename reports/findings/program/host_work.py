@@ -20,7 +20,7 @@ from nsight_prof.reports.analysis.timeline import idle_at_start
 from nsight_prof.reports.findings.gain import of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import idle_rules
-from nsight_prof.reports.findings.program.idle import LOADED
+from nsight_prof.reports.findings.program.idle_rules import LOADED
 from nsight_prof.reports.findings.program.rule import (
     Rule,
     Threshold,

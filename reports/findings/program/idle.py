@@ -34,6 +34,7 @@ from nsight_prof.reports.findings.program.idle_rules import (
     IDLE,
     IDLE_OUTSIDE,
     LAUNCH_BOUND,
+    LOADED,
     POOL_RELEASE,
     REMADE_CODE,
     RESULTS_ON_HOST,
@@ -66,7 +67,6 @@ ONCE = re.compile(f"{ALLOCATING.pattern}|{LOADING.pattern}")
 UNLOADED = r"cu(?:da)?(?:Module|Library)Unload"
 """Calls that give up kernels which were loaded: plans of transforms have some of their own."""
 MODULES = re.compile(r"cu(?:da)?(?:Module|Library)(?:Load|Get|Unload)")
-LOADED = r"cu(?:da)?(?:ModuleLoad|LibraryLoad)\w*"
 ONCE_FOR_ALL = Text(
     "That comes once: it costs a long run nothing, and only a run as short as this one much."
 )

@@ -8,6 +8,8 @@ from nsight_prof.reports.findings.program.rule import Rule, Threshold
 from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.page import Text
 
+LOADED = r"cu(?:da)?(?:ModuleLoad|LibraryLoad)\w*"
+"""Calls that load compiled code."""
 STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))
 
 LAUNCH_BOUND = Rule(
