@@ -126,18 +126,18 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
     # Of the time of the kernel: the busiest SM is active for active / balance of it.
     loss = (1 - balance / 100) * active / balance * 100 if balance > 0 else math.nan
     tail = _tail_loss(row, grid / sms, waves)
-    warp_share = achieved / limit if limit > 0 else math.nan
+    reached = achieved / limit if limit > 0 else math.nan
     return {
         "blocks": grid,
         "blocks_missing": max(100 * (sms - grid) / sms, 0.0),
         "blocks_a_sm": grid / sms,
         "waves": waves,
         "tail_loss": tail,
-        "lifetime": number(row["duration_ns"]) * warp_share / waves if waves > 0 else math.nan,
+        "lifetime": number(row["duration_ns"]) * reached / waves if waves > 0 else math.nan,
         "theoretical_occupancy": limit,
         "achieved_occupancy": achieved,
         "occupancy_gap": limit - achieved,
-        "warps_held": 100 * warp_share,
+        "warps_held": 100 * reached,
         "sm_balance": balance,
         "uneven_loss": 100 - (100 - loss) * _places_held(waves, achieved, limit),
         # A last wave that is partly filled leaves some SMs without work, too.
