@@ -57,15 +57,15 @@ def profiled(run: Run) -> list[Row]:
     counted, instructions = _counted_ns(run), run.source_instructions
     samples = instructions["samples"].fillna(0).astype(float)
     at_constants = instructions["sass"].fillna("").str.contains(INDEXED_CONSTANTS)
-    constants = _part(instructions, samples, samples * at_constants)
+    constants = _shares_of(instructions, samples, samples * at_constants)
     passing = {
         str(key): beyond_return(rows)
         for key, rows in instructions.sort_values("offset").groupby("kernel_id")
     }
     executed = instructions["instructions"].fillna(0).astype(float)
     checks = EXACT_MORE * executed * instructions["sass"].fillna("").str.contains(EXACT)
-    exact = _part(instructions, executed, checks)
-    sorting = _part(instructions, executed, executed * is_sort(run, instructions))
+    exact = _shares_of(instructions, executed, checks)
+    sorting = _shares_of(instructions, executed, executed * is_sort(run, instructions))
     unmasked = unmasked_shares(instructions)
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
@@ -82,12 +82,12 @@ def profiled(run: Run) -> list[Row]:
     return sorted(rows, key=weight, reverse=True)
 
 
-def _part(
-    instructions: pd.DataFrame, whole: pd.Series[float], chosen: pd.Series[float]
+def _shares_of(
+    instructions: pd.DataFrame, total: pd.Series[float], chosen: pd.Series[float]
 ) -> dict[str, float]:
-    """Return, by kernel_id, the sum of `chosen` over that of `whole`."""
-    both = pd.DataFrame({"all": whole, "at": chosen}).groupby(instructions["kernel_id"]).sum()
-    return {str(key): float(part) for key, part in (both["at"] / both["all"]).items()}
+    """Return, by kernel_id, the sum of `chosen` over that of `total`."""
+    both = pd.DataFrame({"all": total, "at": chosen}).groupby(instructions["kernel_id"]).sum()
+    return {str(key): float(share) for key, share in (both["at"] / both["all"]).items()}
 
 
 def is_sort(run: Run, instructions: pd.DataFrame) -> pd.Series[bool]:
@@ -108,16 +108,16 @@ def unmasked_shares(instructions: pd.DataFrame) -> dict[str, float]:
     larger one of stores, of which some are guarded, and of wide loads that are guarded and touch
     less than half; none where a tenth of the loads or less are such.
     """
-    named = instructions["sass"].fillna("").str.strip().str.extract(f"^{MEMORY_ACCESS}$")
-    sizes = named["sizes"].fillna("").str.split(".").str[-1].str.lstrip("US")
+    accesses = instructions["sass"].fillna("").str.strip().str.extract(f"^{MEMORY_ACCESS}$")
+    sizes = accesses["sizes"].fillna("").str.split(".").str[-1].str.lstrip("US")
     rows = pd.DataFrame({
         "kernel_id": instructions["kernel_id"],
-        "is_store": named["what"].eq("STG"),
-        "guarded": named["guard"].notna() | named["rest"].fillna("").str.contains(r", !?P\d"),
+        "is_store": accesses["what"].eq("STG"),
+        "guarded": accesses["guard"].notna() | accesses["rest"].fillna("").str.contains(r", !?P\d"),
         "times": instructions["instructions"].fillna(0).astype(float),
         "touched": instructions["sectors"].fillna(0).astype(float),
         "width": sizes.map(dict(WIDTHS)).fillna(4.0),
-    })[named["what"].notna() & named["what"].ne("")]  # fmt: skip
+    })[accesses["what"].notna() & accesses["what"].ne("")]  # fmt: skip
     rows["most"] = rows["times"] * rows["width"]  # sectors of 32 bytes, of 32 threads
     found = {}
     for key, of_kernel in rows[rows["most"] > 0].groupby("kernel_id"):

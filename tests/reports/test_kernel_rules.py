@@ -206,6 +206,30 @@ def test_fences_of_atomics_are_time_of_atomics() -> None:
     assert cause.gain == pytest.approx(0.95)  # then as busy as its memory is
 
 
+def test_work_on_padding_leaves_what_masks_let_through() -> None:
+    masked: dict[str, Any] = {"unmasked_share": 0.22, "tensor_pct": 42.0, "bound_by": "l1"}
+    cause = first(**masked)
+    assert cause.key == "masked_work"
+    assert "masked_work" not in keys(**masked | {"unmasked_share": 0.9})
+    assert "masked_work" not in keys(**masked | {"tensor_pct": 0.0}, flops_tensor=0.0)
+
+
+def test_a_sort_of_which_little_is_stored_can_go() -> None:
+    sorts: dict[str, Any] = {"sorting_share": 0.77, "bound_by": "latency",
+                             "global_load_bytes": 537e6, "global_store_bytes": 17e6}  # fmt: skip
+    assert "sorted_for_few" in keys(**sorts)
+    assert "sorted_for_few" not in keys(**sorts | {"global_store_bytes": 537e6})
+    assert "sorted_for_few" not in keys(**sorts | {"sorting_share": 0.1})
+
+
+def test_blocks_that_end_at_once_are_told_by_their_time() -> None:
+    short: dict[str, Any] = {"waves": 496.0, "achieved_occupancy_pct": 75.0, "bound_by": "latency",
+                             "theoretical_occupancy_pct": 100.0, "duration_ns": 389e3}  # fmt: skip
+    assert "short_blocks" in keys(**short)  # of 0.6 us
+    assert "short_blocks" not in keys(**short | {"duration_ns": 1e6})
+    assert "short_blocks" not in keys(**short | {"waves": 4.0})
+
+
 def test_approximate_functions_leave_the_other_instructions() -> None:
     exact: dict[str, Any] = {"exact_share": 0.49, "issue_active_pct": 62.0, "bound_by": "issue"}
     cause = first(**exact)

@@ -190,10 +190,9 @@ MASKED_WORK = Rule(
     symptom=Text("works on padding that its masks leave out"),
     remedy=Text("With blocks for what there is alone"),
     action=Text(
-        "Let blocks beyond the end of their item return at once, before they load (early exit: a "
-        "loop of no steps), or start only blocks that have something to do: a grid over pieces of "
-        "items of different lengths (cumulative lengths, a list of item and piece: varlen, ragged, "
-        "grouped), not over the longest one for each."
+        "Let blocks beyond the end of their item return at once, before they load (early exit), or "
+        "start only blocks that have something to do: a grid over pieces of items of different "
+        "lengths (cumulative lengths: varlen, ragged, grouped), not over the longest one."
     ),
     advice=Text("start work only for data that is there, not for the longest item each time"),
     estimate="What is left of all its work is the part of its accesses that is not masked.",
@@ -219,8 +218,8 @@ SORTED_FOR_FEW = Rule(
     remedy=Text("Without the sort"),
     action=Text(
         "Search for what is used instead of sorting all: the largest k by k maxima (tl.max, and "
-        "again without it), tl.topk or a selection (radix select, a threshold); a median by "
-        "selection; ranks by counting. A sort within a block takes log2(n)^2 / 2 passes over all."
+        "again without it), tl.topk or a radix select; a median by selection; ranks by counting. A "
+        "sort takes log2(n)^2 / 2 passes over all."
     ),
     advice=Text("look for the few largest numbers instead of sorting all of them"),
     estimate="What is left is what its bytes and FLOPs need at 80 % of their roofs.",

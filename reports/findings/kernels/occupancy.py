@@ -266,10 +266,9 @@ SHORT_BLOCKS = Rule(
     symptom=Text("starts blocks that end at once"),
     remedy=Text("With more work for each block and thread"),
     action=Text(
-        "Give each block more work: several rows or tiles for a block or program, a grid-stride "
-        "loop. Give each thread several neighbouring elements, so that it loads 16 bytes at once: "
-        "fewer threads for a row (in Triton a smaller num_warps where a row has fewer elements "
-        "than threads, which then do the same twice or nothing)."
+        "Give each block more work: several rows or tiles, a grid-stride loop. Give each thread "
+        "several neighbouring elements, so that it loads 16 bytes at once: fewer threads for a row "
+        "(in Triton a smaller num_warps where a row has fewer elements than threads)."
     ),
     advice=Text("start the work in fewer, larger portions"),
     estimate="What is left is what its bytes and FLOPs need at 80 % of their roofs.",
