@@ -1,4 +1,4 @@
-"""What part of guarded accesses is not masked off, on instructions of a product in Triton (H200)."""
+"""What masks leave of guarded accesses, on instructions of a product in Triton (H200)."""
 
 import pandas as pd
 import pytest
