@@ -52,6 +52,8 @@ OF_SHARES = ("small_grid", "few_blocks")
 """Rules about work that is shared out among too few blocks: to mend where each of them does it."""
 ONE_WARP = "32x1x1"
 """Block whose registers spill since no other warp shares its values."""
+AGAIN = 10
+"""Times in each step that a line runs from which on it is in a loop within that."""
 BACKWARD = ".backward("
 """A line that begins a backward pass: its kernels are those of the forward lines."""
 DOING = {
@@ -255,7 +257,8 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if finding.rule in IDLE and finding.choice:
         rows = stacks.holding_lines(rows, counted, run.timed_lines)
     lines = host_lines(rows, counted)
-    hot_lines = _hot(lines)
+    ordered = loops_first(run, lines, finding)
+    hot_lines = _hot(ordered)
     if not hot_lines:
         return finding
     finding = with_operation(finding, hot_lines, _waiting(run, finding, hot_lines[0].file))
@@ -265,7 +268,9 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         "calls": concatenated(_called_there(finding, rows, counted, hot_lines)),
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
-    around = around or _around(run, finding, rows, counted, hot_lines)
+    around = (
+        around or (ordered is lines and _around(run, finding, rows, counted, hot_lines)) or None
+    )
     if around is not None:
         verdict = Text(
             "{verdict} The host is then in {call}, within it in {places}.{calls}",
@@ -276,6 +281,24 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     else:
         verdict = Text("{verdict} The host is then in {places}.{calls}", **values)
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def loops_first(run: Run, lines: Sequence[HostLine], finding: Finding) -> Sequence[HostLine]:
+    """Return lines with those of a loop within the step first, where they hold about as much
+    together as the hottest line and the finding is about launches, a choice.
+
+    What such a loop launches for each item can be done for all at once; the rest of a step cannot.
+    """
+    runs = run.timed_lines.groupby(["file", "line"])["hits"].sum()
+    hits = {id(line): int(runs.get((line.file, line.line), 0)) for line in lines}
+    large = [line for line in lines if number(line.share.value) >= LEAST and hits[id(line)]]
+    steps = min((hits[id(line)] for line in large), default=0)
+    inner = [line for line in lines if hits[id(line)] >= max(1, AGAIN * steps)]
+    if not (finding.choice and inner) or sum(
+        number(line.share.value) for line in inner
+    ) < INSIDE * max(number(line.share.value) for line in lines):
+        return lines
+    return [*inner, *(line for line in lines if line not in inner)]
 
 
 def _called_there(

@@ -4,15 +4,16 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.lines import native_lines
+from nsight_prof.reports.analysis.lines import host_lines, native_lines
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
-from nsight_prof.reports.verdicts.lines import located
+from nsight_prof.reports.verdicts.lines import located, loops_first
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import english, write
 
@@ -102,3 +103,22 @@ def test_lines_of_a_native_program_are_those_with_the_time_of_their_calls(run: R
     # The last copy, which waits for all that still runs, holds up no step.
     assert [line.line for line in found] == [44, 39]
     assert found[0].share.value == pytest.approx(5.6 / 6.8)
+
+
+@pytest.mark.parametrize(("hits", "order"), [(4800, [34, 37, 57]), (100, [57, 34, 37])])
+def test_a_loop_within_the_step_stands_before_the_rest_of_it(
+    run: Run, hits: int, order: list[int]
+) -> None:
+    """A backward pass, and a loop over parameters after it: the loop alone can be mended."""
+    found = [(57, 39, 100), (34, 28, hits), (37, 11, hits)]
+    rows = [
+        {"file": "/x/k.py", "line": line, "function": "run", "hits": runs, "time_ns": 1,
+         "own_ns": 1, "source": ""}
+        for line, _, runs in found
+    ]  # fmt: skip
+    run = write(run, "timed_lines", rows)
+    sampled = pd.DataFrame(rows).assign(samples=[samples for _, samples, _ in found])
+    empty = dict.fromkeys(("activity", "call", "nvtx_range", "inner", "callers"), "")
+    lines = host_lines(sampled.assign(idle_samples=0, **empty))
+    about_launches = replace(finding_of(run), choice=True)
+    assert [line.line for line in loops_first(run, lines, about_launches)] == order
