@@ -46,7 +46,7 @@ PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.p
 """A function of Python's own library, as the innermost frame of a stack."""
 COPYING = r"\.(?:to|cuda|cpu|copy_)\("
 """Calls of PyTorch that copy, in the text of a line."""
-OF_LAUNCH = ("tail", "block_limited", "warps_limited")
+OF_LAUNCH = ("tail", "block_limited", "warps_limited", "short_blocks")
 """Rules about the threads and warps that a launch asks for: the line at fault is its line."""
 OF_SHARES = ("small_grid", "few_blocks")
 """Rules about work that is shared out among too few blocks: to mend where each of them does it."""

@@ -64,6 +64,7 @@ def in_loop(run: Run) -> Run:
     [
         ("small_grid", [LOOP, LAUNCH]),  # the loop is what more blocks share
         ("few_blocks", [LOOP, LAUNCH]),
+        ("short_blocks", [LAUNCH, LOOP]),
         ("tail", [LAUNCH, LOOP]),  # threads and warps are asked for at the launch
         ("block_limited", [LAUNCH, LOOP]),
         ("local_spills", [LOOP]),
