@@ -23,8 +23,6 @@ TRACE_ONLY = (
 """Columns of `kernels` that `counters` does not have under the same name."""
 
 
-EXACT = r"\bFCHK\b|\b0x727fffff\b"
-"""Instructions that tell whether an exact division, or square root, of floats is an easy case."""
 MEMORY_ACCESS = r"(?P<guard>@!?P\d )?.*?(?P<what>STG|LDG|LDGSTS)\.(?P<sizes>[\w.]*) (?P<rest>.*)"
 """An instruction that loads from global memory or stores there."""
 WIDTHS = (("128", 16.0), ("64", 8.0), ("16", 2.0), ("8", 1.0))
@@ -35,8 +33,10 @@ OF_SORTS = r"block_radix_(?:sort|rank)|merge_sort|radix_rank_sort|bitonic"
 """Files of CUB whose functions sort within a block."""
 OF_TRITON, EXCHANGED = "triton/language/standard.py", r"\bflip\b"
 """Where the functions of Triton are that sort, and what is in lines of theirs that exchange."""
-EXACT_MORE = 8
-"""Instructions that each such sequence takes (10 on Hopper) more than an approximate one (2)."""
+EXACT_MORE = {r"\bFCHK\b|\b0x727fffff\b": 8, r"\bI2F\S*U32\.RP\b": 16, r"\bI2F\S*U64\.RP\b": 60}
+"""Instructions that tell whether an exact division, or square root, of floats is an easy case, or
+that begin a division of integers (or a remainder), and those that each such sequence takes (10 of
+floats, 20 and 64 of integers on Hopper) more than an approximate one, or a shift and a product."""
 
 
 @once
@@ -48,7 +48,7 @@ def profiled(run: Run) -> list[Row]:
     the two tools write differently), `constants_share` (of the samples of warps, those at loads of
     constants by an index of the thread), `passing_share` (those beyond a first return at which all
     but RETURNING of the warps end), `exact_share` (of its instructions, those that exact divisions
-    and square roots take more than approximate ones), `sorting_share` (those of sorts),
+    and square roots take more than cheaper ones), `sorting_share` (those of sorts),
     `unmasked_share` (of what guarded accesses could move, what they do) and `counted_ns` (sum of
     its launches that ncu profiled).
     """
@@ -56,14 +56,15 @@ def profiled(run: Run) -> list[Row]:
     loose = _loose_joins(run)
     counted, instructions = _counted_ns(run), run.source_instructions
     samples = instructions["samples"].fillna(0).astype(float)
-    at_constants = instructions["sass"].fillna("").str.contains(INDEXED_CONSTANTS)
+    sass = instructions["sass"].fillna("")
+    at_constants = sass.str.contains(INDEXED_CONSTANTS)
     constants = _shares_of(instructions, samples, samples * at_constants)
     passing = {
         str(key): beyond_return(rows)
         for key, rows in instructions.sort_values("offset").groupby("kernel_id")
     }
     executed = instructions["instructions"].fillna(0).astype(float)
-    checks = EXACT_MORE * executed * instructions["sass"].fillna("").str.contains(EXACT)
+    checks = sum(more * executed * sass.str.contains(at) for at, more in EXACT_MORE.items())
     exact = _shares_of(instructions, executed, checks)
     sorting = _shares_of(instructions, executed, executed * is_sort(run, instructions))
     unmasked = unmasked_shares(instructions)

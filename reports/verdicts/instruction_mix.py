@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.findings.program.rule import of_row
 from nsight_prof.reports.page import Number, Ref, Text, Value
 
 BOUNDS = ("issue", "latency", "alu", "xu", "fp32", "l1")
@@ -27,34 +29,9 @@ class Kind(NamedTuple):
     times: float = 1.0
 
 
-KINDS = (
-    Kind(
-        r"^I2F\S*\.RP",
-        Text("integer divisions and remainders (/, %), some 20 instructions each"),
-        0.1,
-        20.0,
-    ),
-    Kind(r"^D(?:FMA|ADD|MUL|SETP)", Text("double precision (FP64)"), 0.05),
-    Kind(
-        r"^CALL",
-        Text("calls of functions (slow paths of divisions, roots, sines and powers)"),
-        0.005,
-    ),
-    Kind(
-        r"^MUFU",
-        Text("special functions (exponentials, logarithms, sines, roots, reciprocals)"),
-        0.08,
-    ),
-    Kind(r"^(?:I2F|F2I|F2F|I2I|F2FP)\b", Text("conversions between types"), 0.1),
-    Kind(r"^(?:LDC|ULDC|LDCU)\b", Text("loads of constants"), 0.1),
-    Kind(r"^(?:BAR|WARPSYNC|MEMBAR|ERRBAR|CCTL)\b", Text("barriers and memory fences"), 0.05),
-    Kind(r"^(?:SHFL|REDUX|VOTE|MATCH)\b", Text("exchanges within a warp (shuffles, votes)"), 0.1),
-    Kind(
-        r"^U?(?:IMAD|IADD3?|LEA|SHF|LOP3|ISETP|PRMT|IABS|VIADD|IMNMX|SEL)\b",
-        Text("integer arithmetic (indices, addresses, comparisons)"),
-        0.5,
-    ),
-    Kind(r"^(?:BRA|BSSY|BSYNC|BREAK|EXIT)\b", Text("branches and where they meet again"), 0.15),
+KINDS = tuple(
+    of_row(Kind, row)
+    for row in packaged_yaml("nsight_prof.reports.verdicts", "instruction_mix.yaml")
 )
 """Kinds of instructions, those that are most often at fault first."""
 LISTED = 3

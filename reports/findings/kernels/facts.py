@@ -225,7 +225,7 @@ PASSING = Fact(
 )
 EXACT_MATH = Fact(
     "exact_math",
-    Text("instructions of exact divisions and square roots, beyond those of approximate ones"),
+    Text("instructions of divisions, remainders and square roots beyond those of cheaper ones"),
     unit="%",
     also=("source_instructions.instructions",),
 )

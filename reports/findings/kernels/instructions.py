@@ -91,27 +91,30 @@ UNFUSED_FMA = Rule(
 EXACT_MATH = Rule(
     key="exact_math",
     in_code=True,
-    question="Do exact divisions and square roots take most of a kernel's instructions?",
+    question="Do divisions, remainders and square roots take most of a kernel's instructions?",
     when=(facts.IS_OWN >= 1)
     & (facts.EXACT_MATH >= 20)
     & ((facts.ISSUE_ACTIVE >= 40) | (facts.EXECUTION_WAITS >= 30)),
     clause=lambda k: Text(
-        "{part} of its instructions refine and check exact divisions and square roots (sqrtf, /), "
-        "of which approximate ones need one or two",
+        "{part} of its instructions work out exact divisions, remainders and square roots (/, %, "
+        "sqrtf), of which cheaper ones need a few",
         part=k.number(facts.EXACT_MATH),
     ),
-    symptom=Text("spends its instructions on exact divisions and square roots"),
-    remedy=Text("With approximate ones"),
+    symptom=Text("spends its instructions on divisions, remainders and square roots"),
+    remedy=Text("With cheaper ones"),
     action=Text(
-        "Take approximate functions where their last bits do not matter: rsqrtf(x) in place of "
-        "1 / sqrtf(x), __fdividef(a, b), a reciprocal that is computed once and multiplied by; or "
-        "compile with -use_fast_math (-prec-div=false -prec-sqrt=false)."
+        "Take cheaper ones where their last bits do not matter: rsqrtf(x), __fdividef(a, b), a "
+        "reciprocal computed once, -use_fast_math (-prec-div=false). For integers: constants as "
+        "divisors (templates), powers of 2 (shift and mask), 32 bits in place of 64."
     ),
     advice=Text("let it divide and take roots with a little less precision, in fewer steps"),
     estimate="Of the time of full issue slots, else of the stalls for instructions and pipes, the "
-    "part of the instructions goes that approximate functions do not need: 8 of 10 each.",
-    disproof=Text("With -use_fast_math it takes as long, or results need the last bits."),
-    source=Text("prof: SASS of divisions (FCHK) and square roots on Hopper; a fifth of all"),
+    "part of the instructions goes that cheaper ones do not need: 8 of 10 each, of integers 16 of "
+    "20 (32 bits) and 60 of 64 (64 bits).",
+    disproof=Text(
+        "With -use_fast_math, or shifts, it takes as long, or results need the last bits."
+    ),
+    source=Text("prof: SASS of divisions (FCHK, I2F.RP) and roots on Hopper; a fifth of all"),
     time=facts.WARP_TIME,
     remaining=facts.EXACT_LEFT,
     unloads=dict.fromkeys(("issue", "alu", "fp32", "xu"), facts.EXACT_LEFT),

@@ -44,6 +44,8 @@ SIZED, COMPARABLE = ("gemm", "gemv"), 2.0
 ratio of their work up to which one is a bar for the other."""
 WORK_OF = {"dram": "dram_bytes"}
 """Bound -> the column of its work; FLOPs for others."""
+LITTLE = 0.1
+"""Part of the time that bytes and FLOPs need, below which they are not the work of a kernel."""
 EXCESS = ("issue", "alu", "xu", "l2")
 """Bounds that say nothing of the work: data of tiles goes through L1 and shared memory anyway."""
 
@@ -240,7 +242,7 @@ def _work_alone(row: Row, context: Context) -> tuple[float, Evidence | None]:
 
     Instructions, and what they move on the chip, are no work by themselves: where they fill the
     slots of the program's own code, less of them do. 1 and None for others: nothing shows that the
-    same kernel comes nearer to its roof.
+    same kernel comes nearer to its roof, and one with LITTLE of both has other work (integers).
     """
     use = resource_use(row, context)
     busy = [use[key] for key in WORK if not math.isnan(use.get(key, math.nan))]
@@ -248,6 +250,8 @@ def _work_alone(row: Row, context: Context) -> tuple[float, Evidence | None]:
     if not of_program or text(row["bound_by"]) not in EXCESS or not busy:
         return 1.0, None
     minimum = min(1.0, max(busy) / BOUND_FROM)
+    if minimum < LITTLE:
+        return 1.0, None
     refs = tuple(Ref("counters", text(row["kernel_id"]), name) for name in ("dram_pct", "flops"))
     return minimum, Evidence(
         Text("time that its bytes of DRAM and its FLOPs need"),

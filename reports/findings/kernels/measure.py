@@ -396,7 +396,7 @@ def _doubles(row: Row, context: Context, use: dict[str, float]) -> dict[str, flo
     # As of `fp_pipe`: an instruction that is no multiply-add does one FLOP.
     pipe = _percent(use["fp64"], 1 - (0.0 if math.isnan(fusable) else fusable / 100))
     # Not the pipe but instructions set the time of its functions, of which float ones have fewer.
-    by_issue = text(row.get("bound_by")) == "issue" and double_part >= pipe
+    by_issue = use["issue"] >= LATENCY_BELOW and double_part >= pipe
     return {
         "double_part": double_part,
         "double_pipe": pipe,

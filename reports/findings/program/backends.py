@@ -441,8 +441,9 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
     durations, products = launches["duration_ns"], launches["category"].isin(PRODUCT)
     time, passing = (Number(ns.sum(), "ns", refs) for ns in (durations, durations[~products]))
     gpu_time, floor = Number(kernel_time(run), "ns"), _product_floor(run, launches[products])
-    # Without counters of the products, only what stands between them is known to vanish.
-    saved = passing
+    # Without counters of the products, what stands between them goes, and the scores they move.
+    scores = _scores(run, launches[launches["category"] == "softmax"])
+    saved = passing + Number(min(number(scores.value), number((time - passing).value)), "ns")
     if floor.value is not None:
         saved = Number(max(0.0, number((time - floor).value)), "ns")
     share, gain = time.share_of(gpu_time), saved.share_of(gpu_time)
@@ -473,6 +474,7 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 ),
                 Evidence(Text("time of these kernels"), time, source=NSYS),
                 measured(Text("of it not in products"), passing, backend.source),
+                measured(Text("the scores that products write or read"), scores, Text("ncu")),
                 None
                 if floor.value is None
                 else measured(Text("products at the roof of the Tensor Cores"), floor, Text("ncu")),
@@ -484,6 +486,20 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
             **of_gpu_time(saved, time, gpu_time),
         )
     ]
+
+
+def _scores(run: Run, softmax: pd.DataFrame) -> Number:
+    """Return the time of DRAM at its roof for the scores that products before and after these
+    launches write and read: as many bytes as the launches store, where they were counted.
+    """
+    roof = ceilings(run.roofs).memory.get("dram")
+    stored = {
+        text(row["kernel_id"]): min(number(row["global_store_bytes"]), number(row["dram_bytes"]))
+        for row in profiled(run)
+    }
+    total = softmax["kernel_id"].astype(object).map(stored).astype(float).fillna(0.0).sum()
+    refs = (*column("counters", "global_store_bytes"), *column("roofs", "value"))
+    return Number(2 * total / roof.value * 1e9 if roof else 0.0, "ns", refs)
 
 
 def _product_floor(run: Run, products: pd.DataFrame) -> Number:

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, number, records, text
+from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.torch.gemm_shapes import SIZES
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.lines import host_lines, host_rows
-from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.analysis.run_time import kernel_unions
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
@@ -30,6 +31,8 @@ from nsight_prof.reports.findings.program.rule import (
     Threshold,
     column,
     measured,
+    message,
+    of_row,
     wall_evidence,
 )
 from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
@@ -101,7 +104,8 @@ CASTS_AND_COPIES = Rule(
         ),
     },
     gain="the time of those that no program needs (casts, conversions of layouts, clones), and of "
-    "kinds that take `most` of the GPU time; at most that of all.",
+    "kinds that take `most` of the GPU time; at most that of all. Of kernels that DRAM bounds and "
+    "that only read and write what a cast made wider, the part of the bytes that it added.",
     action=Text(
         "Keep data in the type and layout in which it is used: cast weights once when they are "
         "loaded, avoid .contiguous() and .to() in the loop, write into slices of one buffer "
@@ -130,16 +134,14 @@ FILLS = Rule(
     advice=Text("do not clear memory that is written over anyway"),
     disproof=Text("Without the fill results change: what it writes is read."),
 )
-PIN = (
-    Text(
-        "Keep on the GPU what does not change, and copy the rest from pinned memory (DataLoader "
-        "with pin_memory=True, .pin_memory(), cudaHostAlloc, cudaHostRegister) with "
-        "non_blocking=True, while kernels run: a copy of pageable memory passes through a buffer "
-        "of the driver, at a fraction of the rate, and blocks the host."
-    ),
-    Text("keep data on the GPU, or copy it from pinned memory while the GPU computes"),
-)
-"""What to do about copies of pageable memory, and the same for readers who do not know GPUs."""
+DATA = packaged_yaml("nsight_prof.reports.findings.program", "copies.yaml")
+REMEDIES = {
+    key: (message(row["action"]), message(row["advice"])) for key, row in DATA["remedies"].items()
+}
+"""What to do about copies, and the same for readers who do not know GPUs."""
+PIN, OVERLAP, GATHER, NARROWER, CHANNELS_LAST, _ = REMEDIES.values()
+"""Of pageable memory; that no kernel runs beside; many small ones; numbers that a cast makes
+shorter after the copy; conversions of layouts."""
 ALONE = 0.9
 """Part of the copy time in which no kernel runs, from which on copies overlap none."""
 HIDEABLE = 0.2
@@ -149,36 +151,10 @@ PINNED_ALREADY = Text(
     "while kernels run: it is in pinned memory already."
 )
 """What to do about copies of pinned memory."""
-OVERLAP = (
-    Text(
-        "Let copies and kernels overlap: pinned memory and non_blocking=True (cudaMemcpyAsync), on "
-        "several streams with a buffer each (double buffering), so that the next data comes while "
-        "this is worked on and the last goes back; keep on the GPU what does not change."
-    ),
-    Text("copy the next data, and the last results, while the GPU computes"),
-)
-"""The same about copies that no kernel runs beside."""
-GATHER = (
-    Text(
-        "Gather the pieces on the host (one pinned buffer, torch.stack before .to()) and send them "
-        "as one larger copy."
-    ),
-    Text("send data to the GPU in few large pieces instead of many small ones"),
-)
-"""The same about many small ones."""
 UNIFIED, UNKNOWN = "unified memory", "unknown"
 """How nsys calls moves of managed memory, and the cause of idle time that no CUDA call ends."""
 
 
-NARROWER = (
-    Text(
-        "Convert on the host what the GPU casts as soon as it has come: once, where it is made or "
-        "read (astype(np.float32), .float(), dtype=…), or just before the copy: fewer bytes cross "
-        "then, and the cast goes."
-    ),
-    Text("make the numbers as short as the program needs them before they are copied to the GPU"),
-)
-"""The same about numbers that a cast makes shorter after the copy."""
 AVOIDED = Text("Behind kernels, or avoided, they would cost nothing: that saves at most")
 IN_SHORT = Text(
     "A cast makes what has come shorter before anything else reads it. Converted before the copy "
@@ -194,71 +170,24 @@ ALIKE = 0.02
 class Kind(NamedTuple):
     """Kernels that move data and whose names match `pattern`; `required`: where a program must.
 
-    `remedy` is what to do, and the same for readers who do not know GPUs, where it is special.
+    `remedy` is the key of what to do, where it is special.
     """
 
     pattern: str
     label: Text
     required: Text | None = None
-    remedy: tuple[Text, Text] | None = None
+    remedy: str = ""
 
 
-CASTS = r"\bwith cast\b|(?:float16|float8_\w+|tofloat32)_copy_kernel_cuda"
 COMPUTED = r"\bupsample |grid sampler|indexing backward"
 """Kernels that interpolate, or add: what they write stands nowhere yet, however little they do."""
-CHANNELS_LAST = (
-    Text(
-        "Keep model and images channels-last: model.to(memory_format=torch.channels_last), and the "
-        "same for the inputs, so that convolutions read them as they are."
-    ),
-    Text("keep images in the layout that the GPU's convolutions use (channels last)"),
-)
-KINDS = (
-    # cuDNN's Tensor Core kernels work on channels-last images, and convert others before and after.
-    Kind(
-        r"nchwTo|nhwcTo",
-        Text("conversions between channels-first and channels-last"),
-        remedy=CHANNELS_LAST,
-    ),
-    # PyTorch's <type>_copy_kernel_cuda are its casts from and to FP32 (Copy.cu).
-    Kind(CASTS, Text("casts to another type")),
-    Kind(
-        r"^\S+ cat\b|^\S+ concat",
-        Text("concatenations"),
-        Text(
-            "needed as far as they write new data and nothing writes it in place: a growing "
-            "key-value cache has such, and a backward pass joins the gradients of a tensor that "
-            "was split; the halves that a rotary embedding turns need none in a fused kernel"
-        ),
-    ),
-    Kind(
-        r"^\S+ (?:index|gather|scatter)",
-        Text("copies by index"),
-        Text("needed where the indices change"),
-    ),
-    Kind(
-        r"\bstrided\b|[Tt]ranspos|[Pp]ermut",
-        Text("copies to or from a strided layout"),
-        Text("needed where they write into a larger buffer (a key-value cache)"),
-    ),
-    Kind("", Text("other copies"), Text("needed where both copies are used")),
-)
-"""A kernel is of the first kind that its readable or its full name matches.
-
-What is written for the first time must be written somewhere: of some kinds a program needs some.
-"""
-
-
+KINDS = tuple(of_row(Kind, row) for row in DATA["kinds"])
+CASTS = KINDS[1].pattern
+"""PyTorch's <type>_copy_kernel_cuda are its casts from and to FP32 (Copy.cu)."""
 WITHIN = Kind(
     "",
     Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"),
-    remedy=(
-        Text(
-            "Write data where it is read: no clone() and no copy from buffer to buffer in the "
-            "loop; exchange the pointers of two buffers, or let the kernel write into its place."
-        ),
-        Text("write data where it is needed, so that it need not be copied inside the GPU"),
-    ),
+    remedy="in_place",
 )
 
 
@@ -736,11 +665,13 @@ def casts_and_copies(run: Run) -> list[Finding]:
         return []
     kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
-    action, advice = largest.remedy or (rule.action, rule.advice)
+    action, advice = REMEDIES.get(largest.remedy, (rule.action, rule.advice))
     needless_kinds = _needless(kinds, gpu_time)
     avoidable = Number(sum(number(value.value) for value in needless_kinds.values()), "ns", refs)
     about = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
     needless = 2 * number(avoidable.value) > number(time.value)
+    about_ns, narrower = _widened(run)
+    saved, concerned = avoidable + narrower, time + about_ns
     return [
         rule.finding(
             title=Text(
@@ -752,8 +683,16 @@ def casts_and_copies(run: Run) -> list[Finding]:
             verdict=Text(
                 "Kernels that only copy, cast or rearrange data take {share} of the GPU time "
                 "({time} in {calls}): {kinds}. Leaving out those that no program needs saves "
-                "{gain} of the GPU time, leaving out all of them at most {share}.",
+                "{gain} of the GPU time, leaving out all of them at most {share}.{wider}",
                 gain=avoidable.share_of(gpu_time),
+                wider=Text(
+                    " Kernels that only read and write what casts made wider take {time}, of which "
+                    "the type before it saves {saved} of the GPU time.",
+                    time=about_ns,
+                    saved=narrower.share_of(gpu_time),
+                )
+                if narrower.value
+                else "",
                 share=share,
                 time=time,
                 calls=Text("{n} launch", "{n} launches", n=round(calls)),
@@ -785,9 +724,30 @@ def casts_and_copies(run: Run) -> list[Finding]:
             advice=advice,
             confidence="medium" if needless else "low",
             because=None if needless else Text("the program may need most of its copies"),
-            **of_gpu_time(avoidable, time, gpu_time, time),
+            **of_gpu_time(saved, concerned, gpu_time, time),
         )
     ]
+
+
+def _widened(run: Run) -> tuple[Number, Number]:
+    """Return the time of kernels that DRAM bounds and that read and write only what casts made
+    wider, by their bytes: multiples of what such a cast stores; and what the type before it saves.
+    """
+    rows = [row for row in profiled(run) if text(row["library"]) not in NO_LIBRARY]
+    casts = [(number(r["global_load_bytes"]), r) for r in rows if re.search(CASTS, _names(r))]
+    wide = [(loaded, r) for loaded, r in casts if loaded < number(r["global_store_bytes"])]
+    time, saved = 0.0, 0.0
+    for row in (row for row in rows if text(row["bound_by"]) == "dram" and row["calls"]):
+        for loaded, cast in wide:
+            size = number(cast["global_store_bytes"])
+            times = [number(row[f"global_{way}_bytes"]) / size for way in ("load", "store")]
+            of_size = all(t >= 0.5 and abs(t - round(t)) <= ALIKE for t in times)
+            if of_size and row["calls"] <= cast["calls"] and row is not cast:
+                time += number(row["total_ns"])
+                saved += number(row["total_ns"]) * (1 - loaded / size)
+                break
+    refs = (*column("kernels", "total_ns"), *column("counters", "global_store_bytes"))
+    return Number(time, "ns", refs), Number(saved, "ns", refs)
 
 
 def _needless(kinds: dict[Kind, Number], gpu_time: Number) -> dict[Kind, Number]:
@@ -827,8 +787,11 @@ def _within(run: Run) -> Number:
 
 
 def _kind(row: Row) -> Kind:
-    names = f"{text(row['short_name'])}\n{text(row['name'])}"
-    return next(kind for kind in KINDS if re.search(kind.pattern, names))
+    return next(kind for kind in KINDS if re.search(kind.pattern, _names(row)))
+
+
+def _names(row: Row) -> str:
+    return f"{text(row['short_name'])}\n{text(row['name'])}"
 
 
 def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:
