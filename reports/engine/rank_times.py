@@ -301,7 +301,7 @@ def mean_share(rows: Sequence[TimesRow], column: str) -> Number:
     """Return a part of the wall time after the first collectives, which begin as captures do."""
     total = sum(getattr(row, column) or 0.0 for row in rows)
     refs = tuple(ref for row in rows for ref in row.number(column).refs)
-    return Number(total / sum(row.begun_ns for row in rows), "fraction", refs).at_digits(3)
+    return Number(total / sum(row.begun_ns for row in rows), "fraction", refs).at_digits(2)
 
 
 def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> tuple[Text, Text | None]:

@@ -151,7 +151,9 @@ def _each_wait(costs: Sequence[StepCost]) -> Text | str:
     low, high = (pick(costs, key=lambda cost: cost.wait_ns) for pick in (min, max))
     if low.wait_ns == high.wait_ns:
         return ""
-    waits = (Number(cost.wait_ns, "ns", _refs(cost), digits=3) for cost in (low, high))
+    waits = [Number(cost.wait_ns, "ns", _refs(cost), digits=3) for cost in (low, high)]
+    if not low.wait_ns:
+        return Text(" ({high} on {last})", high=waits[1], last=_name(high, costs))
     return Text(
         " ({low} on {first}, {high} on {last})",
         **dict(zip(("low", "high"), waits, strict=True)),

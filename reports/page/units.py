@@ -68,7 +68,7 @@ def places(total: float, unit: str, digits: int = 0) -> tuple[float, str, int]:
     decimal as a table needs it for its small parts.
     """
     if unit == "fraction":
-        return 0.01, "%", 1
+        return 0.01, "%", max(0, digits - 2) if digits else 1
     step, name = step_of(total, unit, IN_TABLES)
     if digits:
         return step, name, max(0, digits - 1 - math.floor(math.log10(total / step)))

@@ -193,15 +193,15 @@ def _read_strides(found: Sequence[Access]) -> Iterator[Finding]:
         label = Text("half is lost from this stride on:")
         evidence.append(Evidence(label, Number(half[0], "count")))
     verdict = Text(
-        "Skipping data saves less time than it skips: reading one sector in {n} leaves {part} of "
-        "the useful bandwidth.",
+        "Strided reads waste bandwidth: reading one sector in {n} leaves {part} of the useful "
+        "bandwidth.",
         n=Number(widest.size, "count"),
         part=Number(widest.rate / unit_stride.rate, "fraction"),
     )
     if 2 in reads and len(reads) > 2:
         verdict = Text(
-            "Skipping data saves less time than it skips: reading every second sector leaves "
-            "{second} of the useful bandwidth, one in {n} leaves {part}.",
+            "Strided reads waste bandwidth: reading every second sector leaves {second} of the "
+            "useful bandwidth, one in {n} leaves {part}.",
             second=Number(reads[2].rate / unit_stride.rate, "fraction"),
             n=Number(widest.size, "count"),
             part=Number(widest.rate / unit_stride.rate, "fraction"),

@@ -137,7 +137,7 @@ def _phase_shares(point: Point) -> dict[str, Number]:
         )
         for phase in phases.values()
     )
-    _, *rounded = adding_up(Number(1, "fraction"), *shares)
+    _, *rounded = adding_up(Number(1, "fraction"), *shares, digits=2)
     return dict(zip(phases, rounded, strict=True))
 
 
