@@ -214,7 +214,7 @@ class Places:
             yield from (self._anchor(value, finding) for value in sentence_values(finding))
             values = inside([t for t in self.evidence(finding).values() if isinstance(t, Text)])
             yield from (self._anchor(value) for value in (*rests(finding), *values))
-        for block in section.all_blocks():
+        for block in (*section.all_blocks(), *(item.text for item in section.basis)):
             if isinstance(block, Text):
                 yield from (self._anchor(value) for value in inside(block))
 

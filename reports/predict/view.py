@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.predict.aiconfigurator import Counted, counted
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Column, Name, Section, Table, Text, Verbatim
+from nsight_prof.reports.page import Basis, Column, Name, Section, Table, Text, Verbatim
 from nsight_prof.reports.predict import errors, forecast, networks
 from nsight_prof.reports.predict.notes import notes_of
 
@@ -51,7 +51,7 @@ def prediction_view(run: Run) -> PredictionView:
         created=manifest.created,
         asked=manifest.recipe.get("predict") or {},
         answer=tuple(answer),
-        sections=sections,
+        sections=(replace(sections[0], basis=tuple(map(Basis, answer))), *sections[1:]),
         notes=notes_of(run),
     )
 

@@ -268,8 +268,10 @@ def _render_prediction(
     """Render a prediction, or what predictions are made from; `files` are further ones."""
     drawn = draw(gallery.bench_pictures(view.sections), style)
     lead, sections = leading_figure(view.sections)
+    answer = [*map(Places(sections[0]).linked, view.answer)]
+    given = {"view": view, "lead": lead, "answer": answer}
     markdown, texts, tables = _section_pages(
-        template, sections, lambda written: {"view": view, "lead": lead, "sections": written}, style
+        template, sections, lambda written: {**given, "sections": written}, style
     )
     first = [Writer().text(sentence) for sentence in view.answer]
     html = _Html(texts, tables, sections=sections)

@@ -120,7 +120,7 @@ def test_the_turnaround_that_made_the_times_is_found_and_said(
     assert value(made, "turnaround", "turn") == best["turnaround_s"]["value"]
     assert "Alternate rarely: each turnaround from writing to reading costs" in found["turnaround"]
     assert " us (95 % interval" in found["turnaround"]
-    assert found["one_price"].startswith("A fixed cost per switch between reads and writes does not fit")
+    assert found["one_price"].startswith("A fixed cost per switch between reads and writes")
 
 
 def test_what_counters_saw_of_the_turns_is_evidence(make_section: Callable[..., Section]) -> None:
