@@ -95,10 +95,10 @@ def largest_job(view: ReportView) -> tuple[Text | Name, float | None]:
     keeps its name.
     """
     shares: dict[Text | Name, float] = defaultdict(float)
-    named = {job(kernel) for kernel in view.kernels}
+    jobs = {job(kernel) for kernel in view.kernels}
     for kernel in view.kernels:
         kind = KINDS.get(kernel.category)
-        shares[kind if kind in named else job(kernel)] += kernel.share or 0.0
+        shares[kind if kind in jobs else job(kernel)] += kernel.share or 0.0
     longest = max(shares, key=shares.__getitem__)
     share, time = view.run_time.of_whole(shares[longest]), view.run_time
     if time.graphs_ns and time.graphs_ns > (share or 0.0) * (time.whole_ns or 0.0):
