@@ -91,14 +91,12 @@ def plain_name(kernel: KernelRow, kinds: Mapping[str, Text] = KINDS) -> Text | N
 def largest_job(view: ReportView) -> tuple[Text | Name, float | None]:
     """Return what the GPU does for the longest time, and what part of the run that takes.
 
-    All kernels of a kind count as one, as in the picture; where all of them are of no library, each
-    keeps its name.
+    All kernels of a kind count as one, whatever library they are of; a kernel of no library keeps
+    its name.
     """
     shares: dict[Text | Name, float] = defaultdict(float)
-    jobs = {job(kernel) for kernel in view.kernels}
     for kernel in view.kernels:
-        kind = KINDS.get(kernel.category)
-        shares[kind if kind in jobs else job(kernel)] += kernel.share or 0.0
+        shares[job(kernel)] += kernel.share or 0.0
     longest = max(shares, key=shares.__getitem__)
     share, time = view.run_time.of_whole(shares[longest]), view.run_time
     if time.graphs_ns and time.graphs_ns > (share or 0.0) * (time.whole_ns or 0.0):
