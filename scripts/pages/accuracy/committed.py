@@ -21,6 +21,10 @@ from scripts.pages.accuracy.questions import (
     AGAIN_SERVER,
     AGAIN_TITLE,
     BEFORE,
+    BUSY_AGAIN_PAIRS,
+    BUSY_AGAIN_SERVED,
+    BUSY_AGAIN_SERVER,
+    BUSY_AGAIN_TITLE,
     BUSY_PAIRS,
     BUSY_SERVED,
     BUSY_SERVER,
@@ -65,7 +69,8 @@ from scripts.pages.accuracy.texts import MISSED, PEER
 SAME_SERVED_MODEL = "llama-3.1-8b, its host told"
 TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, its host told again": TIMED_TOLD_SERVER,
-                "llama-3.1-8b, its host told by a busy engine": BUSY_SERVER}  # fmt: skip
+                "llama-3.1-8b, its host told by a busy engine": BUSY_SERVER,
+                "llama-3.1-8b, told by a busy engine again": BUSY_AGAIN_SERVER}  # fmt: skip
 TOLD = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 
@@ -153,6 +158,7 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         (TIMED_TOLD_TITLE, "the same, its host told"),
         (TIMED_SLICES_TITLE, "the same, host of other days"),
         (BUSY_TITLE, "an H200 of four, told by busy engines"),
+        (BUSY_AGAIN_TITLE, "another H200 of four, told by busy engines"),
         (SPLIT_H200_TITLE, "two H200"),
         (LATER_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -225,6 +231,8 @@ def _today(work: Path) -> dict[causes.Key, causes.Today]:
                 TIMED_SERVED,
                 *BUSY_PAIRS,
                 BUSY_SERVED,
+                *BUSY_AGAIN_PAIRS,
+                BUSY_AGAIN_SERVED,
             ],
         ),
         (TOLD, told),

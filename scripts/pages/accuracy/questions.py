@@ -310,6 +310,17 @@ BUSY_PAIRS: tuple[Pair, ...] = tuple(
 BUSY_SERVED: Pair = (
     (*BUSY_PAIRS[0][0], SAME_LOOP), (f"prediction/{BUSY_SERVER.truth}",)
 )  # fmt: skip
+BUSY_AGAIN = {model: f"{name}-again" for model, name in BUSY.items()}
+"""The same on another machine of four, hours later."""
+BUSY_AGAIN_TITLE = "The same on another machine, hours later (T3)"
+BUSY_AGAIN_SERVER = Committed("llama-3.1-8b-busy-again", "serve-llama-3.1-8b-busy-again")
+BUSY_AGAIN_PAIRS: tuple[Pair, ...] = tuple(
+    ((f"{SLICES}{model}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}",))
+    for model, name in BUSY_AGAIN.items()
+)
+BUSY_AGAIN_SERVED: Pair = (
+    (*BUSY_AGAIN_PAIRS[0][0], SAME_LOOP), (f"prediction/{BUSY_AGAIN_SERVER.truth}",)
+)  # fmt: skip
 DENSE_TOLD: tuple[Pair, ...] = (*SAME_PAIRS[:2], *TIMED_PAIRS, *BUSY_PAIRS)
 """Those of dense models on an H200, of other machines than the first engines of these models."""
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
@@ -364,6 +375,9 @@ ELSEWHERE = {
         {model: Committed(name, name) for model, name in TIMED.items()}, REQUIRED,
     ),
     BUSY_TITLE: ({model: Committed(name, name) for model, name in BUSY.items()}, REQUIRED),
+    BUSY_AGAIN_TITLE: (
+        {model: Committed(name, name) for model, name in BUSY_AGAIN.items()}, REQUIRED,
+    ),
     SPLIT_H200_TITLE: (
         {"llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200")},
         REQUIRED | {"tpot": 0.05},
