@@ -29,8 +29,8 @@ from nsight_prof.parsers.predict.corrections import (
     GPU_PROMPTS,
     HOSTS,
     KERNELS,
+    MEASURED_HOSTS,
     SLICE,
-    TOLD,
     Correction,
     correction,
     host_layer_s,
@@ -333,7 +333,7 @@ class Plan:
             predictor.host = self._with_ranks(predictor.host)
             if self.trace is not None and self.trace.is_slice and self.trace.serves(self.shard):
                 unseen = self.name if self.left_out else ""
-                predictor.hosts = points_of(TOLD if narrow else HOSTS, unseen)
+                predictor.hosts = points_of(MEASURED_HOSTS if narrow else HOSTS, unseen)
         self._note_unknown(predictor.host)
         return predictor
 

@@ -101,7 +101,7 @@ class Source:
         Narrow ones tell nothing but what the host needs (`host_steps`), and slices of such that
         look n-grams up what the GPU waits for it (`lookup_steps`).
         """
-        return [row for row in self._every_engine if not (_is_narrow(row) or _looks_up(row))]
+        return [row for row in self._every_engine if not _is_probe(row)]
 
     @cached_property
     def _narrow(self) -> list[Row]:
@@ -178,8 +178,8 @@ class Source:
         Of an open loop they have the requests as they came. Those of a slice are of few layers.
         """
         steps = UNPROFILED if self.slice is None else (*UNPROFILED, TRACE)
-        engines = [r["source"] for r in self._every_engine if _is_narrow(r) or _looks_up(r)]
-        return self._points([step for step in steps if step not in engines])
+        probes = [row["source"] for row in self._every_engine if _is_probe(row)]
+        return self._points([step for step in steps if step not in probes])
 
     def host_steps(
         self, shape: ModelShape, *, busy: bool = False
@@ -350,6 +350,11 @@ def _is_narrow(engine: Row) -> bool:
 def _looks_up(engine: Row) -> bool:
     """Return whether an engine is a slice that drafts by n-grams."""
     return bool(_cut_from(engine)) and _method(_arguments(engine)) == NGRAM
+
+
+def _is_probe(engine: Row) -> bool:
+    """Return whether an engine tells of the host or of looking n-grams up, and of no kernels."""
+    return _is_narrow(engine) or _looks_up(engine)
 
 
 def _arguments(engine: Row) -> dict[str, Any]:

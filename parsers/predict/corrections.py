@@ -28,7 +28,7 @@ RANK_WAIT = "rank_wait_s"
 HOSTS = "hosts"
 """Machine of residuals of prompts that wait for the host: it is another one with each start, at one
 of two speeds, whichever GPU it has, so that all engines count."""
-TOLD = "hosts told"
+MEASURED_HOSTS = "measured hosts"
 """The same of prompts whose host a narrow engine told: engines differ more than models there, and
 count by themselves."""
 LAYER_IN_GRAPHS, LAYER_BEYOND = "layer_in_graphs_ms", "layer_beyond_graphs_ms"
@@ -121,7 +121,7 @@ def points_of(machine: str, unseen: str = "") -> dict[str, Factors]:
     """Return the factors of whole points by kind, of those that enough models have.
 
     Args:
-        machine: key of a GPU's datasheet, or HOSTS or TOLD: the host of whichever GPU.
+        machine: key of a GPU's datasheet, or HOSTS or MEASURED_HOSTS: the host of whichever GPU.
         unseen: model whose own residuals do not count, since it is held out.
     """
     by_kind = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(machine, {})

@@ -39,7 +39,7 @@ def check_additions(config: Mapping[str, Any] | None, options: EngineOptions) ->
     """
     if options.speculative_tokens and options.accept is None:
         raise EngineFailure(
-            "how many tokens a step gives each request was not said: made-up weights do not tell",
+            "how many tokens a step gives each request is not given: made-up weights do not tell",
             f"add --accept, from 1 to {options.speculative_tokens + 1}",
             "unsupported",
         )

@@ -18,10 +18,10 @@ from nsight_prof.parsers.predict.corrections import (
     LAYER_IN_GRAPHS,
     LONG,
     LONG_TOKENS,
+    MEASURED_HOSTS,
     RANK_WAIT,
     SHORT,
     SLICE,
-    TOLD,
     TPOT,
 )
 from nsight_prof.parsers.predict.costs import datasheet
@@ -149,7 +149,7 @@ def point_residuals(work: Path) -> str:
     pairs = [*TOLD_PAIRS, *BUSY_PAIRS]
     told = _residual_lines(work, pairs, _kind_of_host, corrected=True, by_engine=True)
     found = [POINT_RESIDUALS_INTRO, f"{datasheet(gpu).name}:", *lines, f"{HOSTS}:", *hosts]
-    found += [f"{TOLD}:", *told]
+    found += [f"{MEASURED_HOSTS}:", *told]
     return "\n".join(found) + "\n"
 
 

@@ -123,7 +123,7 @@ def test_an_adapter_has_as_many_values_as_are_predicted() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("llama-3.1-8b", EngineOptions(speculative_tokens=3), "was not said"),
+        ("llama-3.1-8b", EngineOptions(speculative_tokens=3), "is not given"),
         ("deepseek-v2-lite", EngineOptions(adapters=2), "are not known"),
         (
             "llama-3.1-8b",
