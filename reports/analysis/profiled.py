@@ -64,7 +64,8 @@ def profiled(run: Run) -> list[Row]:
         for key, rows in instructions.sort_values("offset").groupby("kernel_id")
     }
     executed = instructions["instructions"].fillna(0).astype(float)
-    checks = sum(more * executed * sass.str.contains(at) for at, more in EXACT_MORE.items())
+    more = pd.concat([times * sass.str.contains(at) for at, times in EXACT_MORE.items()], axis=1)
+    checks = executed * more.sum(axis=1)
     exact = _shares_of(instructions, executed, checks)
     sorting = _shares_of(instructions, executed, executed * is_sort(run, instructions))
     unmasked = unmasked_shares(instructions)
