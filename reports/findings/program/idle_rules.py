@@ -12,8 +12,6 @@ LOADED = r"cu(?:da)?(?:ModuleLoad|LibraryLoad)\w*"
 """Calls that load compiled code."""
 STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))
 
-LOADED = r"cu(?:da)?(?:ModuleLoad|LibraryLoad)\w*"
-"""Calls that load code."""
 LAUNCH_BOUND = Rule(
     key="launch_bound",
     question="Does the GPU wait for the host to launch the next kernel?",
