@@ -244,7 +244,7 @@ the models of that day, and a narrow server beside it, started behind the narrow
 loop was taken for that of the whole one. Its engine was neither kept busy nor timed, and its limit
 of time ended it behind its last load, while it shut down. Closed loops were told no better by its
 event loop than by that of days before. Llama-3.1-8B has 4 batches of 9: the limit of time was
-reached.
+reached. No correction and no interval rests on these engines yet.
 
 Llama-3.1-8B over two H200 was predicted from a slice of one rank and from collectives, all recorded
 on the same machine of four H200 in the minutes before, and so were n-grams (3 tokens looked up, 2.4
