@@ -12,7 +12,7 @@ import pandas as pd
 from nsight_prof.orchestrator.predict.plan import speed_of
 from nsight_prof.orchestrator.predict.predicting import held_out
 from nsight_prof.orchestrator.predict.sources import BUSY
-from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.serving import Predictor, point
 from scripts.pages.accuracy.captures import recorded
@@ -21,6 +21,8 @@ from scripts.pages.accuracy.questions import (
     EXTENDED_PAIRS,
     H100_PAIRS,
     LATENT_PAIR,
+    LATER_PAIRS,
+    LOOKED_UP,
     SAME_PAIRS,
     SLICED,
     TIMED_PAIRS,
@@ -33,6 +35,10 @@ LARGEST_GRAPH, LONG_PROMPT = 256, 1024
 """Tokens of the largest graph of the whole engines, and most of prompts that wait for the host."""
 SHORT_TOKENS = 200
 """Most tokens of prompts that stand for those within CUDA graphs."""
+
+
+LOOKED_UP_SIZES, LOOKED_UP_PROMPT = (1, 8, 32, 128), 512
+"""Requests of a step that looks n-grams up, and tokens of their prompts in the whole engine."""
 
 
 def issued(work: Path) -> str:
@@ -101,6 +107,36 @@ def _by_speed(prompts: pd.DataFrame) -> tuple[str, ...]:
     medians = (1e3 * of["seconds"].median() for of in (prompts[fast], prompts[~fast]))
     return (str(len(prompts)), f"{1e3 * prompts['seconds'].median():.1f}", f"{fast.mean():.0%}",
             *("–" if math.isnan(ms) else f"{ms:.1f}" for ms in medians))  # fmt: skip
+
+
+def looked_up(work: Path) -> str:
+    """Return how long each step of slices of several layers, and of the whole, waits for look-ups.
+
+    That is what a step takes beside its kernels and gaps.
+    """
+    (base, _), (whole,) = LATER_PAIRS[0]
+    truth, rows = recorded(work, whole), []
+    waited: dict[int, float] = {}
+    for layers, name in LOOKED_UP.items():
+        run = recorded(work, name)
+        planned = held_out(truth, (recorded(work, base), run))
+        predictor = planned.predictor()
+        known = predictor.exposed.by_requests
+        waits = {size: known[size].value for size in LOOKED_UP_SIZES}
+        for load, row in truth.points():
+            if load.prompt == LOOKED_UP_PROMPT:
+                step = predictor.seconds(load.steps()[1]).value
+                waited[load.batch] = number(row["decode_step_s"]) - step + waits[load.batch]
+        rows.append((str(layers), run, waits))
+    rows.append(("all", truth, waited))
+    table = [
+        (name, *(f"{1e3 * waits[size]:.1f}" for size in LOOKED_UP_SIZES),
+         f"{run.table('host_loops')['loop_s'].lt(FAST_LOOP_S).mean():.0%}")
+        for name, run, waits in rows
+    ]  # fmt: skip
+    sizes = (f"{size} requests, ms" for size in LOOKED_UP_SIZES)
+    heads = ("layers", *sizes, "loops that were fast")
+    return markdown_table(heads, table)
 
 
 def explained(work: Path) -> str:

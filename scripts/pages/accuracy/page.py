@@ -25,7 +25,7 @@ from scripts.pages.accuracy.engines import (
     operator_shares,
     operators_of,
 )
-from scripts.pages.accuracy.issuing import explained, issued, kept_busy
+from scripts.pages.accuracy.issuing import explained, issued, kept_busy, looked_up
 from scripts.pages.accuracy.machine import (
     SAME,
     TIMED,
@@ -62,6 +62,7 @@ from scripts.pages.accuracy.texts import (
     ISSUED_INTRO,
     KEPT_BUSY,
     KV_CACHE,
+    LOOK_UPS,
     MEMSET,
     PAUSES,
     REACHED,
@@ -89,7 +90,7 @@ def render(work: Path) -> str:
     parts += [HOST_SPEED, host_speed(), SLOWER_HOST, slower_host(work, SAME)]
     parts += [TIMED_SPEED, timed_speed(work), TIMED_HOST, slower_host(work, TIMED)]
     parts += [ISSUED_INTRO, issued(work), KEPT_BUSY, kept_busy(work)]
-    parts += [EXPLAINED, explained(work)]
+    parts += [EXPLAINED, explained(work), LOOK_UPS, looked_up(work)]
     parts += [EXACT, operators_of(work, EXACT_OPERATORS)]
     parts += [ELSEWHERE_OPERATORS, operators_of(work, OPERATORS_OF)]
     parts += [COLLECTIVES, collectives(work), MEMSET, memsets(), ADAPTED, adapted(work)]

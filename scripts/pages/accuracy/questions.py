@@ -69,6 +69,8 @@ LATER_PAIRS: tuple[Pair, ...] = (
     ),
 )  # fmt: skip
 """N-grams, and adapters again, on that machine."""
+LOOKED_UP = {layers: f"{SLICES}llama-3.1-8b-ngram-{layers}" for layers in (4, 12, 20)}
+"""Slices of several numbers of layers that look n-grams up, one after the other on one machine."""
 DEEP = "prediction/deep-llama-3.1-8b-lora"
 ADAPTED_ENGINES = {DEEP: DEEP} | {f"{SLICES}{name}": f"{WHOLE}{name}" for name in
                                   ("llama-3.1-8b-lora", "qwen3-8b-lora")}  # fmt: skip
