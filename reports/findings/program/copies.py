@@ -666,7 +666,13 @@ def casts_and_copies(run: Run) -> list[Finding]:
     kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = REMEDIES.get(largest.remedy, (rule.action, rule.advice))
-    needless_kinds = _needless(kinds, gpu_time)
+    # Kinds of copies that no program needs, and others that are most of its work.
+    minimum = rule.limit("most") * number(gpu_time.value)
+    needless_kinds = {
+        kind: value
+        for kind, value in kinds.items()
+        if kind.required is None or number(value.value) >= minimum
+    }
     avoidable = Number(sum(number(value.value) for value in needless_kinds.values()), "ns", refs)
     about = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
     needless = 2 * number(avoidable.value) > number(time.value)
@@ -716,7 +722,15 @@ def casts_and_copies(run: Run) -> list[Finding]:
                     Text("kernels"), Number(len(rows), "count", column("kernels", "category"))
                 ),
                 *(
-                    measured(_of_kind(kind), value, Text("names of kernels"))
+                    measured(
+                        Text("of it {kind}", kind=kind.label)
+                        if kind.required is None
+                        else Text(
+                            "of it {kind}, {required}", kind=kind.label, required=kind.required
+                        ),
+                        value,
+                        Text("names of kernels"),
+                    )
                     for kind, value in kinds.items()
                 ),
             ),
@@ -748,16 +762,6 @@ def _widened(run: Run) -> tuple[Number, Number]:
                 break
     refs = (*column("kernels", "total_ns"), *column("counters", "global_store_bytes"))
     return Number(time, "ns", refs), Number(saved, "ns", refs)
-
-
-def _needless(kinds: dict[Kind, Number], gpu_time: Number) -> dict[Kind, Number]:
-    """Return kinds of copies that no program needs, and others that are most of its work."""
-    minimum = CASTS_AND_COPIES.limit("most") * number(gpu_time.value)
-    return {
-        kind: value
-        for kind, value in kinds.items()
-        if kind.required is None or number(value.value) >= minimum
-    }
 
 
 def leaves(run: Run) -> bool:
@@ -801,10 +805,3 @@ def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:
         found[_kind(row)] += number(row["total_ns"])
     refs = column("kernels", "total_ns")
     return {kind: Number(value, "ns", refs) for kind, value in found.items() if value > 0}
-
-
-def _of_kind(kind: Kind) -> Text:
-    """Return what a kind of copies is called in evidence: a program may need some."""
-    if kind.required is None:
-        return Text("of it {kind}", kind=kind.label)
-    return Text("of it {kind}, {required}", kind=kind.label, required=kind.required)
