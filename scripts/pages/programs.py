@@ -16,6 +16,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
 from scripts.run_programs import (
     EIGHTH,
+    ELEVENTH,
     FIFTH,
     FOURTH,
     FRESH,
@@ -42,6 +43,7 @@ LOOKS = {
     "eighth_set_look.json": "Whole programs, eighth set: first look",
     "ninth_set_look.json": "Whole programs, ninth set: first look",
     "tenth_set_look.json": "Whole programs, tenth set: first look",
+    "eleventh_set_look.json": "Whole programs, eleventh set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
@@ -456,7 +458,7 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
             "beforehand, and no rule was changed for them: this score is out of sample. "
             "`scripts/run_programs.py DIR --set fresh.yaml` runs them."
         )
-    if look.programs in (THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH):
+    if look.programs in (THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH):
         return (
             f"{number} more programs of the same kind "
             f"([{look.programs}](../tests/proof_programs/{look.programs})). {by} Their author had "
