@@ -1,6 +1,7 @@
 """The rules of kernels on counters as defects of known cost would leave them."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from nsight_prof.parsers.build.roofline import Ceiling, Ceilings
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.reports.analysis.declared import Need
-from nsight_prof.reports.analysis.profiled import TRACE_ONLY
+from nsight_prof.reports.analysis.profiled import EXACT_MORE, TRACE_ONLY
 from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, explain, gain
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.matrix import unaligned
@@ -238,6 +239,20 @@ def test_approximate_functions_leave_the_other_instructions() -> None:
     assert "exact_math" not in keys(**exact | {"exact_share": 0.1})
     assert "exact_math" not in keys(**exact, library="PyTorch")
     assert "exact_math" not in keys(**exact | {"issue_active_pct": 5.0})
+
+
+@pytest.mark.parametrize(
+    ("sass", "more"),
+    [
+        ("I2F.U32.RP R0, UR9", 16),
+        ("I2F.U64.RP R13, R6", 60),
+        ("FCHK P0, R3, R4", 8),
+        ("I2F.F64.U32 R2, R4", 0),
+        ("F2I.U64.TRUNC R16, R16", 0),
+    ],
+)
+def test_divisions_are_told_by_the_instruction_that_begins_them(sass: str, more: int) -> None:
+    assert sum(times for at, times in EXACT_MORE.items() if re.search(at, sass)) == more
 
 
 def test_atomics_that_do_not_set_the_pace_are_no_cause() -> None:
@@ -592,6 +607,21 @@ def test_double_precision_costs_what_the_fp64_pipe_takes_more_than_fp32() -> Non
     # Of the 80 % of the time in which the pipe works half is left; nothing else takes longer.
     assert cause.gain == pytest.approx(0.8 * 0.5)
     assert causes(row(flops_fp64=half_a_ms / 10, flops_fp32=half_a_ms), H200) == []
+
+
+def test_functions_of_double_that_fill_the_issue_slots_leave_a_third() -> None:
+    roofs = Ceilings({}, {("fp64", "fp64"): ceiling("fp64", "fp64", FP32_ROOF / 2)})
+    flops = 0.7 * FP32_ROOF / 2 * DURATION / 1e9
+
+    def saved(issued: float) -> float:
+        return first(
+            Context(SMS, roofs), flops_fp64=flops, flops_fp32=flops / 19, fusable_pct=0.0,
+            bound_by="fp64", issue_active_pct=issued, sm_active_pct=100.0,
+        ).gain  # fmt: skip
+
+    # An exponential for each number: single ones have no more than a third of its instructions.
+    assert saved(issued=64.0) == pytest.approx(0.95 * (1 - 1 / 3))
+    assert saved(issued=40.0) == pytest.approx(0.7 * 0.5)
 
 
 @pytest.mark.parametrize(("loaded", "key"), [(1, "narrow_accesses"), (2, "narrow_accesses"),

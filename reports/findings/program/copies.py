@@ -165,6 +165,8 @@ CAST_ITEMS = 4
 """Elements for each thread of a cast of PyTorch (unrolled_elementwise_kernel, 2.11)."""
 ALIKE = 0.02
 """Part by which bytes of a copy and elements of a cast may differ from a whole type."""
+TIMES = 4
+"""How often a kernel reads a tensor at most to be known by its bytes (backward of softmax: 3)."""
 
 
 class Kind(NamedTuple):
@@ -745,18 +747,19 @@ def casts_and_copies(run: Run) -> list[Finding]:
 
 def _widened(run: Run) -> tuple[Number, Number]:
     """Return the time of kernels that DRAM bounds and that read and write only what casts made
-    wider, by their bytes: multiples of what such a cast stores; and what the type before it saves.
+    wider, by their bytes: once or some times what such a cast stores; and what the type before it
+    saves. Copies are left out, whose own time is counted.
     """
     rows = [row for row in profiled(run) if text(row["library"]) not in NO_LIBRARY]
     casts = [(number(r["global_load_bytes"]), r) for r in rows if re.search(CASTS, _names(r))]
     wide = [(loaded, r) for loaded, r in casts if loaded < number(r["global_store_bytes"])]
     time, saved = 0.0, 0.0
-    for row in (row for row in rows if text(row["bound_by"]) == "dram" and row["calls"]):
+    for row in (r for r in rows if text(r["bound_by"]) == "dram" and r["category"] != "copy"):
         for loaded, cast in wide:
             size = number(cast["global_store_bytes"])
             times = [number(row[f"global_{way}_bytes"]) / size for way in ("load", "store")]
-            of_size = all(t >= 0.5 and abs(t - round(t)) <= ALIKE for t in times)
-            if of_size and row["calls"] <= cast["calls"] and row is not cast:
+            of_size = all(0.5 < t < TIMES + 0.5 and abs(t - round(t)) <= ALIKE for t in times)
+            if of_size and number(row["calls"]) <= number(cast["calls"]):
                 time += number(row["total_ns"])
                 saved += number(row["total_ns"]) * (1 - loaded / size)
                 break

@@ -160,6 +160,18 @@ def test_convolutions_that_convert_their_layout_name_the_remedy(recorded_run_of:
     assert evidence(found, label) == run.kernels.loc[layouts, "total_ns"].sum()
 
 
+def test_what_a_cast_makes_wider_costs_those_that_read_it(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("stories/nanogpt")
+    (found,) = casts_and_copies(run)
+    # Of 6 x 1024 tokens the scores of 50,304 words, 4 bytes each: softmax reads no other tensor.
+    scores = 6 * 1024 * 50304 * 4
+    of_size = run.counters.loc[run.counters["global_load_bytes"] == 3 * scores, "kernel_id"]
+    wide = run.kernels["kernel_id"].isin(of_size)
+    lost = run.kernels.loc[wide, "total_ns"].sum() / 2
+    casts = evidence(found, "of it casts to another type")
+    assert found.gain_ns == pytest.approx(casts + lost)
+
+
 def test_a_clock_that_fell_has_its_price_in_time(recorded_run_of: Recorded) -> None:
     run = recorded_run_of("h200-vllm-kernels")
     found = of_cause(run, "throttling")
