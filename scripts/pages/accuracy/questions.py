@@ -67,8 +67,12 @@ LATER_PAIRS: tuple[Pair, ...] = (
         (f"{SLICES}llama-3.1-8b-lora", f"{SLICES}llama-3.1-8b"),
         (f"{WHOLE}llama-3.1-8b-lora-again",),
     ),
+    (
+        (f"{SLICES}mistral-7b-v0.3", f"{SLICES}mistral-7b-v0.3-ngram"),
+        (f"{WHOLE}mistral-7b-v0.3-ngram",),
+    ),
 )  # fmt: skip
-"""N-grams, and adapters again, on that machine."""
+"""N-grams, and adapters again, on that machine; n-grams of another model on another one."""
 LOOKED_UP = {layers: f"{SLICES}llama-3.1-8b-ngram-{layers}" for layers in (4, 12, 20)}
 """Slices of several numbers of layers that look n-grams up, one after the other on one machine."""
 DEEP = "prediction/deep-llama-3.1-8b-lora"
@@ -205,10 +209,10 @@ The points of the predictions above, predicted again by the models as they are n
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
         (SPLIT_H200, *LATER_PAIRS),
         """
-The same for the engines of one machine of four H200. N-grams have the slice that looked them up
-beside the one without drafts: what its steps take beyond their kernels is what each step waits for.
-Of its 4 layers; with all of them the host takes longer to launch a step's graph, which is not in it
-yet, and short steps are still too short. Nothing is fitted to these engines.
+The same for the engines of two machines of four H200. N-grams have the slice of 4 layers that
+looked them up beside the one without drafts: what its steps take beyond their kernels is what each
+step waits for, and [moves with the speed of the
+core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to these engines.
 """,
     ),
 )
@@ -250,6 +254,7 @@ AGAIN = {
 }
 """Engines that were started again on another H100, a day after the first ones."""
 SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives of minutes before (T2)"
+LATER = ("llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again")
 LATER_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
 OTHERS_TITLE = "The same engines, hosts told by engines of other days (T3)"
@@ -385,7 +390,7 @@ ELSEWHERE = {
         REQUIRED | {"tpot": 0.05},
     ),
     LATER_TITLE: (
-        {name: Committed(name, name) for name in ("llama-3.1-8b-ngram", "llama-3.1-8b-lora-again")},
+        {name: Committed(name, name) for name in LATER},
         REQUIRED,
     ),
 }  # fmt: skip
