@@ -39,6 +39,7 @@ from scripts.pages.accuracy.questions import (
     LATENT_TITLE,
     LATER_PAIRS,
     LATER_TITLE,
+    LATEST_TITLE,
     NARROW_TITLE,
     OTHERS_TITLE,
     SAME_PAIRS,
@@ -159,6 +160,7 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         (TIMED_SLICES_TITLE, "the same, host of other days"),
         (BUSY_TITLE, "an H200 of four, told by busy engines"),
         (BUSY_AGAIN_TITLE, "another H200 of four, told by busy engines"),
+        (LATEST_TITLE, "a third H200, host of other days"),
         (SPLIT_H200_TITLE, "two H200"),
         (LATER_TITLE, "one H200, n-grams or LoRA again"),
     ):

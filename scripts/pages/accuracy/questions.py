@@ -330,6 +330,7 @@ BUSY_AGAIN_SERVED: Pair = (
 )  # fmt: skip
 DENSE_TOLD: tuple[Pair, ...] = (*SAME_PAIRS[:2], *TIMED_PAIRS, *BUSY_PAIRS)
 """Those of dense models on an H200, of other machines than the first engines of these models."""
+LATEST_TITLE = "On a third machine, whose host nobody told (T3)"
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (
@@ -384,6 +385,9 @@ ELSEWHERE = {
     BUSY_TITLE: ({model: Committed(name, name) for model, name in BUSY.items()}, REQUIRED),
     BUSY_AGAIN_TITLE: (
         {model: Committed(name, name) for model, name in BUSY_AGAIN.items()}, REQUIRED,
+    ),
+    LATEST_TITLE: (
+        {"llama-3.1-8b": Committed("llama-3.1-8b-later", "llama-3.1-8b-later")}, REQUIRED,
     ),
     SPLIT_H200_TITLE: (
         {"llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200")},

@@ -246,6 +246,10 @@ of time ended it behind its last load, while it shut down. Closed loops were tol
 event loop than by that of days before. Llama-3.1-8B has 4 batches of 9: the limit of time was
 reached. No correction and no interval rests on these engines yet.
 
+Llama-3.1-8B was recorded once more on a third machine, an hour later still. The prediction rests on
+its slice of another day alone, and on the models of that hour, in which all engines before it have
+a say of first tokens: it is the one row that these models were not chosen with in sight.
+
 Llama-3.1-8B over two H200 was predicted from a slice of one rank and from collectives, all recorded
 on the same machine of four H200 in the minutes before, and so were n-grams (3 tokens looked up, 2.4
 per step, to which vLLM's synthetic rejection sampling kept) from a slice without drafts of another

@@ -119,7 +119,7 @@ def test_the_page_of_a_balanced_job_says_so_and_what_bounds_it(balanced: RunDir)
     # Collectives share what other kernels hide of them in proportion: 14 % here.
     assert rows["first_wait_ns"].max() == pytest.approx(waited, rel=0.15)
     share = rows["compute_ns"].sum() / (rows["wall_ns"] - rows["first_wait_ns"]).sum()
-    assert f"{100 * share:.1f} %](#evidence-ranks-1-3), is compute: the kernels bound" in page
+    assert f"{100 * share:.0f} %](#evidence-ranks-1-3), is compute: the kernels bound" in page
     assert "from [rank 0](#rank_times-0+0) and [rank 1](#rank_times-1+1)" in page
 
 
