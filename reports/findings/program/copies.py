@@ -139,7 +139,9 @@ REMEDIES = {
     key: (message(row["action"]), message(row["advice"])) for key, row in DATA["remedies"].items()
 }
 """What to do about copies, and the same for readers who do not know GPUs."""
-PIN, OVERLAP, GATHER, NARROWER, CHANNELS_LAST, _ = REMEDIES.values()
+PIN, OVERLAP, GATHER, NARROWER, CHANNELS_LAST = (
+    REMEDIES[key] for key in ("pin", "overlap", "gather", "narrower", "channels_last")
+)
 """Of pageable memory; that no kernel runs beside; many small ones; numbers that a cast makes
 shorter after the copy; conversions of layouts."""
 ALONE = 0.9

@@ -351,7 +351,7 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
     return [_with_threads(run, finding) for finding in found]
 
 
-def loads_beside(run: Run) -> list[Finding]:
+def loads_behind_queue(run: Run) -> list[Finding]:
     """Return a finding where lines load code that the GPU need not wait for, thanks to its queue.
 
     Code that is compiled as the program runs (NVRTC) is loaded right after that, at the same line.

@@ -52,7 +52,7 @@ def program_findings(run: Run) -> list[Finding]:
     if managed := copies.managed_memory(run):  # it tells what the GPU waits for
         found = [f for f in found if f.rule != idle_rules.IDLE.key] + managed
     if not {f.rule for f in waits} & {"compilation", "kernel_tuning", "first_use", "remade_code"}:
-        found += host_work.loads_beside(run)
+        found += host_work.loads_behind_queue(run)
     found += copies.fills(run)
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
     found += needless.needless_work(run)
