@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -157,8 +158,6 @@ print(times / (now - float(begin)))
 """
 SPEEDUPS = {1: 1.0, 2: 1.8, 8: 6.5}
 """Workers, and how many times as fast as one they shall be."""
-FEWEST_ROUNDS, VARIED, OTHERS = 3, 1.05, 0.025
-"""Rounds that tell anything, and what keeps one of them (see `Round.is_steady`)."""
 NAP_S = 0.1
 START = f"""import sys, time
 from nsight_prof.orchestrator.workers.mapping import executor_of, mapped
@@ -341,11 +340,11 @@ def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Import ranks by one worker, by two and where there are cores by eight, round after round.
 
     Each worker has a core (see `spread`). A round has an import by each number of workers, in the
-    opposite order of the round before, and plain programs on the same cores before and after each
-    import: some hundred milliseconds tell how fast these cores were just then. What counts is the
-    median of the rounds that `Round.is_steady` keeps. The limit keeps the start of the engine
-    apart: what prof takes until each worker has answered is measured by itself and taken off.
-    Each measurement is printed to stderr.
+    opposite order of the round before, and plain programs on the same cores before each import.
+    Cores whose speed varies slow either import down, as often in one order as in the other: what
+    counts is the geometric mean over all rounds, and its 90 % interval by Student's t decides. The
+    limit keeps the start of the engine apart: what prof takes until each worker has answered is
+    measured by itself and taken off. Each measurement is printed to stderr.
     """
     if options.trace is None:
         yield Row(3, "1 to 2 workers", "1.8 times as fast", "not available: no --trace", None)
@@ -364,44 +363,34 @@ def scaling(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
         longest, order = max(longest, time.monotonic() - start), order[::-1]
     os.sched_setaffinity(0, cores)
     starts = {n: float(np.median([each.started[n] for each in rounds])) for n in counts}
-    found = {n: _speedups(rounds, starts, n, len(cores)) for n in counts[1:]}
-    for n, faster in found.items():
+    found = {n: _speedups(rounds, starts, n) for n in counts[1:]}
+    for n, (_, _, faster) in found.items():
         _tell(what="speed-up", workers=n, rounds=[round(times, 4) for times in faster])
-    lacking = [n for n, faster in found.items() if len(faster) < FEWEST_ROUNDS]
-    quartiles = {
-        n: np.quantile(faster or [np.nan], [0.25, 0.5, 0.75]) for n, faster in found.items()
-    }
-    middle = {n: float(parts[1]) for n, parts in quartiles.items()}
     plain = {
-        name: {n: float(np.median([each.plain(name, n) for each in rounds])) for n in middle}
+        name: {n: float(np.median([each.plain(name, n) for each in rounds])) for n in found}
         for name in PLAIN
     }
     seconds = {
         what: _and([f"{_median(rounds, what, n):.1f}" for n in counts])
         for what in ("imported", "started", "cpu_s")
     }
-    holds = all(middle[n] >= SPEEDUPS[n] for n in middle)
     can_show = all(times >= SPEEDUPS[n] for n, times in plain["counting"].items())
-    told = [
-        f"{low:.3f} to {high:.3f} by {n} (quartiles of the {len(found[n])} steady ones of "
-        f"{len(rounds)} rounds)"
-        for n, (low, _, high) in quartiles.items()
-        if n not in lacking
-    ]
-    unsteady = [f"{len(found[n])} of {len(rounds)} rounds by {n} were steady" for n in lacking]
-    known = {n: times for n, times in middle.items() if n not in lacking}
+    holds = all(low >= SPEEDUPS[n] for n, (low, _, _) in found.items())
+    misses = any(high < SPEEDUPS[n] for n, (_, high, _) in found.items())
+    intervals = _and([f"{low:.3f} to {high:.3f} by {n}" for n, (low, high, _) in found.items()])
+    means = {n: float(stats.gmean(faster)) for n, (_, _, faster) in found.items()}
     yield Row(
         3,
         f"1 to {_and(counts[1:])} workers, each with a core: import of {len(traces)} ranks of "
         f"{launches(options.trace):,} launches, files in {folder.parents[1]} (`--only 3`)",
         f"{_times(SPEEDUPS, counts[1:])}, start of the engine apart",
-        f"{'; '.join([_times(known, [*known])] * bool(known) + told + unsteady)}; "
-        f"{seconds['imported']} s, of which "
-        f"{seconds['started']} s are the start, and {seconds['cpu_s']} CPU s. As many "
+        f"{_times(means, counts[1:])} (geometric mean of {len(rounds)} rounds; 90 % interval "
+        f"{intervals}); {seconds['imported']} s, of which {seconds['started']} s are the start, "
+        f"and {seconds['cpu_s']} CPU s. As many "
         "plain programs on these cores do "
         + " and ".join(f"{_times(times, counts[1:])} as much of {n}" for n, times in plain.items())
         + f". Cores {_and([str(core) for core in chosen[counts[-1]]])} of {len(cores)}",
-        None if lacking or not (holds or can_show) else holds,
+        True if holds else False if misses and can_show else None,
     )
 
 
@@ -418,18 +407,6 @@ class Round:
     cpu_s: dict[int, float] = field(default_factory=dict)
     others: dict[int, float] = field(default_factory=dict)
     done: dict[tuple[str, int], list[float]] = field(default_factory=dict)
-
-    def is_steady(self, workers: int, cores: int) -> bool:
-        """Whether the cores were as fast, and as free, for `workers` as for one.
-
-        Programs that count must not have varied by more than 5 % around both imports, and others
-        must not have taken more than 2.5 % of the cores.
-        """
-        ends = sorted((self.order.index(1), self.order.index(workers)))
-        around = slice(ends[0], ends[1] + 2)
-        counted = [self.done["counting", n][around] for n in (1, workers)]
-        is_free = max(self.others[1], self.others[workers]) <= OTHERS * cores
-        return is_free and all(max(done) <= VARIED * min(done) for done in counted)
 
     def plain(self, name: str, workers: int) -> float:
         """Return how many times as much as one that many plain programs did."""
@@ -463,8 +440,7 @@ def _round(
         os.sched_setaffinity(0, cores)
     look(["counting"])
     found = asdict(measured) | {"done": {f"{n} {w}": d for (n, w), d in measured.done.items()}}
-    steady = {n: measured.is_steady(n, len(cores)) for n in order}
-    _tell(what="round", **found, steady=steady)
+    _tell(what="round", **found)
     return measured
 
 
@@ -473,14 +449,16 @@ def _median(rounds: Sequence[Round], what: str, workers: int) -> float:
 
 
 def _speedups(
-    rounds: Sequence[Round], starts: Mapping[int, float], workers: int, cores: int
-) -> list[float]:
-    """Return how many times as fast as one `workers` were in each round that is kept."""
-    return [
+    rounds: Sequence[Round], starts: Mapping[int, float], workers: int
+) -> tuple[float, float, list[float]]:
+    """Return how many times as fast as one `workers` were: 90 % interval of the mean, each."""
+    faster = [
         (each.imported[1] - starts[1]) / (each.imported[workers] - starts[workers])
         for each in rounds
-        if each.is_steady(workers, cores)
     ]
+    logs = np.log(faster)
+    low, high = stats.t.interval(0.9, len(logs) - 1, logs.mean(), stats.sem(logs))
+    return float(np.exp(low)), float(np.exp(high)), faster
 
 
 def _tell(**found: Any) -> None:
