@@ -324,9 +324,9 @@ class ReportView(KernelFigures, RunReport):
     the Tensor Core rates under load that lasts, by type. `sections` are what a serving engine adds
     (its model, steps and operators); empty for other programs. `abstained` are questions
     that the evidence does not answer, each with the reason, and `to_measure` the command that
-    measures what limits the kernels, where that is open; `rules_abstained` are the rules of
-    kernels that lack evidence. `ncu_rules` is what ncu's own rules said where they were applied,
-    beside what prof says.
+    measures what limits the kernels (empty where none can, None where kernels have counters);
+    `rules_abstained` are the rules of kernels that lack evidence. `ncu_rules` is what ncu's own
+    rules said where they were applied, beside what prof says.
     """
 
     workload: Text | None
@@ -335,7 +335,7 @@ class ReportView(KernelFigures, RunReport):
     answer_anchors: tuple[str, ...]
     findings: tuple[Finding, ...]
     abstained: tuple[OpenQuestion, ...]
-    to_measure: str
+    to_measure: str | None
     rules_abstained: tuple[RuleAbstention, ...]
     environment: tuple[Fact, ...]
     wall_ns: float | None

@@ -103,7 +103,7 @@ def report_view(run: Run) -> ReportView:
         answer_anchors=anchors,
         findings=tuple(found),
         abstained=unanswered,
-        to_measure=to_measure(run) if run.counters.empty else "",
+        to_measure=to_measure(run) if run.counters.empty else None,
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         **_whole_times(run),

@@ -89,7 +89,7 @@ def first_screen(
         basis="wall" if time.basis == WALL else "gpu",
         choices=offered,
         narrowed=tuple(choice for choice in timed if choice.products),
-        to_measure=None if view.profiled_share or not view.kernels else view.to_measure,
+        to_measure=view.to_measure if view.kernels else None,
         over_floors=above,
         floor_parts=pieces,
     )

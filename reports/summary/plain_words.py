@@ -51,7 +51,7 @@ LIMITS = {
     "alu": Text("arithmetic speed"),
     "xu": Text("arithmetic speed"),
     "issue": Text("too many instructions: issue slots"),
-    "latency": Text("waiting, no part is busy"),
+    "latency": Text("waiting (no unit is busy)"),
 }
 """What limits a kernel."""
 

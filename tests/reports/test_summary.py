@@ -462,7 +462,9 @@ def test_idle_time_saves_nothing_here_that_its_finding_does_not_save(view: Repor
 
 def test_a_gpu_that_no_file_names_is_called_that(view: ReportView) -> None:
     nameless = replace(view, run_time=replace(view.run_time, gpu=""))
-    assert "Measured on a GPU that no file names. The evidence" in page_of(summarise(nameless))
+    assert "Measured on a GPU that its files do not name. The evidence" in page_of(
+        summarise(nameless)
+    )
 
 
 def test_a_kernel_of_the_program_is_not_given_the_time_of_all_that_do_the_like(

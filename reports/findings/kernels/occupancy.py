@@ -173,15 +173,15 @@ IMBALANCE = Rule(
 )
 FEW_BLOCKS = Rule(
     key="few_blocks",
-    question="Do the blocks fill the places that the SMs have for them?",
+    question="Are there as many blocks as fit on the SMs at a time (a full wave)?",
     when=(facts.WAVES < 0.8) & (facts.OCCUPANCY_GAP > 10),
     clause=lambda k: Text(
-        "its {blocks} fill only {waves} of the places that the GPU has for them",
+        "its {blocks} are only {waves} of those that fit on the GPU at a time",
         blocks=_blocks(k),
         waves=k.number(facts.WAVES, unit="fraction"),
     ),
     symptom=Text("starts few blocks for the GPU"),
-    remedy=Text("With its places filled"),
+    remedy=Text("With a full wave of blocks"),
     action=Text(
         "Divide its work over more blocks (smaller blocks, a split reduction) or fuse it with its "
         "neighbours. A loop that goes through a sequence step by step can work on pieces of it at "
@@ -196,7 +196,7 @@ FEW_BLOCKS = Rule(
     ),
     source=Text(
         "Nsight Compute rule AchievedOccupancy: over 10 points below the theoretical one; "
-        "prof: under 80 % of the places for blocks taken"
+        "prof: under 80 % of a wave"
     ),
     rank=FEW_WARPS,
     time=facts.HIDDEN_TIME,
