@@ -14,7 +14,7 @@ SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW)
 STAGES = {"prefill": "#bbbbbb", "decode": QUIET}
 """Stages of an engine, in greys as in the strip of the first picture: hues are kinds of kernels."""
 _FAMILIES = {
-    BLUE: ("matrix multiplication", ("gemm", "gemv", "conv", "rnn", "moe")),
+    BLUE: ("matrix products, convolutions", ("gemm", "gemv", "conv", "rnn", "moe")),
     VERMILLION: ("attention", ("attention", "kv_cache", "rotary")),
     GREEN: ("norm, softmax, reduction", ("norm", "softmax", "reduction")),
     ORANGE: ("elementwise", ("elementwise", "quantize", "random", "fill")),

@@ -152,7 +152,7 @@ def bars(count: int = 20) -> dict[str, Figure]:
     )  # fmt: skip
     shares = [[chance.random() for _ in reasons] for _ in numbers]
     strip = Overview(
-        100.0, STRIP, (Lane("GPU 0", {"matrix multiplication": np.ones(9)}),), (), "run"
+        100.0, STRIP, (Lane("GPU 0", {"matrix products, convolutions": np.ones(9)}),), (), "run"
     )
     return {
         "time": plot_time(

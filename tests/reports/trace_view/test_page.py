@@ -138,7 +138,7 @@ def test_pictures_are_whole_svg_and_say_what_they_show() -> None:
         assert part.alt in words
         assert "var(--" not in part.svg
         assert "step & more" in words
-    assert "matrix multiplication" in parts()[0].svg
+    assert "matrix products, convolutions" in parts()[0].svg
 
 
 @pytest.mark.parametrize("part", parts(), ids=lambda part: part.name)
