@@ -1,6 +1,7 @@
 """Findings about slow kernels of libraries and attention that is not fused."""
 
 import re
+from collections.abc import Callable
 
 import pandas as pd
 import pytest
@@ -177,3 +178,11 @@ def test_a_number_in_double_beside_others_makes_no_double_tensor(run: Run, dtype
     name = "void at::native::multi_tensor_apply_kernel<FusedAdam<double>, double>(T1, T2)"
     run = kernels(run, {"PyTorch SiLU x mul": {"name": name, "dtype": dtype, "total_ns": 10**9}})
     assert ("double_precision" in {f.rule for f in program_findings(run)}) == (dtype == "fp64")
+
+
+def test_kernels_of_four_bit_weights_older_than_marlin_are_named(
+    recorded_run_of: Callable[[str], Run],
+) -> None:
+    found = {f.key: f for f in program_findings(recorded_run_of("h100-vllm-awq"))}["four_bit"]
+    assert "older than Marlin" in english(found.title)
+    assert "awq_marlin" in english(found.action)
