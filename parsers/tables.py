@@ -63,6 +63,7 @@ ADDED: dict[str, dict[str, str | None]] = {
     "gpu_idle_gaps": {"host_range": ""},
     "memory_operations": {"startup_ns": None},
     "rank_steps": {"overlapped_ns": None},
+    "source_instructions": {"callers": ""},
 }
 """Columns that tables of older runs lack, and what stands in them then."""
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.cubin.elf import Cubin, cubins
+from nsight_prof.parsers.cubin.line_table import inlined_lines
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.ncu.source_page import Instruction, SourceOfKernel, read_source_page
-from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
 
-PAGE = "source.csv"
+PAGE, REPORT = "source.csv", "counters.ncu-rep"
 LINES, INSTRUCTIONS = "source_lines", "source_instructions"
 LONGEST_TEXT = 300
 """Characters of a line of source, or of an instruction, that are kept."""
@@ -74,14 +79,46 @@ def _kernels(
     for function in {page.function for page in pages}:
         if len(profiled.get(function, [])) != pages_of[function]:
             gaps.add(LINES, f"{path.name} is of other launches of {function} than the counters")
-    return list(found.items())
+    compiled = _cubins(run.artifact("counters", REPORT)) if found else []
+    return [(key, with_callers(kernel, compiled)) for key, kernel in found.items()]
+
+
+def _cubins(report: Path | None) -> list[Cubin]:
+    """Return the compiled kernels that the report of ncu holds, where it is at hand."""
+    if report is None:
+        return []
+    with plain_file(report) as unpacked:
+        return list(cubins(unpacked.read_bytes()))
+
+
+def with_callers(kernel: SourceOfKernel, compiled: Sequence[Cubin]) -> SourceOfKernel:
+    """Return a kernel with the lines that each instruction was inlined into.
+
+    They are of the cubin that knows each line of the page: several may have a kernel of one name.
+    """
+    for cubin in compiled:
+        chains = inlined_lines(cubin).get(kernel.function, {})
+        begins, first = sorted(chains), kernel.instructions[0].address
+        found = []
+        for instruction in kernel.instructions:
+            at = bisect_right(begins, instruction.address - first) - 1
+            lines = chains[begins[at]] if at >= 0 else ()
+            if instruction.line not in lines:
+                break
+            found.append(replace(instruction, line=lines[0], callers=lines[1:]))
+        if found and len(found) == len(kernel.instructions):
+            return replace(kernel, instructions=found)
+    return kernel
 
 
 def _lines(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, object]]:
-    """One row per line that has instructions, most samples first."""
+    """One row per line that has instructions, or callers of such, most samples first."""
     groups: dict[tuple[str, int], list[Instruction]] = {}
     for instruction in kernel.instructions:
         groups.setdefault(instruction.line, []).append(instruction)
+    for instruction in kernel.instructions:
+        for line in instruction.callers:
+            groups.setdefault(line, [])
     ordered = sorted(groups.items(), key=lambda item: -(_sum(i.samples for i in item[1]) or 0))
     total = _sum(i.samples for i in kernel.instructions)
     rows: list[dict[str, object]] = []
@@ -119,6 +156,7 @@ def _instructions(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, obje
             "sass": i.sass[:LONGEST_TEXT],
             "file": i.line[0],
             "line": i.line[1],
+            "callers": " < ".join(f"{file}:{line}" for file, line in i.callers),
             "samples": i.samples,
             "stall": max(i.stalls, key=i.stalls.__getitem__, default=""),
             "instructions": i.instructions,

@@ -5,6 +5,7 @@ Rows are of table `source_instructions`, of one kernel, in the order of the prog
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
 
 import pandas as pd
@@ -48,18 +49,32 @@ def in_order(samples: Mapping[Place, int]) -> list[Place]:
 def at_program(rows: pd.DataFrame, atomic: Container[Place] = ()) -> pd.DataFrame:
     """Return instructions with those of headers at the program's lines, and column is_foreign.
 
-    The table names the header alone. An instruction of one is taken to belong to the program's line
-    of the instruction before it: right for the planted lines of three kernels of llm.c. An atomic
-    operation belongs to the line that made its operands last, best one of lines that are `atomic`.
+    Where nobody knows what an instruction was inlined into, it is taken to belong to the program's
+    line of the instruction before it: right for the planted lines of three kernels of llm.c. An
+    atomic operation then belongs to the line that made its operands last, best one of lines that
+    are `atomic`.
     """
     rows = at_calls(rows)
     foreign = rows["file"].fillna("").str.contains(HEADERS)
     rows = rows.assign(is_foreign=foreign)
-    if foreign.all():
+    inlined = [_caller(text) for text in rows["callers"].where(foreign).fillna("")]
+    known = pd.Series([at is not None for at in inlined], rows.index, dtype=bool)
+    if (foreign & ~known).all():
         return rows
-    places = {name: rows[name].mask(foreign).ffill().bfill() for name in PLACE}
-    atomics = foreign & rows["sass"].fillna("").str.contains(ATOMICS)
-    return at_writers(rows.assign(**places), atomics, atomic)
+    found = pd.DataFrame([at or (None, None) for at in inlined], rows.index, [*PLACE])
+    places = {name: rows[name].mask(foreign, found[name]) for name in PLACE}
+    rows = rows.assign(**{name: column.ffill().bfill() for name, column in places.items()})
+    atomics = foreign & ~known & rows["sass"].fillna("").str.contains(ATOMICS)
+    return at_writers(rows, atomics, atomic)
+
+
+def _caller(callers: str) -> Place | None:
+    """Return the innermost line of the program of those that an instruction was inlined into."""
+    for text in filter(None, callers.split(" < ")):
+        file, _, line = text.rpartition(":")
+        if not re.search(HEADERS, file):
+            return file, int(line)
+    return None
 
 
 def at_calls(rows: pd.DataFrame) -> pd.DataFrame:

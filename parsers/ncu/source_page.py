@@ -36,7 +36,8 @@ Line = tuple[str, int]
 class Instruction:
     """One instruction of SASS: warps that executed it, samples of warps that stood at it.
 
-    `line` is the innermost line it comes from. Numbers are None where the page has no column of
+    `line` is the innermost line it comes from, `callers` are those around it that it was inlined
+    into, innermost first, where they are known. Numbers are None where the page has no column of
     them; `stalls` are samples by reason.
     """
 
@@ -50,6 +51,7 @@ class Instruction:
     divergent_branches: int | None
     bank_conflicts: int | None
     stalls: Mapping[str, int]
+    callers: tuple[Line, ...] = ()
 
 
 @dataclass
@@ -137,6 +139,7 @@ def _finished(result: _Result) -> SourceOfKernel:
                 samples=_number(all_samples),
                 **{name: _number(cells.get(column, "")) for name, column in NUMBERS.items()},
                 stalls=_stalls(cells),
+                callers=(),
             )
         )
     return SourceOfKernel(result.function, found, result.texts)

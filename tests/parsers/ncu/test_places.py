@@ -35,7 +35,7 @@ def test_what_a_loop_carries_was_written_in_the_loop() -> None:
 
 def rows(*found: tuple[str, int, str]) -> pd.DataFrame:
     frame = pd.DataFrame(found, columns=["file", "line", "sass"])
-    return frame.assign(instructions=8, stall="long_sb")
+    return frame.assign(instructions=8, stall="long_sb", callers="")
 
 
 def test_an_atomic_of_a_header_is_at_the_line_whose_operands_it_takes() -> None:

@@ -1,0 +1,1 @@
+"""Reads compiled kernels (cubins), as reports of ncu hold them."""
