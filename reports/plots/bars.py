@@ -46,7 +46,7 @@ def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int = 1)
             if bar.calls is not None:
                 text += f" · {bar.calls:,}x"
             rows.sheet.text(rows.x(100 * bar.share, top) + 6, rows.y(row), text)
-            rows.spot(row, _time_told(bar), bar.number)
+            rows.spot(row, _time_tooltip(bar), bar.number)
         return rows.sheet.figure
 
 
@@ -76,7 +76,7 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
                 axes.plot([bar.theoretical_pct], [row], "D", color=VERMILLION, markersize=6,
                           markeredgecolor=INK, markeredgewidth=0.6, clip_on=False)  # fmt: skip
             rows.sheet.text(rows.right + 14, rows.y(row), fit(limits[row], right - 24))
-            rows.spot(row, _occupancy_told(bar), str(bar.number))
+            rows.spot(row, _occupancy_tooltip(bar), str(bar.number))
         return rows.sheet.figure
 
 
@@ -89,7 +89,7 @@ def _time_title(gpu_time_ns: float | None, gpus: int) -> Words:
     return Text("Where the GPU time goes: {total} in kernels on {n} GPUs", total=total, n=gpus)
 
 
-def _time_told(bar: TimeBar) -> str:
+def _time_tooltip(bar: TimeBar) -> str:
     of = of_gpu_time(bar.share)
     if bar.total_ns is None or bar.calls is None:
         return tooltip(f"{bar.number} {bar.label}", of)
@@ -99,7 +99,7 @@ def _time_told(bar: TimeBar) -> str:
     return tooltip(f"{bar.number} {bar.label}", of, each, family(bar.category)[1])
 
 
-def _occupancy_told(bar: OccupancyBar) -> str:
+def _occupancy_tooltip(bar: OccupancyBar) -> str:
     return tooltip(
         f"{bar.number} {bar.label}",
         labelled(Text("achieved"), percent(bar.achieved_pct)),

@@ -130,7 +130,7 @@ SHARED_ATOMIC_ACTION = Text(
 SAMPLES = Text("stacks of Python, sampled by nsys")
 STALLS = Text("samples of warps by ncu")
 COUNTED = Text("counts of instructions by ncu")
-TOLD = Text("messages of torch (TORCH_LOGS=recompiles)")
+RECOMPILE_LOG = Text("messages of torch (TORCH_LOGS=recompiles)")
 
 
 def located(run: Run, finding: Finding) -> Finding:
@@ -190,7 +190,7 @@ def _with_guards(run: Run, finding: Finding) -> Finding:
     )
     counts = (
         Evidence(Text("compiled again at {place}", place=at), int(row["compilations"]),
-                 source=TOLD)
+                 source=RECOMPILE_LOG)
         for at, row in zip(places, rows, strict=True)
     )  # fmt: skip
     return replace(finding, verdict=verdict, evidence=(*finding.evidence, *counts))
@@ -233,6 +233,35 @@ def _with_native_lines(run: Run, finding: Finding) -> Finding:
 def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if run.host_lines.empty:
         return _with_native_lines(run, finding)
+    rows, counted = _host_samples(run, finding)
+    lines = host_lines(rows, counted)
+    ordered = loops_first(run, lines, finding)
+    hot_lines = _hot(ordered)
+    if not hot_lines:
+        return finding
+    finding = with_operation(finding, hot_lines, _waiting(run, finding, hot_lines[0].file))
+    values: dict[str, Value] = {
+        "verdict": finding.verdict,
+        "places": [_host_place(line) for line in hot_lines],
+        "calls": concatenated(_called_there(finding, rows, counted, hot_lines)),
+    }
+    around = _round_trip(run, finding, rows, counted, hot_lines[0])
+    if around is None and ordered is lines:
+        around = _around(run, finding, rows, counted, hot_lines)
+    if around is not None:
+        verdict = Text(
+            "{verdict} The host is then in {call}, within it in {places}.{calls}",
+            call=_host_place(around),
+            **values,
+        )
+        hot_lines = [around, *hot_lines]
+    else:
+        verdict = Text("{verdict} The host is then in {places}.{calls}", **values)
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _host_samples(run: Run, finding: Finding) -> tuple[pd.DataFrame, str]:
+    """Return the samples of the host that a finding is about, and the column that counts them."""
     doing = DOING.get(finding.rule, ())
     counted = "samples" if doing else "idle_samples"
     rows = host_rows(run, finding.stage, doing, idle=not doing)
@@ -256,31 +285,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     rows = _in_program(rows)
     if finding.rule in IDLE and finding.choice:
         rows = stacks.holding_lines(rows, counted, run.timed_lines)
-    lines = host_lines(rows, counted)
-    ordered = loops_first(run, lines, finding)
-    hot_lines = _hot(ordered)
-    if not hot_lines:
-        return finding
-    finding = with_operation(finding, hot_lines, _waiting(run, finding, hot_lines[0].file))
-    values: dict[str, Value] = {
-        "verdict": finding.verdict,
-        "places": [_host_place(line) for line in hot_lines],
-        "calls": concatenated(_called_there(finding, rows, counted, hot_lines)),
-    }
-    around = _round_trip(run, finding, rows, counted, hot_lines[0])
-    around = (
-        around or (ordered is lines and _around(run, finding, rows, counted, hot_lines)) or None
-    )
-    if around is not None:
-        verdict = Text(
-            "{verdict} The host is then in {call}, within it in {places}.{calls}",
-            call=_host_place(around),
-            **values,
-        )
-        hot_lines = [around, *hot_lines]
-    else:
-        verdict = Text("{verdict} The host is then in {places}.{calls}", **values)
-    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+    return rows, counted
 
 
 def loops_first(run: Run, lines: Sequence[HostLine], finding: Finding) -> Sequence[HostLine]:

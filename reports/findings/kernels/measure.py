@@ -139,16 +139,16 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
         "occupancy_gap": limit - achieved,
         "warps_held": 100 * reached,
         "sm_balance": balance,
-        "uneven_loss": 100 - (100 - loss) * _places_held(waves, achieved, limit),
+        "uneven_loss": 100 - (100 - loss) * _slots_occupied(waves, achieved, limit),
         # A last wave that is partly filled leaves some SMs without work, too.
         "balance_alone": loss - (tail if waves > 1 else 0.0),
     }
 
 
-def _places_held(waves: float, achieved: float, limit: float) -> float:
-    """Return the part of their places that blocks of unequal length hold until the last has ended.
+def _slots_occupied(waves: float, achieved: float, limit: float) -> float:
+    """Return the part of their slots that blocks of unequal length occupy until the last has ended.
 
-    Only of blocks that all start at once: those of later waves take the places that others left.
+    Only of blocks that all start at once: those of later waves take the slots that others left.
     """
     at_once = waves <= 1 and achieved < limit
     return achieved / limit if at_once else 1.0
