@@ -37,11 +37,14 @@ MOST_OF: dict[str | tuple[str, str], float] = {
     **dict.fromkeys(HOST_WORKS, 0.5),
     "casts_and_copies": 0.9,
     ("sync_stalls", "one_by_one"): 0.5,
+    ("sync_stalls", "host_bound"): 0.1,
+    "results_on_host": 0.5,
 }
 """Rules that are a cause only where they save that part of what the other finding does: a cast that
 is all but all of a chain is what to leave out, not what to fuse; and a work of the host that takes
 less than half of the time in which the GPU waits for it leaves more to another, as do waits in a
-loop over items. Choices (graphs) come after either."""
+loop over items, waits that take a tenth of the time in which the host works, and work on results in
+a loop that waits for each. Choices (graphs) come after either."""
 BUSY_WITH = 0.25
 """Part of the time from which on a kernel at its roof, or that waits, stands before what saves less
 than a repair: only less work makes it faster, and nobody can say how much less."""
