@@ -33,6 +33,7 @@ from nsight_prof.parsers.predict.corrections import (
     SLICE,
     Correction,
     correction,
+    event_loop_s,
     host_layer_s,
     points_of,
     rank_wait_s,
@@ -294,7 +295,7 @@ class Plan:
         widest = max((work.together for work in self.settings.workloads), default=0)
         if widest > most_requests:
             self.notes.append(note("some-wait", requests=widest, most=most_requests))
-        accept = self.served.accept if self.served else self.settings.accept
+        accept = self.served.drafts.accept if self.served else self.settings.accept
         sizes = sizes or captured_sizes(most_requests, drafted)
         if drafted and not self.shard.drafted:  # recorded without drafts
             sizes = whole_requests(sizes, drafted, max(sizes))
@@ -343,7 +344,7 @@ class Plan:
             self.notes.append(note("gpu-alone"))
         elif math.isnan(host.eager_s) and math.isnan(host.issue_s):
             self.notes.append(note("short-prompts"))
-        if math.isnan(host.frontend_s) and not all(work.batch for work in self.settings.workloads):
+        if self._server() is None and not all(work.batch for work in self.settings.workloads):
             self.notes.append(note("no-server"))
 
     def _at_speed(self, host: Host, *, narrow: bool) -> Host:
@@ -481,17 +482,21 @@ class Plan:
         """Return the host with the event loop of a recorded server, of this model where one is.
 
         What a request takes beside the engine is the same for all models; what the offline engine
-        took of it is known of this one.
+        took of it is known of this one. Without such a server it is that of others.
         """
-        source = self._server()
-        if source is None:
+        source, found = self._server(), None
+        if source is not None:
+            found = (*source.around_engine(), source.token_s())
+            if source.shape != self.shard:
+                self.notes.append(note("event-loop", run=source.name, model=source.model))
+        elif self.corrected:
+            found = event_loop_s(self.name if self.left_out else "")
+        if found is None:
             return host
-        alone_s, each_s = source.around_engine()
-        if source.shape != self.shard:
-            self.notes.append(note("event-loop", run=source.name, model=source.model))
+        alone_s, request_s, token_s = found
         engine_s = 0.0 if math.isnan(host.overhead_s) else host.overhead_s
-        front_s, token_s = max(0.0, alone_s - engine_s), source.token_s()
-        return replace(host, frontend_s=front_s, request_s=each_s, token_s=token_s)
+        front_s = max(0.0, alone_s - engine_s)
+        return replace(host, frontend_s=front_s, request_s=request_s, token_s=token_s)
 
     def _server(self) -> Source | None:
         """Return the recorded server whose event loop counts: one of this model where there is."""
@@ -530,7 +535,7 @@ class Plan:
         if self.shard.extended or self.settings.drafted:
             added = [self.settings.draft] if self.settings.drafted else []
             added += ["LoRA"] if self.shard.adapters else []
-            self.notes.append(note("moved-extended", dtype=", ".join(added) or "EAGLE"))
+            self.notes.append(note("moved-extended", dtype=", ".join(added)))
             return found.unbounded()
         if self.shard.tensor_parallel > 1:
             self.notes.append(note("moved-ranks"))

@@ -233,11 +233,9 @@ def held_out(truth: Source, others: tuple[Source, ...], *, corrected: bool = Tru
 
 
 def _served(truth: Source, gpus: int) -> Settings:
-    """Return what was asked of a recorded engine; what its shape has is not in it."""
-    asked = Settings(truth.gpu_name, gpus)
-    if not (drafted := truth.looked_up):
-        return asked
-    return replace(asked, drafted=drafted, accept=truth.accept, draft=NGRAM)
+    """Return what was asked of a recorded engine."""
+    method, drafted, accept = truth.drafts
+    return Settings(truth.gpu_name, gpus, drafted=drafted, accept=accept, draft=method or EAGLE)
 
 
 def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:

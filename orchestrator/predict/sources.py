@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
@@ -38,6 +38,17 @@ SLICE, NARROWED = "prof_slice", "narrowed"
 the widths of a model whose layers are narrow there."""
 BUSY = "busy-gpu"
 """Experiment of a narrow engine whose GPU was kept busy (targets/serving/busy_gpu.py)."""
+
+
+class Drafts(NamedTuple):
+    """What drafts tokens for an engine: how, how many in a step, and tokens that a step gives."""
+
+    method: str
+    tokens: int
+    accept: float
+
+
+NO_DRAFTS = Drafts("", 0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -114,11 +125,12 @@ class Source:
             UsageError: its engine drafted tokens neither by an EAGLE head nor by n-grams.
         """
         for row in self._every_engine:
-            drafts = _arguments(row).get("speculative_config") or {}
-            if drafts and drafts.get("method") not in (EAGLE, NGRAM):
+            asked = _arguments(row)
+            method = _drafts(asked).method
+            if asked.get("speculative_config") and method not in (EAGLE, NGRAM):
                 raise UsageError(
                     f"{self.path} was served with speculative decoding by "
-                    f"{drafts.get('method') or 'a way that it does not name'}, which predictions "
+                    f"{method or 'a way that it does not name'}, which predictions "
                     "do not know",
                     "an EAGLE head is known (prof run layer-slice --set "
                     "target.args.speculative_tokens=3 --set target.args.accept=2.5), and so are "
@@ -152,15 +164,10 @@ class Source:
         return next((found for row in self.engines if (found := _cut_from(row))), None)
 
     @cached_property
-    def accept(self) -> float:
-        """Tokens that a step of its engine gave each request, as it was told; 1: without drafts."""
-        return max((_accept(_arguments(row)) for row in self.engines), default=1.0)
-
-    @cached_property
-    def looked_up(self) -> int:
-        """Tokens that n-grams drafted in a step of its engine for each request; 0: none did."""
-        asked = map(_arguments, self.engines)
-        return max((_drafted(row) for row in asked if _method(row) == NGRAM), default=0)
+    def drafts(self) -> Drafts:
+        """What drafted tokens for its engine, as it was told."""
+        every = (_drafts(_arguments(row)) for row in self.engines)
+        return max(every, key=lambda drafts: drafts.tokens, default=NO_DRAFTS)
 
     @cached_property
     def engine(self) -> Engine | None:
@@ -312,7 +319,8 @@ class Source:
         used = {name: self.table(name) for name in ("engine_steps", "launches", "kernels")}
         shape = self.shape.with_layers(self.layers(TRACE))
         sliced = self.slice is not None
-        found = read_trace(used, shape, batches, captured, is_slice=sliced, accept=self.accept)
+        accept = self.drafts.accept
+        found = read_trace(used, shape, batches, captured, is_slice=sliced, accept=accept)
         return replace(found, profiled=self._profiled())
 
     def _profiled(self) -> float:
@@ -349,7 +357,7 @@ def _is_narrow(engine: Row) -> bool:
 
 def _looks_up(engine: Row) -> bool:
     """Return whether an engine is a slice that drafts by n-grams."""
-    return bool(_cut_from(engine)) and _method(_arguments(engine)) == NGRAM
+    return bool(_cut_from(engine)) and _drafts(_arguments(engine)).method == NGRAM
 
 
 def _is_probe(engine: Row) -> bool:
@@ -376,7 +384,8 @@ def _shape(engine: Row) -> ModelShape | None:
         dtype = FP8 if asked.get("quantization") == FP8 else ""
         config = json.loads(engine["model_config"]) | _cut_from(engine).get(NARROWED, {})
         found = quantized_shape(config, dtype)
-        drafted = _drafted(asked) if _method(asked) == EAGLE else 0
+        drafts = _drafts(asked)  # n-grams have no weights
+        drafted = drafts.tokens if drafts.method == EAGLE else 0
         return replace(found, drafted=drafted, adapters=_adapters(asked))
     except (UsageError, ValueError, TypeError, ArtifactUnreadable):
         return None
@@ -388,23 +397,16 @@ def _settings(engine: Row) -> Engine | None:
     if not engine["capture_sizes"] or None in limits:
         return None
     tokens, requests = (int(limit) for limit in limits if limit)
-    sizes, asked = tuple(json.loads(engine["capture_sizes"])), _arguments(engine)
-    return Engine(tokens, sizes, requests, _drafted(asked), _accept(asked))
+    sizes, drafts = tuple(json.loads(engine["capture_sizes"])), _drafts(_arguments(engine))
+    return Engine(tokens, sizes, requests, drafts.tokens, drafts.accept)
 
 
-def _accept(asked: Mapping[str, Any]) -> float:
-    """Return the tokens that a step of an engine gave each request; 1: without drafts."""
-    length = (asked.get("speculative_config") or {}).get("synthetic_acceptance_length")
-    return 1.0 if length is None else float(length)
-
-
-def _method(asked: Mapping[str, Any]) -> str:
-    """Return what drafted tokens for an engine; "" if nothing did."""
-    return str((asked.get("speculative_config") or {}).get("method") or "")
-
-
-def _drafted(asked: Mapping[str, Any]) -> int:
-    return int((asked.get("speculative_config") or {}).get("num_speculative_tokens") or 0)
+def _drafts(asked: Mapping[str, Any]) -> Drafts:
+    """Return what drafted tokens for an engine."""
+    told = asked.get("speculative_config") or {}
+    length = told.get("synthetic_acceptance_length")
+    tokens = int(told.get("num_speculative_tokens") or 0)
+    return Drafts(str(told.get("method") or ""), tokens, 1.0 if length is None else float(length))
 
 
 def _adapters(asked: Mapping[str, Any]) -> Adapters | None:

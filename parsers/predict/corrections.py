@@ -33,6 +33,8 @@ MEASURED_HOSTS = "measured hosts"
 count by themselves."""
 LAYER_IN_GRAPHS, LAYER_BEYOND = "layer_in_graphs_ms", "layer_beyond_graphs_ms"
 """What the host needs to issue a layer of a prompt, within CUDA graphs and beyond them."""
+LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN = "loop_alone_ms", "loop_request_ms", "loop_token_ms"
+"""What a server's event loop adds: to a request alone with its way, of each more, of each token."""
 TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
 LONG_TOKENS = 1000
 """Tokens of prompts from which on the GPU decides their time, and not the host."""
@@ -162,6 +164,25 @@ def host_layer_s(unseen: str = "") -> tuple[float, float] | None:
             return None
         middles.append(_percentile(known, 50) / 1e3)
     return middles[0], middles[1]
+
+
+def event_loop_s(unseen: str = "") -> tuple[float, float, float] | None:
+    """Return what the event loop of a server adds, in s: LOOP_ALONE, LOOP_REQUEST and LOOP_TOKEN.
+
+    The medians of recorded servers; it is the same program in front of all models. None: too few
+    were recorded.
+
+    Args:
+        unseen: model whose own servers do not count, since it is held out.
+    """
+    found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(HOSTS, {})
+    middles = []
+    for name in (LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN):
+        known = [np.array(of) for model, of in found.get(name, {}).items() if model != unseen]
+        if len(known) < FEWEST:
+            return None
+        middles.append(_percentile(known, 50) / 1e3)
+    return middles[0], middles[1], middles[2]
 
 
 def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:

@@ -106,7 +106,7 @@ class Seconds(NamedTuple):
 
 ISSUES = ("eager_s", "graph_s", "issue_s", "issue_graph_s")
 """Times in which a host issues steps with prompts."""
-ENGINE_TIMES = (*ISSUES, "decode_s")
+ENGINE_TIMES = (*ISSUES, "decode_s", "each_s")
 SERVER_TIMES = ("frontend_s", "request_s", "token_s")
 TRACE_TIMES = ("overhead_s", "lead_s")
 OTHER_TIMES = ("others_s", "others_graph_s")
@@ -123,8 +123,9 @@ class Host:
     for: the step, and the host that issues the next one. `lead_s`: the GPU waits for prompts that
     come to an idle engine. `eager_s` and `graph_s`: least time of a step with prompts outside of
     and within CUDA graphs. `decode_s`: of one without, `decode_slow` times which the slowest took
-    where a head drafts tokens. `gap_decode_s` and `gap_prefill_s`: the GPU
-    is idle within a step. `frontend_s`: until the server has passed a single request on to the
+    where a head drafts tokens. `each_s`: what each further request adds to a step: it is scheduled,
+    prepared and its token handed on by itself. `gap_decode_s` and `gap_prefill_s`: the GPU is idle
+    within a step. `frontend_s`: until the server has passed a single request on to the
     engine, of which its event loop is busy for `request_s`; with each token that it sends it is
     for `token_s`. `untraced`: what a step that generates takes the GPU without the profiler, over
     what its traced kernels and gaps sum to. `issue_s` and `issue_graph_s`: in which the host issues
@@ -139,6 +140,7 @@ class Host:
     eager_s: float = math.nan
     graph_s: float = math.nan
     decode_s: float = math.nan
+    each_s: float = math.nan
     gap_decode_s: float = math.nan
     gap_prefill_s: float = math.nan
     frontend_s: float = math.nan
@@ -534,10 +536,11 @@ class Predictor:
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
         """Return gap and least time of the host of a step."""
-        if not step.prefill:
-            return self.host.gap_decode_s, self.host.decode_s
         host = self.host
-        return host.gap_prefill_s, host.in_graphs_s if rows else host.beyond_graphs_s
+        more = _known(host.each_s) * (step.requests - 1)
+        if not step.prefill:
+            return host.gap_decode_s, host.decode_s + more
+        return host.gap_prefill_s, more + (host.in_graphs_s if rows else host.beyond_graphs_s)
 
 
 def _smallest(seconds: Iterable[float]) -> float:
@@ -1105,10 +1108,26 @@ def _without_profiler(predictor: Predictor, points: Sequence[SingleStep], host_s
         known = replace(known, decode_s=min(waiting))
         if predictor.engine.drafted:
             known = replace(known, decode_slow=max(waiting) / min(waiting))
+        known = replace(known, each_s=_each_s(gpu, points, known.decode_s))
     # Steps of a whole engine are too long for the host to be seen in them.
     level = UNDISTURBED if host_s else 50
     untraced = min(1.0, float(np.percentile(busy, level))) if busy else math.nan
     return replace(known, untraced=untraced)
+
+
+def _each_s(gpu: Predictor, points: Sequence[SingleStep], alone_s: float) -> float:
+    """Return what each further request adds to steps that wait for the host; NaN: not known.
+
+    The host has one of two speeds: of each number of requests the shortest step counts.
+    `alone_s`: that of one.
+    """
+    shortest: dict[int, float] = {}
+    for work, _, measured in points:
+        waited = measured - gpu.seconds(work.steps()[1]).value
+        if work.batch > FEW and waited >= HOST_BOUND * measured:
+            shortest[work.batch] = min(measured, shortest.get(work.batch, measured))
+    found = [(seconds - alone_s) / (batch - 1) for batch, seconds in shortest.items()]
+    return max(0.0, float(np.median(found))) if found else math.nan
 
 
 def narrow_host(known: Host, points: Sequence[tuple[Engine, SingleStep]]) -> Host:
@@ -1202,6 +1221,7 @@ def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
         decode_s=_smallest(host.decode_s for host in engines.values())
         if engines
         else known.decode_s,
+        each_s=_smallest(host.each_s for host in engines.values()),
         decode_slow=max((host.decode_slow for host in engines.values()), default=1.0),
         untraced=untraced,
     )

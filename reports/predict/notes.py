@@ -106,8 +106,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "no-server": partial(
         Text,
-        "what the server in front of the engine adds to the time to first token is not known and "
-        "taken as none: no recorded server (prof run vllm-serve) tells",
+        "no recorded server (prof run vllm-serve) tells its event loop, so that requests and "
+        "tokens take it as long as in the median of recorded servers (vLLM 0.20)",
     ),
     "not-speculative": partial(
         Text,

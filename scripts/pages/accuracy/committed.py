@@ -37,10 +37,9 @@ from scripts.pages.accuracy.questions import (
     KNOWN,
     LATENT_PAIR,
     LATENT_TITLE,
-    LATER_PAIRS,
-    LATER_TITLE,
-    LATEST_TITLE,
     NARROW_TITLE,
+    NGRAM_PAIRS,
+    NGRAM_TITLE,
     OTHERS_TITLE,
     SAME_PAIRS,
     SAME_SERVED,
@@ -53,6 +52,7 @@ from scripts.pages.accuracy.questions import (
     SPLIT_BEFORE,
     SPLIT_H200,
     SPLIT_H200_TITLE,
+    THIRD_TITLE,
     TIMED_PAIRS,
     TIMED_SERVED,
     TIMED_SERVER,
@@ -72,7 +72,7 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, its host told again": TIMED_TOLD_SERVER,
                 "llama-3.1-8b, its host told by a busy engine": BUSY_SERVER,
                 "llama-3.1-8b, told by a busy engine again": BUSY_AGAIN_SERVER}  # fmt: skip
-TOLD = ", its host told by a narrow engine"
+NARROW_TOLD = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 
 
@@ -143,6 +143,7 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
     latent, extended, narrow, again, others, same = (ELSEWHERE[title] for title in titles)
     before = {model: Committed(model, model) for model in BEFORE}
     told = _batch_errors(work, again[0])
+    told["truth"] += NARROW_TOLD
     found: list[tuple[str, pd.DataFrame, Mapping[str, float]]] = [
         ("one H200", _batch_errors(work, before), REQUIRED),
         ("one H100", _batch_errors(work, single[0]), single[1]),
@@ -150,7 +151,7 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         ("one H200, latent attention", _batch_errors(work, latent[0]), latent[1]),
         ("one H200, EAGLE head or LoRA", _batch_errors(work, extended[0]), extended[1]),
         ("the same, and a narrow engine", _batch_errors(work, narrow[0]), narrow[1]),
-        ("another H100, and a narrow engine", told.assign(truth=told["truth"] + TOLD), again[1]),
+        ("another H100, and a narrow engine", told, again[1]),
         ("another H100, hosts of other days", _batch_errors(work, others[0]), others[1]),
         ("an H200, and narrow engines there", _batch_errors(work, same[0]), same[1]),
     ]
@@ -160,9 +161,9 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
         (TIMED_SLICES_TITLE, "the same, host of other days"),
         (BUSY_TITLE, "an H200 of four, told by busy engines"),
         (BUSY_AGAIN_TITLE, "another H200 of four, told by busy engines"),
-        (LATEST_TITLE, "a third H200, host of other days"),
+        (THIRD_TITLE, "a third H200, host of other days"),
         (SPLIT_H200_TITLE, "two H200"),
-        (LATER_TITLE, "one H200, n-grams or LoRA again"),
+        (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
         written, bounds = ELSEWHERE[title]
         found.append((where, _batch_errors(work, written), bounds))
@@ -225,7 +226,7 @@ def _today(work: Path) -> dict[causes.Key, causes.Today]:
                 *sliced,
                 *EXTENDED_PAIRS,
                 SPLIT_H200,
-                *LATER_PAIRS,
+                *NGRAM_PAIRS,
                 *KNOWN.pairs,
                 *SAME_PAIRS,
                 SAME_SERVED,
@@ -237,7 +238,7 @@ def _today(work: Path) -> dict[causes.Key, causes.Today]:
                 BUSY_AGAIN_SERVED,
             ],
         ),
-        (TOLD, told),
+        (NARROW_TOLD, told),
     ):
         for sources, truths in pairs:
             for truth in truths:

@@ -32,7 +32,7 @@ from scripts.pages.accuracy.questions import (
     EXTENDED_PAIRS,
     H100_PAIRS,
     LATENT_PAIR,
-    LATER_PAIRS,
+    NGRAM_PAIRS,
     QUESTIONS,
     SLICED,
     SPLIT,
@@ -49,7 +49,7 @@ MEMSETS = ROOT / "captures" / "prediction" / "memsets-h200"
 def caches(work: Path) -> list[tuple[str, float, int, float]]:
     """Return how many tokens the KV caches of engines hold, as predicted, and the error."""
     pairs = [*(pair for q in (*SLICED, EXPERTS) for pair in q.pairs), *H100_PAIRS, LATENT_PAIR]
-    pairs += [*EXTENDED_PAIRS, SPLIT_H200, *LATER_PAIRS]
+    pairs += [*EXTENDED_PAIRS, SPLIT_H200, *NGRAM_PAIRS]
     rows = []
     for sources, truths in pairs:
         for name in truths:

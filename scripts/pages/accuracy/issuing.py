@@ -21,8 +21,8 @@ from scripts.pages.accuracy.questions import (
     EXTENDED_PAIRS,
     H100_PAIRS,
     LATENT_PAIR,
-    LATER_PAIRS,
     LOOKED_UP,
+    NGRAM_PAIRS,
     SAME_PAIRS,
     SLICED,
     TIMED_PAIRS,
@@ -114,7 +114,7 @@ def looked_up(work: Path) -> str:
 
     That is what a step takes beside its kernels and gaps.
     """
-    (base, _), (whole,) = LATER_PAIRS[0]
+    (base, _), (whole,) = NGRAM_PAIRS[0]
     truth, rows = recorded(work, whole), []
     waited: dict[int, float] = {}
     for layers, name in LOOKED_UP.items():

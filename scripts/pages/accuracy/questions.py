@@ -59,7 +59,7 @@ SPLIT_H200: Pair = (
     (f"{WHOLE}llama-3.1-8b-tp2-h200",),
 )
 """Two H200, with sources of the same machine, minutes before."""
-LATER_PAIRS: tuple[Pair, ...] = (
+NGRAM_PAIRS: tuple[Pair, ...] = (
     (
         (f"{SLICES}llama-3.1-8b", f"{SLICES}llama-3.1-8b-ngram"), (f"{WHOLE}llama-3.1-8b-ngram",),
     ),
@@ -207,7 +207,7 @@ The points of the predictions above, predicted again by the models as they are n
     ),
     Question(
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
-        (SPLIT_H200, *LATER_PAIRS),
+        (SPLIT_H200, *NGRAM_PAIRS),
         """
 The same for the engines of two machines of four H200. N-grams have the slice of 4 layers that
 looked them up beside the one without drafts: what its steps take beyond their kernels is what each
@@ -254,8 +254,8 @@ AGAIN = {
 }
 """Engines that were started again on another H100, a day after the first ones."""
 SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives of minutes before (T2)"
-LATER = ("llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again")
-LATER_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
+NGRAM_AGAIN = ("llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again")
+NGRAM_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
 OTHERS_TITLE = "The same engines, hosts told by engines of other days (T3)"
 FIRST_TITLE = "The same engines, as predicted before the first start (T3)"
@@ -328,9 +328,19 @@ BUSY_AGAIN_PAIRS: tuple[Pair, ...] = tuple(
 BUSY_AGAIN_SERVED: Pair = (
     (*BUSY_AGAIN_PAIRS[0][0], SAME_LOOP), (f"prediction/{BUSY_AGAIN_SERVER.truth}",)
 )  # fmt: skip
-DENSE_TOLD: tuple[Pair, ...] = (*SAME_PAIRS[:2], *TIMED_PAIRS, *BUSY_PAIRS)
+THIRD_PAIR: Pair = ((f"{SLICES}llama-3.1-8b",), (f"{WHOLE}llama-3.1-8b-later",))
+"""An engine on a third machine, predicted from a slice of another day alone."""
+DENSE_TOLD: tuple[Pair, ...] = (
+    *SAME_PAIRS[:2], *TIMED_PAIRS, *BUSY_PAIRS, *BUSY_AGAIN_PAIRS, THIRD_PAIR,
+)  # fmt: skip
 """Those of dense models on an H200, of other machines than the first engines of these models."""
-LATEST_TITLE = "On a third machine, whose host nobody told (T3)"
+SERVERS_RECORDED = (
+    SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
+    f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
+    (SAME_SERVER, TIMED_SERVER, BUSY_SERVER, BUSY_AGAIN_SERVER)),
+)  # fmt: skip
+"""Servers whose event loop is known, with as many layers as their models have."""
+THIRD_TITLE = "On a third machine, whose host nobody told (T3)"
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
     "On an H100, from a slice on one (T3)": (
@@ -386,15 +396,15 @@ ELSEWHERE = {
     BUSY_AGAIN_TITLE: (
         {model: Committed(name, name) for model, name in BUSY_AGAIN.items()}, REQUIRED,
     ),
-    LATEST_TITLE: (
+    THIRD_TITLE: (
         {"llama-3.1-8b": Committed("llama-3.1-8b-later", "llama-3.1-8b-later")}, REQUIRED,
     ),
     SPLIT_H200_TITLE: (
         {"llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200")},
         REQUIRED | {"tpot": 0.05},
     ),
-    LATER_TITLE: (
-        {name: Committed(name, name) for name in LATER},
+    NGRAM_TITLE: (
+        {name: Committed(name, name) for name in NGRAM_AGAIN},
         REQUIRED,
     ),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ from nsight_prof.parsers.predict.corrections import (
     LAYER_IN_GRAPHS,
     LONG,
     LONG_TOKENS,
+    LOOP_ALONE,
+    LOOP_REQUEST,
+    LOOP_TOKEN,
     MEASURED_HOSTS,
     RANK_WAIT,
     SHORT,
@@ -44,6 +48,7 @@ from scripts.pages.accuracy.questions import (
     H100_PAIRS,
     KERNELS_RUNS,
     KNOWN,
+    SERVERS_RECORDED,
     SLICED,
     TOLD_PAIRS,
     Pair,
@@ -114,9 +119,21 @@ def _host_layers(work: Path) -> list[str]:
                     kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
                     found[kind][truth.model].append(1e3 * issued / predictor.shape.layers)
     lines = [f"{HOSTS}:"]
-    for kind, models in sorted(found.items()):
+    for kind, models in sorted((found | _event_loops(work)).items()):
         lines += [f"  {kind}:", *_lines_of(models, "    ")]
     return lines
+
+
+def _event_loops(work: Path) -> dict[str, dict[str, list[float]]]:
+    """Return what the event loops of recorded servers add, in ms, by what and by model."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name in SERVERS_RECORDED:
+        server = recorded(work, name)
+        told = (*server.around_engine(), server.token_s())
+        for kind, seconds in zip((LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN), told, strict=True):
+            if math.isfinite(seconds):
+                found[kind][server.model].append(1e3 * seconds)
+    return found
 
 
 def _rank_waits(work: Path) -> list[str]:
