@@ -51,8 +51,10 @@ def _rows(
     prefill, decode = work.steps()
     for quantity, step in ((TTFT, prefill), (TPOT, decode)):
         effect = narrowed(now.predictor.step(step), found, spread)
-        wanted = [*HOST[quantity], *([FRONT_END] if quantity == TTFT and not work.batch else [])]
-        host = [name for name in wanted if name in found.host and _unknown(now, name)]
+        lacking = [name for name in HOST[quantity] if _unknown(now, name)]
+        if quantity == TTFT and not work.batch and planned.server is None:
+            lacking.append(FRONT_END)
+        host = [name for name in lacking if name in found.host]
         if not host and not effect.narrows:
             continue
         yield {

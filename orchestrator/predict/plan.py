@@ -344,7 +344,7 @@ class Plan:
             self.notes.append(note("gpu-alone"))
         elif math.isnan(host.eager_s) and math.isnan(host.issue_s):
             self.notes.append(note("short-prompts"))
-        if self._server() is None and not all(work.batch for work in self.settings.workloads):
+        if self.server is None and not all(work.batch for work in self.settings.workloads):
             self.notes.append(note("no-server"))
 
     def _at_speed(self, host: Host, *, narrow: bool) -> Host:
@@ -353,7 +353,7 @@ class Plan:
         engines = [s for s in self.sources if any(s.host_steps(self.shard))] if narrow else [
             s for s in self.sources if s.shape == self.shard and s.slice is not None
         ] or traced  # fmt: skip
-        server = self._server()
+        server = self.server
         origins = Origins(*map(_speeds, (engines, [server] if server else [], traced)))
         found, notes = at_speed(host, self.settings.host, origins)
         self.notes += notes
@@ -388,8 +388,11 @@ class Plan:
             )
         if drafter is None:  # it looks n-grams up between steps, so that the GPU waits for all
             self.notes.append(note("ngram"))
-            exposed = Seconds(host.decode_s, 0.0, SLOW_HOST * host.decode_s)
-            return replace(predictor, exposed=Exposed({1: exposed}))
+            largest = predictor.engine.max_requests
+            each_s = 0.0 if math.isnan(host.each_s) else host.each_s
+            ends = {size: host.decode_s + (size - 1) * each_s for size in (1, largest)}
+            waits = {size: Seconds(of, 0.0, SLOW_HOST * of) for size, of in ends.items()}
+            return replace(predictor, exposed=Exposed(waits))
         self.notes.append(note("draft-passes", model=self.settings.draft))
         count = self.settings.drafted
         first_s = max(0.0, drafter.host.beyond_graphs_s)
@@ -484,7 +487,7 @@ class Plan:
         What a request takes beside the engine is the same for all models; what the offline engine
         took of it is known of this one. Without such a server it is that of others.
         """
-        source, found = self._server(), None
+        source, found = self.server, None
         if source is not None:
             found = (*source.around_engine(), source.token_s())
             if source.shape != self.shard:
@@ -498,7 +501,8 @@ class Plan:
         front_s = max(0.0, alone_s - engine_s)
         return replace(host, frontend_s=front_s, request_s=request_s, token_s=token_s)
 
-    def _server(self) -> Source | None:
+    @cached_property
+    def server(self) -> Source | None:
         """Return the recorded server whose event loop counts: one of this model where there is."""
         found = [s for s in self.sources if math.isfinite(s.around_engine()[0])]
         return min(found, key=lambda source: source.shape != self.shard, default=None)

@@ -41,6 +41,7 @@ from scripts.pages.accuracy.captures import (
     uncorrected_plan,
 )
 from scripts.pages.accuracy.questions import (
+    BUSY_AGAIN_PAIRS,
     BUSY_PAIRS,
     DENSE_TOLD,
     EXPERTS,
@@ -163,7 +164,7 @@ def point_residuals(work: Path) -> str:
     lines = _residual_lines(work, pairs, _kind_of_point, corrected=True)
     engines = [*(pair for question in (*SLICED, EXPERTS) for pair in question.pairs), *H100_PAIRS]
     hosts = _residual_lines(work, engines, _kind_of_host, corrected=True)
-    pairs = [*TOLD_PAIRS, *BUSY_PAIRS]
+    pairs = [*TOLD_PAIRS, *BUSY_PAIRS, *BUSY_AGAIN_PAIRS]
     told = _residual_lines(work, pairs, _kind_of_host, corrected=True, by_engine=True)
     found = [POINT_RESIDUALS_INTRO, f"{datasheet(gpu).name}:", *lines, f"{HOSTS}:", *hosts]
     found += [f"{MEASURED_HOSTS}:", *told]
