@@ -14,6 +14,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.cubin.elf import Cubin, cubins
 from nsight_prof.parsers.cubin.line_table import inlined_lines
+from nsight_prof.parsers.cubin.triton_calls import calling_lines, embedded_texts
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.ncu.source_page import Instruction, SourceOfKernel, read_source_page
@@ -79,16 +80,18 @@ def _kernels(
     for function in {page.function for page in pages}:
         if len(profiled.get(function, [])) != pages_of[function]:
             gaps.add(LINES, f"{path.name} is of other launches of {function} than the counters")
-    compiled = _cubins(run.artifact("counters", REPORT)) if found else []
-    return [(key, with_callers(kernel, compiled)) for key, kernel in found.items()]
+    report = _content(run.artifact("counters", REPORT)) if found else b""
+    compiled = list(cubins(report))
+    return [
+        (key, with_calls(with_callers(kernel, compiled), report)) for key, kernel in found.items()
+    ]
 
 
-def _cubins(report: Path | None) -> list[Cubin]:
-    """Return the compiled kernels that the report of ncu holds, where it is at hand."""
+def _content(report: Path | None) -> bytes:
     if report is None:
-        return []
+        return b""
     with plain_file(report) as unpacked:
-        return list(cubins(unpacked.read_bytes()))
+        return unpacked.read_bytes()
 
 
 def with_callers(kernel: SourceOfKernel, compiled: Sequence[Cubin]) -> SourceOfKernel:
@@ -109,6 +112,26 @@ def with_callers(kernel: SourceOfKernel, compiled: Sequence[Cubin]) -> SourceOfK
         if found and len(found) == len(kernel.instructions):
             return replace(kernel, instructions=found)
     return kernel
+
+
+def with_calls(kernel: SourceOfKernel, report: bytes) -> SourceOfKernel:
+    """Return a kernel with the lines that call functions of Triton's modules, and their texts.
+
+    Both are of the files that the `report` of ncu holds.
+    """
+    lines = {line for i in kernel.instructions for line in (i.line, *i.callers)}
+    texts = embedded_texts(report, {file for file, _ in lines})
+    calls = calling_lines(lines, texts)
+    found = [
+        replace(i, callers=(calls[i.line],)) if i.line in calls and not i.callers else i
+        for i in kernel.instructions
+    ]
+    of_lines = {
+        (file, line): texts[file][line - 1]
+        for file, line in (*lines, *calls.values())
+        if 0 < line <= len(texts.get(file, ()))
+    }
+    return replace(kernel, instructions=found, texts={**of_lines, **kernel.texts})
 
 
 def _lines(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, object]]:

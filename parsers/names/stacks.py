@@ -62,7 +62,8 @@ def holding_lines(rows: pd.DataFrame, counted: str, timed: pd.DataFrame) -> pd.D
 
     It is what a graph, or a larger batch, takes in: the call of a step, not a line of it. `timed`
     is table `timed_lines`, which says what runs again and again; where no such line holds so much,
-    or nobody knows, rows are outside of models.
+    or nobody knows, rows are outside of models, at the line that calls their function for each of
+    several items, if one does.
     """
     again = timed[timed["hits"] >= AGAIN]
     in_loops = set(zip(again["file"], again["line"], strict=True))
@@ -80,9 +81,31 @@ def holding_lines(rows: pd.DataFrame, counted: str, timed: pd.DataFrame) -> pd.D
 
     def holder(stack: list[Place]) -> Place:
         in_loop = found is not None and stack[found[0] : found[0] + 1] == [found[1]]
-        return found[1] if found is not None and in_loop else _outside(stack)[-1]
+        return found[1] if found is not None and in_loop else repeating(_outside(stack))
 
+    repeating = _repeating(timed)
     return _moved(rows, holder)
+
+
+def _repeating(timed: pd.DataFrame) -> Callable[[list[Place]], Place]:
+    """Return what gives the innermost line of a stack that calls what is in it again and again each
+    time that it runs, in a comprehension or by map, else the innermost of all.
+    """
+    ordered = timed.sort_values("line")
+    runs = ordered.groupby(["file", "line"])["hits"].sum().to_dict()
+    first = ordered.drop_duplicates(["file", "function"])  # a loop is not run once for each call
+    first = first[first["source"].fillna("").str.contains(r"^(?!for |while )\S")]
+    entered = first.set_index(["file", "function"])["hits"].to_dict()
+
+    def is_of_items(caller: Place, called: Place) -> bool:
+        times = runs.get((caller[0], caller[2]), 0)
+        return bool(0 < AGAIN * times <= entered.get(called[:2], 0))
+
+    def line_of(stack: list[Place]) -> Place:
+        calls = reversed(list(zip(stack, stack[1:], strict=False)))
+        return next((caller for caller, called in calls if is_of_items(caller, called)), stack[-1])
+
+    return line_of
 
 
 def called_rows(calls: pd.DataFrame, doing: Sequence[str]) -> pd.DataFrame:

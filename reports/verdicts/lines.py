@@ -54,6 +54,8 @@ ONE_WARP = "32x1x1"
 """Block whose registers spill since no other warp shares its values."""
 AGAIN = 10
 """Times in each step that a line runs from which on it is in a loop within that."""
+IDLE_WORK = 0.15
+"""Share of the samples from which on a line that launches nothing is named before those that do."""
 BACKWARD = ".backward("
 """A line that begins a backward pass: its kernels are those of the forward lines."""
 DOING = {
@@ -106,6 +108,10 @@ AT = {
     "l2_saturated": At("sectors", "", SECTORS),
 }
 """Rules about instructions of one kind: the line at fault is theirs, not where warps stand."""
+EXECUTED = At("instructions", "", Text("its instructions"))
+"""What to look at where warps stand for no reason of their own, but at a busy pipe."""
+CROWDED = ("math", "not_selected", "dispatch")
+"""Reasons of that kind, as the source page of ncu names them."""
 IDLE = tuple(
     rule.key
     for rule in (
@@ -234,6 +240,10 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if run.host_lines.empty:
         return _with_native_lines(run, finding)
     rows, counted = _host_samples(run, finding)
+    idle_work: Sequence[HostLine] = ()
+    if finding.rule in IDLE and finding.choice:
+        idle_work, rows = without_launches(run, rows, counted)
+        rows = stacks.holding_lines(rows, counted, run.timed_lines)
     lines = host_lines(rows, counted)
     ordered = loops_first(run, lines, finding)
     hot_lines = _hot(ordered)
@@ -246,7 +256,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         "calls": concatenated(_called_there(finding, rows, counted, hot_lines)),
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
-    if around is None and ordered is lines:
+    if around is None and ordered is lines and not idle_work:
         around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
@@ -255,6 +265,14 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
             **values,
         )
         hot_lines = [around, *hot_lines]
+    elif idle_work:
+        verdict = Text(
+            "{verdict} The host is then in {idle}, where it launches nothing.{calls} The others "
+            "are in {places}.",
+            idle=[_host_place(line) for line in idle_work],
+            **{**values, "calls": calls_at(idle_work[0].source)},
+        )
+        hot_lines = [*idle_work, *hot_lines]
     else:
         verdict = Text("{verdict} The host is then in {places}.{calls}", **values)
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
@@ -282,10 +300,32 @@ def _host_samples(run: Run, finding: Finding) -> tuple[pd.DataFrame, str]:
         rows, counted = (waits, "samples") if len(waits) else (rows, counted)
     if finding.rule in WORK:
         rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
-    rows = _in_program(rows)
-    if finding.rule in IDLE and finding.choice:
-        rows = stacks.holding_lines(rows, counted, run.timed_lines)
-    return rows, counted
+    return _in_program(rows), counted
+
+
+def without_launches(
+    run: Run, rows: pd.DataFrame, counted: str
+) -> tuple[list[HostLine], pd.DataFrame]:
+    """Return the lines with many of the samples at which the host never is in a CUDA call, and the
+    rows of all others: who launches less is helped less by a graph than by leaving such work out.
+
+    None where nobody knows all lines that launch, which a stack of autograd does not name.
+    """
+    launching = {*zip(run.launch_lines["file"], run.launch_lines["line"], strict=True)}
+    in_calls = run.host_lines[run.host_lines["activity"] != "program"]
+    launching |= {*zip(in_calls["file"], in_calls["line"], strict=True)}
+    found = [
+        line
+        for line in host_lines(rows, counted)
+        if number(line.share.value) >= IDLE_WORK
+        and (line.file, line.line) not in launching
+        and BACKWARD not in line.source
+    ][:NAMED]
+    if run.launch_lines.empty or not found:
+        return [], rows
+    at_line = [(line.file, line.line) for line in found]
+    places = pd.Series([*zip(rows["file"], rows["line"], strict=True)], rows.index)
+    return found, rows[~places.isin(at_line)]
 
 
 def loops_first(run: Run, lines: Sequence[HostLine], finding: Finding) -> Sequence[HostLine]:
@@ -465,7 +505,7 @@ def _with_fused_lines(run: Run, finding: Finding) -> Finding:
 
 
 def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
-    at = AT.get(finding.rule)
+    at = AT.get(finding.rule, EXECUTED if _is_crowded(run, finding.kernel_ids[0]) else None)
     if at is not None and (found := _with_lines_at(run, finding, at)) is not finding:
         return found
     lines = program_lines(run, finding.kernel_ids[0])
@@ -486,6 +526,17 @@ def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, STALLS))
 
 
+def _is_crowded(run: Run, kernel_id: str) -> bool:
+    """Tell whether warps mostly stand where others are ahead of them at a busy pipe.
+
+    Those that began last wait most, at their first instruction: what runs is what fills the pipe.
+    """
+    rows = run.source_instructions
+    rows = rows[rows["kernel_id"] == kernel_id]
+    crowded = rows["samples"].where(rows["stall"].isin(CROWDED))
+    return bool(number(crowded.sum()) >= MOST * number(rows["samples"].sum()) > 0)
+
+
 def _with_lines_at(run: Run, finding: Finding, at: At) -> Finding:
     """Return a finding with the lines of the instructions that it is about.
 
@@ -504,7 +555,7 @@ def _with_lines_at(run: Run, finding: Finding, at: At) -> Finding:
         )
         for line in hot_lines
     ]
-    is_full = finding.rule.endswith("_saturated")
+    is_full = at is EXECUTED or finding.rule.endswith("_saturated")
     verdict = Text(
         "{verdict} That is at {places}.{calls}{mix}",
         verdict=finding.verdict,

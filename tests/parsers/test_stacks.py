@@ -44,6 +44,25 @@ def test_a_model_is_called_as_a_whole() -> None:
     assert set(holding_lines(rows, "samples", hits)["line"]) == {28}
 
 
+def test_what_is_called_for_each_item_is_to_mend_where_it_is_called() -> None:
+    """A comprehension at line 35 calls a function for 64 items in each of 70 steps."""
+    around = f"/a/p.py:35 step < /a/p.py:72 run < {MAIN}"
+    rows = pd.DataFrame(
+        [row(16, "orthogonal", around, 60), row(13, "orthogonal", around, 10),
+         row(71, "run", MAIN, 30)]
+    )  # fmt: skip
+    hits = [(13, "orthogonal", 4480, 1.0, "x = update / norm"), (16, "orthogonal", 22400, 1.0, ""),
+            (35, "step", 70, 1.0, ""), (72, "run", 70, 1.0, "")]  # fmt: skip
+    assert list(holding_lines(rows, "samples", timed(*hits))["line"]) == [35, 35, 71]
+    # A loop within the function, which is entered once for a step, is that function's.
+    for first in (
+        (13, "orthogonal", 70, 1.0, "x = update"),
+        (13, "orthogonal", 4480, 1.0, "for _"),
+    ):
+        hits[0] = first
+        assert list(holding_lines(rows, "samples", timed(*hits))["line"]) == [16, 13, 71]
+
+
 def test_a_calling_line_is_another_one() -> None:
     rows = pd.DataFrame([row(26, "whiten", f"/a/p.py:26 whiten < /a/p.py:53 run < {MAIN}", 1)])
     assert list(calling_lines(rows)["line"]) == [53]

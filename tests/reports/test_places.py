@@ -13,7 +13,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import host_lines, native_lines
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
-from nsight_prof.reports.verdicts.lines import located, loops_first
+from nsight_prof.reports.verdicts.lines import located, loops_first, without_launches
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import english, write
 
@@ -76,6 +76,26 @@ def test_the_line_of_the_change_stands_first(in_loop: Run, rule: str, places: li
     assert lines_of(in_loop, finding_of(in_loop, rule)) == places
 
 
+def test_where_warps_only_queue_for_a_pipe_the_line_is_that_of_what_runs(in_loop: Run) -> None:
+    """Warps that have just begun stand at their first instruction, behind those that are ahead."""
+    instructions = in_loop.source_instructions
+    loop, end = (row for _, row in instructions.iterrows())
+    rows = [{**loop, "line": 3, "sass": "IMAD R2, R3, R4, R5", "instructions": 8, "samples": 80},
+            {**end, "line": LOOP, "sass": "FFMA R2, R3, R4, R5", "instructions": 900}]  # fmt: skip
+    texts = [
+        {**in_loop.source_lines.iloc[0], "line": line, "samples": samples, "share": samples / 90}
+        for line, samples in ((3, 80), (LOOP, 10))
+    ]
+    finding = finding_of(in_loop, "latency")
+    for stall, places in (("math", [LOOP]), ("long_sb", [3, LOOP])):
+        run = write(in_loop, "source_lines", texts)
+        run = write(run, "source_instructions", [
+            {**row, "stall": stall, "samples": samples}
+            for row, samples in zip(rows, (80, 10), strict=True)
+        ])  # fmt: skip
+        assert lines_of(run, finding) == places
+
+
 def test_a_single_warp_that_spills_is_a_matter_of_its_launch(in_loop: Run) -> None:
     finding = finding_of(in_loop, "local_spills")
     tables.write(in_loop.kernels.assign(block="32x1x1"), "kernels", in_loop.directory.tables)
@@ -123,3 +143,26 @@ def test_a_loop_within_the_step_stands_before_the_rest_of_it(
     lines = host_lines(sampled.assign(idle_samples=0, **empty))
     about_launches = replace(finding_of(run), choice=True)
     assert [line.line for line in loops_first(run, lines, about_launches)] == order
+
+
+def test_a_line_that_launches_nothing_is_told_from_those_that_do(run: Run) -> None:
+    """A look at statistics in each layer keeps the GPU waiting as much as slow launches do."""
+    lines = [
+        (16, "program", "used = bytes()", 30),
+        (29, "program", "y = up(x)", 50),
+        (29, "launching", "y = up(x)", 10),
+        (40, "program", "loss.backward()", 20),
+    ]
+    rows = [
+        {"file": "/x/k.py", "line": line, "function": "run", "activity": activity, "call": "",
+         "source": source, "samples": samples, "idle_samples": samples, "callers": "", "inner": ""}
+        for line, activity, source, samples in lines
+    ]  # fmt: skip
+    run = write(launched(run, (29, 9, "y = up(x)")), "host_lines", rows)
+    found, others = without_launches(run, run.host_lines, "idle_samples")
+    assert [(line.line, line.samples) for line in found] == [(16, 30)]
+    assert sorted(others["line"]) == [29, 29, 40]
+    # Without the lines that launch, as in runs of older versions, nothing is told apart.
+    found, others = without_launches(write(run, "launch_lines", []), run.host_lines, "idle_samples")
+    assert not found
+    assert len(others) == len(rows)
