@@ -60,7 +60,7 @@ def changes_frame(
     `undrafted` returns `without_drafts`.
     """
     fitted = Remembered(planned.fitted)
-    planned = replace(planned, notes=[])
+    planned = planned.choice()
     planned.fitted = fitted
     now = _with(now, costs=planned.costs)
     rows: list[Row] = []
@@ -100,7 +100,7 @@ def without_drafts(planned: Plan, now: Prediction) -> Prediction:
         UsageError: it cannot be predicted from these runs.
     """
     shape, settings = replace(planned.shape, drafted=0), replace(planned.settings, drafted=0)
-    plan = replace(planned, shape=shape, settings=settings, drafter=None, notes=[])
+    plan = planned.choice(shape=shape, settings=settings, drafter=None)
     return _same_host(plan, now, engine=replace(now.predictor.engine, drafted=0, accept=1.0))
 
 
@@ -181,7 +181,7 @@ def _refuse_drafter(planned: Plan) -> None:
 def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
     _refuse_drafter(planned)
     settings = replace(planned.settings, tensor_parallel=gpus)
-    return point_row(_same_host(replace(planned, settings=settings, notes=[]), now), work)
+    return point_row(_same_host(planned.choice(settings=settings), now), work)
 
 
 def _same_host(plan: Plan, now: Prediction, engine: Engine | None = None) -> Prediction:
@@ -205,7 +205,7 @@ def _is_unknown(value: float | tuple[float, ...]) -> bool:
 def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
     """Predict another GPU; the host is taken to be the same, and its price is not known."""
     _refuse_drafter(planned)
-    elsewhere = replace(planned, settings=replace(planned.settings, gpu=gpu), notes=[])
+    elsewhere = planned.choice(settings=replace(planned.settings, gpu=gpu))
     elsewhere.fitted = planned.fitted
     kv_tokens = elsewhere.kv_tokens(now.predictor.engine)
     there = _with(now, gpu=elsewhere.gpu, costs=elsewhere.costs, correction=None)
@@ -253,7 +253,7 @@ def _typed(planned: Plan, now: Prediction, change: str, work: Workload) -> Row:
     else:
         shape = replace(planned.shape, kv_bytes=BYTES[FP8])
     check_known(shape)
-    row = point_row(_same_host(replace(planned, shape=shape, notes=[]), now), work)
+    row = point_row(_same_host(planned.choice(shape=shape), now), work)
     if row["tier"] == T0 and point_row(now, work)["tier"] > T0:
         what = "weights" if change == WEIGHTS else "a KV cache"
         raise UsageError(

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -300,6 +301,12 @@ class Plan:
         if drafted and not self.shard.drafted:  # recorded without drafts
             sizes = whole_requests(sizes, drafted, max(sizes))
         return Engine(tokens, tuple(sizes), most_requests, drafted, accept)
+
+    def choice(self, **changes: Any) -> Plan:
+        """Return the plan of another choice, which reads the cases of the runs no second time."""
+        chosen = replace(self, notes=[], **changes)
+        chosen.bench, chosen.foreign = self.bench, self.foreign
+        return chosen
 
     def prediction(self) -> Prediction:
         """Return what points are predicted by."""

@@ -50,7 +50,7 @@ def opened(path: Path) -> Source:
         check_artifacts(run)
         if (frames := _traced_server(run)) is not None:
             return Source(path, frames)
-    ensure_tables(path)
+        ensure_tables(path)
     return Source(path)
 
 

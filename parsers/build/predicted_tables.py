@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.whole_folder import put_in_place
 
+ROWS_AS_CSV = 200_000
+"""Rows of a table up to which a CSV is written beside the Parquet file."""
 STEPS = ("predict", "imported-operators")
 
 
@@ -19,3 +28,37 @@ def predicted_frames(run: RunDir) -> dict[str, pd.DataFrame]:
             found = [n for n in tables.tables() if run.artifact(step, f"{n}.parquet") is not None]
             return {name: tables.read(run.step(record), name) for name in found}
     return {}
+
+
+def build_predicted(run: RunDir) -> bool:
+    """Write these tables; False where the run has none. Raises as `new_tables`.
+
+    What reads captures is not imported for them.
+    """
+    found = predicted_frames(run)
+    if found:
+        with new_tables(run) as folder:
+            for table, frame in found.items():
+                tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
+    return bool(found)
+
+
+@contextmanager
+def new_tables(run: RunDir) -> Iterator[Path]:
+    """Give an empty folder, which takes the place of tables/ at the end.
+
+    Raises:
+        StepFailed: the tables cannot be written.
+    """
+    partial = run.tables.with_name(f"{run.tables.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        yield partial
+        put_in_place(partial, run.tables)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise StepFailed(
+            f"the tables of {run.path} cannot be written: {error}",
+            "free some space or correct the permissions, then: prof report RUN",
+        ) from error

@@ -11,6 +11,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
+from nsight_prof.parsers.build.predicted_tables import build_predicted
 from nsight_prof.parsers.ncu import can_read_rep
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
@@ -52,12 +53,13 @@ def leave_tables_alone(run: RunDir) -> None:
 
 def make_tables(run: RunDir, *, refuse: bool = False) -> None:
     """Make the tables, and note of what; takes and raises what `build_tables` does."""
-    # Takes a while to import, and tables are there as a rule.
-    from nsight_prof.parsers.build.run_tables import build_tables
-
     # As it is before: a step that another process records meanwhile is not in these tables.
     manifest = list(_facts(run.manifest_path))
-    build_tables(run, refuse=refuse)
+    if not build_predicted(run):
+        # Takes a while to import, and tables are there as a rule.
+        from nsight_prof.parsers.build.run_tables import build_tables
+
+        build_tables(run, refuse=refuse)
     with suppress(OSError):  # without the stamp they are made again, no more
         write_atomic(run.tables / MADE_FROM, _state(run, manifest))
 

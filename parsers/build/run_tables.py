@@ -6,7 +6,6 @@ folder of tables is replaced as a whole: a reader sees the old tables or the new
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -27,7 +26,7 @@ from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
-from nsight_prof.parsers.build.predicted_tables import predicted_frames
+from nsight_prof.parsers.build.predicted_tables import ROWS_AS_CSV, build_predicted, new_tables
 from nsight_prof.parsers.build.serving_tables import (
     prediction_frames,
     serving_frames,
@@ -37,7 +36,7 @@ from nsight_prof.parsers.build.source_tables import source_frames
 from nsight_prof.parsers.build.telemetry_tables import host_speed_frame, telemetry_frame
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.csv_cells import write_csv
-from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
 from nsight_prof.parsers.join.counters import build_counters
 from nsight_prof.parsers.join.join import join
 from nsight_prof.parsers.join.ncu_files import JoinedFiles, NcuFile, join_files
@@ -57,10 +56,7 @@ from nsight_prof.parsers.run.directory import RankRecord, RunDir, counters_stem,
 from nsight_prof.parsers.run.selection import Selection, read_selection
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.torch.recompilations import read_recompilations
-from nsight_prof.parsers.whole_folder import put_in_place
 
-ROWS_AS_CSV = 200_000
-"""Rows of a table up to which a CSV is written beside the Parquet file."""
 ROWS_AT_ONCE = 1 << 14
 """Launches that are turned into text at a time."""
 
@@ -81,30 +77,18 @@ def build_tables(run: RunDir, *, refuse: bool = False) -> None:
         ArtifactUnreadable: the trace cannot be read, and is to be refused; else `gaps` says so.
         StepFailed: the tables cannot be written.
     """
-    partial = run.tables.with_name(f"{run.tables.name}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        roofs, of_links = _write(run, partial, refuse)
-        put_in_place(partial, run.tables)
+    if build_predicted(run):
+        return
+    with new_tables(run) as folder:
+        roofs, of_links = _write(run, folder, refuse)
         if roofs is not None:
             keep_roofs(run.path / ROOFS_FILE, roofs)
         if of_links is not None:
             write_comm_roofs(run.path / COMM_ROOFS_FILE, of_links)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise StepFailed(
-            f"the tables of {run.path} cannot be written: {error}",
-            "free some space or correct the permissions, then: prof report RUN",
-        ) from error
 
 
 def _write(run: RunDir, folder: Path, refuse: bool) -> tuple[RoofsFile | None, CommRoofs | None]:
     """Write all tables; return the roofs that the run measured, of a GPU and of links."""
-    if predicted := predicted_frames(run):
-        for table, frame in predicted.items():
-            tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
-        return None, None
     gaps = Gaps()
     substep("reading the trace")
     frames = _traced(run, folder, gaps, refuse)

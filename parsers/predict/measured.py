@@ -379,7 +379,12 @@ def _fitted(
 
 def has_products(bench: pd.DataFrame) -> bool:
     """Tell whether table `bench` holds products to predict from."""
-    return bool(_sorted(bench).products)
+    cases = _Cases()
+    for params, row in _usable(bench):
+        _sort_in(cases, params, row)
+        if cases.products:
+            return True
+    return False
 
 
 def _sorted(bench: pd.DataFrame) -> _Cases:

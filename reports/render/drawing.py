@@ -114,8 +114,8 @@ def _serve(parents: Connection, connection: Connection) -> None:
     parents.close()  # or the end of the other process would not be seen
     from matplotlib import artist
 
-    # A quarter of the import would go into texts about setters that nobody reads here.
-    artist.kwdoc = lambda _: ""  # type: ignore[assignment]
+    # Half of the import would go into what setters take and texts about them: nobody asks here.
+    artist.Artist._update_set_signature_and_docstring = lambda: None  # type: ignore
     from matplotlib.textpath import TextToPath
 
     # Half of the texts of a report stand in several of its pictures.
