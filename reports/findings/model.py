@@ -54,6 +54,8 @@ class Finding(PageFinding):
         gain_program: the same as part of the time of the whole program (Amdahl).
         gain_ns: the same as time.
         most_ns: the time that it would save at the full roof, where the gain ends before.
+        low_ns, high_ns: what four of five measured repairs of such findings save (of kernels that
+            fill a unit, where less work is possible).
         gain_of: of what time the gain is: GPU time, or wall time for idle time and copies.
         counted_ns: in a run without a trace, what it saves of the launches that ncu profiled.
         bound: what limits its kernels.
@@ -77,6 +79,8 @@ class Finding(PageFinding):
     gain_program: float = math.nan
     gain_ns: float = math.nan
     most_ns: float = math.nan
+    low_ns: float = math.nan
+    high_ns: float = math.nan
     counted_ns: float = math.nan
     gain_of: Literal["GPU time", "wall time"] = "GPU time"
     bound: str = ""

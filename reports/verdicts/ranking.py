@@ -17,6 +17,7 @@ from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import behind_host, untraced_wall
+from nsight_prof.reports.findings.gain_intervals import with_interval
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
 from nsight_prof.reports.findings.kernels.waits import LATENCY
 from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, Finding
@@ -67,12 +68,14 @@ def findings(run: Run) -> list[Finding]:
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
     if not any(f.rule == BLOCKING_LAUNCHES.key for f in found):  # the host waits in each of these
         found = [behind_host(run, finding) for finding in found]
+    time_ns = number(program_time(run)[0].value or kernel_time(run))
+    found = [with_interval(finding, kernel_time(run), time_ns) for finding in found]
     found = [located(run, marked(run, in_words_of_owner(run, finding))) for finding in found]
     ranks = count(1)
     graphs_ns = threshold("small_gain") * (run_time(run).graphs_ns or 0.0)
     found = [f for f in found if not f.share * kernel_time(run) < graphs_ns or f.key in OVERVIEW]
     longest = set(run.counters.nlargest(1, "duration_ns")["kernel_id"])
-    minimum = REPAIR * (program_time(run)[0].value or kernel_time(run))
+    minimum = REPAIR * time_ns
     added = number((program_time(run)[0] - untraced_wall(run)).value or 0.0)
 
     def order(finding: Finding) -> tuple[int, bool, bool, float, int]:

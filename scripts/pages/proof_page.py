@@ -10,6 +10,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page.formats import NA, count, escape, seconds, share, significant
 from nsight_prof.reports.page.writer import Writer
 from scripts.pages.first_look import FirstLook, look_at, read_first_look
+from scripts.pages.gain_intervals import interval_section
 from scripts.pages.programs import sections
 from scripts.pages.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
 
@@ -105,6 +106,7 @@ def proof_page(first: Recording, *later: Recording) -> str:
         _summary(sets),
         *(_sample(one) for one in sets),
         *sections(),
+        *interval_section(),
         *(part for one in sets for part in _set(one)),
     ]
     for one in sets:

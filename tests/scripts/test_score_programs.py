@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.reports.findings.gain_intervals import OTHERS, UNPRICED
+from scripts.gain_intervals import FILE
+from scripts.pages.gain_intervals import ENDS, as_yaml, intervals, repairs
 from scripts.pages.programs import (
     Answer,
     Look,
@@ -155,3 +158,18 @@ def test_what_was_run_already_is_not_run_again(
     assert "loader times: no time left" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="no program is called nothing"):
         main([str(tmp_path), "nothing"])
+
+
+def test_reports_give_the_intervals_of_the_first_looks() -> None:
+    assert FILE.read_text(encoding="utf-8") == as_yaml()
+
+
+def test_intervals_from_other_looks_hold_what_repairs_of_one_saved() -> None:
+    priced = [one for one in repairs() if one.rule != UNPRICED]
+    covered = []
+    for one in priced:
+        known = intervals([other for other in priced if other.look != one.look])
+        _, low, high = known.get(one.rule, known[OTHERS])
+        covered.append(low <= one.factor <= high)
+    assert len(covered) > 200
+    assert sum(covered) / len(covered) == pytest.approx(ENDS[1] - ENDS[0], abs=0.05)

@@ -10,6 +10,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_host, untraced_wall
+from nsight_prof.reports.findings.gain_intervals import LEAST, measured_repairs
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
 from nsight_prof.reports.findings.launch_cost import LAUNCH_NS, launch_cost
 from nsight_prof.reports.findings.program.rules import program_findings
@@ -96,3 +97,25 @@ def test_the_time_without_nsys_is_shorter_by_what_it_adds_to_calls(
     added = min(late_ns, late / kernels * calls * max(0.0, 1e3 * longer_us))
     wall = number(program_time(run)[0].value)
     assert untraced_wall(run).value == pytest.approx(wall - added)
+
+
+def test_gains_lie_in_the_interval_of_what_measured_repairs_saved(
+    recorded_run_of: Recorded,
+) -> None:
+    run = recorded_run_of("h200-top-kernels")
+    whole_ns = number(program_time(run)[0].value)
+    known = measured_repairs()
+    checked = 0
+    for finding in findings(run):
+        if finding.rule.endswith("_saturated") and not finding.gain_ns > 0:
+            assert np.isnan(finding.low_ns)  # nothing is promised, so that nothing is at least
+        elif finding.rule and finding.gain_ns >= LEAST * whole_ns:
+            factors = known.get(finding.rule, known["others"])
+            assert finding.low_ns == pytest.approx(factors.low * finding.gain_ns)
+            assert finding.low_ns <= finding.high_ns <= whole_ns
+            labels = [english(item.label) for item in finding.evidence]
+            assert any(f"{factors.programs} measured repairs" in label for label in labels)
+            checked += 1
+        else:
+            assert np.isnan(finding.high_ns)
+    assert checked
