@@ -29,6 +29,8 @@ WIDTHS = (("128", 16.0), ("64", 8.0), ("16", 2.0), ("8", 1.0))
 """How the end of its name tells the bytes of a thread, else 4."""
 IN_LOOP = 0.75
 """Part of the times of the most frequent load from which on another one is in the same loop."""
+LOADS, FLOATS = r"\bLDG?\b", r"\b[DFH](?:ADD|MUL|FMA|MNMX|SETP|SET)2?\b|\bMUFU\b"
+"""Instructions that load from global memory into registers, and that compute floats."""
 OF_SORTS = r"block_radix_(?:sort|rank)|merge_sort|radix_rank_sort|bitonic"
 """Files of CUB whose functions sort within a block."""
 OF_TRITON, EXCHANGED = "triton/language/standard.py", r"\bflip\b"
@@ -49,8 +51,9 @@ def profiled(run: Run) -> list[Row]:
     constants by an index of the thread), `passing_share` (those beyond a first return at which all
     but RETURNING of the warps end), `exact_share` (of its instructions, those that exact divisions
     and square roots take more than cheaper ones), `sorting_share` (those of sorts),
-    `unmasked_share` (of what guarded accesses could move, what they do) and `counted_ns` (sum of
-    its launches that ncu profiled).
+    `unmasked_share` (of what guarded accesses could move, what they do), `needless_share` (of the
+    sectors of loads, those that contiguous ones need not), `float_share` (of its instructions,
+    those that compute floats) and `counted_ns` (sum of its launches that ncu profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
@@ -69,6 +72,10 @@ def profiled(run: Run) -> list[Row]:
     exact = _shares_of(instructions, executed, checks)
     sorting = _shares_of(instructions, executed, executed * is_sort(run, instructions))
     unmasked = unmasked_shares(instructions)
+    of_loads = instructions[["sectors", "excessive_sectors"]].fillna(0).astype(float)
+    of_loads = of_loads[sass.str.contains(LOADS)]
+    needless = _shares_of(instructions.loc[of_loads.index], *(of_loads[name] for name in of_loads))
+    floats = _shares_of(instructions, executed, executed * sass.str.contains(FLOATS))
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
@@ -79,6 +86,8 @@ def profiled(run: Run) -> list[Row]:
         row["exact_share"] = exact.get(text(row["kernel_id"]), math.nan)
         row["sorting_share"] = sorting.get(text(row["kernel_id"]), math.nan)
         row["unmasked_share"] = unmasked.get(text(row["kernel_id"]), math.nan)
+        row["needless_share"] = needless.get(text(row["kernel_id"]), math.nan)
+        row["float_share"] = floats.get(text(row["kernel_id"]), math.nan)
         row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)

@@ -18,7 +18,7 @@ from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import behind_host, untraced_wall
 from nsight_prof.reports.findings.gain_intervals import with_interval
-from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
+from nsight_prof.reports.findings.kernels.findings import KERNEL, bound_findings, kernel_findings
 from nsight_prof.reports.findings.kernels.waits import LATENCY
 from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
@@ -47,8 +47,8 @@ less than half of the time in which the GPU waits for it leaves more to another,
 loop over items, waits that take a tenth of the time in which the host works, and work on results in
 a loop that waits for each. Choices (graphs) come after either."""
 BUSY_WITH = 0.25
-"""Part of the time from which on a kernel at its roof, or that waits, stands before what saves less
-than a repair: only less work makes it faster, and nobody can say how much less."""
+"""Part of the time from which on a kernel of which nobody can say how much faster it gets stands
+before what saves less than a repair: at its roof only less work does it."""
 OUTWEIGHS = 0.5
 """Part of what a choice about launches saves, from which on a repair of kernels stands before it:
 under nsys launches take longer than without."""
@@ -136,7 +136,7 @@ def _order(
         launching = [_gain(f) for f in found if f.choice and f.gain_of == "wall time"]
         if OUTWEIGHS * (max(launching, default=math.inf) - added_ns) <= _unhidden(finding):
             gain = _unhidden(finding)
-    if not gain and (finding.rule.endswith("_saturated") or finding.rule == LATENCY.key):
+    if not gain and finding.key == KERNEL:
         gain = minimum if finding.share * kernels_ns * REPAIR >= BUSY_WITH * minimum else 0.0
     symptom = after_repair or (0 if symptoms else 1)
     position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)

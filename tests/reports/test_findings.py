@@ -108,6 +108,41 @@ def test_a_small_grid_is_named_as_the_cause_of_waiting(run: Run) -> None:
     assert any(english(seen.label) == "blocks" for seen in finding.evidence)
 
 
+@pytest.mark.parametrize(
+    ("library", "change", "rule", "promised"),
+    [
+        ("other", {"theoretical_occupancy_pct": 25.0}, "register_limited", True),
+        ("PyTorch", {"theoretical_occupancy_pct": 25.0}, "register_limited", False),
+        ("other", {"achieved_occupancy_pct": 25.0}, "achieved_occupancy", False),
+        ("other", {"atomic_instructions": 1e9, "atomic_pct": 9.0}, "atomics", True),
+        ("PyTorch", {"atomic_instructions": 1e9, "atomic_pct": 9.0}, "atomics", False),
+        ("PyTorch", {"atomic_instructions": 1e9, "atomic_pct": 33.3}, "atomics", True),
+    ],
+)
+def test_what_the_program_cannot_do_or_nothing_shows_is_a_bound_and_no_gain(
+    run: Run, library: str, change: dict[str, float], rule: str, promised: bool
+) -> None:
+    plain = dict.fromkeys(("theoretical_occupancy_pct", "achieved_occupancy_pct"), 50.0)
+    plain |= {"waves": 9.0, "sm_balance_pct": 99.0, "sm_active_pct": 99.0, "roof_share": 0.2}
+    plain |= {f"{level}_pct": 10.0 for level in ("dram", "l2", "l1")}
+    same = {"global_load_efficiency_pct": 100.0, "global_store_efficiency_pct": 100.0,
+            "global_load_bytes": 1e9, "global_store_bytes": 0.0}  # fmt: skip
+    name = "FlashAttention decode split-KV"
+    run = edit(run, "kernels", name, library=library, category="other", grid="13200x1x1")
+    run = edit(run, "counters", name, bound_by="latency", top_stall="long_scoreboard",
+               occupancy_limiter="registers", **plain | same | change)  # fmt: skip
+    rows = run.stalls[run.stalls["kernel_id"].map(dict(zip(run.kernels["kernel_id"],
+                      run.kernels["short_name"], strict=True))) == name]  # fmt: skip
+    frame = run.stalls.drop(rows.index)
+    waits = rows.head(1).assign(reason="long_scoreboard", share=0.8)
+    tables.write(pd.concat([frame, waits], ignore_index=True), "stalls", run.directory.tables)
+    finding = named(load_run(run.path), "FlashAttention decode")
+    assert finding.rule == rule
+    assert (finding.gain_ns > 0) == promised
+    assert promised or finding.most_ns > 0
+    assert ("how much of that can be had is not known" in english(finding.verdict)) != promised
+
+
 def test_no_kernel_gets_shorter_than_the_shortest_launch(run: Run) -> None:
     finding = named(run, "PyTorch RMSNorm")
     floor = run.kernels["min_ns"].min()
@@ -290,9 +325,11 @@ def test_kernels_hide_no_more_copies_than_they_last(run: Run) -> None:
     key = run.kernels["kernel_id"].iloc[0]
     launch = {"kernel_id": key, "start_ns": 0, "duration_ns": 1_000_000, "device": 0, "pid": 1}
     run = write(run, "launches", [launch])
-    words = english(host_copies(run, 10**9, 4_000_000, 0, 0).verdict)
-    assert "Kernels run for only 1.0 ms" in words
-    assert "copies behind them save no more than that" in words
+    found = host_copies(run, 10**9, 4_000_000, 0, 0)
+    assert "Kernels run for only 1.0 ms" in english(found.verdict)
+    assert "copies behind them save no more than that" in english(found.verdict)
+    # The action is to overlap them: what else may be done with them is a bound.
+    assert (found.gain_ns, found.most_ns) == (1_000_000, 4_000_000)
 
 
 def test_copies_of_a_few_bytes_are_not_slow_for_pageable_memory(run: Run) -> None:

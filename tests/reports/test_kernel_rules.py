@@ -159,6 +159,20 @@ def test_loads_and_stores_apart_make_the_sum_of_both_no_cause() -> None:
     assert [c.key for c in found] == ["uncoalesced_loads"]
 
 
+def test_one_number_for_all_threads_of_a_warp_is_no_scattered_load() -> None:
+    # A sector for a number of 4 bytes is all that such a load needs: source counters tell.
+    assert causes(row(**TRANSPOSE, needless_share=0.0), H200) == []
+    assert first(**TRANSPOSE, needless_share=0.875).key == "uncoalesced_loads"
+
+
+def test_blocks_whose_threads_load_16_bytes_are_not_too_short_for_their_work() -> None:
+    short: dict[str, Any] = {"library": "other", "waves": 62.0, "duration_ns": 6e4,
+                             "achieved_occupancy_pct": 75.0}  # fmt: skip
+    threads = 13200 * 256
+    assert "short_blocks" in keys(**short, global_load_bytes=4.0 * threads)
+    assert "short_blocks" not in keys(**short, global_load_bytes=32.0 * threads)
+
+
 def test_conflicts_cost_the_part_of_the_pipe_that_they_take() -> None:
     conflicts: dict[str, Any] = {
         "shared_wavefront_efficiency_pct": 6.25,

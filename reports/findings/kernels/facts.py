@@ -89,6 +89,13 @@ SECTOR_EFFICIENCY = _column(
     Text("useful bytes of the sectors that loads and stores touch"),
     "global_sector_efficiency_pct",
 )
+NEEDLESS_LOADS = Fact(
+    "needless_loads",
+    Text("sectors of loads that contiguous ones would not need"),
+    unit="%",
+    also=("source_instructions.excessive_sectors",),
+)
+"""None where all threads of a warp ask for one number: it is alone in its sector."""
 LOAD_LEFT = _percent("load_left", Text("sectors left with whole loads"), *SECTORS)
 STORE_LEFT = _percent("store_left", Text("sectors left with whole stores"), *SECTORS)
 SECTOR_TIME = _percent(

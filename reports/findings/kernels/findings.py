@@ -51,6 +51,8 @@ OF_LIBRARY = (
     Text("Other sizes, contiguous inputs and other back ends of the library take as long."),
 )
 """Action, advice and disproof where a user of a library does not write the code at fault."""
+KERNEL = "kernel"
+"""Key of all findings about kernels."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
 NOTHING = Text("nothing")
 
@@ -261,7 +263,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
     sure, because = confidence(group)
     ends = any(judged.at_roof > judged.gain for judged in group)
     finding = Finding(
-        key="kernel",
+        key=KERNEL,
         rule=cause_key(lead),
         title=_marked(_title(lead), lead),
         verdict=NOTHING,
@@ -508,9 +510,11 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
     values: dict[str, Value] = {"bound": bound, "most": bound_ns}
     less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
     if lead.gain == 0 and (lead.cause is not None or lead.bound == "latency"):
+        remedy = LATENCY.remedy if lead.cause is None else lead.cause.rule.remedy
         return Text(
-            "Without that wait it could save at most {bound} of the GPU time ({most}){less}; how "
-            "much of it can end is not known.",
+            "{remedy} it could save at most {bound} of the GPU time ({most}){less}; how much of "
+            "that can be had is not known.",
+            remedy=remedy,
             less=less,
             **values,
         )

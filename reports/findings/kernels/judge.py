@@ -22,9 +22,11 @@ from nsight_prof.reports.findings.kernels.causes import (
 )
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.matrix import OWN
-from nsight_prof.reports.findings.kernels.measure import resource_use
+from nsight_prof.reports.findings.kernels.measure import CHAIN, resource_use
+from nsight_prof.reports.findings.kernels.memory import ATOMICS, CHAINED
+from nsight_prof.reports.findings.kernels.occupancy import ACHIEVED_OCCUPANCY
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES, ROOFS
-from nsight_prof.reports.findings.kernels.rule import DEFECT
+from nsight_prof.reports.findings.kernels.rule import DEFECT, Rule
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
@@ -46,6 +48,8 @@ WORK_OF = {"dram": "dram_bytes"}
 """Bound -> the column of its work; FLOPs for others."""
 LITTLE = 0.1
 """Part of the time that bytes and FLOPs need, below which they are not the work of a kernel."""
+MOSTLY = 0.5
+"""Part of the instructions from which on they are what a kernel is for."""
 EXCESS = ("issue", "alu", "xu", "l2")
 """Bounds that say nothing of the work: data of tiles goes through L1 and shared memory anyway."""
 
@@ -86,10 +90,8 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
     elif end is None and cause is None:
         minimum, end = _work_alone(row, context)
         gain, at_roof = 1.0, max(at_roof, 1 - BOUND_FROM * minimum if end is not None else 0.0)
-    elif end is None and cause is not None and cause.rule is LATENCY:
-        # A wait is a symptom: what ends one for memory, or how much of it, nothing tells.
-        mendable = text(row["library"]) in OWN and text(row["top_stall"]) in REMEDIES
-        minimum = 0.0 if mendable else 1.0
+    elif end is None and cause is not None:
+        minimum = 0.0 if _is_mendable(cause.rule, row, context) else 1.0
     gain = max(0.0, min(gain, 1 - minimum))
     fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
@@ -123,6 +125,25 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         fixed=fixed,
         doubts=(*contradictions(row, context, conditions), *_borderline(row, nearest)),
     )
+
+
+def _is_mendable(rule: Rule, row: Row, context: Context) -> bool:
+    """Tell whether what a cause costs is known to go with what is to be done about it.
+
+    A wait, or warps that are not there, is a symptom: what ends one for memory, or how much of it,
+    nothing tells. One for a pipe that computes the numbers of the task ends with that task alone.
+    And in the code of a library nobody but its authors has more warps or fewer atomics; where these
+    do queue at one address, other data spreads them.
+    """
+    in_program, stall = text(row["library"]) in OWN, text(row["top_stall"])
+    if rule is LATENCY and stall == "math_pipe_throttle":
+        use = resource_use(row, context)
+        return in_program and not any(use[pipe] >= LITTLE for pipe in ("fp16", "fp32", "fp64"))
+    if rule is LATENCY:
+        return in_program and stall in REMEDIES
+    if rule.in_code and not in_program:
+        return rule.by_inputs or (rule is ATOMICS and CHAIN * number(row["atomic_pct"]) >= CHAINED)
+    return rule is not ACHIEVED_OCCUPANCY
 
 
 def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:
@@ -241,12 +262,15 @@ def _work_alone(row: Row, context: Context) -> tuple[float, Evidence | None]:
     """Return the part of its time that the bytes and FLOPs of a kernel need, and that as evidence.
 
     Instructions, and what they move on the chip, are no work by themselves: where they fill the
-    slots of the program's own code, less of them do. 1 and None for others: nothing shows that the
-    same kernel comes nearer to its roof, and one with LITTLE of both has other work (integers).
+    slots of the program's own code, less of them do; where traffic of L2 goes, they stay. 1 and
+    None for others: nothing shows that the same kernel comes nearer to its roof, and one with
+    LITTLE of both has other work (integers), as one whose instructions mostly compute floats.
     """
-    use = resource_use(row, context)
-    busy = [use[key] for key in WORK if not math.isnan(use.get(key, math.nan))]
+    use, by_l2 = resource_use(row, context), row["bound_by"] == "l2"
+    work = (*WORK, "issue") if by_l2 else WORK
+    busy = [use[key] for key in work if not math.isnan(use.get(key, math.nan))]
     of_program = text(row["library"]) in OWN and row["category"] != "attention"
+    of_program &= by_l2 or not number(row.get("float_share")) >= MOSTLY
     if not of_program or text(row["bound_by"]) not in EXCESS or not busy:
         return 1.0, None
     minimum = min(1.0, max(busy) / BOUND_FROM)

@@ -181,6 +181,7 @@ def _access(row: Row) -> dict[str, float]:
         "load_left": 100 - moved[0] / all_moved * (100 - loads),
         "store_left": 100 - moved[1] / all_moved * (100 - stores),
         "sectors_left": number(row["global_sector_efficiency_pct"]),
+        "needless_loads": 100 * number(row.get("needless_share")),
         "loaded_a_thread": loaded,
         "wide_left": _percent(loaded, WIDEST),
         "dram_useful": _at_most_all(asked, number(row["dram_bytes"])),

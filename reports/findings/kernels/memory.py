@@ -10,6 +10,8 @@ from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
 from nsight_prof.reports.page.values import Number, Text
 
 SECTOR_BYTES = 32
+CHAINED = 60.0
+"""Per cent of what one address can take from which on atomics queue there."""
 
 
 def _bytes(kernel: Kernel, efficiency: Fact) -> Number:
@@ -22,8 +24,10 @@ def _bytes(kernel: Kernel, efficiency: Fact) -> Number:
 UNCOALESCED_LOADS = Rule(
     key="uncoalesced_loads",
     in_code=True,
+    by_inputs=True,
     question="Do the threads of a warp load neighbouring addresses?",
     when=(facts.LOAD_EFFICIENCY < 80)
+    & (facts.NEEDLESS_LOADS >= 10).or_unknown()
     & (facts.DRAM_WASTE >= 10).or_unknown()
     & (facts.SECTOR_TIME >= 20)
     & ((facts.ALL_MEMORY_WAITS > 30) | (facts.LEVEL_RULES >= 20)),
@@ -122,6 +126,7 @@ UNCOALESCED_STORES = replace(UNCOALESCED_STORES, unless=(SCATTERED.key,))
 HOST_MEMORY = Rule(
     key="host_memory",
     in_code=True,
+    by_inputs=True,
     question="Does a kernel read memory of the host?",
     when=(facts.ELSEWHERE >= 15)
     & (facts.ELSEWHERE_RATE >= 2)
@@ -306,7 +311,7 @@ ATOMICS = Rule(
     question="Do atomic operations queue for the same addresses?",
     when=(facts.ATOMICS_A_WARP >= 0.5)
     & (
-        ((facts.ATOMIC_CHAIN >= 60) & (facts.LEVEL_BUSY < 60))
+        ((facts.ATOMIC_CHAIN >= CHAINED) & (facts.LEVEL_BUSY < 60))
         | ((facts.ALL_MEMORY_WAITS >= 50) & (facts.LEVEL_BUSY < 40) & (facts.ATOMIC_PART >= 10))
     ),
     clause=lambda k: Text(

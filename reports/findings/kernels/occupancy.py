@@ -230,7 +230,7 @@ ACHIEVED_OCCUPANCY = Rule(
     in_code=True,
     fusible=CROSSING,
     estimate="Of the stalls that more warps hide, achieved / theoretical occupancy is left. More "
-    "warps take it to 80 % of a roof.",
+    "warps take it to 80 % of a roof. A bound alone: nothing tells how many of them can come.",
     disproof=Text(
         "The kernel is as slow where more warps are there, as in a launch with more or "
         "longer blocks."
@@ -255,6 +255,7 @@ SHORT_BLOCKS = Rule(
     & (facts.IS_MATRIX < 1)
     & (facts.WAVES >= 20)
     & (facts.LIFETIME < 1000)
+    & (facts.LOADED_A_THREAD < 16).or_unknown()
     & (facts.OCCUPANCY_GAP > 10),
     clause=lambda k: Text(
         "its {blocks} live for {lifetime} each: starting and ending them takes much of the time, "

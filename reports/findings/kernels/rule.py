@@ -74,7 +74,8 @@ class Rule:
         limiter: limiter of occupancy that must be the first.
         batches: more blocks at once help, as one kernel in place of a row of tiny ones does.
         fusible: action and advice for kernels that compilers fuse with their neighbours.
-        in_code: the action changes the code of the kernel, which users of a library do not write.
+        in_code: the action changes the code of the kernel, which users of a library do not write;
+            `by_inputs`: but what they give to it decides as much.
     """
 
     key: str
@@ -105,6 +106,7 @@ class Rule:
     actions: Mapping[str, Text] = field(default_factory=dict)
     fusible: tuple[Text, Text] | None = None
     in_code: bool = False
+    by_inputs: bool = False
 
     @property
     def estimated(self) -> bool:

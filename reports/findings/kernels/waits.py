@@ -134,7 +134,8 @@ LATENCY = Rule(
         "or more warps per SM."
     ),
     advice=Text("request data earlier, so that the GPU does not wait for it"),
-    estimate="The warps no longer wait for this reason.",
+    estimate="The warps no longer wait for this reason. A bound alone where that is for memory, or "
+    "for a pipe that computes the numbers of the task.",
     disproof=Text(
         "More loads in flight per thread (unrolling) or more warps leave the time as it is: "
         "then a chain of dependent steps sets the pace."

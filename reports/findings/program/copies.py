@@ -61,7 +61,8 @@ COPIES = Rule(
         ),
     },
     gain="the copy time, at most the time in which the GPU works and no kernel runs; of results "
-    "that go to pinned memory at most the time of kernels, which hide them. Of data that passes "
+    "that go to pinned memory, and where copies are to overlap kernels, at most the time of these, "
+    "which hide them. Of data that passes "
     "through the GPU: what is beyond the longest of kernels and copies in each direction. Of many "
     "small copies also the part of the idle time in which the GPU waits for the host to start "
     "them.",
@@ -97,7 +98,7 @@ CASTS_AND_COPIES = Rule(
     thresholds={
         "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
         "most": Threshold(
-            0.25, Text("prof: share from which on a kind of copies is more than a program needs")
+            0.5, Text("prof: share from which on a kind of copies is more than a program needs")
         ),
         "named": Threshold(
             0.001, Text("prof: kinds of copies with less of the GPU time are not named")
@@ -271,6 +272,9 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             shorter=wide[0][1],
         )
         (action, advice), saved_ns = NARROWER, wide[1]
+    avoided = Number(saved_ns, "ns")
+    if action is OVERLAP[0]:  # beside others: avoided, they save more, if they can be
+        saved_ns = min(saved_ns, max(kernels_ns, min(to_gpu, to_host) / gpus))
     saved = Number(saved_ns, "ns")
     gain = saved.share_of(wall)
     if number(gain.value) < threshold("small_gain"):
@@ -295,7 +299,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 what=IN_SHORT if action is NARROWER[0] else AVOIDED,
                 gain=gain,
                 saved=saved,
-                hidden=_hidden(0.0 if late.value or wide else kernels_ns, saved),
+                hidden=_hidden(0.0 if late.value or wide else kernels_ns, avoided),
             ),
             evidence=(
                 Evidence(
@@ -320,7 +324,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                 measured(Text("of it copies of pageable memory"), pageable) if slow else None,
             ),
             confidence="medium",
-            **of_wall_time(saved, wall),
+            **of_wall_time(saved, wall, avoided),
         )
     ]
 
@@ -538,7 +542,9 @@ def _hidden(kernels_ns: float, saved: Number) -> Text | str:
     if not 0 < kernels_ns < number(saved.value):
         return ""
     return Text(
-        " Kernels run for only {kernels}: copies behind them save no more than that.",
+        " Kernels run for only {kernels}: copies behind them save no more than that, and avoided "
+        "ones at most {saved}.",
+        saved=saved,
         kernels=Number(kernels_ns, "ns", column("launches", "duration_ns")),
     )
 

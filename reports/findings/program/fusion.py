@@ -243,10 +243,12 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     for row in records(table.head(CHAINS)):
         chain = _chain(run, row, moved)
         chain = replace(chain, is_partial=bool(handing & set(chain.kernels)))
-        # Kernels that are not known may do more than pass elements on, unless DRAM sets their time.
+        # Kernels that are not known, or sum, may do more than pass elements on, unless DRAM sets
+        # their time.
         unknown = bool(streaming & set(chain.kernels))
+        sums = any(of_kernel[key]["category"] in (LOOK_UP, SUMS) for key in chain.kernels)
         confidence = "medium" if chain.by_bytes and not unknown else "low"
-        found.append(_finding(run, chain, confidence, not unknown or chain.by_dram))
+        found.append(_finding(run, chain, confidence, chain.by_dram or not (unknown or sums)))
     limit = rule.limit("gain") * kernel_time(run)
     return [f for f in found if f.gain_ns >= limit or f.most_ns >= limit]
 

@@ -253,6 +253,17 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
         )
         return Price(saved, OF_WAITS, sentence, waits, waiting)
     formula = BOUNDED if rule is HOST_BOUND else CLOSED
+    standing = _standing(run, gaps) if rule is HOST_BOUND else 0.0
+    if standing >= threshold("small_share") * lost:
+        upper, saved = (saved, formula), of_host(run, max(0.0, lost - once - standing))
+        sentence = Text(
+            "For {standing} of it the host stands in calls that wait for the GPU, which has "
+            "nothing to do: no work of the host, so that only the rest is counted, {gain} of the "
+            "wall time under nsys ({saved}).",
+            standing=Number(standing, "ns", IDLE_CELLS),
+            **values(saved),
+        )
+        return Price(saved, formula, sentence, waits, waiting, upper=upper)
     frame = timeline(run) if rule is LAUNCH_BOUND else None
     steps = None if frame is None else repeats(frame, "" if stage.is_capture else stage.name)
     if steps is not None:  # seen to be reached: steps that did not wait for the host
@@ -585,7 +596,13 @@ def _diagnosis(run: Run, gaps: Gaps, cause: Cause) -> Cause:
     number_of_waits = sum(n for _, n in waits)
     often = number_of_waits >= min(LAUNCH_BOUND.limit("waits"), number(gaps.count.value) / 2)
     often &= number_of_waits >= LAUNCH_BOUND.limit("gaps")
+    often &= 2 * _standing(run, gaps) < number(gaps.idle.value)
     return RESULTS if enough and often and 2 * copied >= sum(n for _, n in waits) else cause
+
+
+def _standing(run: Run, gaps: Gaps) -> float:
+    """Return the ns of gaps in which the host waits for a GPU that has nothing to do."""
+    return 0.0 if _gives_back(run, gaps) else _time_in(gaps, re.compile(BLOCKING))
 
 
 def _gives_back(run: Run, gaps: Gaps) -> bool:

@@ -91,7 +91,8 @@ HOST_BOUND = Rule(
             "ns",
         ),
     },
-    gain="the idle time of these gaps, at most that of the capture as for `launch_bound`.",
+    gain="the idle time of these gaps, at most that of the capture as for `launch_bound`, less "
+    "that in which the host stands in calls that wait for a GPU that has nothing to do.",
     action=Text(
         "Move the host's work off the path: prepare the next step while the GPU computes this one "
         "(another thread, a data loader with workers), cache it, or do it on the GPU."

@@ -85,11 +85,11 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
     loops = runs(frame, small.to_numpy(dtype=bool), through_copies=True)
     loops = loops[loops["launches"] >= 2 * rule.limit("repeats")]
     ids, start, end = (frame[name].to_numpy() for name in ("kernel_id", "start_ns", "end_ns"))
-    again = [
-        (a, b)
-        for a, b, _ in loops.itertuples(index=False)
-        if 1 < len(set(ids[a:b])) <= (b - a) / rule.limit("repeats")
-    ]
+    again, repeats = [], rule.limit("repeats")
+    for a, b, _ in loops.itertuples(index=False):
+        often = pd.Series(ids[a:b]).value_counts()
+        if (often >= repeats).sum() > 1 and len(often) * repeats <= b - a:
+            again.append((a, b))
     if not again:
         return []
     rows = frame.iloc[np.concatenate([np.arange(a, b) for a, b in again])]

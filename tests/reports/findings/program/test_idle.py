@@ -140,6 +140,18 @@ def test_a_host_that_works_on_results_is_told_from_one_that_prepares(
     assert (".cpu()" in english(found.verdict)) == (rule == "results_on_host")
 
 
+def test_a_host_that_waits_for_an_idle_gpu_has_no_work_to_leave_out(run: Run) -> None:
+    back = {"kind": "device to host", "calls": 60, "bytes": 8, "total_ns": 9}
+    late = gap("host", 6.0, 30, waited="cudaMemcpy", call="cudaMemcpy")
+    run = write(write(run, "memory_operations", [back]), "idle_gaps", [late])
+    found = of_cause(run, "host_bound")  # nor is it in results
+    assert found.gain_ns == 0
+    assert found.most_ns == pytest.approx(6e6)
+    assert "stands in calls that wait for the GPU" in english(found.verdict)
+    work = gap("host", 5.0, 20, waited="cudaMemcpy")
+    assert of_cause(write(run, "idle_gaps", [late, work]), "host_bound").gain_ns == 5e6
+
+
 @pytest.mark.parametrize(("gaps", "is_framework"), [(30, True), (5, False)])
 def test_long_gaps_of_a_host_that_launches_slowly_are_a_matter_of_launches(
     run: Run, gaps: int, is_framework: bool

@@ -43,6 +43,17 @@ def launch_table(run: Run, rows: list[tuple[str, int, int]], **more: Any) -> Run
     ])  # fmt: skip
 
 
+@pytest.mark.parametrize(("steps", "told"), [("ABAB", True), ("AAAA", False)])
+def test_one_kernel_in_a_row_goes_over_steps_and_not_over_items(
+    run: Run, steps: str, told: bool
+) -> None:
+    names = {"A": "PyTorch copy", "B": "PyTorch SiLU x mul"}
+    run = kernels(run, {name: {"category": "elementwise"} for name in names.values()})
+    loop = [(names[step], 10 * at, 1) for at, step in enumerate("B" + 300 * steps)]
+    run = write(run, "api_calls", [{"name": "cudaLaunchKernel", "calls": 1201, "total_ns": 1e6}])
+    assert ("one_by_one" in causes(launch_table(run, loop))) == told
+
+
 def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None:
     rows = [("PyTorch copy", 3 * at, 2) for at in range(3000)]
     run = launch_table(run, rows)
@@ -193,6 +204,13 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
     tables.write(bound, "counters", run.directory.tables)
     # Where instructions set the pace, bytes left out gain less.
     assert of_cause(load_run(run.path), "elementwise_chain").confidence == "low"
+    # Where one of them sums, nothing tells that bytes are all that it takes time for.
+    at_roof = of_cause(load_run(run.path), "elementwise_chain")
+    summing = kernels(run, {"PyTorch copy": {"category": "reduction"}})
+    sums = of_cause(summing, "elementwise_chain")
+    assert sums.gain_ns == pytest.approx(100 * 100 * US * 4 / 7)
+    assert sums.gain_ns < sums.most_ns == pytest.approx(at_roof.gain_ns)
+    kernels(run, {"PyTorch copy": {"category": "copy"}})
     frame.loc[frame["kernel_id"] == ids["PyTorch softmax"], "global_load_bytes"] = 1e5
     tables.write(frame, "counters", run.directory.tables)
     (shorter,) = [f for f in program_findings(load_run(run.path)) if f.rule == "elementwise_chain"]
