@@ -450,7 +450,7 @@ def _finding(run: Run, chain: Chain, confidence: str, known: bool) -> Finding:
         confidence=confidence,
         **remedy,
         **of_gpu_time(
-            chain.saved_at_roof if known else chain.saved,
+            chain.saved_at_roof if known or useful.value is not None else chain.saved,
             chain.total,
             gpu_time,
             chain.saved_at_roof,
