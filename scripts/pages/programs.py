@@ -407,11 +407,90 @@ def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
 
 def sections() -> list[str]:
     """Return the parts of docs/proof.md about all recorded looks."""
-    return [
-        part
+    looks = {
+        heading: read_look(PROGRAMS / name)
         for name, heading in LOOKS.items()
         if (PROGRAMS / name).is_file()
-        for part in section(heading, read_look(PROGRAMS / name))
+    }
+    found = [part for heading, look in looks.items() for part in section(heading, look)]
+    first = [look for heading, look in looks.items() if "in sample" not in heading]
+    return [*found, *trust(one for look in first for one in judge(look))]
+
+
+@dataclass
+class Promises:
+    """What findings of a rule promised, in numbers of findings.
+
+    `named` are the first of a program that name its cause, `fair` those of them whose gain is
+    within BORNE_OUT of the measured one. Of gains over LARGE: `of_cause` in such findings, `beyond`
+    those of them, and of findings beside the cause, that promise more than there was, `aside` all
+    of the latter, and `in_twins` those in repaired programs that no measurement bears out.
+    """
+
+    named: int = 0
+    fair: int = 0
+    of_cause: int = 0
+    beyond: int = 0
+    aside: int = 0
+    in_twins: int = 0
+
+    @property
+    def large(self) -> int:
+        """All large gains that were promised."""
+        return self.of_cause + self.aside + self.in_twins
+
+    @property
+    def borne_out(self) -> float:
+        """Part of them that was there, as far as it was measured."""
+        return 1 - (self.beyond + self.in_twins) / self.large
+
+
+def promises(judged: Iterable[Judged]) -> dict[str, Promises]:
+    """Return what each rule promised, and how much of that was there.
+
+    Beside the cause, what the repaired program takes can be gained at most.
+    """
+    found: dict[str, Promises] = {}
+    for one in judged:
+        for said in one.false_findings or ():
+            found.setdefault(said.cause, Promises()).in_twins += 1
+        for at, said in enumerate(one.answer.slow, 1):
+            if one.answer.gain < FAULT:
+                break
+            rule = found.setdefault(said.cause, Promises())
+            is_cause = fits(one.program["accepts"], said.words)
+            if at == one.rank:
+                rule.named += 1
+                rule.fair += one.within(BORNE_OUT)
+            if said.choice or not (said.gain or 0) > LARGE:
+                continue
+            most = BORNE_OUT * one.answer.gain if is_cause else 1 - one.answer.gain
+            rule.of_cause += is_cause
+            rule.aside += not is_cause
+            rule.beyond += (said.gain or 0) > most
+    return found
+
+
+def trust(judged: Iterable[Judged]) -> list[str]:
+    """Return the part of the page on how far each rule can be trusted."""
+    found = {rule: each for rule, each in promises(judged).items() if each.large}
+    lines = [
+        "| rule | names the cause | gain within 1.5 | large gains: of the cause | beside it | in "
+        "repaired twins | there, as far as measured |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for rule, each in sorted(found.items(), key=lambda item: (-item[1].borne_out, -item[1].large)):
+        cells = (each.named, each.fair, each.of_cause, each.aside, each.in_twins)
+        lines.append(f"| `{rule}` | {' | '.join(map(str, cells))} | {share(each.borne_out)} |")
+    return [
+        "## Whole programs: how far each rule can be trusted",
+        "All first looks together, by the rules of their days, which were changed after most of "
+        f"them. Counted are findings: those that name the cause first; gains over {share(LARGE)} "
+        "that are no choice of the owner; and of these the part that was there: of the cause up "
+        f"to {BORNE_OUT} times what its repair saved, beside it up to what the repaired program "
+        "takes, in a repaired program what a measurement bears out. A twin may well gain more by "
+        "a further repair that nobody made: the last column says too little rather than too much.",
+        "\n".join(lines),
     ]
 
 

@@ -16,12 +16,14 @@ from scripts.pages.gain_intervals import ENDS, as_yaml, intervals, repairs
 from scripts.pages.programs import (
     Answer,
     Look,
+    Promises,
     Said,
     collect,
     generous,
     judge,
     line_at_fault,
     planted,
+    promises,
     read_look,
     rows,
     section,
@@ -92,6 +94,19 @@ def test_a_program_whose_repair_saves_nothing_is_in_no_score_of_causes() -> None
     )
     assert rows(judge(look))[0][1:3] == (1, 1)
     assert "`pageable` (3.0 %)" in "".join(section("Whole programs", look))
+
+
+def test_a_rule_is_held_to_what_was_there_of_what_it_promised() -> None:
+    cause, aside = said("A tokenizer on the host", "", 0.5), said("Copies", "", 0.3)
+    twin = (said("Copies", "", 0.3), said("Fills", "", 0.1))  # the second promises little
+    fair = a_look(tokenise=an_answer(100.0, 50.0, (cause, aside), twin))
+    assert promises(judge(fair)) == {"rule": Promises(1, 1, of_cause=1, aside=1, in_twins=1)}
+    # Of 100 ms the repaired program takes 20: beside the cause no 30 ms can be saved.
+    beyond = a_look(tokenise=an_answer(100.0, 20.0, (cause, aside), None))
+    found = promises(judge(beyond))["rule"]
+    assert (found.beyond, found.large, found.borne_out) == (1, 2, 0.5)
+    nothing = a_look(tokenise=an_answer(100.0, 99.0, (cause, aside), twin))
+    assert promises(judge(nothing)) == {"rule": Promises(in_twins=1)}
 
 
 def test_a_word_of_many_other_causes_is_generous() -> None:
