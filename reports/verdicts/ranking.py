@@ -19,7 +19,6 @@ from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import behind_host, untraced_wall
 from nsight_prof.reports.findings.gain_intervals import with_interval
 from nsight_prof.reports.findings.kernels.findings import KERNEL, bound_findings, kernel_findings
-from nsight_prof.reports.findings.kernels.waits import LATENCY
 from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
