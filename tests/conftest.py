@@ -10,7 +10,7 @@ import signal
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
@@ -146,7 +146,9 @@ def no_second_process_draws() -> Iterator[None]:
         yield
 
 
-_draw = drawing._drawn
+_draw, _read_table = drawing._drawn, tables.read
+MOST_BYTES = 1_000_000
+"""Of a table that is kept for tests that read it again."""
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -168,6 +170,30 @@ def pictures_are_drawn_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "_drawn", once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def tables_are_read_once() -> Iterator[None]:
+    """Hundreds of tests open the same run or a copy of it: a table of the same bytes is read once.
+
+    Each gets a frame of its own, since pandas copies what one of them writes. Tests of reading
+    import what reads.
+    """
+    frames: dict[tuple[str, tuple[str, ...] | None, bytes], pd.DataFrame] = {}
+
+    def once(folder: Path, table: str, only: Sequence[str] | None = None) -> pd.DataFrame:
+        path = folder / f"{table}.parquet"
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return _read_table(folder, table, only)
+        content = hashlib.sha256(path.read_bytes()).digest()
+        key = table, None if only is None else (*only,), content
+        if key not in frames:
+            frames[key] = _read_table(folder, table, only)
+        return frames[key].copy(deep=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "read", once)
         yield
 
 
