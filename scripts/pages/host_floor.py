@@ -114,7 +114,8 @@ def _engines(run: Path) -> Iterator[tuple[list[Any], str, pd.DataFrame]]:
         if "counters" in path.parent.name or "operators" in path.parent.name:
             continue
         with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as lines:
-            records = [json.loads(line) for line in lines if '"record": "step"' not in line]
+            read = ('"record": "engine"', '"record": "request"')  # a third of all lines
+            records = [json.loads(line) for line in lines if any(kind in line for kind in read)]
         requests = pd.DataFrame(r for r in records if r["record"] == "request" and _is_usable(r))
         for engine in (r for r in records if r["record"] == "engine"):
             if engine["mode"] == "cuda-graphs" and len(requests):
