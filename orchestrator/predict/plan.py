@@ -428,7 +428,7 @@ class Plan:
                 if engine.drafted != drafted:
                     others.add(engine.drafted)
                     continue
-                step = self._as_measured(layers, engine, sliced=True).seconds(work.steps()[1])
+                step = self.as_measured(layers, engine, sliced=True).seconds(work.steps()[1])
                 found[work.batch].append(max(0.0, number(row["decode_step_s"]) - step.value))
         if others and not found:
             raise not_recorded(
@@ -445,9 +445,9 @@ class Plan:
         """Return what the host adds in each measured engine of this model, by its layers."""
         hosts: dict[int, Host] = {}
         shortest = 0.0  # of the steps of engines of fewer layers: the host needs no longer for one
-        engines = sorted(self._single_steps(engine).items(), key=lambda item: item[0][0])
+        engines = sorted(self.single_steps(engine).items(), key=lambda item: item[0][0])
         for (layers, of_points, sliced), points in engines:
-            here = self._as_measured(layers, of_points, sliced=sliced)
+            here = self.as_measured(layers, of_points, sliced=sliced)
             hosts[layers] = fitted_host(here, points, shortest)
             steps = [point.decode_s for point in points if point.decode_s > 0]
             shortest = min([*steps, shortest or math.inf])
@@ -564,7 +564,7 @@ class Plan:
         """How the power limit slows the recorded engine's GPU."""
         return Power() if self.trace is None else power_of(self.trace, self.fitted)
 
-    def _as_measured(self, layers: int, engine: Engine, *, sliced: bool) -> Predictor:
+    def as_measured(self, layers: int, engine: Engine, *, sliced: bool) -> Predictor:
         """Return the same on the GPU of the runs, whose points tell what the host adds.
 
         The engine of a slice exchanges nothing with other ranks.
@@ -573,7 +573,7 @@ class Plan:
         shape = replace(here.shape, tensor_parallel=1) if sliced else here.shape
         return replace(here, shape=shape, costs=self.fitted, gpu=self.measured or self.gpu)
 
-    def _single_steps(self, engine: Engine) -> dict[tuple[int, Engine, bool], list[SingleStep]]:
+    def single_steps(self, engine: Engine) -> dict[tuple[int, Engine, bool], list[SingleStep]]:
         """Return measured points of this model whose prompts fit one step.
 
         By layers, engine, and whether it was a slice's: those are by its own graphs and limit,

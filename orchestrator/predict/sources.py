@@ -403,10 +403,10 @@ def _settings(engine: Row) -> Engine | None:
 
 def _drafts(asked: Mapping[str, Any]) -> Drafts:
     """Return what drafted tokens for an engine."""
-    told = asked.get("speculative_config") or {}
-    length = told.get("synthetic_acceptance_length")
-    tokens = int(told.get("num_speculative_tokens") or 0)
-    return Drafts(str(told.get("method") or ""), tokens, 1.0 if length is None else float(length))
+    config = asked.get("speculative_config") or {}
+    length = config.get("synthetic_acceptance_length")
+    tokens = int(config.get("num_speculative_tokens") or 0)
+    return Drafts(str(config.get("method") or ""), tokens, 1.0 if length is None else float(length))
 
 
 def _adapters(asked: Mapping[str, Any]) -> Adapters | None:

@@ -20,7 +20,7 @@ from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.predict import predicting
 from nsight_prof.orchestrator.predict.changes import break_even, changes_frame, without_drafts
-from nsight_prof.orchestrator.predict.plan import Settings
+from nsight_prof.orchestrator.predict.plan import Plan, Settings
 from nsight_prof.orchestrator.predict.predicting import held_out, plan
 from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import Source, read_model
@@ -31,10 +31,13 @@ from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step
 from nsight_prof.parsers.predict.points import point_row
 from nsight_prof.parsers.predict.serving import (
+    SERVER_TIMES,
     Exposed,
     Host,
     SingleStep,
     Workload,
+    fitted_host,
+    host_of,
     narrow_host,
     point,
 )
@@ -612,6 +615,42 @@ def test_the_event_loop_of_a_server_is_known_from_one_that_served_another_model(
     )
 
 
+def test_a_server_that_no_run_tells_has_the_event_loop_of_others(copied: Copied) -> None:
+    """Oracle: the closed loops of a server, which is no source and left out of the median."""
+    names = "slice-mistral-7b-v0.3", "serve-mistral-7b-v0.3"
+    slice_, truth = (opened(copied(f"prediction/{name}")) for name in names)
+    planned = held_out(truth, (slice_,))
+    now = planned.predictor()
+    nothing = now.host.scaled(dict.fromkeys(SERVER_TIMES, math.nan))
+    loads = [(load, row) for load, row in truth.points() if 0 < load.concurrency <= 32]
+    off = [
+        np.mean([abs(point(of, load)["ttft_p50_s"] / row["ttft_p50_s"] - 1) for load, row in loads])
+        for of in (now, replace(now, host=nothing))
+    ]
+    assert off[0] < 0.08 < 0.12 < off[1]
+    assert planned.server is None
+
+
+def test_steps_of_many_requests_take_the_host_longer(copied: Copied) -> None:
+    """Oracle: steps of 12 layers that another process served, predicted from those of 4."""
+    source = opened(copied("prediction/slice-qwen3-8b-w4a16-h100"))
+    assert source.shape is not None
+    planned = Plan(source.model, source.shape, (source,), Settings())
+    points = {layers: (engine, of) for (layers, engine, _), of in
+              planned.single_steps(planned.engine).items()}  # fmt: skip
+    few, many = (planned.as_measured(n, points[n][0], sliced=True) for n in (4, 12))
+    known = fitted_host(few, points[4][1])
+    assert 15e-6 < known.each_s < 50e-6
+    off = defaultdict(list)
+    for each_s in (known.each_s, 0.0):
+        host = host_of(many.host, {4: replace(known, each_s=each_s)}, 12)
+        for load, _, measured in points[12][1]:
+            if load.batch > 8:
+                step = replace(many, host=host).seconds(load.steps()[1]).value
+                off[each_s].append(abs(step / measured - 1))
+    assert np.mean(off[known.each_s]) < 0.05 < 0.3 < np.mean(off[0.0])
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -671,7 +710,7 @@ def test_a_slice_is_judged_by_its_own_graphs(copied: Copied) -> None:
     names = ("prediction/baseline-qwen3-4b", "prediction/slice-qwen3-4b")
     served, sliced = (opened(copied(name)) for name in names)
     planned = held_out(served, (sliced,))
-    engines = {engine.captured[-1] for _, engine, _ in planned._single_steps(planned.engine)}
+    engines = {engine.captured[-1] for _, engine, _ in planned.single_steps(planned.engine)}
     assert (planned.engine.captured[-1], engines) == (256, {512})
 
 

@@ -22,27 +22,26 @@ from scripts.pages.accuracy.questions import (
     AGAIN_TITLE,
     BEFORE,
     BUSY_AGAIN_PAIRS,
-    BUSY_AGAIN_SERVED,
     BUSY_AGAIN_SERVER,
     BUSY_AGAIN_TITLE,
     BUSY_PAIRS,
-    BUSY_SERVED,
     BUSY_SERVER,
     BUSY_TITLE,
     ELSEWHERE,
     ENGINE,
+    EVERY_SERVED,
     EXTENDED_PAIRS,
     EXTENDED_TITLE,
     H100_PAIRS,
     KNOWN,
     LATENT_PAIR,
     LATENT_TITLE,
+    LOOP_UNKNOWN,
     NARROW_TITLE,
     NGRAM_PAIRS,
     NGRAM_TITLE,
     OTHERS_TITLE,
     SAME_PAIRS,
-    SAME_SERVED,
     SAME_SERVER,
     SAME_TITLE,
     SERVED,
@@ -52,9 +51,9 @@ from scripts.pages.accuracy.questions import (
     SPLIT_BEFORE,
     SPLIT_H200,
     SPLIT_H200_TITLE,
+    THIRD_PAIR,
     THIRD_TITLE,
     TIMED_PAIRS,
-    TIMED_SERVED,
     TIMED_SERVER,
     TIMED_SLICES_TITLE,
     TIMED_TITLE,
@@ -74,6 +73,8 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, told by a busy engine again": BUSY_AGAIN_SERVER}  # fmt: skip
 NARROW_TOLD = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
+NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
+"""Behind a server that is predicted without the event loop of another, and what that is called."""
 
 
 def _batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
@@ -214,7 +215,11 @@ def _reaching(words: Sequence[str]) -> tuple[str, str]:
 
 
 def _today(work: Path) -> dict[causes.Key, causes.Today]:
-    """Return all that was predicted before by the models of today, each model left out."""
+    """Return all that was predicted before by the models of today, each model left out.
+
+    Loads of servers stand there twice: with the event loop of another model's server, and behind
+    NO_LOOP without.
+    """
     sliced = [*(pair for question in SLICED for pair in question.pairs), *H100_PAIRS, LATENT_PAIR]
     told = [((f"{SLICES}{name}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}-again",))
             for name in AGAIN.values()]  # fmt: skip
@@ -227,18 +232,16 @@ def _today(work: Path) -> dict[causes.Key, causes.Today]:
                 *EXTENDED_PAIRS,
                 SPLIT_H200,
                 *NGRAM_PAIRS,
-                *KNOWN.pairs,
+                *EVERY_SERVED,
                 *SAME_PAIRS,
-                SAME_SERVED,
                 *TIMED_PAIRS,
-                TIMED_SERVED,
                 *BUSY_PAIRS,
-                BUSY_SERVED,
                 *BUSY_AGAIN_PAIRS,
-                BUSY_AGAIN_SERVED,
+                THIRD_PAIR,
             ],
         ),
         (NARROW_TOLD, told),
+        (NO_LOOP, LOOP_UNKNOWN),
     ):
         for sources, truths in pairs:
             for truth in truths:
@@ -261,8 +264,14 @@ def _served(work: Path) -> list[Row]:
         told = model == SAME_SERVED_MODEL or model in TIMED_MODELS
         gpu += model.partition(",")[2] and f",{model.partition(',')[2]}" if told else ""
         found = server_rows(recorded(work, truth).path, predicted)
-        rows += [row | {"model": model, "truth": truth, "gpu": gpu} for row in found]
+        rows += [row | {"model": model, "truth": _of_loop(truth, row["server"]), "gpu": gpu}
+                 for row in found]  # fmt: skip
     return rows
+
+
+def _of_loop(truth: str, server: object) -> str:
+    """Return what a server is called in `_today` with such an event loop."""
+    return truth + NO_LOOP if server == NOT_KNOWN else truth
 
 
 def before_server(work: Path) -> str:
@@ -292,7 +301,10 @@ def beside_peer(work: Path) -> str:
             today = known.get((name, row["case"], row["name"]))
             rows.append(row | {"today": today.error if today else math.nan})
     for model in SERVED_MODELS:
-        rows += peer.loops_before(recorded(work, f"{SERVED}{model}").path, model)
+        name = f"{SERVED}{model}"
+        for row in peer.loops_before(recorded(work, name).path, model):
+            today = known.get((_of_loop(name, row["server"]), row["case"], row["name"]))
+            rows.append(row | {"today": today.error if today else math.nan})
     chosen = ((SLICED[0].pairs[0], ""), (KNOWN.pairs[1], "that of llama-3.1-8b"))
     for (sources, truths), server in chosen:
         found = pd.concat([validated(work, truth, sources) for truth in truths])

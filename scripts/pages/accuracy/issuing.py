@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from nsight_prof.orchestrator.predict.plan import speed_of
+from nsight_prof.orchestrator.predict.plan import Plan, Settings, speed_of
 from nsight_prof.orchestrator.predict.predicting import held_out
-from nsight_prof.orchestrator.predict.sources import BUSY
+from nsight_prof.orchestrator.predict.sources import BUSY, Source
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
-from nsight_prof.parsers.predict.serving import Predictor, point
+from nsight_prof.parsers.predict.operators import FEW
+from nsight_prof.parsers.predict.serving import Predictor, fitted_host, host_of, point
 from scripts.pages.accuracy.captures import recorded
 from scripts.pages.accuracy.questions import (
     BUSY_PAIRS,
@@ -186,3 +187,44 @@ def _issued_in(predictor: Predictor, seconds: float) -> Predictor:
     host = host.scaled(unknown)
     moved = predictor.correction and replace(predictor.correction, host=1.0)
     return replace(predictor, host=host, correction=moved)
+
+
+def further_requests(work: Path) -> str:
+    """Return errors of steps of many requests, predicted from fewer layers of the same slice."""
+    names = dict.fromkeys(sources[-1] for q in SLICED for sources, _ in q.pairs)
+    names |= dict.fromkeys(sources[0] for sources, _ in H100_PAIRS)
+    found = pd.DataFrame([row for name in names for row in _of_many(recorded(work, name))])
+    rows = []
+    for name, of in [*found.groupby("slice"), ("all", found)]:
+        numbers = [
+            text for column in ("further", "alone") for text in
+            (percent(of[column].abs().mean()), f"{of[column].mean():+.1%}")
+        ]  # fmt: skip
+        rows.append((str(name), str(len(of)), *numbers))
+    heads = ("slice", "n", "MAPE, with what further requests add", "bias",
+             "MAPE, as with one request", "bias")  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def _of_many(source: Source) -> Iterator[Row]:
+    """Yield errors of steps of the most layers of a slice of one GPU, by its fewest."""
+    assert source.shape is not None, source.path
+    planned = Plan(source.model, source.shape, (source,), Settings())
+    points = {layers: (engine, of) for (layers, engine, _), of in
+              planned.single_steps(planned.engine).items()}  # fmt: skip
+    fewest, greatest = min(points), max(points)
+    if source.shape.tensor_parallel > 1 or fewest == greatest:
+        return
+    few, many = (
+        planned.as_measured(layers, points[layers][0], sliced=True) for layers in (fewest, greatest)
+    )
+    known = fitted_host(few, points[fewest][1])
+    hosts = {"further": known, "alone": replace(known, each_s=0.0)}
+    for load, _, measured in points[greatest][1]:
+        if load.batch > FEW and measured > 0:
+            errors: Row = {"slice": f"`{source.name}`"}
+            for kind, host in hosts.items():
+                there = replace(many, host=host_of(many.host, {fewest: host}, greatest))
+                seconds = there.seconds(load.steps()[1]).value
+                errors |= {kind: seconds / measured - 1}
+            yield errors

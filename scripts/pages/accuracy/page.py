@@ -25,7 +25,7 @@ from scripts.pages.accuracy.engines import (
     operator_shares,
     operators_of,
 )
-from scripts.pages.accuracy.issuing import explained, issued, kept_busy, looked_up
+from scripts.pages.accuracy.issuing import explained, further_requests, issued, kept_busy, looked_up
 from scripts.pages.accuracy.machine import (
     SAME,
     TIMED,
@@ -55,6 +55,7 @@ from scripts.pages.accuracy.texts import (
     ELSEWHERE_OPERATORS,
     EXACT,
     EXPLAINED,
+    FURTHER,
     HOST_ADDS,
     HOST_SPEED,
     INTERVALS,
@@ -94,6 +95,7 @@ def render(work: Path) -> str:
     parts += [EXACT, operators_of(work, EXACT_OPERATORS)]
     parts += [ELSEWHERE_OPERATORS, operators_of(work, OPERATORS_OF)]
     parts += [COLLECTIVES, collectives(work), MEMSET, memsets(), ADAPTED, adapted(work)]
+    parts += [FURTHER, further_requests(work)]
     kernels = pd.concat([validated(work, truth, KERNELS_RUNS) for truth in (TRACE, SPLIT)])
     parts += ["\n## Operators of recorded steps, held out (T1)\n", operator_shares(kernels)]
     parts += [HOST_ADDS, host_adds(work), CAUSES]

@@ -340,6 +340,17 @@ SERVERS_RECORDED = (
     (SAME_SERVER, TIMED_SERVER, BUSY_SERVER, BUSY_AGAIN_SERVER)),
 )  # fmt: skip
 """Servers whose event loop is known, with as many layers as their models have."""
+H100_SERVED: Pair = (
+    (H100_SLICE, "prediction/narrow-llama-3.1-8b-h100"), (f"{SERVED}llama-3.1-8b-h100",)
+)  # fmt: skip
+EVERY_SERVED: tuple[Pair, ...] = (
+    *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
+)  # fmt: skip
+LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
+    (tuple(name for name in sources if name not in SERVERS_RECORDED), truths)
+    for sources, truths in EVERY_SERVED
+)
+"""The same servers, where no recorded one tells the event loop."""
 THIRD_TITLE = "On a third machine, whose host nobody told (T3)"
 AGAIN_SERVER = Committed("llama-3.1-8b-h100-again", "serve-llama-3.1-8b-h100")
 ELSEWHERE = {
