@@ -75,9 +75,7 @@ def found() -> dict[str, Messages]:
     for path in sorted(REPORTS.rglob("*.py")):
         for message, plural in messages(path):
             parts[part_of(path)][message] = plural
-    for path in sorted(
-        [*REPORTS.glob("findings/program/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]
-    ):
+    for path in sorted([*REPORTS.glob("findings/[kp]*/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]):
         words = of_data(yaml.safe_load(path.read_text("utf-8")))
         parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
     for path in sorted((ROOT / "templates").glob("*.j2")):

@@ -145,6 +145,21 @@ def of_waits(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[surely & (main | (waited >= WAITS * every))]
 
 
+def with_callers(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with, below them, the same rows at each line around theirs, the innermost first.
+
+    The index stays that of the row, column `depth` is the number of calls between.
+    """
+    inward = [_frames(row)[::-1] for row in records(rows)]
+    found = []
+    for depth in range(max(map(len, inward), default=0)):
+        chosen = [len(stack) > depth for stack in inward]
+        frames = [stack[depth] for stack in inward if len(stack) > depth]
+        files, functions, lines = zip(*frames, strict=True)
+        found.append(rows[chosen].assign(file=files, function=functions, line=lines, depth=depth))
+    return pd.concat(found) if found else rows.assign(depth=0)
+
+
 def _waiting_first(row: pd.DataFrame, waits: pd.DataFrame) -> pd.DataFrame:
     for name in ("file", "function", "callers"):
         waits = waits[waits[name] == row[name].iloc[0]]

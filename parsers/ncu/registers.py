@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import pandas as pd
+
 STACK = 1
 """Register that points to the stack of a thread."""
 INSTRUCTION = re.compile(r"^(?:@!?U?P\w+\s+)?(?P<name>[A-Z]\S*)\s*(?P<operands>.*)$")
@@ -82,3 +84,64 @@ def _width(name: str) -> int:
     if wide is None:
         return 1
     return 4 if wide["bits"] in (".128", "MMA", ".M88.4") else 2
+
+
+ADDRESS = re.compile(r"\[(?:UR\d+\]\[)?R(?P<number>\d+)")
+STORES, LOADS = re.compile(r"^(?:@!?U?P\w+\s+)?STG\b"), re.compile(r"^(?:@!?U?P\w+\s+)?LDG\b")
+PASSES = 8
+"""Times per warp from which on an instruction is one of the passes of a loop."""
+HALF = re.compile(r"^(?:@!?U?P\w+\s+)?H(?:ADD|MUL|FMA|MNMX|SETP?)2\S*\s+(?P<operands>.*)$")
+HALF_SOURCE = re.compile(r"\|?R\d+(?P<alone>\.H([01])_H\2)?")
+
+
+def fixed_stores(sass: Sequence[str], executed: Sequence[float], sectors: Sequence[float]) -> float:
+    """Return the part of the sectors of global memory that loops touch at addresses that stay.
+
+    They store in each pass what the next one stores again, or load what was just stored. 0 where
+    no store is among them.
+    """
+    accesses = [at for at, text in enumerate(sass) if STORES.match(text) or LOADS.match(text)]
+    often: dict[int, float] = {}
+    for text, times in zip(sass, executed, strict=True):
+        for written in _registers(text)[0]:
+            often[written] = max(often.get(written, 0.0), times)
+    fixed = [
+        at
+        for at in accesses
+        if executed[at] >= PASSES * executed[0] > 0
+        and (register := ADDRESS.search(sass[at]))
+        and 2 * often.get(int(register["number"]), 0.0) < executed[at]
+    ]
+    if not any(STORES.match(sass[at]) for at in fixed):
+        return 0.0
+    return sum(sectors[at] for at in fixed) / max(1.0, sum(sectors[at] for at in accesses))
+
+
+def scalar_halves(sass: Sequence[str], executed: Sequence[float]) -> float:
+    """Return the part of the instructions that work on one half number where they could on two."""
+    alone = 0.0
+    for text, times in zip(sass, executed, strict=True):
+        form = HALF.match(text)
+        sources = form["operands"].partition(",")[2] if form else ""
+        halves = [match["alone"] for match in HALF_SOURCE.finditer(sources)]
+        alone += times if halves and all(halves) else 0.0
+    return alone / sum(executed) if sum(executed) else 0.0
+
+
+EXCHANGE = r"^(?:@!?U?P\w+\s+)?SHFL\b"
+LOADED_EACH = 128.0
+"""Bytes that a warp loads for each exchange between its threads below which it exchanges each
+number, rather than what threads have added up."""
+
+
+def exchanged(rows: pd.DataFrame, loaded: float) -> float:
+    """Return the part of the instructions that exchange numbers in each pass of a loop.
+
+    `loaded` are the bytes that the kernel loads. 0 where a warp loads `LOADED_EACH` for each.
+    """
+    executed = rows["instructions"].fillna(0).astype(float)
+    times = executed[rows["sass"].fillna("").str.contains(EXCHANGE)]
+    in_loop = times[times >= PASSES * executed.iloc[0]]
+    if in_loop.empty or not loaded < LOADED_EACH * in_loop.sum():
+        return 0.0
+    return float(in_loop.sum() / executed.sum())

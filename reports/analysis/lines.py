@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, from_row, known, number, records, text
 from nsight_prof.parsers.names.activity import activity
-from nsight_prof.parsers.names.stacks import called_rows, of_waits
+from nsight_prof.parsers.names.stacks import called_rows, of_waits, with_callers
 from nsight_prof.parsers.ncu.places import at_barriers, at_program, at_writers, in_order
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
@@ -260,8 +260,8 @@ def callers(run: Run, *kernel_ids: str) -> list[HostLine]:
 
 
 def launching_rows(run: Run) -> pd.DataFrame:
-    """Return rows of samples of Python stacks by the kernel that they launched, with the text of
-    their line where samples of the host hold it.
+    """Return rows of samples of Python stacks by the kernel that they launched, also at each line
+    around (`depth` calls away), with the text of their line where samples of the host hold it.
     """
     rows = run.launch_lines[run.launch_lines["call"].fillna("") == ""]
     if rows.empty:
@@ -272,7 +272,8 @@ def launching_rows(run: Run) -> pd.DataFrame:
     texts = texts[texts["source"].fillna("") != ""]
     texts = texts.drop_duplicates(["file", "line"])[["file", "line", "source"]]
     rows = rows.drop(columns="source", errors="ignore")
-    return rows[rows["line"].notna()].merge(texts, on=["file", "line"], how="left")
+    rows = with_callers(rows[rows["line"].notna()].reset_index(drop=True))
+    return rows.reset_index(names="launch").merge(texts, on=["file", "line"], how="left")
 
 
 def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:

@@ -10,6 +10,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.ncu.capture import DURATION
 from nsight_prof.parsers.ncu.early_returns import beyond_return
+from nsight_prof.parsers.ncu.registers import exchanged, fixed_stores, scalar_halves
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 
@@ -35,6 +36,14 @@ OF_SORTS = r"block_radix_(?:sort|rank)|merge_sort|radix_rank_sort|bitonic"
 """Files of CUB whose functions sort within a block."""
 OF_TRITON, EXCHANGED = "triton/language/standard.py", r"\bflip\b"
 """Where the functions of Triton are that sort, and what is in lines of theirs that exchange."""
+WRITTEN = ("", "other", "Triton")
+"""Libraries of kernels that the program has itself: none."""
+OF_RANDOM, DRAWS_FOUR = "triton/language/random.py", r"\brand(?:n|int)?4x\b"
+"""Where Triton draws random numbers, and the calls that use all four of a draw."""
+TRIANGLE = (
+    r"\bfor\b[^;]*;[^;]*<=? *(?:\w+\()?(?:threadIdx\.\w|tid|lane|gid|idx|index|i|me|self|own)\b\)?;"
+)
+"""A loop up to the index of the thread, or of its element."""
 EXACT_MORE = {r"\bFCHK\b|\b0x727fffff\b": 8, r"\bI2F\S*U32\.RP\b": 16, r"\bI2F\S*U64\.RP\b": 60}
 """Instructions that tell whether an exact division, or square root, of floats is an easy case, or
 that begin a division of integers (or a remainder), and those that each such sequence takes (10 of
@@ -53,11 +62,12 @@ def profiled(run: Run) -> list[Row]:
     and square roots take more than cheaper ones), `sorting_share` (those of sorts),
     `unmasked_share` (of what guarded accesses could move, what they do), `needless_share` (of the
     sectors of loads, those that contiguous ones need not), `float_share` (of its instructions,
-    those that compute floats) and `counted_ns` (sum of its launches that ncu profiled).
+    those that compute floats), those of `code_shares` and `counted_ns` (sum of its launches that
+    ncu profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
-    counted, instructions = _counted_ns(run), run.source_instructions
+    instructions = run.source_instructions
     samples = instructions["samples"].fillna(0).astype(float)
     sass = instructions["sass"].fillna("")
     at_constants = sass.str.contains(INDEXED_CONSTANTS)
@@ -71,26 +81,62 @@ def profiled(run: Run) -> list[Row]:
     checks = executed * more.sum(axis=1)
     exact = _shares_of(instructions, executed, checks)
     sorting = _shares_of(instructions, executed, executed * is_sort(run, instructions))
-    unmasked = unmasked_shares(instructions)
     of_loads = instructions[["sectors", "excessive_sectors"]].fillna(0).astype(float)
     of_loads = of_loads[sass.str.contains(LOADS)]
     needless = _shares_of(instructions.loc[of_loads.index], *(of_loads[name] for name in of_loads))
     floats = _shares_of(instructions, executed, executed * sass.str.contains(FLOATS))
+    found = {
+        "constants_share": constants,
+        "passing_share": passing,
+        "exact_share": exact,
+        "sorting_share": sorting,
+        "unmasked_share": unmasked_shares(instructions),
+        "needless_share": needless,
+        "float_share": floats,
+        **code_shares(run, instructions),
+        "counted_ns": _counted_ns(run),
+    }
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
-        row["stalls"] = shares.get(text(row["kernel_id"]), {})
+        key = text(row["kernel_id"])
+        row["stalls"] = shares.get(key, {})
         row["stall_share"] = row["stalls"].get(text(row["top_stall"]), math.nan)
-        row["constants_share"] = constants.get(text(row["kernel_id"]), math.nan)
-        row["passing_share"] = passing.get(text(row["kernel_id"]), math.nan)
-        row["exact_share"] = exact.get(text(row["kernel_id"]), math.nan)
-        row["sorting_share"] = sorting.get(text(row["kernel_id"]), math.nan)
-        row["unmasked_share"] = unmasked.get(text(row["kernel_id"]), math.nan)
-        row["needless_share"] = needless.get(text(row["kernel_id"]), math.nan)
-        row["float_share"] = floats.get(text(row["kernel_id"]), math.nan)
-        row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
-        row["loose_join"] = text(row["kernel_id"]) in loose
+        row |= {name: by_kernel.get(key, math.nan) for name, by_kernel in found.items()}
+        row["loose_join"] = key in loose
     return sorted(rows, key=weight, reverse=True)
+
+
+def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return what the code of kernels tells that are no library's, by name of the share and kernel.
+
+    `fixed_share`: of the sectors that it touches, those of loops at addresses that stay. Of its
+    instructions, `halves_share` work on one half number, `exchanged_share` pass numbers between
+    threads in each pass of a loop, `drawn_share` draw random numbers of which three of four are
+    dropped, and `triangle_share` are in a loop up to the index of the thread.
+    """
+    found: dict[str, dict[str, float]] = {
+        name: {} for name in ("fixed_share", "halves_share", "exchanged_share", "drawn_share",
+                              "triangle_share")
+    }  # fmt: skip
+    library = run.kernels.set_index("kernel_id")["library"].fillna("")
+    loaded = run.counters.set_index("kernel_id")["global_load_bytes"]
+    for kernel_id, rows in instructions.groupby("kernel_id"):
+        key, rows = str(kernel_id), rows.sort_values("offset")
+        if library.get(key, "") not in WRITTEN:
+            continue
+        executed = rows["instructions"].fillna(0).astype(float)
+        code = rows["sass"].fillna("").str.strip().tolist(), executed.tolist()
+        lines = run.source_lines[run.source_lines["kernel_id"] == key]
+        texts, total = lines["source"].fillna(""), executed.sum()
+        drawn = executed[rows["file"].fillna("").str.endswith(OF_RANDOM)].sum()
+        loops = set(lines.loc[texts.str.contains(TRIANGLE), "line"])
+        found["fixed_share"][key] = fixed_stores(*code, rows["sectors"].fillna(0).tolist())
+        found["halves_share"][key] = scalar_halves(*code)
+        found["exchanged_share"][key] = exchanged(rows, number(loaded.get(key)))
+        found["drawn_share"][key] = 0.0 if texts.str.contains(DRAWS_FOUR).any() else drawn / total
+        found["triangle_share"][key] = executed[rows["line"].isin(loops)].sum() / total
+    return found
 
 
 def _shares_of(

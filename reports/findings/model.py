@@ -15,6 +15,7 @@ SYMPTOMS = ("launch_bound", "sync_stalls", "host_bound", "results_on_host", "cop
 HOST_WORKS = (
     *("sleeps", "file_access", "network_copies", "anomaly_detection", "logging"),
     *("graph_captures", "tensors_made_on_host", "cpu_libraries"),
+    *("dispatch_modes", "memory_statistics", "profiling", "argument_checks"),
 )
 CAUSE_OF = {
     **dict.fromkeys((*HOST_WORKS, "blocking_launches", "host_functions"), SYMPTOMS),

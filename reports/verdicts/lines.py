@@ -23,6 +23,7 @@ from nsight_prof.reports.analysis.lines import (
     lines_of,
     location,
     native_lines,
+    of_samples,
     program_lines,
     waiting_rows,
 )
@@ -104,6 +105,7 @@ AT = {
     memory.LOCAL_SPILLS.key: At("instructions", SPILLS, Text("the values in local memory"), True),
     memory.BANK_CONFLICTS.key: At("bank_conflicts", BANKS, Text("the bank conflicts")),
     memory.ATOMICS.key: At("instructions", r"\b(?:RED|ATOM)", Text("the atomics")),
+    "stored_each_pass": At("sectors", r"\bSTG\b", SECTORS),
     "l1_saturated": At("instructions", ACCESSES, Text("the accesses")),
     "l2_saturated": At("sectors", "", SECTORS),
 }
@@ -133,6 +135,13 @@ SHARED_ATOMIC_ACTION = Text(
     "frequent value in a register: atomics on one word run one after another."
 )
 """What to do where bank conflicts are those of atomics on shared memory."""
+ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
+"""Lines that make a list of results, one item after another, none of which depends on another."""
+SWITCHES = {
+    "dispatch_modes": r"Mode\(|set_default_device\(|torch\.device\(",
+    "profiling": r"\bprofile\w*\(|Profile\(|tracemalloc\.start",
+}
+"""Rules about what is switched on at one line and felt at others: the text of that line."""
 SAMPLES = Text("stacks of Python, sampled by nsys")
 STALLS = Text("samples of warps by ncu")
 COUNTED = Text("counts of instructions by ncu")
@@ -240,23 +249,28 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if run.host_lines.empty:
         return _with_native_lines(run, finding)
     rows, counted = _host_samples(run, finding)
+    items: Sequence[HostLine] = ()
     idle_work: Sequence[HostLine] = ()
     if finding.rule in IDLE and finding.choice:
+        items = _over_items(run, rows, counted)
         idle_work, rows = without_launches(run, rows, counted)
         rows = stacks.holding_lines(rows, counted, run.timed_lines)
     lines = host_lines(rows, counted)
     ordered = loops_first(run, lines, finding)
     hot_lines = _hot(ordered)
+    new = [line for line in items if line.location not in (hot.location for hot in hot_lines)]
+    hot_lines = [*new, *hot_lines][:NAMED]
     if not hot_lines:
         return finding
     finding = with_operation(finding, hot_lines, _waiting(run, finding, hot_lines[0].file))
+    finding = _switched_on(run, finding)
     values: dict[str, Value] = {
         "verdict": finding.verdict,
         "places": [_host_place(line) for line in hot_lines],
         "calls": concatenated(_called_there(finding, rows, counted, hot_lines)),
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
-    if around is None and ordered is lines and not idle_work:
+    if around is None and ordered is lines and not (idle_work or new):
         around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
@@ -283,13 +297,8 @@ def _host_samples(run: Run, finding: Finding) -> tuple[pd.DataFrame, str]:
     doing = DOING.get(finding.rule, ())
     counted = "samples" if doing else "idle_samples"
     rows = host_rows(run, finding.stage, doing, idle=not doing)
-    if rows.empty and doing == DOING[copies.COPIES.key]:  # calls too short for a sample
-        rows = host_rows(run, finding.stage)
-        rows = rows[rows["source"].fillna("").str.contains(COPYING)]
-    if finding.rule == copies.COPIES.key and copies.leaves(run):
-        waits = host_rows(run, finding.stage, stacks.WAITING[:1])
-        if waits["time_ns"].sum() * LEAST > rows["time_ns"].sum():
-            rows = waits  # the copies only begin: the host stands where it needs what they bring
+    if doing == DOING[copies.COPIES.key]:
+        rows = _copying(run, finding, rows)
     is_wait = finding.rule == idle_rules.SYNC_STALLS.key
     is_wait |= finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice
     if is_wait:
@@ -326,6 +335,47 @@ def without_launches(
     at_line = [(line.file, line.line) for line in found]
     places = pd.Series([*zip(rows["file"], rows["line"], strict=True)], rows.index)
     return found, rows[~places.isin(at_line)]
+
+
+def _copying(run: Run, finding: Finding, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that a finding about copies is at: those of calls, else of waits or texts."""
+    if rows.empty:  # calls too short for a sample
+        rows = host_rows(run, finding.stage)
+        rows = rows[rows["source"].fillna("").str.contains(COPYING)]
+    if finding.rule == copies.COPIES.key and copies.leaves(run):
+        waits = host_rows(run, finding.stage, stacks.WAITING[:1])
+        if waits["time_ns"].sum() * LEAST > rows["time_ns"].sum():
+            rows = waits  # the copies only begin: the host stands where it needs what they bring
+    return rows
+
+
+def _over_items(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
+    """Return the innermost line that works on items one after another and holds the samples."""
+    texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
+    texts = texts[texts["source"].fillna("").str.contains(ITEMS)].drop_duplicates(["file", "line"])
+    around = stacks.with_callers(rows.drop(columns="source")).merge(texts, on=["file", "line"])
+    total = rows[counted].sum()
+    for _, each in around.groupby("depth"):
+        lines = [line for line in host_lines(each, counted) if line.samples >= MOST * total]
+        if lines:
+            share = of_samples(lines[0].samples, int(total), lines[0].share.refs)
+            return [replace(lines[0], share=share)]
+    return []
+
+
+def _switched_on(run: Run, finding: Finding) -> Finding:
+    """Return a finding about a mode with the line at which the program switches it on."""
+    texts = run.timed_lines["source"].fillna("")
+    rows = run.timed_lines[texts.str.contains(SWITCHES.get(finding.rule, r"(?!)"))]
+    if rows.empty:
+        return finding
+    longest = records(rows.nlargest(1, "hits"))[0]
+    verdict = Text(
+        "{verdict} It is switched on at {place}.",
+        verdict=finding.verdict,
+        place=Verbatim(location(text(longest["file"]), count(longest["line"]))),
+    )
+    return replace(finding, verdict=verdict)
 
 
 def loops_first(run: Run, lines: Sequence[HostLine], finding: Finding) -> Sequence[HostLine]:

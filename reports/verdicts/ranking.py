@@ -51,6 +51,8 @@ before what saves less than a repair: at its roof only less work does it."""
 OUTWEIGHS = 0.5
 """Part of what a choice about launches saves, from which on a repair of kernels stands before it:
 under nsys launches take longer than without."""
+NEEDLESS = {NEEDLESS_WORK.key, "sorted_indices"}
+"""Rules and keys of findings about work that need not be done at all."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
@@ -137,7 +139,7 @@ def _order(
             gain = _unhidden(finding)
     if not gain and finding.key == KERNEL:
         gain = minimum if finding.share * kernels_ns * REPAIR >= BUSY_WITH * minimum else 0.0
-    symptom = after_repair or (0 if symptoms else 1)
+    symptom = after_repair or -len(symptoms)
     position = OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
     asked = not (_gain(finding) or kernels_ns > 0 or longest.isdisjoint(finding.kernel_ids))
     return position - asked, not gain, late, -(gain or bound), symptom
@@ -147,7 +149,7 @@ def _unhidden(finding: Finding) -> float:
     """Return the gain, of work that need not be done that of the GPU: to launch it takes the host,
     too, and under nsys more than without.
     """
-    of_gpu = finding.most_ns if finding.rule == NEEDLESS_WORK.key else math.nan
+    of_gpu = finding.most_ns if {finding.rule, finding.key} & NEEDLESS else math.nan
     return max(_gain(finding), 0.0 if math.isnan(of_gpu) else of_gpu)
 
 

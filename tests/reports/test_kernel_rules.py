@@ -237,6 +237,26 @@ def test_a_sort_of_which_little_is_stored_can_go() -> None:
     assert "sorted_for_few" not in keys(**sorts | {"sorting_share": 0.1})
 
 
+@pytest.mark.parametrize(
+    ("share", "enough", "few", "rule", "gain"),
+    [
+        ("halves", 0.9, 0.3, "scalar_halves", 0.45),
+        ("drawn", 0.88, 0.2, "random_numbers", 0.66),
+        ("exchanged", 0.21, 0.05, "exchanges_each_pass", None),
+        ("fixed", 0.5, 0.05, "stored_each_pass", None),
+        ("triangle", 0.96, 0.2, "quadratic_loop", None),
+    ],
+)
+def test_code_tells_what_a_loop_repeats(
+    share: str, enough: float, few: float, rule: str, gain: float | None
+) -> None:
+    code: dict[str, Any] = {"bound_by": "latency", f"{share}_share": enough, "tensor_pct": 0.0}
+    found = [cause for cause in causes(row(**code), H200) if cause.key == rule]
+    assert [cause.gain for cause in found] == [pytest.approx(gain) if gain else found[0].gain]
+    assert rule not in keys(**code | {f"{share}_share": few})
+    assert rule not in keys(**code | {"library": "PyTorch"})
+
+
 def test_blocks_that_end_at_once_are_told_by_their_time() -> None:
     short: dict[str, Any] = {"waves": 496.0, "achieved_occupancy_pct": 75.0, "bound_by": "latency",
                              "theoretical_occupancy_pct": 100.0, "duration_ns": 389e3}  # fmt: skip

@@ -48,6 +48,36 @@ WORK = (
             r"|/numba/core/compiler\.py:(?!<)|/jax/_src/compiler\.py:(?!<)"
         ),
     ),
+    (
+        "profiling",
+        re.compile(
+            r"/torch/(?:autograd/)?profiler/?\w*\.py:(?!emit_nvtx|range_|<)|/(?:cProfile|profile|tracemalloc"
+            r"|trace|bdb)\.py:(?!<)|/line_profiler/"
+        ),
+    ),
+    (
+        "watching operations",
+        re.compile(
+            r"/torch/utils/(?:flop_counter|_python_dispatch|_device|_debug\w*|module_tracker)\.py:(?!<)"
+            r"|^(?!.*/torch/(?:distributed|nested|_dynamo|_inductor|_subclasses|fx)/).*"
+            r":__torch_(?:dispatch|function)__$",
+            re.MULTILINE,
+        ),
+    ),
+    (
+        "memory statistics",
+        re.compile(
+            r"/torch/cuda/memory\.py:(?:memory_\w+|max_memory\w+|mem_get_info|_recurse_add_to_result"
+            r"|reset_\w+)|/pynvml"
+        ),
+    ),
+    (
+        "checking arguments",
+        re.compile(
+            r"/torch/distributions/constraints\.py:check|/torch/distributions/distribution\.py:"
+            r"(?:__init__|_validate_sample)|/torch/autograd/gradcheck\.py:|/(?:typeguard|beartype|jaxtyping)/"
+        ),
+    ),
     ("updating one by one", re.compile(r"/torch/optim/\w+\.py:_single_tensor_")),
     ("printing", re.compile(r"/torch/_tensor_str\.py:")),
     ("emptying the cache", re.compile(r"/torch/cuda/memory\.py:empty_cache")),
@@ -80,7 +110,12 @@ WORK = (
         "noting stacks",
         re.compile(r"/torch/fx/traceback\.py:format_stack|/traceback\.py:(?:format|extract)_stack"),
     ),
-    ("logging", re.compile(r"/logging/__init__\.py:|/torch/utils/tensorboard/|/wandb/|/tqdm/")),
+    (
+        "logging",
+        re.compile(
+            r"/logging/__init__\.py:|/torch/utils/tensorboard/|/wandb/|/tqdm/|/(?:matplotlib|seaborn|plotly)/(?!\S+:<module>)"
+        ),
+    ),
     ("capturing graphs", re.compile(r"/torch/cuda/graphs\.py:(?:__enter__|__exit__|capture_)")),
     (
         "computing on the host",

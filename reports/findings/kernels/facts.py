@@ -252,6 +252,20 @@ UNMASKED = Fact(
     unit="%",
     also=("source_instructions.sectors",),
 )
+OF_CODE = {
+    **{
+        name: Fact(name, label, unit="%", also=("source_instructions.instructions",))
+        for name, label in {
+            "fixed": Text("sectors of global memory that loops touch at addresses that stay"),
+            "halves": Text("instructions on a single half number"),
+            "exchanged": Text("exchanges between threads in each pass of a loop"),
+            "drawn": Text("instructions that draw random numbers"),
+            "triangle": Text("instructions in a loop up to the index of the thread"),
+        }.items()
+    },
+    **{name: Fact(name) for name in ("fixed_left", "halves_left", "drawn_left")},
+}
+"""What the code of kernels tells that are no library's, by name."""
 IS_OWN = Fact("is_own")
 IS_ATTENTION = Fact("is_attention")
 UNMASKED_LEFT = Fact("unmasked_left")

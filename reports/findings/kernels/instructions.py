@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.rule import NONE, Rule
 from nsight_prof.reports.page.values import Text
@@ -235,3 +239,36 @@ SORTED_FOR_FEW = Rule(
     attainable_source="as of `few_blocks`",
     bounds=("issue", "alu", "latency", "l1"),
 )
+WORK_OF_CODE = ("issue", "lsu", "alu", "xu", "fp16", "fp32", "l1", "l2")
+"""What instructions and their accesses on the chip keep busy."""
+
+
+def of_code(key: str, row: Mapping[str, Any]) -> Rule:
+    """Return a rule about what the code of a kernel tells, of a row of code.yaml."""
+    fact, remaining = facts.OF_CODE[row["fact"]], facts.OF_CODE.get(row.get("left", ""))
+    of_memory = "time" in row
+    words: dict[str, Any] = {name: message(row[name]) for name in WORDS}
+    return Rule(
+        key=key,
+        in_code=True,
+        question=row["question"],
+        estimate=row["estimate"],
+        when=(facts.IS_OWN >= 1) & (fact >= row["at"]) & (facts.TENSOR_ACTIVE < 5).or_unknown(),
+        clause=lambda k: message(row["clause"], part=k.number(fact)),
+        time=facts.SECTOR_TIME if of_memory else None,
+        remaining=remaining,
+        unloads={} if of_memory else dict.fromkeys(WORK_OF_CODE, remaining or NONE),
+        attainable=1.0 if remaining else 0.8,
+        attainable_source="" if remaining else "as of `few_blocks`",
+        remedy=message(row["without"]),
+        **words,
+    )
+
+
+WORDS = ("symptom", "action", "advice", "disproof", "source")
+message: type[Text] = Text
+OF_CODE = tuple(
+    of_code(key, row)
+    for key, row in packaged_yaml("nsight_prof.reports.findings.kernels", "code.yaml").items()
+)
+"""Rules about what loops of a kernel repeat, by its instructions."""

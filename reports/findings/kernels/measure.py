@@ -245,6 +245,13 @@ def _waits(row: Row) -> dict[str, float]:
             number(row["global_store_bytes"]), number(row["global_load_bytes"])
         ),
         "unmasked": 100 * _known(number(row.get("unmasked_share")), 1.0),
+        **{
+            name: 100 * _known(number(row.get(f"{name}_share")), 0.0)
+            for name in ("fixed", "halves", "exchanged", "drawn", "triangle")
+        },
+        "fixed_left": 100 * (1 - _known(number(row.get("fixed_share")), 0.0)),
+        "halves_left": 100 - 50 * _known(number(row.get("halves_share")), 0.0),
+        "drawn_left": 100 - 75 * _known(number(row.get("drawn_share")), 0.0),
         "constant_waits": 100 * _known(number(row.get("constants_share")), 0.0),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,

@@ -24,6 +24,7 @@ RULES = (
     instructions.EARLY_RETURNS,
     instructions.MASKED_WORK,
     instructions.SORTED_FOR_FEW,
+    *instructions.OF_CODE,
     instructions.DOUBLE_PRECISION,
     instructions.DIVERGENCE,
     instructions.EXACT_MATH,

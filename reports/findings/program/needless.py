@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.names.source_text import Result, results
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import launching_rows, location
@@ -45,10 +47,16 @@ NEEDLESS_WORK = Rule(
 class Work(NamedTuple):
     """What lines do that match `pattern`, or that are in functions of a library (`inner`).
 
+    `used` matches what becomes of their result, which stands there as RESULT: each line that uses
+    it, or the line itself behind a bracket. `around`: the line may be one that calls others, whose
+    launches count. `loop`: times per call of its function that it launches a kernel, at least;
+    `state`: what the lines of its function tell of it (`Result`). `kernels` matches names.
+
     `does` stands behind "the program", `saves` is what goes of the time of their kernels, of some
     categories alone where these are given; where `multiple` is given, all but that many times the
     time of all other kernels, and with it the waits for the lines. `unless` matches kernels that
     show it to be needed.
+    Where `saves` is 0, all but one of `loop` go, or what steps of a slice leave out.
     """
 
     does: Text
@@ -61,23 +69,43 @@ class Work(NamedTuple):
     inner: str = ""
     unless: str = ""
     multiple: float = math.nan
+    used: str = ""
+    around: bool = False
+    loop: int = 0
+    state: str = ""
+    kernels: str = ""
 
-    def saved(self, time: Number, total: Number) -> Number:
-        """Return what goes of the time of its kernels; `total` is that of all."""
+    def saved(self, rows: pd.DataFrame, time: Number, total: Number) -> Number:
+        """Return what goes of the time of its kernels, of `rows`; `total` is that of all."""
         if math.isnan(self.multiple):
-            return Number(self.saves * number(time.value), "ns", time.refs)
+            fraction = self.saves or 1 - (rows["gpu_ns"] / rows["equal"]).sum() / number(time.value)
+            return Number(fraction * number(time.value), "ns", time.refs)
         stays = self.multiple * number((total - time).value)
         return Number(max(0.0, number(time.value) - stays), "ns", time.refs)
 
     def is_at(self, rows: pd.DataFrame) -> pd.Series[bool]:
         """Tell which rows of launches by line are its own."""
-        found = pd.Series(False, rows.index)
+        found = pd.Series(not (self.pattern or self.inner), rows.index)
         for name, pattern in (("source", self.pattern), ("inner", self.inner)):
             if pattern:
                 found |= rows[name].fillna("").str.count(pattern) > 0  # contains warns of groups
+        if self.state:
+            found &= rows[self.state]
+        if self.used:
+            itself = rows["source"].fillna("").str.replace(CLOSED, " RESULT", regex=True)
+            of_all = rows["uses"].map(lambda uses: all(re.search(self.used, use) for use in uses))
+            unsure = rows["uses"].map(lambda uses: any(EITHER.search(use) for use in uses))
+            of_all &= (rows["uses"].str.len() > 0) & (rows["copied"] | ~unsure)
+            found &= (itself.str.count(self.used) > 0) | of_all
+        found &= rows["name"].str.contains(self.kernels) & (rows["times"] >= self.loop)
+        found &= self.around | rows["depth"].eq(0)
         return found & (rows["category"].isin(self.categories) | (not self.categories))
 
 
+CLOSED = r"[)\]](?=[.\[])"
+"""What stands before the use of a result that has no name."""
+SLICED, EITHER = re.compile(r"::(\d+)"), re.compile(r" if .* else ")
+"""Steps of a slice, and what does one of two things: a part that is taken is copied together."""
 WORKS = [
     of_row(Work, row)
     for row in packaged_yaml("nsight_prof.reports.findings.program", "needless.yaml")
@@ -92,20 +120,54 @@ def needless_work(run: Run) -> list[Finding]:
         return []
     kernels = run.kernels.set_index("kernel_id")
     rows = rows[rows["kernel_id"].isin(kernels.index)]
-    of_kernel = rows["samples"].groupby(rows["kernel_id"]).transform("sum")
+    samples = rows["samples"].where(rows["depth"].eq(0), 0)
+    of_kernel = samples.groupby(rows["kernel_id"]).transform("sum")
     launched = rows["kernel_id"].map(kernels["total_ns"]).astype(float)
     rows = rows.assign(
         category=rows["kernel_id"].map(kernels["category"]).fillna("other"),
+        name=rows["kernel_id"].map(kernels["name"]).fillna(""),
         gpu_ns=launched * rows["samples"] / of_kernel,
+        launches=rows["kernel_id"].map(kernels["calls"]) * rows["samples"] / of_kernel,
     )
-    return list(_found(run, rows))
+    return list(_found(run, _with_texts(run, rows)))
+
+
+def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with what the text of their function tells of their line (`Result`).
+
+    `times` is how often a kernel is launched there for each call of the function, `equal` the
+    number of which one would do: these, or all places of which a slice takes one.
+    """
+    known, empty = results(run.timed_lines), Result(entries=0)
+    of_row = [known.get(at, empty) for at in zip(rows["file"], rows["line"], strict=True)]
+    per_line = rows.groupby(["file", "line", "kernel_id"])["launches"].transform("sum")
+    times = [
+        n / result.entries if result.entries else 0.0
+        for n, result in zip(per_line, of_row, strict=True)
+    ]
+    places = [rows[name] for name in ("file", "line")]
+    texts = zip(of_row, rows["source"].fillna(""), times, strict=True)
+    return rows.assign(
+        uses=pd.Series([result.uses for result in of_row], rows.index, dtype=object),
+        again=[result.again for result in of_row],
+        is_same=[result.is_same for result in of_row],
+        copied=rows["category"].eq("copy").groupby(places).transform("any"),
+        times=times,
+        equal=[_left_out([*result.uses, source]) or max(1.0, n) for result, source, n in texts],
+    )
+
+
+def _left_out(uses: list[str]) -> int:
+    """Return of how many places a slice takes one; 0 where no use is one."""
+    steps = [[int(step) for step in SLICED.findall(use)] for use in uses]
+    return max((math.prod(each) for each in steps if each), default=0)
 
 
 def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
     rule, total = NEEDLESS_WORK, Number(kernel_time(run), "ns", column("kernels", "total_ns"))
     for work in WORKS:
-        chosen = work.is_at(rows)
-        found, rows = rows[chosen], rows[~chosen]
+        found = rows[work.is_at(rows)].drop_duplicates("launch")  # the innermost line
+        rows = rows[~rows["launch"].isin(found["launch"])]
         refs = (*total.refs, Ref("launch_lines", "", "samples"))
         time = Number(found["gpu_ns"].sum(), "ns", refs)
         share, samples = time.share_of(total), Number(found["samples"].sum(), "count", refs[1:])
@@ -115,11 +177,11 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
             continue
         if number(samples.value) < rule.limit("samples"):
             continue
-        saved = work.saved(time, total)
+        saved = work.saved(found, time, total)
         if not number(saved.share_of(total).value) >= rule.limit("share"):
             continue
         gains, waits = of_gpu_time(saved, time, total), Number(0.0, "ns")
-        if not math.isnan(work.multiple):
+        if work.state or not math.isnan(work.multiple):  # nor need it be launched
             waits = _waits(run, found, number(saved.share_of(time).value))
             gains |= of_wall_time(saved + waits, program_time(run)[0])
         of_line = found.groupby(["file", "line"])["gpu_ns"].sum().sort_values(ascending=False)

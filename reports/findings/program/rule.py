@@ -83,7 +83,7 @@ class Rule:
 
 
 WORDS = ("label", "reason", "action", "advice", "disproof", "source", "does", "what", "title",
-         "problem", "required")  # fmt: skip
+         "problem", "required", "clause", "symptom", "without")  # fmt: skip
 """Fields whose strings are messages: scripts/messages.py finds them in these files."""
 LIKE = "like"
 """Field that names the row of which one has what it does not say itself."""

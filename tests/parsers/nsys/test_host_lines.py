@@ -93,6 +93,14 @@ def test_copies_of_pageable_memory_are_told_apart(root: Path) -> None:
         ("torch/cuda/graphs.py:replay", ""),
         ("numpy/_core/fromnumeric.py:argsort", "computing on the host"),
         ("numpy/__init__.py:<module>", ""),
+        ("torch/utils/flop_counter.py:__torch_dispatch__", "watching operations"),
+        ("torch/utils/_device.py:__torch_function__", "watching operations"),
+        ("torch/distributed/tensor/_api.py:__torch_dispatch__", ""),
+        ("torch/cuda/memory.py:memory_stats", "memory statistics"),
+        ("torch/cuda/memory.py:empty_cache", "emptying the cache"),
+        ("torch/profiler/profiler.py:step", "profiling"),
+        ("torch/distributions/distribution.py:__init__", "checking arguments"),
+        ("matplotlib/figure.py:savefig", "logging"),
     ],
 )
 def test_work_of_libraries_is_known_by_its_frames(place: str, work: str) -> None:

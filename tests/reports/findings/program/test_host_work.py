@@ -49,6 +49,10 @@ def waiting(run: Run, cause: str, longest_ms: float = 0.1) -> Run:
         ("capturing graphs", "graph_captures", "Capture once"),
         ("tensors of the host", "tensors_made_on_host", "device="),
         ("computing on the host", "cpu_libraries", "on the GPU"),
+        ("watching operations", "dispatch_modes", "FlopCounterMode"),
+        ("memory statistics", "memory_statistics", "max_memory_allocated"),
+        ("profiling", "profiling", "torch.profiler.schedule"),
+        ("checking arguments", "argument_checks", "validate_args=False"),
     ],
 )
 def test_what_the_host_does_is_named_before_the_launches_that_wait_for_it(

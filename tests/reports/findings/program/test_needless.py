@@ -82,3 +82,61 @@ def test_a_backward_pass_for_each_loss_is_told_from_a_single_one(run: Run) -> No
     idle = run_of.host_lines["idle_ns"].sum()
     saved = (0.75 - 2 * 0.25) * total
     assert found.gain_ns == pytest.approx(saved + saved / (0.75 * total) * idle)
+
+
+def timed(run: Run, *texts: tuple[int, str, int]) -> Run:
+    """Lines of the function `step` that ran: number, text and how often."""
+    rows = [
+        {"file": "/a/train.py", "line": number, "function": "step", "source": text, "hits": hits,
+         "time_ns": MS, "own_ns": float(MS)}
+        for number, text, hits in texts
+    ]  # fmt: skip
+    return write(run, "timed_lines", rows)
+
+
+def titles(run: Run) -> list[str]:
+    return [english(f.title) for f in needless_work(run)]
+
+
+@pytest.mark.parametrize(
+    ("source", "use", "title", "part"),
+    [
+        ("scores = songs @ covers.T", "return scores.diagonal()", "the diagonal alone", 0.95),
+        ("return (songs @ covers.T).diagonal()", "", "the diagonal alone", 0.95),
+        ("y = self.filter(x)", "return y[:, :, ::2, ::2]", "by a slice with steps", 0.75),
+        ("scores = self.head(x)", "word = scores[:, -1].argmax()", "keeps the last one", 0.9),
+    ],
+)
+def test_a_result_of_which_a_part_is_used_is_told_by_its_uses(
+    run: Run, source: str, use: str, title: str, part: float
+) -> None:
+    run = timed(launching(run, source, category="gemm"), (9, source, 100), (10, use, 100))
+    (found,) = needless_work(run)
+    assert title in english(found.title)
+    assert found.gain_ns == pytest.approx(part * 0.75 * run.kernels["total_ns"].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "use"),
+    [
+        (
+            "scores = songs @ covers.T",
+            "return scores.diagonal() - scores.logsumexp(1)[0] + lost(x)",
+        ),
+        ("y = self.filter(x)", "return y if self.skip else y[:, :, ::2, ::2]"),  # either
+        ("y = self.turn(x)", "first, second = y[..., ::2], y[..., 1::2]"),
+    ],
+)
+def test_a_result_that_is_used_as_a_whole_is_none_of_those(run: Run, source: str, use: str) -> None:
+    lines = [(9, source, 100), (10, use, 100), (11, "return scores + y", 100)]
+    assert not titles(timed(launching(run, source, category="gemm"), *lines))
+
+
+def test_a_sum_in_a_loop_is_told_from_one_of_a_step(run: Run) -> None:
+    source = "mixed = mixed + share * layer"
+    calls = int(run.kernels["calls"].iloc[0])
+    run = launching(run, source)
+    loop = (8, "for share, layer in zip(shares, layers):", calls), (9, source, calls)
+    assert titles(timed(run, (7, "mixed = 0", calls), *loop)) == []
+    enters = (6, "shares = self.weights.softmax(0)", 1), (12, "return mixed", 1)
+    assert "one after another in a loop" in titles(timed(run, enters[0], *loop, enters[1]))[0]

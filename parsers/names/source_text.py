@@ -1,0 +1,139 @@
+"""What the text of lines of Python that ran tells: who uses a result, and what repeats one.
+
+Lines are rows of table `timed_lines`: all that ran, with their text and how often they did, so that
+no source is needed. Text is no syntax tree: what runs over several lines is known by its first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import count, records, text
+
+ASSIGNS = re.compile(r"(\w+)((?:, *\w+)*)(?: *: *[\w.\[\], |]+)? *=(?!=)(.*)")
+CHANGES = re.compile(
+    r"\b((?:self\.)?\w+)(?:\[[^\]=]*\])* *(?:[-+*/@|&]|//|\*\*)?=(?!=)|\b((?:self\.)?\w+)\.\w+_\("
+)
+LOOPS = re.compile(r"\bfor (.*?) in\b")
+NAMES = re.compile(r"(?<![\w.\"'])((?:self\.)?[A-Za-z_]\w*)(?![\w(\"'=]| *=[^=])")
+CALLS = re.compile(r"(?<![\w.])((?:self\.)?[a-z_]\w*(?:\.\w+)*\(([^()]*[A-Za-z_][^()]*)\))")
+CHANGING = re.compile(
+    r"rand|drop|noise|sampl|draw|next|\bget|pop|read|recv|step|print|len\(|range|time|append|item"
+    r"|size|zeros|ones|empty|zip|enumerate|isinstance|str\(|super|^(?:min|max|sum|abs|int|float)\("
+)
+"""What gives another result each time, changes something, or costs nothing."""
+RETURNED = "return"
+NEXT = 3
+"""Lines behind a `return` from which on the next one of a function of that name is of another."""
+IN_LOOP, OFTEN = 3, 10
+"""Times per entry that a line runs which is in a loop, and entries of a function of a step."""
+
+
+@dataclass
+class Result:
+    """What is known of the line of a result.
+
+    `uses` are the lines of its function that use it, `entries` how often that was entered. `again`:
+    a line before it makes a call that it makes, too, with the same arguments. `is_same`: it runs
+    again and again in an inner loop, of which nothing that it takes depends.
+    """
+
+    uses: list[str] = field(default_factory=list)
+    entries: int = 1
+    again: bool = False
+    is_same: bool = False
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    source: str
+    hits: int
+
+    @property
+    def changed(self) -> set[str]:
+        """Names that it assigns, changes in place, or takes from a loop."""
+        assigned = ASSIGNS.match(self.source)
+        names = set(re.findall(r"\w+", "".join(assigned.groups()[:2]))) if assigned else set()
+        names |= {name for pair in CHANGES.findall(self.source) for name in pair if name}
+        return names | {n for loop in LOOPS.findall(self.source) for n in re.findall(r"\w+", loop)}
+
+
+def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
+    """Return what is known of lines of table `timed_lines`, by file and line."""
+    found: dict[tuple[str, int], Result] = {}
+    for (file, _), rows in lines.groupby(["file", "function"]):
+        for function in _functions(rows):
+            found |= {(str(file), at): result for at, result in _results(function)}
+    return found
+
+
+def _functions(rows: pd.DataFrame) -> Iterator[list[_Line]]:
+    """Yield the lines of each function: methods of several classes have one name."""
+    lines: list[_Line] = []
+    for row in records(rows.sort_values("line")):
+        line = _Line(count(row["line"]) or 0, text(row["source"]), count(row["hits"]) or 0)
+        ended = lines and lines[-1].source.startswith(RETURNED)
+        if ended and line.number >= lines[-1].number + NEXT:
+            yield lines
+            lines = []
+        lines.append(line)
+    yield lines
+
+
+def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
+    returns = sum(line.hits for line in lines if line.source.startswith(RETURNED))
+    entries = max(1, min(filter(None, (lines[0].hits, returns)), default=1))
+    looping = [line for line in lines if line.hits >= IN_LOOP * entries]
+    changed = {name for line in looping for name in line.changed}
+    for at, line in enumerate(lines):
+        assigned = ASSIGNS.match(line.source)
+        uses = _uses(assigned[1] + assigned[2], lines, line) if assigned else []
+        is_inner = line in looping and entries >= OFTEN and not LOOPS.match(line.source)
+        yield (
+            line.number,
+            Result(
+                uses,
+                entries,
+                any(
+                    _is_again(call, names, lines, at) for call, names in CALLS.findall(line.source)
+                ),
+                is_inner and assigned is not None and _is_same(assigned, line, changed),
+            ),
+        )
+
+
+def _uses(names: str, lines: Iterable[_Line], line: _Line) -> list[str]:
+    either = "|".join(re.findall(r"\w+", names))
+    used = re.compile(rf"(?<![\w.])(?:{either})\b(?! *=[^=])")
+    return [
+        used.sub("RESULT", each.source)
+        for each in lines
+        if each is not line and used.search(each.source)
+    ]
+
+
+def _is_same(assigned: re.Match[str], line: _Line, changed: set[str]) -> bool:
+    taken = set(NAMES.findall(assigned[3]))
+    by_others = changed - line.changed if assigned[1] not in taken else changed
+    return (
+        bool(taken)
+        and "(" in assigned[3]
+        and not (taken & by_others)
+        and not CHANGING.search(line.source)
+    )
+
+
+def _is_again(call: str, names: str, lines: Sequence[_Line], at: int) -> bool:
+    """Tell whether a line before makes the same call, and nothing between changes what it takes."""
+    if CHANGING.search(call):
+        return False
+    first = next((n for n, line in enumerate(lines[:at]) if call in line.source), None)
+    if first is None or 2 * lines[first].hits < lines[at].hits:
+        return False
+    taken = set(NAMES.findall(names)) | set(re.findall(r"\w+", names))
+    return not any(taken & line.changed for line in lines[first:at])
