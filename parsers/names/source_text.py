@@ -39,13 +39,15 @@ class Result:
 
     `uses` are the lines of its function that use it, `entries` how often that was entered. `again`:
     a line before it makes a call that it makes, too, with the same arguments. `is_same`: it runs
-    again and again in an inner loop, of which nothing that it takes depends.
+    again and again in an inner loop, of which nothing that it takes depends. `is_item`: it runs for
+    each item of a loop, and takes nothing that comes from the items before.
     """
 
     uses: list[str] = field(default_factory=list)
     entries: int = 1
     again: bool = False
     is_same: bool = False
+    is_item: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,17 @@ class _Line:
         assigned = ASSIGNS.match(self.source)
         names = set(re.findall(r"\w+", "".join(assigned.groups()[:2]))) if assigned else set()
         names |= {name for pair in CHANGES.findall(self.source) for name in pair if name}
-        return names | {n for loop in LOOPS.findall(self.source) for n in re.findall(r"\w+", loop)}
+        return names | self.targets
+
+    @property
+    def targets(self) -> set[str]:
+        """Names that a loop gives a value in each pass."""
+        return {n for loop in LOOPS.findall(self.source) for n in re.findall(r"\w+", loop)}
+
+    @property
+    def taken(self) -> str:
+        """Return what it computes with: all but what it assigns as a whole."""
+        return self.source.partition(" = ")[2] or self.source
 
 
 def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
@@ -90,6 +102,7 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
     entries = max(1, min(filter(None, (lines[0].hits, returns)), default=1))
     looping = [line for line in lines if line.hits >= IN_LOOP * entries]
     changed = {name for line in looping for name in line.changed}
+    targets = {name for line in looping for name in line.targets}
     for at, line in enumerate(lines):
         assigned = ASSIGNS.match(line.source)
         uses = _uses(assigned[1] + assigned[2], lines, line) if assigned else []
@@ -103,6 +116,9 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
                     _is_again(call, names, lines, at) for call, names in CALLS.findall(line.source)
                 ),
                 is_inner and assigned is not None and _is_same(assigned, line, changed),
+                line.hits >= OFTEN * entries >= OFTEN**2
+                and not LOOPS.match(line.source)
+                and not (set(NAMES.findall(line.taken)) & (changed - targets)),
             ),
         )
 

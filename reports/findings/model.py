@@ -36,6 +36,7 @@ CAUSE_OF = {
     "tensor_prints": ("launch_bound", "sync_stalls", "host_bound"),
     "double_precision": ("elementwise_chain",),
     "casts_and_copies": ("elementwise_chain",),
+    "needless_work": ("elementwise_chain", "casts_and_copies"),
 }
 """Rules that tell of the cause of what others tell of: a host that waits for results in every step
 cannot run ahead, however fast it launches."""

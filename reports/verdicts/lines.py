@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.names import stacks
+from nsight_prof.parsers.names.source_text import Result, results
 from nsight_prof.parsers.ncu.early_returns import RETURNS
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
@@ -262,7 +263,8 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     hot_lines = [*new, *hot_lines][:NAMED]
     if not hot_lines:
         return finding
-    finding = with_operation(finding, hot_lines, _waiting(run, finding, hot_lines[0].file))
+    waits = _waiting(run, finding, hot_lines[0].file)
+    finding = with_operation(finding, hot_lines, waits, of_items=bool(new))
     finding = _switched_on(run, finding)
     values: dict[str, Value] = {
         "verdict": finding.verdict,
@@ -352,7 +354,13 @@ def _copying(run: Run, finding: Finding, rows: pd.DataFrame) -> pd.DataFrame:
 def _over_items(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
     """Return the innermost line that works on items one after another and holds the samples."""
     texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
-    texts = texts[texts["source"].fillna("").str.contains(ITEMS)].drop_duplicates(["file", "line"])
+    known = results(run.timed_lines)
+    places = zip(texts["file"], texts["line"], strict=True)
+    of_items = pd.Series(
+        [known.get(at, Result()).is_item for at in places], texts.index, dtype=bool
+    )
+    of_items |= texts["source"].fillna("").str.contains(ITEMS)
+    texts = texts[of_items].drop_duplicates(["file", "line"])
     around = stacks.with_callers(rows.drop(columns="source")).merge(texts, on=["file", "line"])
     total = rows[counted].sum()
     for _, each in around.groupby("depth"):

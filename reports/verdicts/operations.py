@@ -66,11 +66,16 @@ def calls_at(source: str) -> Text | str:
 
 
 def with_operation(
-    finding: Finding, lines: Sequence[HostLine], waits: Sequence[HostLine]
+    finding: Finding,
+    lines: Sequence[HostLine],
+    waits: Sequence[HostLine],
+    *,
+    of_items: bool = False,
 ) -> Finding:
     """Return a finding with what the program does at its lines, where that is known.
 
-    `waits` are the lines at which the host waits for results, most samples first.
+    `waits` are the lines at which the host waits for results, most samples first. `of_items`: the
+    first line works on one item of a loop after another.
     """
     rule = finding.rule
     is_wait = rule == idle_rules.SYNC_STALLS.key
@@ -80,7 +85,8 @@ def with_operation(
     if rule == idle_rules.RESULTS_ON_HOST.key:
         return _with_words(finding, _found(waits[:1], WAITS))
     if rule == idle_rules.LAUNCH_BOUND.key:
-        return _with_words(finding, _found(lines[:1], LAUNCHES), _after(finding))
+        operation = _found(lines[:1], LAUNCHES) or (LAUNCHES[-1] if of_items else None)
+        return _with_words(finding, operation, _after(finding))
     if rule == idle_rules.HOST_BOUND.key and not finding.choice:
         default = PYTHON if lines[0].doing == "program" else None
         return _with_words(finding, _found(lines[:1], (*WAITS[:1], *WORKS, *WAITS[1:])) or default)

@@ -36,6 +36,7 @@ REPAIR = 0.05
 MOST_OF: dict[str | tuple[str, str], float] = {
     **dict.fromkeys(HOST_WORKS, 0.5),
     "casts_and_copies": 0.9,
+    "needless_work": 0.7,
     ("sync_stalls", "one_by_one"): 0.5,
     ("sync_stalls", "host_bound"): 0.1,
     "results_on_host": 0.5,
