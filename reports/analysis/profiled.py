@@ -38,8 +38,10 @@ OF_TRITON, EXCHANGED = "triton/language/standard.py", r"\bflip\b"
 """Where the functions of Triton are that sort, and what is in lines of theirs that exchange."""
 WRITTEN = ("", "other", "Triton")
 """Libraries of kernels that the program has itself: none."""
-OF_RANDOM, DRAWS_FOUR = "triton/language/random.py", r"\brand(?:n|int)?4x\b"
-"""Where Triton draws random numbers, and the calls that use all four of a draw."""
+OF_RANDOM = "triton/language/random.py"
+DRAWS, EACH_NUMBER = {"rounds": "umulhi", "numbers": r"where\(x < 0"}, 0.055
+"""Where Triton draws random numbers, four at a time, lines of its rounds and of each number that is
+used, and the instructions of one of these for each of the rounds (Triton 3.6)."""
 TRIANGLE = (
     r"\bfor\b[^;]*;[^;]*<=? *(?:\w+\()?(?:threadIdx\.\w|tid|lane|gid|idx|index|i|me|self|own)\b\)?;"
 )
@@ -129,12 +131,20 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
         code = rows["sass"].fillna("").str.strip().tolist(), executed.tolist()
         lines = run.source_lines[run.source_lines["kernel_id"] == key]
         texts, total = lines["source"].fillna(""), executed.sum()
-        drawn = executed[rows["file"].fillna("").str.endswith(OF_RANDOM)].sum()
+        drawn = rows["file"].fillna("").str.endswith(OF_RANDOM)
+        of_draws = {
+            what: executed[
+                drawn & rows["line"].isin(set(lines.loc[texts.str.contains(at), "line"]))
+            ]
+            for what, at in DRAWS.items()
+        }
+        numbers = of_draws["numbers"].sum() / max(1.0, of_draws["rounds"].sum()) / EACH_NUMBER
+        dropped = (4 - min(4, max(1, round(numbers)))) / 3 if numbers else 0.0
         loops = set(lines.loc[texts.str.contains(TRIANGLE), "line"])
         found["fixed_share"][key] = fixed_stores(*code, rows["sectors"].fillna(0).tolist())
         found["halves_share"][key] = scalar_halves(*code)
         found["exchanged_share"][key] = exchanged(rows, number(loaded.get(key)))
-        found["drawn_share"][key] = 0.0 if texts.str.contains(DRAWS_FOUR).any() else drawn / total
+        found["drawn_share"][key] = executed[drawn].sum() / total * dropped
         found["triangle_share"][key] = executed[rows["line"].isin(loops)].sum() / total
     return found
 
