@@ -259,6 +259,8 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     lines = host_lines(rows, counted)
     ordered = loops_first(run, lines, finding)
     hot_lines = _hot(ordered)
+    if hot_lines and finding.rule == idle_rules.HOST_BOUND.key:
+        hot_lines = _work_first(hot_lines, without_launches(run, rows, counted)[0])
     new = [line for line in items if line.location not in (hot.location for hot in hot_lines)]
     hot_lines = [*new, *hot_lines][:NAMED]
     if not hot_lines:
@@ -312,6 +314,13 @@ def _host_samples(run: Run, finding: Finding) -> tuple[pd.DataFrame, str]:
     if finding.rule in WORK:
         rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
     return _in_program(rows), counted
+
+
+def _work_first(lines: Sequence[HostLine], idle_work: Sequence[HostLine]) -> list[HostLine]:
+    """Return lines with those that launch nothing before others that are about as hot."""
+    hottest = max(number(line.share.value) for line in lines)
+    at = {line.location for line in idle_work if number(line.share.value) >= INSIDE * hottest}
+    return sorted(lines, key=lambda line: line.location not in at)
 
 
 def without_launches(
