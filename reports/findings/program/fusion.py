@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -85,7 +85,8 @@ ELEMENTWISE_CHAIN = Rule(
             "B",
         ),
     },
-    gain="time of the chains x bytes passed on, or loaded again, / bytes moved, as the accesses of "
+    gain="time of the chains x bytes passed on, or loaded again, / bytes moved (a sum that each "
+    "row of kernels adds to is passed on to the row that follows at once), as the accesses of "
     "threads were counted, else as DRAM read and wrote for launches of `cache` times what L2 holds "
     "and more. Without such counts: all but the longest kernel. A look-up of rows may begin a "
     "chain, and a sum may be in one, where bytes are known. Kernels of no known library count, "
@@ -241,7 +242,7 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     table = chains(frame, mask, flows, int(rule.limit("repeats")))
     found = []
     for row in records(table.head(CHAINS)):
-        chain = _chain(run, row, moved)
+        chain = _chain(run, row, moved, frame)
         chain = replace(chain, is_partial=bool(handing & set(chain.kernels)))
         # Kernels that are not known, or sum, may do more than pass elements on, unless DRAM sets
         # their time.
@@ -365,7 +366,21 @@ def _moved_bytes(run: Run) -> dict[str, Moved]:
     return found
 
 
-def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
+def _accumulated(frame: pd.DataFrame, kernels: tuple[str, ...], each: Sequence[Moved]) -> float:
+    """Return the bytes that a row passes on to the next one: the sum that its last kernel adds to.
+
+    Such a kernel loads what the one before stores, and as much again as it stores itself.
+    """
+    *_, former, last = each
+    adds = last.loaded * ELEMENTWISE_CHAIN.limit("flow") >= former.stored + last.stored
+    if not adds or not former.stored * ELEMENTWISE_CHAIN.limit("flow") >= last.stored:
+        return 0.0
+    ends = frame["kernel_id"].eq(kernels[-1])
+    repeated = ends & frame["kernel_id"].shift(-1).eq(kernels[0])
+    return 2 * last.stored * float(repeated.sum() / max(1, ends.sum()))
+
+
+def _chain(run: Run, row: Row, moved: dict[str, Moved], frame: pd.DataFrame) -> Chain:
     kernels = tuple(str(key) for key in row["kernels"])
     times = int(number(row["times"]))
     total = Number(row["total_ns"], "ns", column("launches", "duration_ns"))
@@ -381,6 +396,8 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
     )
     if not both > 0:
         return chain
+    if not any(again):
+        passed += _accumulated(frame, kernels, each)
     names = tuple(dict.fromkeys(name for bytes_ in each for name in bytes_.columns))
     refs = counters(run, kernels, names)
     roof = ceilings(run.roofs).memory.get("dram")

@@ -217,6 +217,23 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
     assert "2 elementwise kernels" in english(shorter.title)
 
 
+def test_a_sum_that_each_row_adds_to_is_passed_on_to_the_next_row(run: Run) -> None:
+    row = (("PyTorch SiLU x mul", 0, 40), ("PyTorch softmax", 41, 60))
+    starts = [110 * at for at in range(1000) if at % 10]  # nine rows, then a product
+    launches = [(name, start + later, length) for start in starts for name, later, length in row]
+    launches += [("cuBLAS GEMM 64x8", 110 * at, 90) for at in range(0, 1000, 10)]
+    run = launch_table(kernels(run, CHAIN), sorted(launches, key=lambda launch: launch[1]))
+    ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
+    frame = run.counters.copy()
+    for name, loaded in (("PyTorch SiLU x mul", 1e6), ("PyTorch softmax", 2e6)):
+        counted = frame["kernel_id"] == ids[name]
+        frame.loc[counted, ["global_load_bytes", "global_store_bytes"]] = loaded, 1e6
+    tables.write(frame, "counters", run.directory.tables)
+    found = of_cause(load_run(run.path), "elementwise_chain")
+    # Of 5 MB a product of 1 MB is written and read again, and in eight of nine rows the sum.
+    assert found.gain_ns == pytest.approx(900 * 100 * US * (2 + 2 * 8 / 9) / 5)
+
+
 def test_kernels_that_load_the_same_data_could_load_it_once(run: Run) -> None:
     run = chained(kernels(run, {name: {"category": "other", "library": "other"} for name in CHAIN}))
     ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
