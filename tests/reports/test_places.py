@@ -165,8 +165,9 @@ def test_where_the_host_works_as_much_as_it_launches_the_work_stands_first(
 
 def test_a_line_that_launches_nothing_is_told_from_those_that_do(run: Run) -> None:
     """A look at statistics in each layer keeps the GPU waiting as much as slow launches do."""
-    run = sampled(run, (16, "program", "used = bytes()", 30), (29, "program", "y = up(x)", 50),
-                  (29, "launching", "y = up(x)", 10), (40, "program", "a.backward()", 20))  # fmt: skip
+    lines = [(16, "program", "used = bytes()", 30), (29, "program", "y = up(x)", 50),
+             (29, "launching", "y = up(x)", 10), (40, "program", "a.backward()", 20)]  # fmt: skip
+    run = sampled(run, *lines)
     found, others = without_launches(run, run.host_lines, "idle_samples")
     assert [(line.line, line.samples) for line in found] == [(16, 30)]
     assert sorted(others["line"]) == [29, 29, 40]
