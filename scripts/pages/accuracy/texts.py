@@ -133,8 +133,7 @@ TPOT and throughput of batches are not divided.
   first.
 - **Servers**: [where first tokens wait](#where-first-tokens-of-servers-wait) has each load, within
   the engine and outside of it, and how fast its host was. Where no event loop was known it was
-  taken as none; today it is the median of recorded servers of other models, whose medians of
-  requests and tokens differ by less than hosts do.
+  taken as none; today it is the median of recorded servers of other models.
 """
 ELSEWHERE_INTRO = """
 Llama-3.1-8B on an H100 was predicted before it was recorded as well: from a slice of it that was
@@ -677,9 +676,13 @@ Beyond the capacity, at 80 requests per second, predicted throughput is some 10 
 
 Since the third machine was recorded, servers have the median event loop of others where none is
 told, steps have what each further request adds to the host, and residuals the engines of the two
-latest machines. Tried and not taken: that engines over several GPUs do not hold a first token back
-for the next step, as other processes issue it (`WorkerProc`). It would explain the second start of
+latest machines. Open loops of the servers of four models, whose hosts nobody told, got worse by it:
+TPOT is off by 16.1 % (14.3 before), most of it in two starts on fast hosts, TTFT by 15.2 (14.5, but
+its bias is +0.3 in place of -4.6); those of one model on the machines of narrow engines got better.
+
+Tried and not taken: that engines over several GPUs do not hold a first token back for
+the next step, as other processes issue it (`WorkerProc`). It would explain the second start of
 Llama-3.1-8B over two H100, whose host would else have issued a layer in 0.06 ms where no other
-took less than 0.16; but short prompts over two H100 go from 48.8 to 41.3 % with it and those over
-two H200 from 9.4 to 26.2, both together stay at 36.7.
+took less than 0.16; but short prompts over two H100 go from 46.6 to 41.3 % with it and those over
+two H200 from 10.9 to 26.2, both together from 35.6 to 36.7.
 """
