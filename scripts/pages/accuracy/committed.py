@@ -137,7 +137,7 @@ def pauses(work: Path) -> str:
     return markdown_table(("model", "held against", "n", "MAPE", "worst", "bias"), rows)
 
 
-def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
+def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
     """Return the errors of all that was predicted before: where, errors, and what is required."""
     single, split, *_ = ELSEWHERE.values()
     titles = LATENT_TITLE, EXTENDED_TITLE, NARROW_TITLE, AGAIN_TITLE, OTHERS_TITLE, SAME_TITLE
@@ -176,9 +176,9 @@ def _asked(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, float]]]:
 
 def reached(work: Path) -> str:
     """Return what is asked of predictions, how many models reach it, and what misses it."""
-    rows, known = [], _today(work)
+    rows, known = [], predicted_today(work)
     missing: list[tuple[str, ...]] = []
-    for where, of_where, bounds in _asked(work):
+    for where, of_where, bounds in predicted_before(work):
         for what, of_what in of_where.groupby("what", sort=False):
             if what not in bounds:
                 continue
@@ -214,7 +214,7 @@ def _reaching(words: Sequence[str]) -> tuple[str, str]:
     return words[0].partition(",")[0], f"{len(words) - missed} of {len(words)}"
 
 
-def _today(work: Path) -> dict[causes.Key, causes.Today]:
+def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
     """Return all that was predicted before by the models of today, each model left out.
 
     Loads of servers stand there twice: with the event loop of another model's server, and behind
@@ -270,7 +270,7 @@ def _served(work: Path) -> list[Row]:
 
 
 def _of_loop(truth: str, server: object) -> str:
-    """Return what a server is called in `_today` with such an event loop."""
+    """Return what a server is called in `predicted_today` with such an event loop."""
     return truth + NO_LOOP if server == NOT_KNOWN else truth
 
 
@@ -294,7 +294,7 @@ def beside_peer(work: Path) -> str:
     written = {model: model for model in BEFORE}
     written |= {truth: predicted for files, bounds in ELSEWHERE.values() if bounds
                 for predicted, truth in files.values()}  # fmt: skip
-    known = _today(work)
+    known = predicted_today(work)
     for truth, predicted in written.items():
         name = f"{WHOLE}{truth}"
         for row in peer.batches_before(recorded(work, name).path, predicted, truth):

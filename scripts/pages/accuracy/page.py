@@ -25,6 +25,7 @@ from scripts.pages.accuracy.engines import (
     operator_shares,
     operators_of,
 )
+from scripts.pages.accuracy.glance import glance
 from scripts.pages.accuracy.issuing import explained, further_requests, issued, kept_busy, looked_up
 from scripts.pages.accuracy.machine import (
     SAME,
@@ -67,6 +68,7 @@ from scripts.pages.accuracy.texts import (
     MEMSET,
     PAUSES,
     REACHED,
+    READ_SO,
     SLOWER_HOST,
     TIMED_HOST,
     TIMED_SPEED,
@@ -86,7 +88,16 @@ def render(work: Path) -> str:
     before += [PAUSES, pauses(work)]
     before += [BEFORE_SERVER, before_server(work), BEFORE_KERNELS, before_kernels(work)]
     before += [beside_peer(work)]
-    parts = [INTRO, *before, KV_CACHE, kv_cache(work), INTERVALS, intervals(work)]
+    parts = [
+        INTRO,
+        glance(work),
+        READ_SO,
+        *before,
+        KV_CACHE,
+        kv_cache(work),
+        INTERVALS,
+        intervals(work),
+    ]
     parts += [*answers, known_server(work), WAITS, waiting(work)]
     parts += [HOST_SPEED, host_speed(), SLOWER_HOST, slower_host(work, SAME)]
     parts += [TIMED_SPEED, timed_speed(work), TIMED_HOST, slower_host(work, TIMED)]

@@ -64,6 +64,27 @@ INTRO = """\
 <!-- Written by scripts/accuracy.py from captures/; do not edit. -->
 # How far predictions lie from what was measured
 
+## How right predictions are now
+
+What is asked of predictions, and how far off those were that were written down before an engine or
+a server was recorded: the mean absolute error of all of them, on whatever machine, and by whatever
+was known of its host. Nothing of these numbers was chosen afterwards. "Holds" is said of that mean;
+beside it stand how many models and loads hold the bound by themselves, and how much of the truth
+lies within intervals of 90 % (85 % are asked). The last column has the models of now on the same
+points, the model of each left out: a hindcast, as the truths were at hand when they were chosen.
+"floor": no prediction is nearer than [the same engine is to itself](noise-floor.md) on another
+host, and a point more than that is asked.
+"""
+READ_SO = """
+First tokens of short prompts wait for the host, whose speed differs from machine to machine and
+from minute to minute; those of long ones are near their bound where they wait for the GPU, and far
+from it where they wait for the host ([what the missed rows are missed
+by](#what-the-missed-rows-are-missed-by)). With drafts or LoRA adapters a narrow engine on the same
+machine tells what the host needs, without which steps are missed. Of a server record one of another
+model on that machine (`vllm-serve`): its event loop holds for others.
+
+## What the numbers are
+
 `prof predict --validate RUN --on RUN …` made every number here, from the recorded runs of
 `captures/`. Where nothing else is said they are of one kind of GPU (H200), one engine (vLLM 0.20)
 and dense models in bf16 (the shapes of Qwen2.5-7B, Llama-3.1-8B, Mistral-7B, Qwen3-4B, Qwen3-14B
