@@ -32,6 +32,9 @@ from scripts.pages.accuracy.questions import (
     EVERY_SERVED,
     EXTENDED_PAIRS,
     EXTENDED_TITLE,
+    FOURTH_PAIR,
+    FOURTH_SERVER,
+    FOURTH_TITLE,
     H100_PAIRS,
     KNOWN,
     LATENT_PAIR,
@@ -50,7 +53,9 @@ from scripts.pages.accuracy.questions import (
     SLICES,
     SPLIT_BEFORE,
     SPLIT_H200,
+    SPLIT_H200_LATER,
     SPLIT_H200_TITLE,
+    SPLIT_SERVER,
     THIRD_PAIR,
     THIRD_TITLE,
     TIMED_PAIRS,
@@ -70,7 +75,9 @@ SAME_SERVED_MODEL = "llama-3.1-8b, its host told"
 TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, its host told again": TIMED_TOLD_SERVER,
                 "llama-3.1-8b, its host told by a busy engine": BUSY_SERVER,
-                "llama-3.1-8b, told by a busy engine again": BUSY_AGAIN_SERVER}  # fmt: skip
+                "llama-3.1-8b, told by a busy engine again": BUSY_AGAIN_SERVER,
+                "qwen3-14b, on a fourth machine": FOURTH_SERVER,
+                "llama-3.1-8b, over two of them": SPLIT_SERVER}  # fmt: skip
 NARROW_TOLD = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
@@ -163,6 +170,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (BUSY_TITLE, "an H200 of four, told by busy engines"),
         (BUSY_AGAIN_TITLE, "another H200 of four, told by busy engines"),
         (THIRD_TITLE, "a third H200, host of other days"),
+        (FOURTH_TITLE, "a fourth H200, told by a busy engine"),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -231,6 +239,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 *sliced,
                 *EXTENDED_PAIRS,
                 SPLIT_H200,
+                SPLIT_H200_LATER,
                 *NGRAM_PAIRS,
                 *EVERY_SERVED,
                 *SAME_PAIRS,
@@ -238,6 +247,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 *BUSY_PAIRS,
                 *BUSY_AGAIN_PAIRS,
                 THIRD_PAIR,
+                FOURTH_PAIR,
             ],
         ),
         (NARROW_TOLD, told),

@@ -59,6 +59,11 @@ SPLIT_H200: Pair = (
     (f"{WHOLE}llama-3.1-8b-tp2-h200",),
 )
 """Two H200, with sources of the same machine, minutes before."""
+SPLIT_H200_LATER: Pair = (
+    (f"{SLICES}qwen3-14b-tp2-h200", "prediction/h200-collectives-x2"),
+    (f"{WHOLE}qwen3-14b-tp2-h200",),
+)
+"""Two others, with the slice of a rank of minutes before and collectives of the first two."""
 NGRAM_PAIRS: tuple[Pair, ...] = (
     (
         (f"{SLICES}llama-3.1-8b", f"{SLICES}llama-3.1-8b-ngram"), (f"{WHOLE}llama-3.1-8b-ngram",),
@@ -71,8 +76,17 @@ NGRAM_PAIRS: tuple[Pair, ...] = (
         (f"{SLICES}mistral-7b-v0.3", f"{SLICES}mistral-7b-v0.3-ngram"),
         (f"{WHOLE}mistral-7b-v0.3-ngram",),
     ),
+    (
+        (
+            f"{SLICES}llama-3.1-8b-lora1",
+            "prediction/narrow-llama-3.1-8b-lora1",
+            f"{SLICES}llama-3.1-8b",
+        ),
+        (f"{WHOLE}llama-3.1-8b-lora1",),
+    ),
 )  # fmt: skip
-"""N-grams, and adapters again, on that machine; n-grams of another model on another one."""
+"""N-grams, and adapters again, on that machine; n-grams of another model, and one adapter with a
+narrow engine, on other ones."""
 LOOKED_UP = {layers: f"{SLICES}llama-3.1-8b-ngram-{layers}" for layers in (4, 12, 20)}
 """Slices of several numbers of layers that look n-grams up, one after the other on one machine."""
 DEEP = "prediction/deep-llama-3.1-8b-lora"
@@ -207,9 +221,9 @@ The points of the predictions above, predicted again by the models as they are n
     ),
     Question(
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
-        (SPLIT_H200, *NGRAM_PAIRS),
+        (SPLIT_H200, SPLIT_H200_LATER, *NGRAM_PAIRS),
         """
-The same for the engines of two machines of four H200. N-grams have the slice of 4 layers that
+The same for the engines of four machines with H200. N-grams have the slice of 4 layers that
 looked them up beside the one without drafts: what its steps take beyond their kernels is what each
 step waits for, and [moves with the speed of the
 core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to these engines.
@@ -254,7 +268,9 @@ AGAIN = {
 }
 """Engines that were started again on another H100, a day after the first ones."""
 SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives of minutes before (T2)"
-NGRAM_AGAIN = ("llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again")
+NGRAM_AGAIN = (
+    "llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again", "llama-3.1-8b-lora1",
+)  # fmt: skip
 NGRAM_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
 OTHERS_TITLE = "The same engines, hosts told by engines of other days (T3)"
@@ -343,8 +359,19 @@ SERVERS_RECORDED = (
 H100_SERVED: Pair = (
     (H100_SLICE, "prediction/narrow-llama-3.1-8b-h100"), (f"{SERVED}llama-3.1-8b-h100",)
 )  # fmt: skip
+FOURTH_TITLE = "On a fourth machine, minutes after a narrow engine with a busy GPU there (T3)"
+FOURTH_SERVER = Committed("qwen3-14b-served", "serve-qwen3-14b")
+FOURTH_PAIR: Pair = (
+    (f"{SLICES}qwen3-14b", "prediction/narrow-qwen3-14b-served"), (f"{WHOLE}qwen3-14b-served",),
+)  # fmt: skip
+FOURTH_SERVED: Pair = ((*FOURTH_PAIR[0], SAME_LOOP), (f"prediction/{FOURTH_SERVER.truth}",))
+"""An engine and a server of Qwen3-14B there."""
+SPLIT_SERVER = Committed("llama-3.1-8b-tp2-served", "serve-llama-3.1-8b-tp2-h200")
+SPLIT_SERVED: Pair = ((*SPLIT_H200[0], SAME_LOOP), (f"prediction/{SPLIT_SERVER.truth}",))
+"""A server over two GPUs there, with the slice and collectives of another machine."""
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
+    FOURTH_SERVED, SPLIT_SERVED,
 )  # fmt: skip
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
     (tuple(name for name in sources if name not in SERVERS_RECORDED), truths)
@@ -410,8 +437,14 @@ ELSEWHERE = {
     THIRD_TITLE: (
         {"llama-3.1-8b": Committed("llama-3.1-8b-later", "llama-3.1-8b-later")}, REQUIRED,
     ),
+    FOURTH_TITLE: (
+        {"qwen3-14b": Committed("qwen3-14b-served", "qwen3-14b-served")}, REQUIRED,
+    ),
     SPLIT_H200_TITLE: (
-        {"llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200")},
+        {
+            "llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200"),
+            "qwen3-14b": Committed("qwen3-14b-tp2-h200", "qwen3-14b-tp2-h200"),
+        },
         REQUIRED | {"tpot": 0.05},
     ),
     NGRAM_TITLE: (
