@@ -20,8 +20,14 @@ from scripts.pages.accuracy.tables import markdown_table, percent
 
 ADDED, SPLIT = re.compile(r"-(?:eagle|ngram|lora)"), re.compile(r"-tp\d")
 """Parts of the names of truths: with a head, n-grams or adapters; over several GPUs."""
-SEVERAL, NO_LOOP = "two GPUs", "a server, event loop not known"
-GROUPS = ("one GPU", SEVERAL, "drafts or LoRA", "a server, event loop known", NO_LOOP)
+SEVERAL = "two GPUs"
+GROUPS = (
+    "one GPU",
+    SEVERAL,
+    "drafts or LoRA",
+    "a server with a known event loop",
+    "a server without one",
+)
 HEADS = (
     "what", "of", "asked", "off by, predicted before", "n", "holds", "models that hold it",
     "within interval", "off by today",
