@@ -267,7 +267,7 @@ AGAIN = {
     "gemma-3-12b": "gemma-3-12b-h100",
 }
 """Engines that were started again on another H100, a day after the first ones."""
-SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives of minutes before (T2)"
+SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives (T2)"
 NGRAM_AGAIN = (
     "llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again", "llama-3.1-8b-lora1",
 )  # fmt: skip

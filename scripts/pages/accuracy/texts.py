@@ -277,8 +277,8 @@ minutes: an engine and a server of Qwen3-14B (its slice is of another day, its h
 narrow engine with a busy GPU), an engine of Llama-3.1-8B with one LoRA adapter (from a slice and a
 narrow engine of these minutes, as [sums](#by-n-grams-and-with-lora-adapters-again-on-an-h200-t3)
 show; the same without the narrow engine is in `captures/prediction/before`), an engine of Qwen3-14B
-over two GPUs (from a slice of one rank of these minutes) and a server of Llama-3.1-8B over two
-(from the slice and the collectives of another machine). No server had told an event loop there;
+over two GPUs (from a slice of one rank of these minutes and collectives of another machine) and a
+server of Llama-3.1-8B over two (slice and collectives of that other machine). No server had told an event loop there;
 what one adds was predicted by what all recorded servers have in common, and beside it by the loop
 of a server of another day. Over two GPUs loops of 64 and 128 clients, and requests near the
 capacity, came sooner than predicted: the models of these minutes let each further request wait for
