@@ -278,12 +278,12 @@ narrow engine with a busy GPU), an engine of Llama-3.1-8B with one LoRA adapter 
 narrow engine of these minutes, as [sums](#by-n-grams-and-with-lora-adapters-again-on-an-h200-t3)
 show; the same without the narrow engine is in `captures/prediction/before`), an engine of Qwen3-14B
 over two GPUs (from a slice of one rank of these minutes and collectives of another machine) and a
-server of Llama-3.1-8B over two (slice and collectives of that other machine). No server had told an event loop there;
-what one adds was predicted by what all recorded servers have in common, and beside it by the loop
-of a server of another day. Over two GPUs loops of 64 and 128 clients, and requests near the
-capacity, came sooner than predicted: the models of these minutes let each further request wait for
-the host, as servers on one GPU do. The traces of these slices lack the table of events at nodes of
-graphs, which nothing here reads.
+server of Llama-3.1-8B over two (slice and collectives of that other machine). No server had told an
+event loop there; what one adds was predicted by what all recorded servers have in common, and
+beside it by the loop of a server of another day. Over two GPUs loops of 64 and 128 clients, and
+requests near the capacity, came sooner than predicted: the models of these minutes let each further
+request wait for the host, as servers on one GPU do. The traces of these slices lack the table of
+events at nodes of graphs, which nothing here reads.
 
 Llama-3.1-8B over two H200 was predicted from a slice of one rank and from collectives, all recorded
 on the same machine of four H200 in the minutes before, and so were n-grams (3 tokens looked up, 2.4
