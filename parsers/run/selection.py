@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -128,13 +129,18 @@ def read_selection(path: Path) -> Selection:
         _, data = safe_yaml.read(path)
         if not isinstance(data, dict) or "kernels" not in data:
             raise ValueError("it has no key kernels")
-        selection = TypeAdapter(Selection).validate_python(data)
+        selection = _selections().validate_python(data)
         return selection if selection.format_version > 1 else _upgraded(selection)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ArtifactUnreadable(
             f"{path} is not a kernel selection: {reason(error)}",
             "make one with: prof top-kernels TRACE -k 20 -o top-kernels.yaml",
         ) from error
+
+
+@cache
+def _selections() -> TypeAdapter[Selection]:
+    return TypeAdapter(Selection)
 
 
 _NOTE_OF_KERNEL = re.compile(
