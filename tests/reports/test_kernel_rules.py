@@ -626,7 +626,7 @@ def test_a_sentence_never_holds_a_number_that_is_not_known(
 def test_blocks_of_an_unknown_grid_are_just_blocks() -> None:
     few: dict[str, Any] = {"waves": 0.001, "achieved_occupancy_pct": 5.0, "grid": None}
     (cause,) = (c for c in causes(row(**few), H200) if c.key == "few_blocks")
-    assert english(cause.clause).startswith("its blocks fill only 0.10 %")
+    assert english(cause.clause).startswith("its blocks are only 0.10 %")
 
 
 def test_double_precision_costs_what_the_fp64_pipe_takes_more_than_fp32() -> None:
