@@ -45,6 +45,12 @@ def amount(row: Evidence) -> float:
     return row.value.value
 
 
+def amounts(finding: Finding) -> dict[str, float]:
+    """Return the numbers of a finding's evidence by their labels."""
+    rows = [row for row in finding.evidence if isinstance(row.value, Number)]
+    return {english(row.label): amount(row) for row in rows}
+
+
 def unit(row: Evidence) -> str:
     """Return the unit of the number of a row of evidence."""
     return row.value.unit if isinstance(row.value, Number) else ""

@@ -13,7 +13,7 @@ from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.verdicts.ranking import OVERVIEW, findings
 from scripts.pages.stage_run import stage_runs
-from tests.reports.programs import amount, english, where
+from tests.reports.programs import amount, amounts, english, where
 
 STAGES = ["register_limited", "shared_limited", "l2_thrashing", "fp32_gemm", "elementwise_chain",
           "small_kernels"]  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_convolution_by_transforms_is_one_finding_bounded_by_its_bytes(stage: 
 def test_a_chain_may_come_to_one_kernel_again(stage: Stage) -> None:
     found = [f for f in ranked(stage("defect/elementwise_chain")) if f.rule == "elementwise_chain"]
     (chain,) = found
-    values = {english(one.label): amount(one) for one in chain.evidence}
+    values = amounts(chain)
     assert (values["kernels in the chain"], values["runs of the chain"]) == (9, 5)
     assert chain.share == pytest.approx(1)
 
@@ -91,7 +91,7 @@ def test_rows_of_one_small_kernel_are_told_once(stage: Stage) -> None:
     run = stage("defect/small_kernels")
     first, *others = ranked(run)
     assert first.rule == "small_kernels"
-    values = {english(one.label): amount(one) for one in first.evidence}
+    values = amounts(first)
     assert (values["rows"], values["kernels in these rows"]) == (1, len(run.launches))
     # Side by side they take no less than the longest, nor than SMs that are full of their blocks.
     time = run.launches["duration_ns"]
