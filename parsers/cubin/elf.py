@@ -14,6 +14,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQ")  # offset, info; addends are 8 bytes more
 RELA, RELA_SIZE = 4, 24
 TEXT = ".text."
+"""What the name of a section of instructions begins with."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,6 @@ class Cubin:
 
     sections: dict[str, bytes]
     names: tuple[str, ...]
-
-    def functions(self) -> dict[str, int]:
-        """Return the kernels and functions of the cubin with the bytes of their instructions."""
-        return {
-            name.removeprefix(TEXT): len(data)
-            for name, data in self.sections.items()
-            if name.startswith(TEXT)
-        }
 
     def targets(self, section: str) -> dict[int, str]:
         """Return the section that each relocated place of another one points to."""

@@ -23,7 +23,7 @@ MOST_CALLS = 64
 _UNIT = struct.Struct("<IHI")
 _STEPS = struct.Struct("<BBbBB")  # shortest instruction, default, line base, line range, opcodes
 _END, _ADDRESS, _INLINED = 1, 2, 0x90
-_COPY, _PC, _LINE, _FILE, _COLUMN, _CONST_PC, _FIXED_PC = 1, 2, 3, 4, 5, 8, 9
+_COPY, _PC, _LINE, _FILE, _CONST_PC, _FIXED_PC = 1, 2, 3, 4, 8, 9
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _head(data: bytes, at: int, version: int) -> tuple[list[str], tuple[int, ...
 
 
 def _program(data: bytes, at: int, end: int, steps: tuple[int, ...]) -> Iterator[_Sequence]:
-    shortest, base, span, opcodes, *operands = steps
+    shortest, base, span, opcodes = steps[:4]
     taken, row, sequence = _Bytes(data, at), _Row(), _Sequence()
     while taken.at < end:
         code = taken.data[taken.at]
