@@ -26,6 +26,7 @@ CHANGING = re.compile(
     r"|size|zeros|ones|empty|zip|enumerate|isinstance|str\(|super|^(?:min|max|sum|abs|int|float)\("
 )
 """What gives another result each time, changes something, or costs nothing."""
+STEPS = re.compile(r"\.step\(")
 RETURNED = "return"
 NEXT = 3
 """Lines behind a `return` from which on the next one of a function of that name is of another."""
@@ -102,7 +103,7 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
     entries = max(1, min(filter(None, (lines[0].hits, returns)), default=1))
     looping = [line for line in lines if line.hits >= IN_LOOP * entries]
     changed = {name for line in looping for name in line.changed}
-    targets = {name for line in looping for name in line.targets}
+    items = _items(looping, changed)
     for at, line in enumerate(lines):
         assigned = ASSIGNS.match(line.source)
         uses = _uses(assigned[1] + assigned[2], lines, line) if assigned else []
@@ -116,11 +117,27 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
                     _is_again(call, names, lines, at) for call, names in CALLS.findall(line.source)
                 ),
                 is_inner and assigned is not None and _is_same(assigned, line, changed),
-                line.hits >= OFTEN * entries >= OFTEN**2
-                and not LOOPS.match(line.source)
-                and not (set(NAMES.findall(line.taken)) & (changed - targets)),
+                line.hits >= OFTEN * entries >= OFTEN**2 and line in items,
             ),
         )
+
+
+def _items(lines: Sequence[_Line], changed: set[str]) -> list[_Line]:
+    """Return lines of a loop that take what is of their own pass alone, or the same in all.
+
+    In a loop in which an optimizer steps, all take the weights that the passes before left.
+    """
+    known, found = {name for line in lines for name in line.targets}, []
+    for line in lines:
+        if STEPS.search(line.source):
+            return []
+        is_item = not set(NAMES.findall(line.taken)) & (changed - known)
+        if is_item and not LOOPS.match(line.source):
+            found.append(line)
+        assigned = ASSIGNS.match(line.source)
+        names = set(re.findall(r"\w+", "".join(assigned.groups()[:2]))) if assigned else set()
+        known = known | names if is_item else known - names
+    return found
 
 
 def _uses(names: str, lines: Iterable[_Line], line: _Line) -> list[str]:

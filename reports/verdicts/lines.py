@@ -40,6 +40,8 @@ NAMED, FUSED = 2, 4
 """Lines that a sentence names, and those of a kernel that is fused of them."""
 LEAST = 0.1
 """Share of the samples below which a line is not named."""
+LEAST_OF_CHAIN = 0.05
+"""The same of a chain that enters a function several times: what it does besides takes little."""
 MOST = 0.5
 """Share of the samples from which on a line says where the time goes."""
 INSIDE = 0.8
@@ -136,6 +138,8 @@ SHARED_ATOMIC_ACTION = Text(
     "frequent value in a register: atomics on one word run one after another."
 )
 """What to do where bank conflicts are those of atomics on shared memory."""
+OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
+"""Lines of loops over what they read back from the GPU."""
 ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
 """Lines that make a list of results, one item after another, none of which depends on another."""
 SWITCHES = {
@@ -266,7 +270,8 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if not hot_lines:
         return finding
     waits = _waiting(run, finding, hot_lines[0].file)
-    finding = with_operation(finding, hot_lines, waits, of_items=bool(new))
+    head = _over_results(run, lines) if finding.rule == idle_rules.SYNC_STALLS.key else None
+    finding = with_operation(finding, [head or hot_lines[0]], waits, of_items=bool(new))
     finding = _switched_on(run, finding)
     values: dict[str, Value] = {
         "verdict": finding.verdict,
@@ -274,6 +279,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
         "calls": concatenated(_called_there(finding, rows, counted, hot_lines)),
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
+    around = around or head
     if around is None and ordered is lines and not (idle_work or new):
         around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
@@ -312,7 +318,7 @@ def _host_samples(run: Run, finding: Finding) -> tuple[pd.DataFrame, str]:
         waits = waits if len(waits) else waiting_rows(run, finding.stage)
         rows, counted = (waits, "samples") if len(waits) else (rows, counted)
     if finding.rule in WORK:
-        rows = rows[host_work.is_in_work(rows, WORK[finding.rule])]
+        rows = rows[host_work.is_in_work(run, rows, WORK[finding.rule])]
     return _in_program(rows), counted
 
 
@@ -361,7 +367,9 @@ def _copying(run: Run, finding: Finding, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over_items(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
-    """Return the innermost line that works on items one after another and holds the samples."""
+    """Return the hottest of the innermost lines that work on items one after another, where those
+    of a function together hold the samples.
+    """
     texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
     known = results(run.timed_lines)
     places = zip(texts["file"], texts["line"], strict=True)
@@ -373,7 +381,8 @@ def _over_items(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
     around = stacks.with_callers(rows.drop(columns="source")).merge(texts, on=["file", "line"])
     total = rows[counted].sum()
     for _, each in around.groupby("depth"):
-        lines = [line for line in host_lines(each, counted) if line.samples >= MOST * total]
+        of_function = each.groupby(["file", "function"])[counted].transform("sum")
+        lines = host_lines(each[of_function >= MOST * total], counted)
         if lines:
             share = of_samples(lines[0].samples, int(total), lines[0].share.refs)
             return [replace(lines[0], share=share)]
@@ -497,6 +506,25 @@ def _round_trip(
     return asked[0] if is_once and (asked[0].file, asked[0].line) in fetched else None
 
 
+def _over_results(run: Run, lines: Sequence[HostLine]) -> HostLine | None:
+    """Return the line of the loop around the hottest one, if what it goes over is read back there:
+    each pass waits, too, so that the loop itself is at fault.
+    """
+    of_function = run.timed_lines[run.timed_lines["function"] == lines[0].function]
+    of_function = of_function[of_function["file"] == lines[0].file]
+    before = of_function[of_function["line"] < (lines[0].line or 0)]
+    heads = before[before["source"].fillna("").str.contains(OVER_RESULTS)]
+    runs = of_function.loc[of_function["line"] == lines[0].line, "hits"].sum()
+    for head in records(heads[heads["hits"] > runs].tail(1)):
+        body = [line for line in lines if line.function == lines[0].function]
+        body = [line for line in body if (line.line or 0) >= (count(head["line"]) or 0)]
+        total = sum(line.samples for line in lines)
+        share = of_samples(sum(line.samples for line in body), total, lines[0].share.refs)
+        text_of = text(head["source"])
+        return replace(lines[0], line=count(head["line"]), share=share, source=text_of)
+    return None
+
+
 def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
     """Return the lines with most samples; those of one function that differ by less than samples
     tell apart in the order of the program, where the first begins what the others go on with.
@@ -533,7 +561,9 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
         hot_lines = _hot(host_lines(stacks.loop_lines(rows, run.launch_lines))) or hot_lines
     if finding.rule == fusion.ELEMENTWISE_CHAIN.key:  # a chain is where it begins
-        large = (line for line in lines if number(line.share.value) >= LEAST)
+        moved = _of_chain(run, finding, lines)
+        minimum = LEAST if moved is lines else LEAST_OF_CHAIN
+        large = [line for line in moved if number(line.share.value) >= minimum]
         hot_lines = sorted(large, key=lambda line: (line.file, line.line or 0))[:NAMED]
     if not hot_lines:
         return finding
@@ -544,6 +574,21 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         places=[_host_place(line) for line in hot_lines],
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _of_chain(run: Run, finding: Finding, lines: Sequence[HostLine]) -> Sequence[HostLine]:
+    """Return the lines of a chain, with functions that several of its lines call at these."""
+    rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
+    called, known = stacks.calling_lines(rows), run.timed_lines.groupby(["file", "line"])["hits"]
+    callers_of = called["line"].groupby([rows["file"], rows["function"]]).transform("nunique")
+    inner, outer = ([*zip(at["file"], at["line"], strict=True)] for at in (rows, called))
+    runs = known.sum().to_dict()
+    more = [runs.get(at, 0) >= 2 * runs.get(by, 0) > 0 for at, by in zip(inner, outer, strict=True)]
+    again = callers_of.gt(1) & pd.Series(more, rows.index, dtype=bool)
+    if not again.any() or again.all():
+        return lines
+    rows = pd.concat([rows[~again], called[again]])
+    return host_lines(rows.assign(idle_samples=0, activity="launching", nvtx_range=""))
 
 
 def _text_of(run: Run, line: HostLine) -> str:

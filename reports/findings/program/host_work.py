@@ -478,9 +478,11 @@ def _times_events(run: Run) -> bool:
     return bool(calls["calls"].sum() >= CONVOLUTION_SEARCH.limit("timed"))
 
 
-def is_in_work(rows: pd.DataFrame, name: str) -> pd.Series[bool]:
+def is_in_work(run: Run, rows: pd.DataFrame, name: str) -> pd.Series[bool]:
     """Tell which rows of table `host_lines` are in a work, by its key in OF_WORK."""
     chosen = rows["work"] == name
+    if OF_WORK[name].rule is OPTIMIZER_LOOP and _few_at_once(run):
+        chosen |= rows["inner"].fillna("").str.contains(ALL_AT_ONCE)
     if name == NOTING_STACKS and chosen.any():  # gradients are checked, and waited for, there
         chosen |= rows["inner"].fillna("").str.endswith(" _engine_run_backward")
     return chosen
@@ -488,11 +490,9 @@ def is_in_work(rows: pd.DataFrame, name: str) -> pd.Series[bool]:
 
 def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
     rows = host_rows(run, stage.name)
-    chosen = is_in_work(rows, name)
+    chosen = is_in_work(run, rows, name)
     if name == CAPTURING and _captures(run):  # of what the capture records nothing runs
         chosen |= (rows["work"] == "") & (rows["activity"] != "waiting")
-    if OF_WORK[name].rule is OPTIMIZER_LOOP and _few_at_once(run):
-        chosen |= rows["inner"].fillna("").str.contains(ALL_AT_ONCE)
     if OF_WORK[name].rule is idle_rules.ALLOCATION_STALLS:  # what was given back is allocated again
         chosen |= rows["activity"] == "allocating"
     return rows[chosen]
