@@ -26,6 +26,8 @@ CHANGING = re.compile(
     r"|size|zeros|ones|empty|zip|enumerate|isinstance|str\(|super|^(?:min|max|sum|abs|int|float)\("
 )
 """What gives another result each time, changes something, or costs nothing."""
+DERIVES = r"\.backward\(|\bgrad\(|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|grad_and_value)\("
+"""Calls that derive; the texts of lines are those that ran."""
 STEPS = re.compile(r"\.step\(")
 RETURNED = "return"
 NEXT = 3
@@ -38,17 +40,21 @@ IN_LOOP, OFTEN = 3, 10
 class Result:
     """What is known of the line of a result.
 
-    `uses` are the lines of its function that use it, `entries` how often that was entered. `again`:
+    `uses` are the lines of its function that use it, `used_at` their numbers, `entries` how often
+    that was entered. `again`:
     a line before it makes a call that it makes, too, with the same arguments. `is_same`: it runs
     again and again in an inner loop, of which nothing that it takes depends. `is_item`: it runs for
-    each item of a loop, and takes nothing that comes from the items before.
+    each item of a loop, and takes nothing that comes from the items before. `is_last`: no other
+    line of the program derives.
     """
 
     uses: list[str] = field(default_factory=list)
+    used_at: list[int] = field(default_factory=list)
     entries: int = 1
     again: bool = False
     is_same: bool = False
     is_item: bool = False
+    is_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,9 +85,12 @@ class _Line:
 def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
     """Return what is known of lines of table `timed_lines`, by file and line."""
     found: dict[tuple[str, int], Result] = {}
+    derive = lines[lines["source"].fillna("").str.contains(DERIVES)]
     for (file, _), rows in lines.groupby(["file", "function"]):
         for function in _functions(rows):
             found |= {(str(file), at): result for at, result in _results(function)}
+    if len(derive) == 1:
+        found[str(derive["file"].iloc[0]), count(derive["line"].iloc[0]) or 0].is_last = True
     return found
 
 
@@ -106,12 +115,13 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
     items = _items(looping, changed)
     for at, line in enumerate(lines):
         assigned = ASSIGNS.match(line.source)
-        uses = _uses(assigned[1] + assigned[2], lines, line) if assigned else []
+        uses = _uses(assigned[1] + assigned[2], lines, line) if assigned else {}
         is_inner = line in looping and entries >= OFTEN and not LOOPS.match(line.source)
         yield (
             line.number,
             Result(
-                uses,
+                [*uses.values()],
+                [*uses],
                 entries,
                 any(
                     _is_again(call, names, lines, at) for call, names in CALLS.findall(line.source)
@@ -140,14 +150,14 @@ def _items(lines: Sequence[_Line], changed: set[str]) -> list[_Line]:
     return found
 
 
-def _uses(names: str, lines: Iterable[_Line], line: _Line) -> list[str]:
+def _uses(names: str, lines: Iterable[_Line], line: _Line) -> dict[int, str]:
     either = "|".join(re.findall(r"\w+", names))
     used = re.compile(rf"(?<![\w.])(?:{either})\b(?! *=[^=])")
-    return [
-        used.sub("RESULT", each.source)
+    return {
+        each.number: used.sub("RESULT", each.source)
         for each in lines
         if each is not line and used.search(each.source)
-    ]
+    }
 
 
 def _is_same(assigned: re.Match[str], line: _Line, changed: set[str]) -> bool:

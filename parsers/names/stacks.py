@@ -15,6 +15,8 @@ ONE_LINE = 0.99
 """Part of the samples on one line of a function from which on it only calls what takes the time."""
 HOLDS = 0.9
 """Part of the samples from which on a line holds what is launched: what is left pays for little."""
+LARGE = 0.4
+"""Part of the samples from which on a line of the step says more than the line that calls it."""
 AGAIN = 10
 """Times that a line ran in the capture from which on it is in a loop."""
 FORWARD = "forward"
@@ -60,7 +62,8 @@ def calling_lines(rows: pd.DataFrame) -> pd.DataFrame:
 def holding_lines(rows: pd.DataFrame, counted: str, timed: pd.DataFrame) -> pd.DataFrame:
     """Return rows at the innermost line of a loop that holds nearly all of them, outside of models.
 
-    It is what a graph, or a larger batch, takes in: the call of a step, not a line of it. `timed`
+    It is what a graph, or a larger batch, takes in: the call of a step, not a line of it, unless
+    that has a large part of it. `timed`
     is table `timed_lines`, which says what runs again and again; where no such line holds so much,
     or nobody knows, rows are outside of models, at the line that calls their function for each of
     several items, if one does.
@@ -78,6 +81,10 @@ def holding_lines(rows: pd.DataFrame, counted: str, timed: pd.DataFrame) -> pd.D
             found = depth, line
         inside = [(stack, w) for stack, w in inside if stack[depth : depth + 1] == [line]]
         depth += 1
+
+    line, weight = _heaviest(inside, depth)
+    if found is not None and found[0] == depth - 1 and line is not None and weight >= LARGE * total:
+        found = depth, line
 
     def holder(stack: list[Place]) -> Place:
         in_loop = found is not None and stack[found[0] : found[0] + 1] == [found[1]]

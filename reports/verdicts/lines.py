@@ -31,6 +31,7 @@ from nsight_prof.reports.analysis.lines import (
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
+from nsight_prof.reports.findings.program.backends import telling
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
@@ -553,7 +554,7 @@ def _host_place(line: HostLine) -> Text:
 
 
 def _with_launch_lines(run: Run, finding: Finding) -> Finding:
-    launched_at = callers(run, *finding.kernel_ids)
+    launched_at = callers(run, *telling(run, finding))
     lines = sorted(launched_at, key=lambda line: BACKWARD in _text_of(run, line))
     hot_lines = _hot(lines)
     if finding.rule == launch_rules.GROWING_STEPS.key:  # the loop is at fault, not what it runs

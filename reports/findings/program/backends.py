@@ -175,6 +175,17 @@ PASCAL, FOR_PASCAL = 6.1, r"^(?:kepler|maxwell|pascal)_|gemm_\d+x\d+x\d+_[NT]{2}
 """The last GPUs without Tensor Cores, and names that cuBLAS gives their matrix products."""
 
 
+def telling(run: Run, finding: Finding) -> tuple[str, ...]:
+    """Return the kernels of a finding, or those alone that tell of it: where they are launched is
+    what to mend, not where the others take their time.
+    """
+    backend = BACKENDS.get(finding.key)
+    if backend is None or not backend.requires:
+        return finding.kernel_ids
+    names = run.kernels["name"].fillna("")
+    return tuple(run.kernels.loc[names.str.contains(backend.requires), "kernel_id"])
+
+
 def _capability(run: Run) -> float:
     """Return the highest compute capability of the GPUs; NaN where unknown.
 

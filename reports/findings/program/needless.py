@@ -48,9 +48,10 @@ class Work(NamedTuple):
     """What lines do that match `pattern`, or that are in functions of a library (`inner`).
 
     `used` matches what becomes of their result, which stands there as RESULT: each line that uses
-    it, or the line itself behind a bracket. `around`: the line may be one that calls others, whose
-    launches count. `loop`: times per call of its function that it launches a kernel, at least;
-    `state`: what the lines of its function tell of it (`Result`). `kernels` matches names.
+    it, or the line itself behind a bracket; `at_use`: that line is what to mend. `around`: the line
+    may be one that calls others, whose launches count. `loop`: times per call of its function that
+    it launches a kernel, at least; `state`: what the lines of its function tell of it (`Result`).
+    `kernels` matches names, `tells` that of a kernel that the line launches, too.
 
     `does` stands behind "the program", `saves` is what goes of the time of their kernels, of some
     categories alone where these are given; where `multiple` is given, all but that many times the
@@ -70,10 +71,12 @@ class Work(NamedTuple):
     unless: str = ""
     multiple: float = math.nan
     used: str = ""
+    at_use: bool = False
     around: bool = False
     loop: int = 0
     state: str = ""
     kernels: str = ""
+    tells: str = ""
 
     def saved(self, rows: pd.DataFrame, time: Number, total: Number) -> Number:
         """Return what goes of the time of its kernels, of `rows`; `total` is that of all."""
@@ -98,6 +101,9 @@ class Work(NamedTuple):
             of_all &= (rows["uses"].str.len() > 0) & (rows["copied"] | ~unsure)
             found &= (itself.str.count(self.used) > 0) | of_all
         found &= rows["name"].str.contains(self.kernels) & (rows["times"] >= self.loop)
+        if self.tells:
+            telling = rows["name"].str.contains(self.tells)
+            found &= telling.groupby([rows["file"], rows["line"]]).transform("any")
         found &= self.around | rows["depth"].eq(0)
         return found & (rows["category"].isin(self.categories) | (not self.categories))
 
@@ -151,6 +157,7 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
         uses=pd.Series([result.uses for result in of_row], rows.index, dtype=object),
         again=[result.again for result in of_row],
         is_same=[result.is_same for result in of_row],
+        is_last=[result.is_last for result in of_row],
         copied=rows["category"].eq("copy").groupby(places).transform("any"),
         times=times,
         equal=[_left_out([*result.uses, source]) or max(1.0, n) for result, source, n in texts],
@@ -185,7 +192,10 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
             waits = _waits(run, found, number(saved.share_of(time).value))
             gains |= of_wall_time(saved + waits, program_time(run)[0])
         of_line = found.groupby(["file", "line"])["gpu_ns"].sum().sort_values(ascending=False)
-        places = [Verbatim(location(str(f), int(n))) for f, n in of_line.index[:2]]
+        at = [(str(f), int(n)) for f, n in of_line.index[:2]]
+        if work.at_use:
+            at = [*((at[0][0], n) for n in results(run.timed_lines)[at[0]].used_at[:1]), *at][:2]
+        places = [Verbatim(location(*place)) for place in at]
         ids = found.groupby("kernel_id")["gpu_ns"].sum().sort_values(ascending=False).index
         yield rule.finding(
             title=Text("The program {does}: {share} of the GPU time", does=work.does, share=share),
