@@ -31,11 +31,11 @@ HIDDEN = Text(
     "time of its launches in a stage x part of the gaps there before which the host was late and "
     "had not waited for the GPU, / its time; at most what is beyond the time in waits for the GPU"
 )
-LEFT_OUT = ("casts_and_copies",)
+LEFT_OUT = ("casts_and_copies", "needless_work")
 """Rules whose kernels are to be left out, so that the host need not launch them either."""
 ISSUED = Text(
-    "launches before which the GPU had run dry x the time from the launch before to theirs (first "
-    "quartile), at most the time of the kernels"
+    "launches before which the GPU had run dry x the part of their time that goes x the time from "
+    "the launch before to theirs (first quartile), at most the time of the kernels"
 )
 BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
 """CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
@@ -157,8 +157,9 @@ def behind_host(run: Run, finding: Finding) -> Finding:
 
 
 def _issue_time(run: Run, finding: Finding) -> Number:
-    """Return the time of the host for launches of kernels before which the GPU had run dry, at most
-    that of the kernels: shorter ones may be launched beside others, in one call of a library.
+    """Return the time of the host for launches of kernels before which the GPU had run dry, as much
+    of them as goes of the kernels' time, at most that: shorter ones may be launched beside others,
+    in one call of a library.
     """
     frame = timeline(run)
     if frame is None:
@@ -167,7 +168,8 @@ def _issue_time(run: Run, finding: Finding) -> Number:
     late = frame["start_ns"] - frame["end_ns"].cummax().shift() > QUEUE_GAP_NS
     since = frame["start_ns"].diff()[late & frame["kernel_id"].isin(finding.kernel_ids)]
     # Before some the host is elsewhere too, for what is launched after them: not in the short ones.
-    issued_ns = min(len(since) * number(since.quantile(0.25)) / gpu_count(run), finding.gain_ns)
+    launches = finding.gain_kernel * len(since) / gpu_count(run)
+    issued_ns = min(launches * number(since.quantile(0.25)), finding.gain_ns)
     return Number(issued_ns, "ns", (Ref("launches", "", "start_ns"),))
 
 
