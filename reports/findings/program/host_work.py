@@ -16,7 +16,7 @@ from nsight_prof.reports.analysis.gpu_times import HOST
 from nsight_prof.reports.analysis.idle import Stage, idle_stages
 from nsight_prof.reports.analysis.lines import host_rows, location
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.analysis.timeline import idle_at_start
+from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
 from nsight_prof.reports.findings.gain import of_host, of_wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import idle_rules
@@ -325,6 +325,9 @@ MULTI_TENSOR = r"multi_tensor_apply_kernel"
 OFTEN = 0.1
 """Part of all launches above which such kernels, each for up to some hundreds of tensors, have few
 of them: groups of parameters with one tensor each."""
+GROUPS = 10
+"""Launches of each such kernel in a row of them from which on they are of groups: large tensors of
+one group take a few."""
 OF_STACKS = Text("stacks of Python, sampled by nsys")
 
 
@@ -499,10 +502,17 @@ def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
 
 
 def _few_at_once(run: Run) -> bool:
-    """Tell whether an optimizer launches kernels for many tensors so often that each has few."""
-    kernels = run.kernels
-    often = kernels.loc[kernels["name"].fillna("").str.contains(MULTI_TENSOR), "calls"].sum()
-    return bool(often >= OFTEN * kernels["calls"].sum())
+    """Tell whether an optimizer launches kernels for many tensors so often that each has few.
+
+    Of one group each kernel comes once or twice in a row of them, of many groups for each of these.
+    """
+    kernels, frame = run.kernels, timeline(run)
+    of_many = kernels[kernels["name"].fillna("").str.contains(MULTI_TENSOR)]
+    if frame is None or not of_many["calls"].sum() >= OFTEN * kernels["calls"].sum():
+        return False
+    is_many = frame.sort_values("start_ns")["kernel_id"].isin(of_many["kernel_id"])
+    rows = (is_many & ~is_many.shift(fill_value=False)).sum()
+    return bool(is_many.sum() >= GROUPS * rows * of_many["name"].nunique())
 
 
 def _captures(run: Run) -> bool:
