@@ -134,7 +134,8 @@ BACKENDS = {
     for key, row in rows_of("nsight_prof.reports.findings.program", "backends.yaml").items()
 }
 """Back ends by key; a kernel is of the first that fits."""
-MATH_ATTENTION = BACKENDS["math_attention"]
+MATH_ATTENTION, SIMT = BACKENDS["math_attention"], BACKENDS["simt_gemm"]
+HALF = ("fp16", "bf16")
 PRODUCT = ("gemm", "gemv")
 BETWEEN = ("elementwise", "copy", "fill", "random", "reduction")
 """Kernels that may stand between the parts of an attention that is not fused: scale, mask,
@@ -451,7 +452,7 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
     refs = column("launches", "duration_ns")
     durations, products = launches["duration_ns"], launches["category"].isin(PRODUCT)
     time, passing = (Number(ns.sum(), "ns", refs) for ns in (durations, durations[~products]))
-    gpu_time, floor = Number(kernel_time(run), "ns"), _product_floor(run, launches[products])
+    gpu_time, floor = Number(kernel_time(run), "ns"), _product_floor(run, launches)
     # Without counters of the products, what stands between them goes, and the scores they move.
     scores = _scores(run, launches[launches["category"] == "softmax"])
     saved = passing + Number(min(number(scores.value), number((time - passing).value)), "ns")
@@ -513,17 +514,27 @@ def _scores(run: Run, softmax: pd.DataFrame) -> Number:
     return Number(2 * total / roof.value * 1e9 if roof else 0.0, "ns", refs)
 
 
-def _product_floor(run: Run, products: pd.DataFrame) -> Number:
-    """Return the time that the Tensor Cores need for products; None where not all were counted."""
-    roofs = ceilings(run.roofs)
+def _product_floor(run: Run, launches: pd.DataFrame) -> Number:
+    """Return the time that the Tensor Cores need for products; None where not all are known.
+
+    Those that were not counted are known as far as they ran without Tensor Cores on what was
+    widened from 16 bits, as PyTorch's math back end does, which others leave narrow.
+    """
+    roofs, kernels = ceilings(run.roofs), records(run.kernels)
     rows = {text(row["kernel_id"]): row for row in profiled(run)}
-    launches = products["kernel_id"].astype(object).value_counts()
-    keys = [str(key) for key in launches.index]
+    products = launches[launches["category"].isin(PRODUCT)]
+    casts = launches.loc[launches["category"] == "copy", "kernel_id"]
+    is_widened = run.kernels.loc[run.kernels["kernel_id"].isin(casts), "dtype"].isin(HALF).any()
+    part = 1 - SIMT.rough.get(_capability(run), math.nan) if is_widened else math.nan
+    wide = {text(row["kernel_id"]): part for row in SIMT.of(kernels)}
+    durations = products.groupby(products["kernel_id"].astype(object))["duration_ns"]
     times = [
-        tensor_time(rows[key], roofs) * int(n) if key in rows else math.nan
-        for key, n in zip(keys, launches, strict=True)
+        tensor_time(rows[key], roofs) * len(of_kernel)
+        if key in rows
+        else number(wide.get(key)) * of_kernel.sum()
+        for key, of_kernel in durations
     ]
-    refs = (*counters(run, keys, ("flops",)), *column("roofs", "value"))
+    refs = (*counters(run, list(durations.groups), ("flops",)), *column("roofs", "value"))
     return Number(sum(times) if times else None, "ns", refs)
 
 
