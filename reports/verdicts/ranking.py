@@ -52,6 +52,8 @@ before what saves less than a repair: at its roof only less work does it."""
 OUTWEIGHS = 0.5
 """Part of what a choice about launches saves, from which on a repair of kernels stands before it:
 under nsys launches take longer than without."""
+WORTH = 0.25
+"""Part of what a choice about kernels saves, from which on a repair stands before it."""
 NEEDLESS = {NEEDLESS_WORK.key, "sorted_indices"}
 """Rules and keys of findings about work that need not be done at all."""
 OVERVIEW = ("time", "bounds")
@@ -101,8 +103,8 @@ def _order(
     What gains nothing, or nobody knows how much, stands behind all else, what could gain most
     first; but before it, without a trace, where it is about the `longest` launch.
 
-    Choices that make kernels faster stand behind all else where a repair saves `minimum` ns, unless
-    it mends kernels that the choice replaces.
+    Choices that make kernels faster stand behind all else where a repair saves `minimum` ns and not
+    next to nothing beside them, unless it mends kernels that the choice replaces.
     """
     # What comes once gains nothing: it explains no symptom that comes again.
     causes = CAUSE_OF.get(finding.rule, ()) if _gain(finding) > 0 else ()
@@ -122,8 +124,9 @@ def _order(
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"
     replaced = set(finding.kernel_ids)
+    worth = max(minimum, WORTH * gain)
     late = chosen and any(
-        not f.choice and _gain(f) >= minimum and f.key not in OVERVIEW
+        not f.choice and _gain(f) >= worth and f.key not in OVERVIEW
         and not replaced & set(f.kernel_ids)
         for f in found
     )  # fmt: skip
