@@ -212,6 +212,7 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     uncounted = _like_counted(run, streaming, moved)
     handing = _handing_over(run, moved) - streaming
     streaming, moved = streaming | set(uncounted) | handing, {**moved, **uncounted}
+    frame = _without_zeros(run, frame)
     merged = _merged(frame, moved)
     pieces = (frame["kernel_id"].value_counts() / merged["kernel_id"].value_counts()).dropna()
     frame, moved = merged, {key: moved[key].times(number(pieces.get(key, 1.0))) for key in moved}
@@ -265,6 +266,13 @@ def _merged(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:
         is_piece &= frame[name].eq(frame[name].shift())
     duration = frame["duration_ns"].groupby((~is_piece).cumsum()).sum()
     return frame[~is_piece].assign(duration_ns=duration.to_numpy()).reset_index(drop=True)
+
+
+def _without_zeros(run: Run, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return launches without fills of what the next one adds to by atomics: a step of that sum."""
+    adding = run.counters.loc[run.counters["atomic_instructions"] > 0, "kernel_id"]
+    is_sum = frame["category"].eq(SUMS) & frame["kernel_id"].isin(adding)
+    return frame[~(frame["category"].eq("fill") & is_sum.shift(-1, fill_value=False))]
 
 
 def _is_sum(moved: Moved) -> bool:
