@@ -95,18 +95,6 @@ OPTIMIZER_LOOP = Rule(
     advice=Text("let the optimizer update all parameters at once (fused=True)"),
     disproof=Text("With fused=True the steps take as long."),
 )
-TENSOR_PRINTS = replace(
-    OPTIMIZER_LOOP,
-    key="tensor_prints",
-    question="Does the GPU wait while tensors are printed?",
-    action=Text(
-        "Print less often, or later: each tensor on the GPU that is printed makes the host wait "
-        "for it (synchronisation), launch kernels to format it and copy it. Keep values on the "
-        "GPU, and print them together after some steps."
-    ),
-    advice=Text("print values of the GPU less often"),
-    disproof=Text("Without the output the steps take as long."),
-)
 DATA_LOADING = replace(
     OPTIMIZER_LOOP,
     key="data_loading",
@@ -142,18 +130,6 @@ CONVOLUTION_SEARCH = Rule(
 )
 
 
-GARBAGE = replace(
-    OPTIMIZER_LOOP,
-    key="garbage_collection",
-    question="Does the GPU wait while Python collects garbage?",
-    action=Text(
-        "Collect rarely: no gc.collect() in the loop. Where Python starts it by itself, call "
-        "gc.freeze() once all is made, gc.disable() in the loop, and gc.collect() between epochs; "
-        "keep fewer small objects alive."
-    ),
-    advice=Text("let Python clean up its memory rarely, not in each step"),
-    disproof=Text("With gc.disable() before the loop the steps take as long."),
-)
 RECOMPUTATION = replace(
     OPTIMIZER_LOOP,
     key="recomputation",
@@ -266,24 +242,6 @@ OF_WORK = {
             Text,
             "The GPU is idle for {lost} of {wall} {where} while the optimizer updates its tensors "
             "one by one, with some small kernels for each.",
-        ),
-    ),
-    "printing": HostWork(
-        TENSOR_PRINTS,
-        partial(Text, "The GPU waits while tensors are printed for {part} of the time {where}"),
-        partial(
-            Text,
-            "The GPU is idle for {lost} of {wall} {where} while the host formats tensors of the "
-            "GPU to print them, and waits for their values.",
-        ),
-    ),
-    "collecting garbage": HostWork(
-        GARBAGE,
-        partial(Text, "The GPU waits while Python collects garbage for {part} of the time {where}"),
-        partial(
-            Text,
-            "The GPU is idle for {lost} of {wall} {where} while the garbage collector of Python "
-            "goes through all objects.",
         ),
     ),
     "computing again": HostWork(
