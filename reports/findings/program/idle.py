@@ -19,7 +19,7 @@ from nsight_prof.reports.analysis.lines import host_rows, waiting_rows
 from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
-from nsight_prof.reports.findings.gain import BLOCKING, of_host, of_wall_time, untraced_wall
+from nsight_prof.reports.findings.gain import BLOCKING, CALLS, of_host, of_wall_time, untraced_wall
 from nsight_prof.reports.findings.launch_cost import (
     LAUNCH_NS,
     LaunchCost,
@@ -109,6 +109,7 @@ CLOSED = Text(
     "idle time - gaps x (left of each gap + what nsys adds to a launch), at most the idle time of "
     "the capture without what lies between queued operations"
 )
+OF_PACE = Text("(1 - time in which the GPU works / wall time without nsys) x wall time")
 OF_WAITS = Text(
     "time in these waits, less what nsys adds to their calls, x wall time / that without nsys; at "
     "most the idle time - what is left of its gaps"
@@ -116,9 +117,10 @@ OF_WAITS = Text(
 TIME_IN_WAITS = Text("time of the host in waits for the GPU")
 UNTRACED = Text("wall time without nsys, about")
 LESS = Text(
-    "wall time - calls of CUDA before which the GPU waits x what nsys adds to a launch (beyond "
-    "{usual}, where none was measured without it)",
+    "wall time - calls of CUDA (at most {calls} for each launch) x what nsys adds to a launch "
+    "(beyond {usual}, where none was measured without it); at least the time that the GPU works",
     usual=Number(LAUNCH_NS, "ns"),
+    calls=round(CALLS),
 )
 BY_LINES = Text("time at lines that wait, else waits x the mean of each call")
 OF_ITEMS = Text(
@@ -277,6 +279,11 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
             **values(saved),
         )
         return Price(saved, formula, sentence, waits, waiting, steps, upper)
+    if rule is LAUNCH_BOUND:  # where the GPU is busy without nsys, only little is left
+        beyond = number((untraced - (wall - program_time(run)[1])).share_of(untraced).value)
+        saved, formula = min(
+            ((saved, formula), (beyond * number(wall.value), OF_PACE)), key=lambda found: found[0]
+        )
     sentence = Text(
         "Closing these gaps saves at most {gain} of the wall time under nsys ({saved}).",
         **values(saved),

@@ -47,12 +47,13 @@ LAUNCH_BOUND = Rule(
         ),
     },
     gain="idle time - gaps x (`graph_gap` + what nsys adds to a launch), at least 0 and at most "
-    "the idle time of the capture without what lies between queued operations. Where steps were "
-    "queued ahead: what the others take beyond these. What nsys adds: the mean launch call under "
-    "nsys less the launch that the roofline target measured without a profiler; 0 where none was "
-    "measured. Per cent are of the wall time under nsys; long gaps of a slow framework count, too. "
-    "Where the host waits for the GPU in a loop: its time in these waits, as part of the time "
-    "without nsys, which is shorter by about what nsys adds to each call of CUDA.",
+    "the idle time of the capture without what lies between queued operations, and what the GPU "
+    "idles without nsys. Where steps were queued ahead: what the others take beyond these. What "
+    "nsys adds: the mean launch call under nsys less the launch that the roofline target measured "
+    "without a profiler; 0 where none was measured. Per cent are of the wall time under nsys; "
+    "long gaps of a slow framework count, too. Where the host waits for the GPU in a loop: its "
+    "time in these waits, as part of the time without nsys, which is shorter by about what nsys "
+    "adds to each call of CUDA.",
     action=Text(
         "Launch less often: capture the step in a CUDA graph (torch.cuda.graph, torch.compile with "
         'mode="reduce-overhead"), fuse kernels, or give each launch more work (a larger batch). '
