@@ -4,6 +4,7 @@
     python scripts/run_programs.py DIR loader casts     only these
     python scripts/run_programs.py DIR --steps slow     only the slow programs under prof
     python scripts/run_programs.py DIR --within 480     begin nothing after 480 s
+    python scripts/run_programs.py DIR --steps actions  do what findings of repaired ones say
     python scripts/run_programs.py DIR --steps report   by the rules of now, again; needs no GPU
     python scripts/run_programs.py DIR --set third.yaml the third set, or fresh.yaml ...
 
@@ -16,6 +17,7 @@ time be there. `scripts/score_programs.py DIR` says how prof did.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -39,7 +41,7 @@ SETS = (
     *(EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH),
 )
 """Sets of programs that were written to be run by this script."""
-STEPS = ("slow", "times", "repaired", "choices", "report")
+STEPS = ("slow", "times", "repaired", "choices", "actions", "report")
 CHOICES = ("graph", "tf32")
 """What the owner of a program may choose, and common.py can measure of the repaired one."""
 Program = Mapping[str, Any]
@@ -101,6 +103,8 @@ def run_step(program: Program, step: str, out: Path, limit: float) -> str:
         return times(program, binary, limit)
     if step == "choices":
         return choices(program, folder, limit)
+    if step == "actions":
+        return actions(program, folder, limit)
     if step == "report":
         return report(folder, limit)
     return profile(program, step, binary, limit)
@@ -148,6 +152,78 @@ def choices(program: Program, folder: Path, limit: float) -> str:
     rows = [(folder / f"{name}.out").read_text("utf-8") for name in CHOICES if not done[name]]
     to.write_text("".join(rows), encoding="utf-8")
     return "done"
+
+
+def listed_actions(name: str) -> list[Mapping[str, Any]]:
+    """Return what findings of the repaired variant of a program say to do (`actions.yaml`)."""
+    listed = yaml.safe_load((PROGRAMS / "actions.yaml").read_text(encoding="utf-8"))["programs"]
+    found: list[Mapping[str, Any]] = listed.get(name, [])
+    return found
+
+
+def changed(file: Path, action: Mapping[str, Any], folder: Path) -> Path:
+    """Write a program with an action done into a folder.
+
+    Raises:
+        SystemExit: what is to be replaced does not stand in the program just once.
+    """
+    text = file.read_text(encoding="utf-8")
+    for edit in action["edits"]:
+        if text.count(edit["from"]) != 1:
+            raise SystemExit(
+                f"error: actions.yaml: {file.name} holds {text.count(edit['from'])} times what is "
+                f"to be replaced: {edit['from']!r}\n\nhint: it must stand there once"
+            )
+        text = text.replace(edit["from"], edit["to"])
+    to = folder / f"{file.stem}-{'-'.join(action['causes'])}{file.suffix}"
+    to.write_text(text, encoding="utf-8")
+    return to
+
+
+def actions(program: Program, folder: Path, limit: float) -> str:
+    """Time the repaired variant with and without what its findings say to do, in turns."""
+    to, file = folder / "actions.jsonl", source(program)
+    if to.is_file():
+        return "there already"
+    rows, said = [], []
+    for action in listed_actions(program["name"]):
+        if "cannot" in action:
+            continue
+        variant = changed(file, action, folder)
+        try:
+            done, without = time_action(file, variant, bool(action.get("fresh")), limit)
+        except ActionFailed as error:
+            said.append(f"{variant.name} {error}")
+        else:
+            rows.append({"causes": action["causes"], "done": done, "without": without})
+    to.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return "; ".join(said) or "done"
+
+
+class ActionFailed(Exception):
+    """A changed program could not be compiled, or did not run."""
+
+
+def time_action(file: Path, variant: Path, fresh: bool, limit: float) -> list[dict[str, Any]]:
+    """Return the rows of a repaired program with an action, which a changed file has, and without.
+
+    Raises:
+        ActionFailed: one of them did not run.
+    """
+    folder, name = variant.parent, variant.stem
+    start = [sys.executable, str(file), "--changed", str(variant)]
+    if file.suffix == ".cu":
+        start = [str(folder / name)]
+        (folder / name).unlink(missing_ok=True)
+        if (said := build(variant, folder / name, limit)) != "done":
+            raise ActionFailed(said)
+    options = [[], ["--repaired"]] if fresh else [["--both", "--repeats", "3"]]
+    lines: list[str] = []
+    for at, option in enumerate(options):
+        if failed := call([*start, *option], folder, f"{name}{at}", limit):
+            raise ActionFailed(failed)
+        lines += (folder / f"{name}{at}.out").read_text("utf-8").splitlines()
+    return sorted(map(json.loads, lines), key=lambda row: bool(row["repaired"]))
 
 
 def profile(program: Program, step: str, binary: Path, limit: float) -> str:

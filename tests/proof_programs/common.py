@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
 import statistics
@@ -61,7 +62,9 @@ def main(
     parser.add_argument(
         "--choice", choices=("graph", "tf32"), help="measure this choice of an owner, too"
     )
+    parser.add_argument("--changed", help="a changed file, whose repaired variant is the slow one")
     args = parser.parse_args()
+    prepare, run = _beside(prepare, run, args.changed)
     if args.choice == "tf32":
         torch.set_float32_matmul_precision("high")
     cuda = args.device.startswith("cuda")
@@ -99,6 +102,25 @@ def main(
             "samples": times[repaired],
         }
         print(json.dumps(row), flush=True)
+
+
+def _beside(
+    prepare: Callable[[str, bool], State], run: Work, changed: str | None
+) -> tuple[Callable[[str, bool], State], Work]:
+    """Return as the slow variant the repaired one of a changed file, if any, beside the one here."""
+    if changed is None:
+        return prepare, run
+    here, taken = sys.modules["common"], []
+    kept, here.main = here.main, lambda *given, **_: taken.append(given)
+    spec = importlib.util.spec_from_file_location("changed", changed)
+    sys.modules["changed"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    here.main = kept
+    pair = {False: taken[0], True: (prepare, run)}
+    return (
+        lambda device, repaired: pair[repaired][0](device, True),
+        lambda state, steps, repaired: pair[repaired][1](state, steps, True),
+    )
 
 
 def _make_capturable(state: State) -> None:
