@@ -3,6 +3,7 @@
 python scripts/score_programs.py                            of the recorded looks
 python scripts/score_programs.py DIR                        of what scripts/run_programs.py left
 python scripts/score_programs.py DIR --commit REF --keep second_look.json      and record it
+python scripts/score_programs.py DIR --measured twelfth_set_look.json         add times of its twins
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from scripts.pages.programs import (  # noqa: E402
     LOOKS,
     PUBLIC,
     collect,
+    read_look,
     section,
     sections,
+    with_measured_twins,
     write_look,
 )
 from scripts.run_programs import OWN, PROGRAMS, SETS  # noqa: E402
@@ -37,8 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--commit", default="HEAD", help="whose rules made the reports")
     parser.add_argument("--set", choices=(*SETS, PUBLIC), default=OWN, help="whose programs ran")
     parser.add_argument("--keep", choices=LOOKS, help="record it in the folder of the programs")
+    parser.add_argument("--measured", choices=LOOKS, help="add times of actions and choices to it")
     asked = parser.parse_args(arguments)
     try:
+        if asked.folder is not None and asked.measured:
+            file = PROGRAMS / asked.measured
+            write_look(file, with_measured_twins(read_look(file), asked.folder))
+            return 0
         if asked.folder is None:
             print("\n\n".join(sections()))
             return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from scripts.run_programs import (
     TENTH,
     THIRD,
     TWELFTH,
+    listed_actions,
     source,
 )  # fmt: skip
 
@@ -121,7 +122,8 @@ class Answer:
     Times are without a profiler, both variants in one process, and under nsys, each in a fresh one.
     `repaired` and its time under nsys are None where the twin was not profiled. `choices` are times
     of the twin, without a profiler, with a choice of its owner: its steps as a CUDA graph, products
-    in TF32; what it cannot do is not there.
+    in TF32; what it cannot do is not there. `actions` are parts of its time that the twin saved
+    once what a finding says was done, by the rule of the finding.
     """
 
     slow_ms: float
@@ -131,6 +133,7 @@ class Answer:
     slow: tuple[Said, ...]
     repaired: tuple[Said, ...] | None
     choices: Mapping[str, float] = field(default_factory=dict)
+    actions: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gain(self) -> float:
@@ -204,17 +207,26 @@ class Judged:
 
         Choices of the owner are none, nor is what a measurement of the twin bears out.
         """
+        large = self.large_in_twin
+        return None if large is None else [said for said in large if not self.borne_out(said)]
+
+    @property
+    def large_in_twin(self) -> list[Said] | None:
+        """Findings of the repaired twin that promise much, but for choices of the owner."""
         if self.answer.repaired is None:
             return None
-        large = [said for said in self.answer.repaired if (said.gain or 0) > LARGE]
-        return [said for said in large if not (said.choice or self.borne_out(said))]
+        return [s for s in self.answer.repaired if (s.gain or 0) > LARGE and not s.choice]
+
+    def measured(self, said: Said) -> float | None:
+        """Part of its time that the twin saved with what a finding says; None: not measured."""
+        after = self.answer.choices.get(MEASURED_BY.get(said.cause, ""))
+        chosen = None if after is None else 1 - after / self.answer.repaired_ms
+        return self.answer.actions.get(said.cause, chosen)
 
     def borne_out(self, said: Said) -> bool:
-        """Tell whether a choice that was measured gains what a finding of the twin promises."""
-        after = self.answer.choices.get(MEASURED_BY.get(said.cause, ""))
-        if after is None or not said.gain:
-            return False
-        return 1 - after / self.answer.repaired_ms >= said.gain / BORNE_OUT
+        """Tell whether what a finding of the twin says to do gained, measured, what it promises."""
+        measured = self.measured(said)
+        return measured is not None and measured >= (said.gain or 0) / BORNE_OUT
 
 
 def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
@@ -245,6 +257,7 @@ def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
             slow=_said(metrics),
             repaired=None if repaired is None else _said(repaired, LARGE),
             choices=_choices(at / "choices.jsonl"),
+            actions=_actions(at / "actions.jsonl"),
         )
         manifest = at / "slow" / "manifest.json"
         steps = json.loads(manifest.read_text("utf-8"))["steps"] if manifest.is_file() else []
@@ -256,11 +269,36 @@ def collect(folder: Path, commit: str, programs: str = OWN) -> Look:
     return Look(commit, *recorded, answers, programs, tuple(traced_only))
 
 
+def with_measured_twins(look: Look, folder: Path) -> Look:
+    """Return a look with the times of choices and actions that a folder has, else as it is."""
+    answers = {
+        name: replace(
+            answer,
+            choices=_choices(folder / name / "choices.jsonl") or answer.choices,
+            actions=_actions(folder / name / "actions.jsonl") or answer.actions,
+        )
+        for name, answer in look.answers.items()
+    }
+    return replace(look, answers=answers)
+
+
 def _choices(path: Path) -> dict[str, float]:
     """Return the times in ms of the choices that a twin was measured with."""
+    return {row["choice"]: round(row["ms"], 4) for row in _rows(path)}
+
+
+def _actions(path: Path) -> dict[str, float]:
+    """Return parts of its time that a twin saved with what findings say, by rule."""
+    return {
+        cause: round(1 - row["done"]["ms"] / row["without"]["ms"], 4)
+        for row in _rows(path)
+        for cause in row["causes"]
+    }
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    rows = [json.loads(line) for line in lines]
-    return {row["choice"]: round(row["ms"], 4) for row in rows}
+    return [json.loads(line) for line in lines]
 
 
 def _whole_ms(metrics: Mapping[str, Any]) -> float:
@@ -597,13 +635,51 @@ def _explained(look: Look, judged: Sequence[Judged]) -> str:
             f"{unsure or 'none'}.",
             "- **Gains** are parts of the program's time: the measured one without a profiler, the "
             "predicted one, of the first finding that names the cause, of the time under nsys. A "
-            "cause that no finding names, or that has no gain, counts as not priced. What a twin "
-            "could gain beyond its repair was not measured, so all its large gains count as false.",
+            "cause that no finding names, or that has no gain, counts as not priced.",
+            f"- **Twins**: {_twins(judged)}",
             "- **Words**: places (`file.py:12 in run`) name no cause. Generous are words that fit "
             f"the first findings of {OTHERS} or more programs with another cause, too: "
             f"{loose or 'none'}. A name of a kernel may hold a cause by chance (`fp64`).",
         )
     )
+
+
+def _twins(judged: Sequence[Judged]) -> str:
+    """Say how it was found what twins could gain beyond their repair."""
+    if not any(one.answer.actions for one in judged):
+        return (
+            "what a twin could gain beyond its repair was not measured, so all its large gains "
+            "count as false."
+        )
+    cannot = "; ".join(
+        f"`{one.program['name']}`, `{cause}` ({escape(action['cannot'])})"
+        for one in judged
+        for action in listed_actions(one.program["name"])
+        for cause in action["causes"]
+        if "cannot" in action
+    )
+    return (
+        "after the look, somebody who knows the rules did to each twin what its findings of large "
+        "gains say ([actions.yaml](../tests/proof_programs/actions.yaml)), and both were timed "
+        "without a profiler, in turns in one process. A finding is borne out where that saves "
+        f"the promised part of the time over {BORNE_OUT} at least; any other counts as false (✗). "
+        f"Nobody can do it, or nothing is there to be done: {cannot or 'none'}."
+    )
+
+
+def _twin(one: Judged) -> str:
+    """Return large gains in a twin, what was measured of each, and which are false."""
+    if one.large_in_twin is None:
+        return NA
+    cells = []
+    for said in one.large_in_twin:
+        measured = one.measured(said)
+        cell = f"`{said.cause}` {share(said.gain)}"
+        if one.answer.actions or measured is not None:
+            cell += f" (measured {NA if measured is None else share(measured)})"
+            cell += "" if one.borne_out(said) else " ✗"
+        cells.append(cell)
+    return ", ".join(cells) or "none"
 
 
 def _table(judged: Sequence[Judged]) -> str:
@@ -615,12 +691,6 @@ def _table(judged: Sequence[Judged]) -> str:
     ]
     for one in judged:
         fault = one.answer.gain < FAULT
-        false = one.false_findings
-        twin = (
-            NA
-            if false is None
-            else ", ".join(f"`{said.cause}` {share(said.gain)}" for said in false)
-        )
         cells = (
             f"`{one.program['name']}`",
             seconds(one.answer.slow_ms / 1e3),
@@ -631,7 +701,7 @@ def _table(judged: Sequence[Judged]) -> str:
             NA if one.estimate is None else share(one.estimate),
             share(one.answer.gain),
             NA if fault or one.ratio is None else _ratio(one),
-            twin or "none",
+            _twin(one),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
