@@ -12,6 +12,9 @@ from nsight_prof.reports.page.values import Number, Text
 SECTOR_BYTES = 32
 CHAINED = 60.0
 """Per cent of what one address can take from which on atomics queue there."""
+LITTLE = 5.0
+"""Per cent of the traffic of L1 below which loads of single threads decide nothing, beside tiles
+that TMA or asynchronous copies fetch and that the efficiency of loads says nothing of."""
 
 
 def _bytes(kernel: Kernel, efficiency: Fact) -> Number:
@@ -29,6 +32,7 @@ UNCOALESCED_LOADS = Rule(
     when=(facts.LOAD_EFFICIENCY < 80)
     & (facts.NEEDLESS_LOADS >= 10).or_unknown()
     & (facts.DRAM_WASTE >= 10).or_unknown()
+    & (facts.THROUGH_REGISTERS >= LITTLE).or_unknown()
     & (facts.SECTOR_TIME >= 20)
     & ((facts.ALL_MEMORY_WAITS > 30) | (facts.LEVEL_RULES >= 20)),
     clause=lambda k: Text(
