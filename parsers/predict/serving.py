@@ -124,7 +124,9 @@ class Host:
     come to an idle engine. `eager_s` and `graph_s`: least time of a step with prompts outside of
     and within CUDA graphs. `decode_s`: of one without, `decode_slow` times which the slowest took
     where a head drafts tokens. `each_s`: what each further request adds to a step: it is scheduled,
-    prepared and its token handed on by itself. `gap_decode_s` and `gap_prefill_s`: the GPU is idle
+    and its token handed on, by itself. One process does that and issues kernels where there is one
+    GPU; over several each has a process that issues, to which the engine's sends what it schedules,
+    so that the longer of both counts. `gap_decode_s` and `gap_prefill_s`: the GPU is idle
     within a step. `frontend_s`: until the server has passed a single request on to the
     engine, of which its event loop is busy for `request_s`; with each token that it sends it is
     for `token_s`. `untraced`: what a step that generates takes the GPU without the profiler, over
@@ -537,10 +539,14 @@ class Predictor:
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
         """Return gap and least time of the host of a step."""
         host = self.host
+        gap, issuing = host.gap_decode_s, host.decode_s
+        if step.prefill:
+            gap = host.gap_prefill_s
+            issuing = host.in_graphs_s if rows else host.beyond_graphs_s
         more = _known(host.each_s) * (step.requests - 1)
-        if not step.prefill:
-            return host.gap_decode_s, host.decode_s + more
-        return host.gap_prefill_s, more + (host.in_graphs_s if rows else host.beyond_graphs_s)
+        if self.shape.tensor_parallel > 1:  # other processes issue while the engine's schedules
+            return gap, max(_known(issuing), more)
+        return gap, issuing + more
 
 
 def _smallest(seconds: Iterable[float]) -> float:
