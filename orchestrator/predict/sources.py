@@ -165,7 +165,7 @@ class Source:
 
     @cached_property
     def drafts(self) -> Drafts:
-        """What drafted tokens for its engine, as it was told."""
+        """What drafted tokens for its engine, by the arguments that it was started with."""
         every = (_drafts(_arguments(row)) for row in self.engines)
         return max(every, key=lambda drafts: drafts.tokens, default=NO_DRAFTS)
 
@@ -366,7 +366,7 @@ def _is_probe(engine: Row) -> bool:
 
 
 def _arguments(engine: Row) -> dict[str, Any]:
-    """Return what vLLM was told of an engine (table `engines`)."""
+    """Return the arguments that an engine was started with (table `engines`)."""
     return dict(json.loads(engine["args"] or "{}"))
 
 
@@ -379,7 +379,7 @@ def _cut_from(engine: Row) -> Mapping[str, Any]:
 def _shape(engine: Row) -> ModelShape | None:
     """Return the model that an engine served, a narrow one's as wide as it is; None: not known."""
     try:
-        # What the engine was told: a checkpoint in 16 bits that it quantized itself.
+        # What the engine was asked for: a checkpoint in 16 bits that it quantized itself.
         asked = _arguments(engine)
         dtype = FP8 if asked.get("quantization") == FP8 else ""
         config = json.loads(engine["model_config"]) | _cut_from(engine).get(NARROWED, {})
@@ -410,7 +410,7 @@ def _drafts(asked: Mapping[str, Any]) -> Drafts:
 
 
 def _adapters(asked: Mapping[str, Any]) -> Adapters | None:
-    """Return the adapters of an engine; none of its matrices is known where it was not told."""
+    """Return the adapters of an engine, of whose matrices those are known that it was asked for."""
     if not asked.get("enable_lora"):
         return None
     modules = tuple(asked.get("lora_target_modules") or ())

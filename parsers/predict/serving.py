@@ -907,31 +907,32 @@ def point(
     """Return the numbers of a serving point by column, each with its bounds (`_low`, `_high`).
 
     Bounds are the point with every operator at the lower, and at the upper end of its interval, and
-    with the fastest and the slowest host where the one that will serve is not known.
+    where the host that will serve is not known, those of the fastest and the slowest one beside
+    them: they contain the bounds of a host that is known to be as the recorded one.
 
     Raises:
         UsageError: a request alone needs more KV cache than there is.
     """
-    found: dict[str, float] = {}
     predictor = predictor.of(workload)
+
+    def at(host: Predictor, which: int) -> dict[str, float]:
+        return _numbers(host, workload, which, kv_tokens, goal)
+
+    speeds = predictor.host_speeds() if workload.batch else [(1.0, predictor)]
+    each = [(share, at(host, VALUE)) for share, host in speeds]
+    found = {name: sum(share * numbers[name] for share, numbers in each) for name in NUMBERS}
     time = predictor.seconds if workload.batch else predictor.served
     bounded = all(math.isfinite(time(step).high) for step in workload.steps())
-    for which, label in ((VALUE, ""), (LOW, "_low"), (HIGH, "_high")):
+    for which, host in zip((LOW, HIGH), predictor.host_range, strict=True):
         if which == HIGH and not bounded:
-            found |= {f"{name}_high": math.nan for name in NUMBERS}
-            continue
-        mean = workload.batch and which == VALUE  # the bounds have the spread of the host instead
-        host = {LOW: predictor.host_range[0], HIGH: predictor.host_range[1]}.get(which, 1.0)
-        speeds = predictor.host_speeds() if mean else [(1.0, predictor.at_host(host))]
-        each = [
-            (share, _numbers(at_speed, workload, which, kv_tokens, goal))
-            for share, at_speed in speeds
-        ]
-        for name in each[0][1]:
-            found[f"{name}{label}"] = sum(share * numbers[name] for share, numbers in each)
-    for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):
-        low, high = f"{name}_low", f"{name}_high"
-        found[low], found[high] = found[high], found[low]
+            ends = [dict.fromkeys(NUMBERS, math.nan)]
+        else:  # a host between the ends, too: with it requests may meet in longer steps
+            ends = [at(predictor.at_host(times), which) for times in dict.fromkeys((host, 1.0))]
+        for name in NUMBERS:
+            least = (which == LOW) != (name in RATES)
+            found[f"{name}_{'low' if least else 'high'}"] = (min if least else max)(
+                numbers[name] for numbers in ends
+            )
     return found | _bounds(predictor, workload, found)
 
 
@@ -1043,6 +1044,8 @@ NUMBERS = (
 )  # fmt: skip
 
 
+RATES = ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT)
+"""Those of them that are the higher the faster all else is."""
 QUANTITY_OF = {
     "ttft_p50_s": "ttft", "tpot_p50_s": "tpot", "output_tokens_per_s": THROUGHPUT,
     "total_tokens_per_s": THROUGHPUT, "requests_per_s": THROUGHPUT,

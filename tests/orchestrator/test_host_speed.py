@@ -161,8 +161,8 @@ def test_a_host_that_is_not_known_widens_what_waits_for_it(copied: Callable[[str
     # TTFT of such loads is bounded by those of other servers, each on a host of its own.
     assert unknown["ttft_p50_s_high"] == known["ttft_p50_s_high"]
     # Requests meet in other steps where the host is faster or slower: these ends hardly move here.
-    assert unknown["tpot_p50_s_high"] > 0.99 * known["tpot_p50_s_high"]
-    assert unknown["tpot_p50_s_low"] < 1.01 * known["tpot_p50_s_low"]
+    assert unknown["tpot_p50_s_high"] >= known["tpot_p50_s_high"]
+    assert unknown["tpot_p50_s_low"] <= known["tpot_p50_s_low"]
 
 
 def test_the_report_says_what_another_host_would_change(

@@ -20,6 +20,10 @@ from scripts.pages.accuracy.tables import markdown_table, percent
 
 ADDED, SPLIT = re.compile(r"-(?:eagle|ngram|lora)"), re.compile(r"-tp\d")
 """Parts of the names of truths: with a head, n-grams or adapters; over several GPUs."""
+LATENCIES = re.compile(r"\b(?:ttft|tpot)\b")
+"""Quantities that readers know in capitals."""
+LATENCIES = re.compile(r"\b(?:ttft|tpot)\b")
+"""Quantities that readers know in capitals."""
 SEVERAL = "two GPUs"
 GROUPS = (
     "one GPU",
@@ -92,7 +96,7 @@ def _answer(
         asked, percent(float(off.mean())), str(len(off)), "no" if missed else "yes",
         f"{reached} of {len(means)}", covered, percent(float(now.mean())) if len(now) else "–",
     )  # fmt: skip
-    return Answer(what, group, not missed, cells)
+    return Answer(LATENCIES.sub(lambda name: name[0].upper(), what), group, not missed, cells)
 
 
 def _listed(answers: list[Answer], holds: bool) -> str:
