@@ -13,16 +13,22 @@ import ctypes
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 _KEPT = 1 << 28  # bytes: twice the columns of a trace of a million launches
 _MAPPED = 1 << 25  # bytes from which on memory is the system's: what glibc comes to by itself
+_is_kept = False
 
 
 def keep_freed() -> None:
     """Let this process keep freed memory for what comes next; only glibc can."""
+    global _is_kept
+    _is_kept = True
     if setting := getattr(ctypes.CDLL(None), "mallopt", None):
         setting(_MMAP_THRESHOLD, _MAPPED)  # no more adjusted, once either is set
         setting(_TRIM_THRESHOLD, _KEPT)
 
 
 def give_back() -> None:
-    """Give the system what is free, also between what is used; only glibc can."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+    """Give the system what is free, also between what is used; only glibc can.
+
+    Not in a process that keeps it: the next columns would wait for the same pages.
+    """
+    if not _is_kept and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)

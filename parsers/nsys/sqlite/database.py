@@ -35,6 +35,8 @@ _HEAP = 1 << 30  # bytes that SQLite may take: a cell may claim to be as long as
 _GROWTH = 100  # bytes in memory for one of the file, where rows are small integers
 _FRACTION = re.compile("REAL|FLOA|DOUB", re.IGNORECASE)  # types of columns of fractions
 _MAGIC = b"SQLite format 3\x00"
+_WALKED: dict[tuple[int, ...], dict[str, Array]] = {}
+"""Pages of the tables of the last file that was walked, by what tells whether it was changed."""
 _EXPORT_HINT = "export it first: nsys export --type sqlite --force-overwrite=true -o trace.sqlite "
 
 
@@ -164,8 +166,9 @@ class Database:
             )
 
         tasks = [*self._reads(table, present)]
-        if len(tasks) == 1:  # a thread of its own would open the file once more
-            yield task(tasks[0])
+        # A thread of its own opens the file once more, and takes turns with this one on one core.
+        if len(tasks) == 1 or READERS == 1:
+            yield from map(task, tasks)
             return
         waiting: deque[Future[T]] = deque()
         try:
@@ -252,7 +255,20 @@ class Database:
         return [(first, last) for first, last in sorted(self.rows(ranges))]
 
     def _walk(self, path: Path) -> dict[str, Array]:
-        """Pages of the tables that are data and nothing else, after a walk over all pages."""
+        """Pages of the tables that are data and nothing else, after a walk over all pages.
+
+        An import opens a file it has made three times: one that is as it was is not walked again.
+        """
+        facts = path.stat()
+        state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        found = _WALKED.get(state)
+        if found is None:
+            found = self._walk_all(path)
+            _WALKED.clear()
+            _WALKED[state] = found
+        return found
+
+    def _walk_all(self, path: Path) -> dict[str, Array]:
         try:
             with closing(Pages(path)) as pages:
                 pages.walk(1)
