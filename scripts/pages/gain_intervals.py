@@ -11,8 +11,7 @@ import numpy as np
 
 from nsight_prof.reports.findings.gain_intervals import LEAST, OTHERS, UNPRICED
 from nsight_prof.reports.page.formats import share, significant
-from scripts.pages.programs import FAULT, LOOKS, Judged, judge, read_look
-from scripts.run_programs import PROGRAMS
+from scripts.pages.programs import FAULT, LOOKS, Judged, judge, recorded_look
 
 ENOUGH = 8
 """Measured repairs from which on a rule has an interval of its own."""
@@ -46,7 +45,7 @@ def repairs() -> list[Repair]:
     return [
         found
         for name in names
-        for one in judge(read_look(PROGRAMS / name))
+        for one in judge(recorded_look(name))
         if one.rank and one.answer.gain >= FAULT
         if (found := _repair(name, one)) is not None
     ]

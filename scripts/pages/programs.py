@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,22 @@ class Look:
     answers: Mapping[str, Answer]
     programs: str = OWN
     traced_only: tuple[str, ...] = ()
+
+    @cached_property
+    def generous(self) -> frozenset[str]:
+        """Accepted patterns that fit the first findings of many programs with other causes.
+
+        Each is sought in the findings of each program, and a page asks several times.
+        """
+        there = [one for one in planted(self.programs) if one["name"] in self.answers]
+        slow = [(one["accepts"], self.answers[one["name"]].slow) for one in there]
+        firsts = [(accepts, said[0].own_words) for accepts, said in slow if said]
+        patterns = {pattern for one in planted(self.programs) for pattern in one["accepts"]}
+        others = {
+            pattern: sum(pattern not in own and fits([pattern], words) for own, words in firsts)
+            for pattern in patterns
+        }
+        return frozenset(pattern for pattern, number in others.items() if number >= OTHERS)
 
 
 @dataclass(frozen=True)
@@ -348,6 +364,12 @@ def read_look(file: Path) -> Look:
         ) from error
 
 
+@cache
+def recorded_look(name: str) -> Look:
+    """Return a look that is recorded beside the programs, read and judged once."""
+    return read_look(PROGRAMS / name)
+
+
 def _answer(*, slow: Any, repaired: Any, **times: Any) -> Answer:
     return Answer(
         slow=_findings(slow), repaired=None if repaired is None else _findings(repaired), **times
@@ -374,21 +396,6 @@ def line_at_fault(program: Mapping[str, Any]) -> int | None:
     return next(at for at, line in enumerate(lines, 1) if program["at"] in line)
 
 
-def generous(look: Look) -> set[str]:
-    """Return accepted patterns that fit the first findings of many programs with other causes."""
-    firsts = [
-        (program["accepts"], look.answers[program["name"]].slow[0].own_words)
-        for program in planted(look.programs)
-        if program["name"] in look.answers and look.answers[program["name"]].slow
-    ]
-    patterns = {pattern for program in planted(look.programs) for pattern in program["accepts"]}
-    others = {
-        pattern: sum(fits([pattern], words) and pattern not in own for own, words in firsts)
-        for pattern in patterns
-    }
-    return {pattern for pattern, number in others.items() if number >= OTHERS}
-
-
 def fits(patterns: Iterable[str], words: str) -> bool:
     """Tell whether any of these patterns is found in the words, whatever its case."""
     return any(re.search(pattern, words, re.IGNORECASE) for pattern in patterns)
@@ -400,7 +407,7 @@ def _rank(patterns: Sequence[str], words: Iterable[str]) -> int | None:
 
 def judge(look: Look) -> list[Judged]:
     """Judge a look, program by program, in the order of its set."""
-    loose = generous(look)
+    loose = look.generous
     return [
         Judged(
             program,
@@ -450,7 +457,7 @@ def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
 def sections() -> list[str]:
     """Return the parts of docs/proof.md about all recorded looks."""
     looks = {
-        heading: read_look(PROGRAMS / name)
+        heading: recorded_look(name)
         for name, heading in LOOKS.items()
         if (PROGRAMS / name).is_file()
     }
@@ -624,7 +631,7 @@ def _explained(look: Look, judged: Sequence[Judged]) -> str:
         for one in judged
         if one.answer.nsys_gain is not None and abs(one.answer.gain - one.answer.nsys_gain) > UNSURE
     )
-    loose = ", ".join(f"`{pattern}`" for pattern in sorted(generous(look)))
+    loose = ", ".join(f"`{pattern}`" for pattern in sorted(look.generous))
     return "\n".join(
         (
             "- **Faults of the set**, in no score but that of the twins, since their repair saved "

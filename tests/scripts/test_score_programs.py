@@ -20,7 +20,6 @@ from scripts.pages.programs import (
     Promises,
     Said,
     collect,
-    generous,
     judge,
     line_at_fault,
     planted,
@@ -152,7 +151,7 @@ def test_times_of_a_twin_are_added_to_a_recorded_look(tmp_path: Path) -> None:
 def test_a_word_of_many_other_causes_is_generous() -> None:
     launch = an_answer(100.0, 50.0, (said("The GPU waits for launches"),), ())
     look = a_look(decode_launches=launch, loader=launch, tokenise=launch, pageable=launch)
-    assert "launch" in generous(look)
+    assert "launch" in look.generous
     assert [one.strict for one in judge(look)] == [None] * 4
     assert [one.rank for one in judge(look)].count(1) == 1
 
