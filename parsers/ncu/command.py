@@ -6,13 +6,15 @@ import json
 import shlex
 
 from nsight_prof.parsers.names.kernel_names import function_name
+from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.run.run import Run
 
 
 def to_measure(run: Run) -> str:
     """Return a line that counts the kernels of a run without counters.
 
-    It counts the longest kernel of an imported trace and imports both, and goes on with RUN, a run
+    It counts the longest kernel of an imported trace and imports both, traces CUDA graphs again,
+    with their kernels, and goes on with RUN, a run
     of prof: with the program of the trace, whose recipe may have been given another by options.
     PROGRAM stands for the command line of a program, which a trace need not tell. Empty where ncu
     cannot hold the program: a server, or an engine of several GPUs. Names are quoted: files of
@@ -22,6 +24,9 @@ def to_measure(run: Run) -> str:
         return ""
     if not run.manifest.imported:
         return _again(run)
+    if _are_in_graphs(run):  # ncu would count kernels that take next to none of the time
+        trace = "nsys profile --cuda-graph-trace=node --output nodes PROGRAM"
+        return f"{trace} && prof import nodes.nsys-rep --out RUN"
     chip = next((f" --chip {shlex.quote(str(c))}" for c in run.gpus["chip"].dropna() if c), "")
     longest = run.kernels.sort_values("total_ns", ascending=False).iloc[0]
     kernel = shlex.quote(function_name(str(longest["name"])))
@@ -30,6 +35,15 @@ def to_measure(run: Run) -> str:
         f"--metrics $(prof metrics --names{chip}) PROGRAM && "
         f"prof import {shlex.join(run.manifest.imported)} ncu.csv --out RUN"
     )
+
+
+def _are_in_graphs(run: Run) -> bool:
+    """Whether graphs that were traced as wholes take most of the GPU time: of them no kernel is
+    known.
+    """
+    whole = run.stages[run.stages["stage"] == ALL]
+    graphs_ns = whole["gpu_busy_ns"] - whole["kernel_ns"] - whole["memory_ns"].fillna(0)
+    return bool((graphs_ns > whole["kernel_ns"]).any())
 
 
 def _again(run: Run) -> str:

@@ -69,9 +69,10 @@ def _bounds(run: Run) -> Iterator[OpenQuestion]:
     if unknown.empty:
         return
     names = run.kernels.set_index("kernel_id")["short_name"]
-    who: list[Value] = [Name(str(names.get(k, k))) for k in unknown["kernel_id"].head(NAMED)]
-    if len(unknown) > NAMED:
-        who.append(Text("{n} more", n=len(unknown) - NAMED))
+    different = [*dict.fromkeys(str(names.get(k, k)) for k in unknown["kernel_id"])]
+    who: list[Value] = [Name(name) for name in different[:NAMED]]
+    if len(different) > NAMED:
+        who.append(Text("{n} more", n=len(different) - NAMED))
     text = Text("What limits {who} is not known: decisive counters are missing.", who=who)
     yield OpenQuestion(text, text)
 

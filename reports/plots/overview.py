@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
-from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
+from nsight_prof.reports.page.figure_models import IDLE, Lane, Overview, Span, TimePart
 from nsight_prof.reports.page.formats import clock, duration
 from nsight_prof.reports.page.values import Text, Word
 from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families, text_on
@@ -25,7 +25,7 @@ AXIS = 24.0
 SHADES = ("#dddddd", "#bbbbbb")
 TICKS, TICK = 6, 90.0
 """Times on the axis at most, and pixels that one takes."""
-COLOURS = {name: colour for colour, name in families().items()} | {COPIES: QUIET}
+COLOURS = {name: colour for colour, name in families().items()}
 CLOCK = "SM clock"
 
 

@@ -24,7 +24,7 @@ from nsight_prof.reports.page.figure_models import (
     Span,
     TimePart,
 )
-from nsight_prof.reports.plots.palette import GRID, family
+from nsight_prof.reports.plots.palette import GRID, HOST_COPY, WHOLE_GRAPH, family
 from nsight_prof.reports.profile.view_models import ReportView
 
 BINS = 240
@@ -37,22 +37,26 @@ SPANS = 400
 
 Times = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Starts and ends of operations in ns."""
+Beside = Mapping[int, Mapping[str, Times]]
+"""Of each GPU the copies and the CUDA graphs that were traced as wholes, by their names."""
 
 
-def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overview:
-    """Return what the first picture of the report of `run` shows; `copies` are those by GPU."""
+def overview(run: Run, view: ReportView, beside: Beside) -> Overview:
+    """Return what the first picture of the report of `run` shows; `beside` is no launch."""
     time_parts = tuple(_time_parts(view))
     total_name = "run" if view.run_time.idle_ns is not None else "GPU time"
     frame = timeline(run)
     if frame is None:
         return Overview(0.0, (), (), time_parts, total_name)
-    begin, end = int(frame["start_ns"].min()), int(frame["end_ns"].max())
+    others = [times for of_gpu in beside.values() for times in of_gpu.values()]
+    starts, ends = zip((frame["start_ns"], frame["end_ns"]), *others, strict=True)
+    begin, end = int(np.concatenate(starts).min()), int(np.concatenate(ends).max())
     spans = tuple(_steps(run, begin, end)) or tuple(islice(_stages(frame, begin), SPANS + 1))
     gpus = sorted(frame["gpu"].unique())[:LANES]
     edges = np.linspace(begin, end, BINS + 1)
     drawn_of = frame[["gpu", "category", "start_ns", "end_ns"]]
     lanes = tuple(
-        _lane(drawn_of[drawn_of["gpu"] == gpu], int(gpu), edges, copies.get(int(gpu)))
+        _lane(drawn_of[drawn_of["gpu"] == gpu], int(gpu), edges, beside.get(int(gpu), {}))
         for gpu in gpus
     )
     drawn = spans if len(spans) <= SPANS else ()
@@ -83,9 +87,9 @@ def _time_parts(view: ReportView) -> Iterator[TimePart]:
         if share:
             yield TimePart(name, colour, share)
     if time.copies_ns:
-        yield TimePart(COPIES, "#595959", time.copies_ns / time.whole_ns)
+        yield TimePart(COPIES, HOST_COPY, time.copies_ns / time.whole_ns)
     if time.graphs_ns:
-        yield TimePart(GRAPHS, "#8a8a8a", time.graphs_ns / time.whole_ns)
+        yield TimePart(GRAPHS, WHOLE_GRAPH, time.graphs_ns / time.whole_ns)
 
 
 def _steps(run: Run, begin: int, end: int) -> Iterator[Span]:
@@ -113,7 +117,9 @@ def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
             yield Span(float(first - begin), float(last - begin), str(name))
 
 
-def _lane(frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], copies: Times | None) -> Lane:
+def _lane(
+    frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], beside: Mapping[str, Times]
+) -> Lane:
     code, categories = pd.factorize(frame["category"])
     kinds = np.array([family(category)[1] for category in categories], object)
     starts, ends = frame["start_ns"].to_numpy(float), frame["end_ns"].to_numpy(float)
@@ -122,13 +128,12 @@ def _lane(frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], copies: Tim
     # Kernels of several streams run at the same time: together they fill a bin once.
     total = np.maximum(sum(busy.values(), np.zeros(BINS)), 1.0)
     shares = {kind: busy_ns / total for kind, busy_ns in busy.items()}
-    if copies is not None:
+    for name, times in beside.items():
         # As in the bar below: copies are what runs where no kernel does.
         room = 1.0 - sum(shares.values(), np.zeros(BINS))
-        starts, ends = copies
-        alone = np.minimum(_covered(starts.astype(float), ends.astype(float), edges), room)
-        if alone.any():
-            shares[COPIES] = alone
+        starts, ends = (column.astype(float) for column in times)
+        if (alone := np.minimum(_covered(starts, ends, edges), room)).any():
+            shares[name] = alone
     return Lane(f"GPU {gpu}", shares)
 
 

@@ -133,7 +133,7 @@ def _of_longest_launch(view: ReportView) -> Text | None:
         return None
     longest = max(profiled, key=lambda kernel: kernel.ncu_duration_ns or 0.0)
     return Text(
-        "The longest profiled launch, {thing} ({time}), is limited by: {limit}.",
+        "The longest profiled launch is {thing}, {time}. Its limit: {limit}.",
         thing=plain_name(longest),
         time=Number(longest.ncu_duration_ns, "ns"),
         limit=_used(limit_of(longest), reached([longest])),
@@ -193,15 +193,23 @@ def _verdict(
         )
         return _with_profiler(view, verdict)
     about_kernels = lead.key == "kernel" and lead.rule not in PROBLEMS
-    return Text(
-        "{what}: {first} of the {whole} can be saved there, {gain} in all.",
-        what=_where(view, step, largest.anchor) if about_kernels else problem(lead),
-        first=_saving(
+    values: dict[str, Value] = {
+        "what": _where(view, step, largest.anchor) if about_kernels else problem(lead),
+        "first": _saving(
             view, largest.estimate.value or 0.0, largest.upper.value or 0.0, largest.anchor
         ),
-        whole=whole_of(time),
-        gain=gain,
-    )
+        "whole": whole_of(time),
+    }
+    verdict = Text("{what}: {first} of the {whole} can be saved there.", **values)
+    if saved.total_ns > MORE * (largest.upper.value or 0.0):
+        verdict = Text(
+            "{what}: {first} of the {whole} can be saved there, {gain} in all.", **values, gain=gain
+        )
+    if idle is None or (idle.time_ns or 0.0) < max(MORE * saved.total_ns, MOSTLY * time.whole_ns):
+        return verdict
+    part = Link(Number(idle.share, "fraction"), "whole-run")
+    return Text("{verdict} The GPU is idle for {part} of the run: {why}.", verdict=verdict,
+                part=part, why=idle_cause(view))  # fmt: skip
 
 
 def _saving(view: ReportView, estimate_ns: float, most_ns: float, anchor: str) -> Text:

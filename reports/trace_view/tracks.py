@@ -23,8 +23,9 @@ from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, MemoryEvents
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of, gpu_of_launches, queues
 from nsight_prof.reports.export.lanes import disjoint
+from nsight_prof.reports.page.figure_models import COPIES, GRAPHS
 from nsight_prof.reports.page.formats import counted
-from nsight_prof.reports.plots.palette import COLOURS, SKY, family
+from nsight_prof.reports.plots.palette import COLOURS, HOST_COPY, SKY, WHOLE_GRAPH, family
 from nsight_prof.reports.trace_view.models import (
     CALLS,
     IDLE,
@@ -62,18 +63,20 @@ def read_trace(run: Run) -> tuple[Events | None, str]:
         return None, error.message
 
 
-def copies_of(run: Run, events: Events | None) -> dict[int, tuple[Array, Array]]:
-    """Return starts and ends of the copies and memsets of each GPU; empty where not known."""
+def beside_kernels(run: Run, events: Events | None) -> dict[int, dict[str, tuple[Array, Array]]]:
+    """Return starts and ends of copies with memsets, and of CUDA graphs, of each GPU."""
     if events is None or not len(events.memory.start):
         return {}
-    memory = events.memory
+    memory, ends = events.memory, events.memory.start + events.memory.duration
     listed = pd.DataFrame(memory.queues, columns=["device", "context", "stream", "pid"])
-    copied = np.array([what != GRAPH for what, _ in memory.kinds])[memory.kind]
+    is_graph = np.array([what == GRAPH for what, _ in memory.kinds])[memory.kind]
     gpu = gpu_of(run, listed).to_numpy()[memory.queue]
     return {
-        int(device): (memory.start[of_device], memory.start[of_device] + memory.duration[of_device])
+        int(device): {
+            name: (memory.start[mask & (gpu == device)], ends[mask & (gpu == device)])
+            for name, mask in ((COPIES, ~is_graph), (GRAPHS, is_graph))
+        }
         for device in np.unique(gpu)
-        for of_device in [np.flatnonzero(copied & (gpu == device))]
     }
 
 
@@ -171,7 +174,12 @@ def kernel_items(run: Run, numbers: Mapping[str, int], work: Work) -> Kernels:
         name = text(row["short_name"]) or text(row["name"])
         fact = f"grid {text(row['grid'])}, block {text(row['block'])}"
         found.append((name, colour, numbers.get(kernel_id, 0), (fact,)))
-    return [*found, *((name, COLOURS[SKY], 0, ()) for name in work.memory)]
+    return [*found, *((name, _memory_colour(name), 0, ()) for name in work.memory)]
+
+
+def _memory_colour(name: str) -> str:
+    inside = name == "copy device to device"
+    return COLOURS[SKY if inside else WHOLE_GRAPH if name == GRAPH else HOST_COPY]
 
 
 def rows_of(

@@ -971,6 +971,8 @@ def _gain_evidence(cost: LaunchCost, saved: Number, formula: Text) -> list[Evide
     costs = []
     if cost.traced.value:
         label = Text("launch call under nsys, mean of the capture")
+        if cost.is_median:
+            label = Text("launch call under nsys, median: some calls of the capture wait")
         costs.append(measured(label, cost.traced, Text("nsys: calls named *LaunchKernel*")))
     if cost.untraced.value:
         costs += [

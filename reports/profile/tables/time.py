@@ -101,15 +101,23 @@ def kernels(
     if links is not None and view.rest_kernels:
         left_out = Text("{n} further kernel", "{n} further kernels", n=view.rest_kernels)
         rest = Footer(["", left_out, "", "", share(view.rest_share), "", "", ""])
-    columns: list[Column[KernelRow]] = [
-        number_column(),
-        Column(Text("Kernel"), lambda k: k.short_name),
-        Column(Text("Category"), lambda k: Word(k.category)),
+    of_trace: list[Column[KernelRow]] = [
         Column(Text("Launches"), lambda k: count(k.calls)),
         Column(Text("Share"), lambda k: share(k.share)),
         Column(Text("So far"), lambda k: share(k.so_far)),
         Column(Text("Total"), lambda k: time(k.total_ns)),
         Column(Text("Median"), median, sort=lambda k: k.median_ns, right=True),
+    ]
+    of_launch: list[Column[KernelRow]] = [
+        Column(Text("Profiled launch"), lambda k: time(k.ncu_duration_ns)),
+        Column(Text("Limit"), lambda k: Word(k.bound_label or NA)),
+        Column(Text("Of its roof"), lambda k: share(k.roof_share)),
+    ]
+    columns: list[Column[KernelRow]] = [
+        number_column(),
+        Column(Text("Kernel"), lambda k: k.short_name),
+        Column(Text("Category"), lambda k: Word(k.category)),
+        *(of_launch if view.gpu_time_ns is None else of_trace),
     ]
     ids = None if links is None else lambda k: links.wanted_id(f"kernels-{k.number}")
     return Table("kernels", NO_TITLE, columns, rows, ids=ids, footer=rest)
@@ -312,5 +320,7 @@ def whole_run(view: ReportView, links: Links) -> Table[ReportView]:
         Column(Text("Kernels"), lambda row: profiled, right=True),
         Column(Text("Rests on"), rests_on),
     ]
+    if view.gpu_time_ns is None:
+        columns = columns[-2:]  # without a trace no time is known
     row_id = links.wanted_id("whole-run")
     return Table("whole-run", NO_TITLE, columns, [view], ids=lambda _: row_id, cards=True)

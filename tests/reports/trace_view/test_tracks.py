@@ -85,15 +85,16 @@ def busy(rows: list[models.Row]) -> int:
 
 def test_copies_are_those_of_the_export(recorded: Recorded) -> None:
     events, _ = tracks.read_trace(recorded.run)
-    found = tracks.copies_of(recorded.run, events)
-    for gpu, (starts, ends) in found.items():
+    found = tracks.beside_kernels(recorded.run, events)
+    for gpu, beside in found.items():
+        starts, ends = beside[COPIES_SHOWN]
         rows = [
             row
             for table in present(recorded.db, COPIES)
             for row in recorded.sql(f"SELECT start, end FROM {table} WHERE deviceId = {gpu}")
         ]
         assert sorted(zip(starts.tolist(), ends.tolist(), strict=True)) == sorted(rows)
-    assert tracks.copies_of(recorded.run, None) == {}
+    assert tracks.beside_kernels(recorded.run, None) == {}
 
 
 def test_a_histogram_has_every_launch_of_a_kernel_whose_launches_differ(recorded: Recorded) -> None:
@@ -125,7 +126,7 @@ def test_the_strip_shows_copies_where_no_kernel_runs(recorded: Recorded, view: R
     launches = recorded.run.launches
     begin = launches["start_ns"].min()
     end = (launches["start_ns"] + launches["duration_ns"]).max()
-    all_of_it = {0: (np.array([begin]), np.array([end]))}
+    all_of_it = {0: {COPIES_SHOWN: (np.array([begin]), np.array([end]))}}
     lane = overview(recorded.run, view, all_of_it).lanes[0]
     assert sum(lane.busy.values()) == pytest.approx(1.0)
     assert all(lane.busy[kind] == pytest.approx(part) for kind, part in alone.busy.items())
