@@ -42,12 +42,14 @@ class Verdict:
 
     A contradiction without a reason is an error of one of the two. `gain` is the part of the
     kernel's time (0 to 1) that prof estimates for the same cause; NaN where it has none.
+    `abstained`: prof lacks the counters to judge it.
     """
 
     state: str
     answer: str
     reason: str = ""
     gain: float = math.nan
+    abstained: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def _causes(topic: Topic, subject: Subject) -> Verdict:
     abstained = {rule.key for rule in subject.judged.abstained}
     # A rule that could be held to the kernel tells more than one that abstains.
     keys = sorted(topic.causes, key=lambda key: key in abstained)
-    return Verdict(DIFFERS, "", _silent(BY_KEY[keys[0]], subject, known))
+    silent = _silent(BY_KEY[keys[0]], subject, known)
+    return Verdict(DIFFERS, "", silent, abstained=keys[0] in abstained)
 
 
 def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
@@ -155,7 +158,8 @@ def _limiter(limiters_of_ncu: frozenset[str], subject: Subject) -> Verdict:
 def _stall(stalls_of_ncu: set[str], subject: Subject) -> Verdict:
     top = text(subject.row["top_stall"])
     if not top:
-        return Verdict(DIFFERS, "", reason("abstains", columns=_labels(("top_stall",))))
+        silent = reason("abstains", columns=_labels(("top_stall",)))
+        return Verdict(DIFFERS, "", silent, abstained=True)
     stall_share = number(subject.row["stall_share"])
     statement = f"{top.replace('_', ' ')}, {share(stall_share)} of the stalls"
     if top in stalls_of_ncu:

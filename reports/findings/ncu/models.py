@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+WORTH_SAYING = 0.2
+"""Part of the time that ncu says can be saved, from which on a finding of prof repeats it."""
+
 
 @dataclass(frozen=True)
 class RuleRow:
@@ -13,7 +16,7 @@ class RuleRow:
     what prof alone says. `speedup` is the largest part of the time that ncu estimates can be saved
     (0 to 1), of the whole kernel (`speedup_of` global) or of one unit (local); None where it does
     not estimate; `gain` is what prof estimates of the kernel's time for the same cause, never
-    beyond the roof. `verdict` is agrees, differs or contradicts; `answer` ("ours" there) is what
+    beyond the roof; `abstained` is whether prof lacks the counters for it. `verdict` is agrees, differs or contradicts; `answer` ("ours" there) is what
     prof says and `reason` ("why") that of a difference, "" for none.
     """
 
@@ -27,6 +30,7 @@ class RuleRow:
     answer: str = field(metadata={"key": "ours"})
     reason: str = field(metadata={"key": "why"})
     gain: float | None = None
+    abstained: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class RulesView:
     def of(self, kernel: int) -> tuple[RuleRow, ...]:
         """Return the rows of one kernel by its number."""
         return tuple(row for row in self.rows if row.kernel == kernel)
+
+    def unjudged(self, kernel: int) -> list[RuleRow]:
+        """Return what ncu alone can say of a kernel and what it says saves much, that first."""
+        rows = [r for r in self.of(kernel) if r.abstained and (r.speedup or 0.0) >= WORTH_SAYING]
+        return sorted(rows, key=lambda row: -(row.speedup or 0.0))[:2]
 
     @property
     def contradictions(self) -> tuple[RuleRow, ...]:

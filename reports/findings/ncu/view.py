@@ -99,6 +99,7 @@ def _rows(
             answer=verdict.answer,
             reason=verdict.reason,
             gain=known(verdict.gain),
+            abstained=verdict.abstained,
         )
 
 
