@@ -246,9 +246,12 @@ ROOFS = {
         key="unknown",
         limit=partial(Text, "it saturates nothing (at most {reached} of any roof)"),
         limited=Text("spent waiting with nothing saturated"),
-        action=Text("Profile it with the sets occupancy and stalls."),
+        action=Text(
+            "Count what it waits for: the metric sets occupancy and stalls of prof, or ncu's "
+            "sections Occupancy and WarpStateStats."
+        ),
         advice=Text("measure it in more detail"),
-        disproof=Text("The sets occupancy and stalls name a cause."),
+        disproof=Text("These counters name a cause."),
     ),
 }
 """Bound -> what is told of a kernel that no rule explains."""

@@ -848,7 +848,7 @@ def _range(run: Run, stage: Stage, gaps: Gaps) -> Text | str:
     return Text(
         " {part} of this time lies before what NVTX range {range} launches, which has {busy} of "
         "the GPU time there.",
-        part=Number(idle, "ns", IDLE_CELLS).share_of(gaps.idle),
+        part=Number(idle, "ns", gaps.idle.refs).share_of(gaps.idle),
         range=Verbatim(name),
         busy=busy.share_of(all_busy),
     )
@@ -907,7 +907,7 @@ def _activity(gaps: Gaps) -> Text:
 
 
 def _with_share(what: Value, ns: float, gaps: Gaps) -> Text:
-    share = Number(ns, "ns", IDLE_CELLS).share_of(gaps.idle)
+    share = Number(ns, "ns", gaps.idle.refs).share_of(gaps.idle)
     return Text("{what} ({part})", what=what, part=share)
 
 
