@@ -41,9 +41,9 @@ def _are_in_graphs(run: Run) -> bool:
     """Whether graphs that were traced as wholes take most of the GPU time: of them no kernel is
     known.
     """
-    whole = run.stages[run.stages["stage"] == ALL]
-    graphs_ns = whole["gpu_busy_ns"] - whole["kernel_ns"] - whole["memory_ns"].fillna(0)
-    return bool((graphs_ns > whole["kernel_ns"]).any())
+    capture = run.stages[run.stages["stage"] == ALL]
+    graphs_ns = capture["gpu_busy_ns"] - capture["kernel_ns"] - capture["memory_ns"].fillna(0)
+    return bool((graphs_ns > capture["kernel_ns"]).any())
 
 
 def _again(run: Run) -> str:

@@ -155,8 +155,8 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
         yield Finding(
             "straggler",
             Text(
-                "Rank {rank} makes the others wait {late} longer than it waits itself, of {wall} "
-                "in all. {cause}",
+                "Rank {rank} is late: the others wait {late} longer for it than it does for them, "
+                "in a run of {wall}. {cause}",
                 rank=slow.rank,
                 late=slow.number("late_ns"),
                 wall=slow.number("wall_ns"),
@@ -165,7 +165,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
             evidence=(
                 Text(
                     "It is the last in {last} of {n} collectives; at least {low} of its lateness "
-                    "is no chance (95 %)",
+                    "is more than chance (95 %)",
                     last=slow.last or 0,
                     n=slow.collectives or 0,
                     low=slow.number("late_low_ns"),
@@ -253,7 +253,7 @@ def _bound(rows: Sequence[TimesRow]) -> Text:
         "later_wait_ns": Text("waiting, now for one rank and now for another."),
         "transfer_ns": Text("transfer that no other kernel hides: the links bound the job."),
         "copies_ns": Text("copies and memory sets."),
-        "idle_ns": Text("idle GPUs: the hosts bound the job."),
+        "idle_ns": Text("idle GPUs, start-up included: the hosts bound the job."),
     }
     longest = longest_part(rows)
     return Text(

@@ -81,8 +81,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "host-speed": partial(
         Text,
-        "what the host needs is from {runs}: the time that a fixed loop of Python took beside them "
-        "(–: not available, nobody timed it, so that this part is not scaled to another host)",
+        "how long the host takes is from {runs}; in brackets what a fixed loop of Python took there"
+        " (–: nobody timed it, so that this part is not scaled to another host)",
     ),
     "host-speed-asked": partial(
         Text,

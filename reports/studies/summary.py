@@ -198,7 +198,7 @@ def _reservations(view: JobView) -> Iterator[Text]:
         yield known_ranks(view)
     if (slow := straggler(view.times)) is not None:
         yield Text(
-            "At least {low} of the lateness of rank {rank} is no chance (95 %).",
+            "At least {low} of the lateness of rank {rank} is more than chance (95 %).",
             low=slow.number("late_low_ns"),
             rank=slow.rank,
         )

@@ -207,9 +207,12 @@ def _verdict(
         )
     if idle is None or (idle.time_ns or 0.0) < max(MORE * saved.total_ns, MOSTLY * time.whole_ns):
         return verdict
-    part = Link(Number(idle.share, "fraction"), "whole-run")
-    return Text("{verdict} The GPU is idle for {part} of the run: {why}.", verdict=verdict,
-                part=part, why=idle_cause(view))  # fmt: skip
+    return Text(
+        "{verdict} The GPU is idle for {part} of the run: {why}.",
+        verdict=verdict,
+        part=Link(Number(idle.share, "fraction"), "whole-run"),
+        why=idle_cause(view),
+    )
 
 
 def _saving(view: ReportView, estimate_ns: float, most_ns: float, anchor: str) -> Text:

@@ -16,8 +16,9 @@ class RuleRow:
     what prof alone says. `speedup` is the largest part of the time that ncu estimates can be saved
     (0 to 1), of the whole kernel (`speedup_of` global) or of one unit (local); None where it does
     not estimate; `gain` is what prof estimates of the kernel's time for the same cause, never
-    beyond the roof; `abstained` is whether prof lacks the counters for it. `verdict` is agrees, differs or contradicts; `answer` ("ours" there) is what
-    prof says and `reason` ("why") that of a difference, "" for none.
+    beyond the roof; `abstained` is whether prof lacks the counters for it. `verdict` is agrees,
+    differs or contradicts; `answer` ("ours" there) is what prof says and `reason` ("why") that of a
+    difference, "" for none.
     """
 
     kernel: int
