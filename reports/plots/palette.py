@@ -38,8 +38,8 @@ def family(category: str) -> tuple[str, str]:
 
 def families() -> dict[str, str]:
     """Return the name of each family of kernels, and of other work of GPUs, by its colour."""
-    named = {colour: name for colour, (name, _) in _FAMILIES.items()}
-    return named | {GREY: "other", HOST_COPY: COPIES, WHOLE_GRAPH: GRAPHS}
+    by_colour = {colour: name for colour, (name, _) in _FAMILIES.items()}
+    return by_colour | {GREY: "other", HOST_COPY: COPIES, WHOLE_GRAPH: GRAPHS}
 
 
 def text_on(colour: str) -> str:
