@@ -160,8 +160,8 @@ def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:
         Text("prof: two runs differ by as much"),
     )  # fmt: skip
     clause = Text(
-        "{resource} limits it as well, at {reached} of its roof ({limit} would limit alone)",
-        reached=share.at_digits(3),
+        "{resource} is near to a limit, too: {reached} of its roof, and {limit} is one",
+        reached=share,
         limit=Number(limit, "%"),
         resource=RESOURCES[resource],
     )
