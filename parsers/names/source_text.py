@@ -28,6 +28,8 @@ CHANGING = re.compile(
 """What gives another result each time, changes something, or costs nothing."""
 DERIVES = r"\.backward\(|\bgrad\(|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|grad_and_value)\("
 """Calls that derive; the texts of lines are those that ran."""
+OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
+"""Lines of loops over what they read back from the GPU."""
 STEPS = re.compile(r"\.step\(")
 RETURNED = "return"
 NEXT = 3
@@ -92,6 +94,18 @@ def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
     if len(derive) == 1:
         found[str(derive["file"].iloc[0]), count(derive["line"].iloc[0]) or 0].is_last = True
     return found
+
+
+def loop_over_results(
+    lines: pd.DataFrame, file: str, function: str, line: int
+) -> tuple[int, str] | None:
+    """Return number and text of the loop around a line that goes over what it reads back there."""
+    rows = lines[(lines["file"] == file) & (lines["function"] == function)]
+    runs = rows.loc[rows["line"] == line, "hits"].sum()
+    heads = rows[(rows["line"] < line) & (rows["hits"] > runs)]
+    heads = heads[heads["source"].fillna("").str.contains(OVER_RESULTS)].sort_values("line")
+    found = records(heads.tail(1))
+    return (count(found[0]["line"]) or 0, text(found[0]["source"])) if found else None
 
 
 def _functions(rows: pd.DataFrame) -> Iterator[list[_Line]]:

@@ -59,6 +59,18 @@ def calling_lines(rows: pd.DataFrame) -> pd.DataFrame:
     return _moved(rows, lambda stack: next((f for f in stack[::-1] if f != stack[-1]), stack[-1]))
 
 
+def entered_again(rows: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with those of functions that several lines call, each more often than it runs
+    itself, at these calls; `rows` themselves where none is or all are.
+    """
+    called, hits = calling_lines(rows), timed.groupby(["file", "line"])["hits"].sum().to_dict()
+    callers = called["line"].groupby([rows["file"], rows["function"]]).transform("nunique")
+    inner, outer = ([*zip(at["file"], at["line"], strict=True)] for at in (rows, called))
+    more = [hits.get(at, 0) >= 2 * hits.get(by, 0) > 0 for at, by in zip(inner, outer, strict=True)]
+    again = callers.gt(1) & pd.Series(more, rows.index, dtype=bool)
+    return rows if again.all() or not again.any() else pd.concat([rows[~again], called[again]])
+
+
 def holding_lines(rows: pd.DataFrame, counted: str, timed: pd.DataFrame) -> pd.DataFrame:
     """Return rows at the innermost line of a loop that holds nearly all of them, outside of models.
 

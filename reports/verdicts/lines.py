@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.names import stacks
-from nsight_prof.parsers.names.source_text import Result, results
+from nsight_prof.parsers.names.source_text import Result, loop_over_results, results
 from nsight_prof.parsers.ncu.early_returns import RETURNS
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
@@ -139,8 +139,6 @@ SHARED_ATOMIC_ACTION = Text(
     "frequent value in a register: atomics on one word run one after another."
 )
 """What to do where bank conflicts are those of atomics on shared memory."""
-OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
-"""Lines of loops over what they read back from the GPU."""
 ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
 """Lines that make a list of results, one item after another, none of which depends on another."""
 SWITCHES = {
@@ -511,19 +509,14 @@ def _over_results(run: Run, lines: Sequence[HostLine]) -> HostLine | None:
     """Return the line of the loop around the hottest one, if what it goes over is read back there:
     each pass waits, too, so that the loop itself is at fault.
     """
-    of_function = run.timed_lines[run.timed_lines["function"] == lines[0].function]
-    of_function = of_function[of_function["file"] == lines[0].file]
-    before = of_function[of_function["line"] < (lines[0].line or 0)]
-    heads = before[before["source"].fillna("").str.contains(OVER_RESULTS)]
-    runs = of_function.loc[of_function["line"] == lines[0].line, "hits"].sum()
-    for head in records(heads[heads["hits"] > runs].tail(1)):
-        body = [line for line in lines if line.function == lines[0].function]
-        body = [line for line in body if (line.line or 0) >= (count(head["line"]) or 0)]
-        total = sum(line.samples for line in lines)
-        share = of_samples(sum(line.samples for line in body), total, lines[0].share.refs)
-        text_of = text(head["source"])
-        return replace(lines[0], line=count(head["line"]), share=share, source=text_of)
-    return None
+    first = lines[0]
+    head = loop_over_results(run.timed_lines, first.file, first.function, first.line or 0)
+    if head is None:
+        return None
+    body = [line for line in lines if line.function == first.function]
+    inside = sum(line.samples for line in body if (line.line or 0) >= head[0])
+    share = of_samples(inside, sum(line.samples for line in lines), first.share.refs)
+    return replace(first, line=head[0], share=share, source=head[1])
 
 
 def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
@@ -557,14 +550,16 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     launched_at = callers(run, *telling(run, finding))
     lines = sorted(launched_at, key=lambda line: BACKWARD in _text_of(run, line))
     hot_lines = _hot(lines)
+    rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
+    rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
     if finding.rule == launch_rules.GROWING_STEPS.key:  # the loop is at fault, not what it runs
-        rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
-        rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
         hot_lines = _hot(host_lines(stacks.loop_lines(rows, run.launch_lines))) or hot_lines
     if finding.rule == fusion.ELEMENTWISE_CHAIN.key:  # a chain is where it begins
-        moved = _of_chain(run, finding, lines)
-        minimum = LEAST if moved is lines else LEAST_OF_CHAIN
-        large = [line for line in moved if number(line.share.value) >= minimum]
+        entered = stacks.entered_again(rows, run.timed_lines)
+        lines, minimum = (
+            (lines, LEAST) if entered is rows else (host_lines(entered), LEAST_OF_CHAIN)
+        )
+        large = (line for line in lines if number(line.share.value) >= minimum)
         hot_lines = sorted(large, key=lambda line: (line.file, line.line or 0))[:NAMED]
     if not hot_lines:
         return finding
@@ -575,21 +570,6 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         places=[_host_place(line) for line in hot_lines],
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
-
-
-def _of_chain(run: Run, finding: Finding, lines: Sequence[HostLine]) -> Sequence[HostLine]:
-    """Return the lines of a chain, with functions that several of its lines call at these."""
-    rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
-    called, known = stacks.calling_lines(rows), run.timed_lines.groupby(["file", "line"])["hits"]
-    callers_of = called["line"].groupby([rows["file"], rows["function"]]).transform("nunique")
-    inner, outer = ([*zip(at["file"], at["line"], strict=True)] for at in (rows, called))
-    runs = known.sum().to_dict()
-    more = [runs.get(at, 0) >= 2 * runs.get(by, 0) > 0 for at, by in zip(inner, outer, strict=True)]
-    again = callers_of.gt(1) & pd.Series(more, rows.index, dtype=bool)
-    if not again.any() or again.all():
-        return lines
-    rows = pd.concat([rows[~again], called[again]])
-    return host_lines(rows.assign(idle_samples=0, activity="launching", nvtx_range=""))
 
 
 def _text_of(run: Run, line: HostLine) -> str:
