@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.names.source_text import Result, results
+from nsight_prof.parsers.names.source_text import Result, loop_over_results, results
 
 
 def lines(text: str, *hits: int, first: int = 10) -> pd.DataFrame:
@@ -53,3 +53,42 @@ def test_work_of_a_loop_is_the_same_where_no_pass_changes_what_it_takes(
         f"scale = ones\nfor _ in range(50):\n{work}\nscale = rows / (kernel @ scale)\nreturn scale"
     )
     assert at(lines(text, 20, 1020, 1000, 1000, 20), 12).is_same == is_same
+
+
+def test_items_of_a_loop_take_what_is_of_their_own_pass() -> None:
+    text = """
+        for record, answer in zip(records, answers):
+        loss = error(model(record), answer)
+        found = torch.autograd.grad(loss, weights)
+        state = update(state, found)
+        return state
+    """
+    frame = lines(text, 1300, 1280, 1280, 1280, 10)
+    assert [at(frame, line).is_item for line in range(10, 15)] == [False, True, True, False, False]
+    # The weights of a pass are those that an optimizer left in the one before.
+    trained = lines(
+        text.replace("state = update(state, found)", "optimizer.step()"), *frame["hits"]
+    )
+    assert not any(result.is_item for result in results(trained).values())
+
+
+def test_only_what_nothing_derives_again_is_last() -> None:
+    once = lines(
+        "e = self.energy(x)\n(f,) = torch.autograd.grad(e.sum(), x, create_graph=True)", 5, 5
+    )
+    assert [at(once, line).is_last for line in (10, 11)] == [False, True]
+    again = lines("loss.backward()", 5, first=30).assign(function="train")
+    assert not any(result.is_last for result in results(pd.concat([once, again])).values())
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        ("for walker in done.nonzero().flatten().tolist():", True),
+        ("for walker in range(walkers):", False),
+    ],
+)
+def test_a_loop_over_what_it_reads_back_is_known(head: str, told: bool) -> None:
+    frame = lines(f"{head}\nself.ages[walker] = 0", 1010, 1000)
+    found = loop_over_results(frame, "a.py", "forward", 11)
+    assert found == ((10, head) if told else None)

@@ -5,7 +5,12 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.names.stacks import called_rows, calling_lines, holding_lines
+from nsight_prof.parsers.names.stacks import (
+    called_rows,
+    calling_lines,
+    entered_again,
+    holding_lines,
+)
 from nsight_prof.parsers.nsys.rows.timed_shares import by_time
 
 MAIN = "/a/p.py:90 <module>"
@@ -26,13 +31,31 @@ def timed(*rows: tuple[int, str, int, float, str]) -> pd.DataFrame:
 def test_a_graph_takes_in_what_one_line_of_a_loop_calls() -> None:
     at_step = f"/a/p.py:62 run < {MAIN}"
     rows = pd.DataFrame(
-        [row(34, "step", at_step, 40), row(36, "step", at_step, 55), row(70, "run", MAIN, 5)]
-    )
+        [row(34, "step", at_step, 30), row(35, "step", at_step, 30), row(36, "step", at_step, 35),
+         row(70, "run", MAIN, 5)]
+    )  # fmt: skip
     hits = timed((62, "run", 4000, 1.0, ""), (90, "<module>", 1, 1.0, ""))
     moved = holding_lines(rows, "samples", hits)
-    assert list(moved["line"]) == [62, 62, 70]
+    assert list(moved["line"]) == [62, 62, 62, 70]
     # Where nobody knows what is a loop, only models are left.
-    assert list(holding_lines(rows, "samples", hits[:0])["line"]) == [34, 36, 70]
+    assert list(holding_lines(rows, "samples", hits[:0])["line"]) == [34, 35, 36, 70]
+    # A line that has a large part of the step says more than who calls it.
+    rows["samples"] = [20, 20, 55, 5]
+    assert list(holding_lines(rows, "samples", hits)["line"]) == [34, 35, 36, 70]
+
+
+def test_a_function_that_a_chain_enters_again_is_a_step_of_it() -> None:
+    """Line 8 runs for lines 14 and 15 of each step, line 20 for line 16 alone."""
+    step = f"/a/p.py:33 run < {MAIN}"
+    rows = pd.DataFrame(
+        [row(8, "around", f"/a/p.py:{at} grow < {step}", 20) for at in (14, 15)]
+        + [row(20, "norm", f"/a/p.py:16 grow < {step}", 20), row(13, "grow", step, 5)]
+    )
+    hits = [(8, "around", 200), (14, "grow", 100), (15, "grow", 100), (16, "grow", 100),
+            (20, "norm", 200), (13, "grow", 100)]  # fmt: skip
+    moved = entered_again(rows, timed(*((*hit, 1.0, "") for hit in hits)))
+    assert sorted(moved["line"]) == [13, 14, 15, 20]
+    assert entered_again(rows, timed()) is rows  # nobody knows what runs how often
 
 
 def test_a_model_is_called_as_a_whole() -> None:

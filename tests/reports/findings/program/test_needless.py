@@ -132,6 +132,28 @@ def test_a_result_that_is_used_as_a_whole_is_none_of_those(run: Run, source: str
     assert not titles(timed(launching(run, source, category="gemm"), *lines))
 
 
+def test_a_slice_that_drops_results_is_named_before_what_computes_them(run: Run) -> None:
+    source, use = "y = self.filter(x)", "return y[:, :, ::2, ::2]"
+    run = timed(launching(run, source, category="gemm"), (9, source, 100), (10, use, 100))
+    assert "at train.py:10 and train.py:9:" in english(needless_work(run)[0].verdict)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "more", "told"),
+    [("sigmoid", "", True), ("silu_backward", "", False), ("sigmoid", "loss.backward()", False)],
+)
+def test_a_graph_of_derivatives_is_told_where_nobody_derives_them(
+    run: Run, kernel: str, more: str, told: bool
+) -> None:
+    source = "(slope,) = torch.autograd.grad(energy.sum(), x, create_graph=self.graph)"
+    run = launching(run, source)
+    first = run.kernels["kernel_id"] == run.kernels["kernel_id"].iloc[0]
+    names = run.kernels["name"].mask(first, f"vectorized_elementwise_kernel<{kernel}>")
+    tables.write(run.kernels.assign(name=names), "kernels", run.directory.tables)
+    run = timed(load_run(run.path), (9, source, 100), (10, more, 100))
+    assert any("create_graph=True" in title for title in titles(run)) == told
+
+
 def test_a_sum_in_a_loop_is_told_from_one_of_a_step(run: Run) -> None:
     source = "mixed = mixed + share * layer"
     calls = int(run.kernels["calls"].iloc[0])
