@@ -525,8 +525,8 @@ def _product_floor(run: Run, launches: pd.DataFrame) -> Number:
     products = launches[launches["category"].isin(PRODUCT)]
     casts = launches.loc[launches["category"] == "copy", "kernel_id"]
     is_widened = run.kernels.loc[run.kernels["kernel_id"].isin(casts), "dtype"].isin(HALF).any()
-    part = 1 - SIMT.rough.get(_capability(run), math.nan) if is_widened else math.nan
-    wide = {text(row["kernel_id"]): part for row in SIMT.of(kernels)}
+    remains = 1 - SIMT.rough.get(_capability(run), math.nan) if is_widened else math.nan
+    wide = {text(row["kernel_id"]): remains for row in SIMT.of(kernels)}
     durations = products.groupby(products["kernel_id"].astype(object))["duration_ns"]
     times = [
         tensor_time(rows[key], roofs) * len(of_kernel)
@@ -534,7 +534,7 @@ def _product_floor(run: Run, launches: pd.DataFrame) -> Number:
         else number(wide.get(key)) * of_kernel.sum()
         for key, of_kernel in durations
     ]
-    refs = (*counters(run, list(durations.groups), ("flops",)), *column("roofs", "value"))
+    refs = (*counters(run, list(map(str, durations.groups)), ("flops",)), *column("roofs", "value"))
     return Number(sum(times) if times else None, "ns", refs)
 
 

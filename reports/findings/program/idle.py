@@ -216,9 +216,7 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
     lost, often = number(gaps.idle.value), number(gaps.count.value)
     wall, untraced = program_time(run)[0], untraced_wall(run)
     saved = all_gaps = of_host(run, lost - once, 0.0 if rule is HOST_BOUND else often)
-    if (
-        rule is HOST_BOUND and stage.is_capture
-    ):  # without nsys the GPU is idle for no longer than this
+    if rule is HOST_BOUND and stage.is_capture:  # the GPU is idle for no longer without nsys
         saved = max(0.0, min(saved, number((stage.idle - (wall - untraced)).value)))
     waits = [] if rule is HOST_BOUND else _waits(stage)
     waiting = _blocked(run, stage, waits)
