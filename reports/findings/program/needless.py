@@ -51,7 +51,7 @@ class Work(NamedTuple):
     it, or the line itself behind a bracket; `at_use`: that line is what to mend. `around`: the line
     may be one that calls others, whose launches count. `loop`: times per call of its function that
     it launches a kernel, at least; `state`: what the lines of its function tell of it (`Result`).
-    `kernels` matches names, `tells` that of a kernel that the line launches, too.
+    `kernels` matches names, `launches` that of a kernel that the line launches, too.
 
     `does` stands behind "the program", `saves` is what goes of the time of their kernels, of some
     categories alone where these are given; where `multiple` is given, all but that many times the
@@ -76,7 +76,7 @@ class Work(NamedTuple):
     loop: int = 0
     state: str = ""
     kernels: str = ""
-    tells: str = ""
+    launches: str = ""
 
     def saved(self, rows: pd.DataFrame, time: Number, total: Number) -> Number:
         """Return what goes of the time of its kernels, of `rows`; `total` is that of all."""
@@ -101,8 +101,8 @@ class Work(NamedTuple):
             of_all &= (rows["uses"].str.len() > 0) & (rows["copied"] | ~unsure)
             found &= (itself.str.count(self.used) > 0) | of_all
         found &= rows["name"].str.contains(self.kernels) & (rows["times"] >= self.loop)
-        if self.tells:
-            telling = rows["name"].str.contains(self.tells)
+        if self.launches:
+            telling = rows["name"].str.contains(self.launches)
             found &= telling.groupby([rows["file"], rows["line"]]).transform("any")
         found &= self.around | rows["depth"].eq(0)
         return found & (rows["category"].isin(self.categories) | (not self.categories))
@@ -195,7 +195,7 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
         at = [(str(f), int(n)) for f, n in of_line.index[:2]]
         if work.at_use:
             at = [*((at[0][0], n) for n in results(run.timed_lines)[at[0]].used_at[:1]), *at][:2]
-        places = [Verbatim(location(*place)) for place in at]
+        places = [Verbatim(location(*pair)) for pair in at]
         ids = found.groupby("kernel_id")["gpu_ns"].sum().sort_values(ascending=False).index
         yield rule.finding(
             title=Text("The program {does}: {share} of the GPU time", does=work.does, share=share),
