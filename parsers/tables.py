@@ -34,6 +34,8 @@ if parsers.PROCESS_IS_PROF:
 WHAT = ("a table", "make the tables again: prof report RUN")
 ROWS_A_BYTE = 2
 """Rows of a Parquet file that a byte can hold: each row has a start or a name of its own."""
+ROWS_FOR_THREADS = 10_000
+"""Rows of a table from which on several threads read its columns."""
 
 DTYPES = {
     "string": "string",
@@ -106,10 +108,27 @@ def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) ->
             (folder / f"{table}.csv").write_text(as_csv, encoding="utf-8")
         return
     checked = check(frame, table)
-    as_arrow = pa.Table.from_pandas(checked, preserve_index=False)
-    parquet.write_table(as_arrow, folder / f"{table}.parquet")
+    parquet.write_table(_as_arrow(checked, table), folder / f"{table}.parquet")
     if csv:
         write_csv(checked, folder / f"{table}.csv")
+
+
+def _as_arrow(checked: pd.DataFrame, table: str) -> pa.Table:
+    """Return what `pa.Table.from_pandas` does, which describes all columns anew in most of its time
+    for few rows. Categories are a part of their type: they are described."""
+    schema = _empty_schema(table)
+    if any(pa.types.is_dictionary(field.type) for field in schema):
+        return pa.Table.from_pandas(checked, preserve_index=False)
+    # pandas wraps plain floats so that Arrow would ask for each of them.
+    columns = (
+        values.to_numpy() if isinstance(values.dtype, np.dtype) else values.array
+        for _, values in checked.items()
+    )
+    arrays = [
+        pa.array(values, field.type, from_pandas=True)
+        for values, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 @cache
@@ -132,7 +151,9 @@ def read(folder: Path, table: str, only: Sequence[str] | None = None) -> pd.Data
     with parquet_file(path) as file, reading(path, *WHAT):
         if not file.metadata.num_rows and file.schema_arrow.equals(_empty_schema(table)):
             return _nothing(table, only)
-        frame = file.read(only).to_pandas()
+        # To wake threads for few rows takes longer than the rows.
+        threads = file.metadata.num_rows > ROWS_FOR_THREADS
+        frame = file.read(only, use_threads=threads).to_pandas(use_threads=threads)
         for name, value in ADDED.get(table, {}).items():
             if name not in frame.columns:
                 frame[name] = value

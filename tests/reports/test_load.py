@@ -39,7 +39,8 @@ def test_a_run_is_the_same_however_pandas_keeps_text(
     ):
         patch.setitem(table_files._TYPES, "string", by_arrow)
         patch.setitem(table_files._NOTHING, "string", pd.Series([], dtype=by_arrow))
-        patch.setattr(table_files, "_empty", table_files._empty.__wrapped__)
+        for kept_once in ("_empty", "_schema_of", "_empty_schema", "_empty_files"):
+            patch.setattr(table_files, kept_once, getattr(table_files, kept_once).__wrapped__)
         with_tables("h200-top-kernels", tmp_path / "run")
         run = load_run(tmp_path / "run")
         assert run.kernels["name"].dtype == by_arrow != kept
