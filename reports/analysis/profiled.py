@@ -22,8 +22,6 @@ TRACE_ONLY = (
     *("calls", "share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"),
 )
 """Columns of `kernels` that `counters` does not have under the same name."""
-
-
 MEMORY_ACCESS = r"(?P<guard>@!?P\d )?.*?(?P<what>STG|LDG|LDGSTS)\.(?P<sizes>[\w.]*) (?P<rest>.*)"
 """An instruction that loads from global memory or stores there."""
 WIDTHS = (("128", 16.0), ("64", 8.0), ("16", 2.0), ("8", 1.0))
@@ -67,34 +65,32 @@ def profiled(run: Run) -> list[Row]:
     those that compute floats), those of `code_shares` and `counted_ns` (sum of its launches that
     ncu profiled).
     """
+    if run.counters.empty:  # as after a trace alone: the rest takes 20 ms to find nothing
+        return []
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
     instructions = run.source_instructions
     samples = instructions["samples"].fillna(0).astype(float)
     sass = instructions["sass"].fillna("")
-    at_constants = sass.str.contains(INDEXED_CONSTANTS)
-    constants = _shares_of(instructions, samples, samples * at_constants)
+    constants = _shares_of(instructions, samples, samples * sass.str.contains(INDEXED_CONSTANTS))
     passing = {
         str(key): beyond_return(rows)
         for key, rows in instructions.sort_values("offset").groupby("kernel_id")
     }
     executed = instructions["instructions"].fillna(0).astype(float)
     more = pd.concat([times * sass.str.contains(at) for at, times in EXACT_MORE.items()], axis=1)
-    checks = executed * more.sum(axis=1)
-    exact = _shares_of(instructions, executed, checks)
     sorting = _shares_of(instructions, executed, executed * is_sort(run, instructions))
     of_loads = instructions[["sectors", "excessive_sectors"]].fillna(0).astype(float)
     of_loads = of_loads[sass.str.contains(LOADS)]
     needless = _shares_of(instructions.loc[of_loads.index], *(of_loads[name] for name in of_loads))
-    floats = _shares_of(instructions, executed, executed * sass.str.contains(FLOATS))
     found = {
         "constants_share": constants,
         "passing_share": passing,
-        "exact_share": exact,
+        "exact_share": _shares_of(instructions, executed, executed * more.sum(axis=1)),
         "sorting_share": sorting,
         "unmasked_share": unmasked_shares(instructions),
         "needless_share": needless,
-        "float_share": floats,
+        "float_share": _shares_of(instructions, executed, executed * sass.str.contains(FLOATS)),
         **code_shares(run, instructions),
         "counted_ns": _counted_ns(run),
     }
@@ -153,6 +149,8 @@ def _shares_of(
     instructions: pd.DataFrame, total: pd.Series[float], chosen: pd.Series[float]
 ) -> dict[str, float]:
     """Return, by kernel_id, the sum of `chosen` over that of `total`."""
+    if instructions.empty:  # as of most runs
+        return {}
     both = pd.DataFrame({"all": total, "at": chosen}).groupby(instructions["kernel_id"]).sum()
     return {str(key): float(share) for key, share in (both["at"] / both["all"]).items()}
 
@@ -175,6 +173,8 @@ def unmasked_shares(instructions: pd.DataFrame) -> dict[str, float]:
     larger one of stores, of which some are guarded, and of wide loads that are guarded and touch
     less than half; none where a tenth of the loads or less are such.
     """
+    if instructions.empty:
+        return {}
     accesses = instructions["sass"].fillna("").str.strip().str.extract(f"^{MEMORY_ACCESS}$")
     sizes = accesses["sizes"].fillna("").str.split(".").str[-1].str.lstrip("US")
     rows = pd.DataFrame({
