@@ -409,7 +409,7 @@ def build_bench_run(
     gpu = {"name": "NVIDIA H200", "chip": "GH100", "sm_count": BENCH_SMS, "l2_bytes": 62_914_560.0}
     given = {"gpus": _frame("gpus", [gpu]), "bench": _frame("bench", rows)} | frames
     for table, frame in given.items():
-        tables.write(frame, table, run.tables)
+        tables.write(frame, table, run.tables, csv=False)
     return folder
 
 

@@ -19,7 +19,7 @@ US = 1000
 def write(run: Run, table: str, rows: list[dict[str, Any]]) -> Run:
     """Write `rows` as a table of the run; columns that they do not name stay empty."""
     frame = pd.DataFrame(rows).reindex(columns=list(tables.empty(table).columns))
-    tables.write(tables.check(frame, table), table, run.directory.tables)
+    tables.write(tables.check(frame, table), table, run.directory.tables, csv=False)
     return load_run(run.path)
 
 

@@ -117,7 +117,7 @@ def serving_run(make_run: Callable[..., Any]) -> Make:
         } | changed
         for table, rows in given.items():
             frame = pd.DataFrame(rows, columns=[c.name for c in tables.tables()[table]])
-            tables.write(tables.check(frame, table), table, path / "tables")
+            tables.write(tables.check(frame, table), table, path / "tables", csv=False)
         return load_run(path)
 
     return make
