@@ -10,7 +10,7 @@ from nsight_prof.reports.page.values import Series, Text, Value, Verbatim
 from nsight_prof.reports.serving.engine import product
 from nsight_prof.reports.serving.points import amount
 
-UNKNOWN_GPU = Text("GPU not named in these files")
+UNKNOWN_GPU = Text("a GPU that its files do not name")
 
 
 def workload(run: Run) -> Text | None:

@@ -60,6 +60,8 @@ def first_screen(
     time = view.run_time
     found = actions(view, saved)
     (total,) = adding_up(Number(time.whole_ns, "ns"))
+    if not time.gpu:
+        machine = Text("{gpu}", gpu=Capital(machine))  # else a name
     facts: dict[str, Value] = {"gpu": machine, "time": total}
     line = Text("{gpu} · {time}", **facts) if time.whole_ns else machine
     if time.whole_ns and time.gpus > 1:

@@ -207,5 +207,5 @@ def test_two_engines_of_vllm_that_share_their_experts(root: Path, tmp_path: Path
     found: dict[Any, Any] = collectives.set_index(["operation", "bytes"])["instances"].to_dict()
     assert found == expected
     text = page(job)
-    assert "is idle GPUs: the hosts bound the job" in text
+    assert "is idle GPUs, start-up included: the hosts bound the job" in text
     assert "Rank 0 needed longest itself in 5 of 7 steps" in text
