@@ -384,7 +384,7 @@ def test_a_run_of_counters_alone_begins_with_what_limits_its_longest_launch(
     untimed = replace(view.run_time, whole_ns=None)
     verdict = words(summarise(replace(view, run_time=untimed)).first.verdict)
     longest = max(view.kernels, key=lambda kernel: kernel.ncu_duration_ns or 0.0)
-    assert verdict.startswith("The longest profiled launch, ")
+    assert verdict.startswith("The longest profiled launch is ")
     assert words(limit_of(longest)) in verdict
     unknown = tuple(replace(kernel, bound_by="") for kernel in view.kernels)
     verdict = words(summarise(replace(view, run_time=untimed, kernels=unknown)).first.verdict)

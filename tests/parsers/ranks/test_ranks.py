@@ -86,7 +86,7 @@ def test_a_planted_straggler_is_named_with_its_time_and_cause(
     assert found.rank == slow
     assert found.late_ns == pytest.approx(99 * a_step, rel=0.05)  # the first is left out
     sentence = Writer().text(next(iter(waiting_findings(rows, None))).verdict)
-    assert f"Rank {slow} makes the others wait" in sentence
+    assert f"Rank {slow} is late: the others wait" in sentence
     assert words in sentence
     if name == "host":
         assert "does something else than launch" in sentence
@@ -111,7 +111,7 @@ def test_a_late_rank_is_named_and_shown_behind_the_rows_of_the_page(
     job = write_job(tmp_path / "job", 4, {3: Planted(matrix=1.2)}, steps=30)
     build_rank_tables(job)
     page = section_markdown(ranks.job_section(ranks.job_view(job.path)))
-    assert "Rank 3 makes the others wait" in page
+    assert "Rank 3 is late: the others wait" in page
     assert "4 ranks gave work to 4 GPUs" in page
     assert page.count('<a id="rank_times-3+0"></a>') == 1
 

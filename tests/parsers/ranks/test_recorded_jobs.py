@@ -161,7 +161,7 @@ def test_groups_of_two_among_four_ranks_of_two_gpus(root: Path, tmp_path: Path) 
     slept_ns = sum(program["slept_s"]) * 1e9
     assert rows["late_ns"][program["rank"]] == pytest.approx(slept_ns, rel=0.05)
     text = page(job)
-    assert "Rank 2 makes the others wait" in text
+    assert "Rank 2 is late: the others wait" in text
     assert "Its host is late" in text
     assert "4 ranks gave work to 2 GPUs" in text
 

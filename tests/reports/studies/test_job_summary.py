@@ -26,7 +26,7 @@ def test_the_late_rank_is_named_with_its_cause_and_interval(tmp_path: Path) -> N
     view = made(tmp_path / "job", {2: Planted(matrix=1.2)})
     summary = job_summary(view)
     answer, exchange = map(Writer().text, summary.answer)
-    assert answer.startswith("Rank 2 makes the others wait")
+    assert answer.startswith("Rank 2 is late: the others wait")
     assert "matrix products take 20" in answer
     # Three of four wait 160 us in each step of 1.5 ms, and all send for 200 us.
     assert "waiting for another GPU (161 us on rank 0) and 200 us" in exchange
@@ -86,5 +86,5 @@ def test_it_lies_beside_the_report_in_all_languages(tmp_path: Path) -> None:
     assert text.count("\n") < 50  # half a page
     before, heading, _ = (tmp_path / "report/report.md").read_text().partition("\n## ")
     assert heading
-    assert "**Rank 1 makes the others wait" in before
+    assert "**Rank 1 is late: the others wait" in before
     assert "prof compare RUN/ranks/0000 RUN/ranks/0001" in before
