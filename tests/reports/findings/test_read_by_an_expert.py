@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.ncu.command import to_measure
 from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.run_time import run_time
+from nsight_prof.reports.findings.launch_cost import WAITS_FROM, launch_cost
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Value
 from nsight_prof.reports.page.writer import Writer
@@ -333,3 +335,29 @@ def test_an_import_has_no_recipe_to_change(imported: Runs) -> None:
     assert found.action is not None
     assert "recipe" not in english(found.action)
     assert "`" not in english(found.action)
+
+
+def test_a_launch_that_loads_its_module_is_not_what_nsys_adds_to_each(imported: Runs) -> None:
+    run = imported(GORY)
+    (launch,) = run.api_calls[run.api_calls["name"] == "cudaLaunchKernel"].itertuples()
+    assert launch.total_ns / launch.calls > WAITS_FROM * launch.median_ns
+    assert launch_cost(run).traced.value == launch.median_ns
+    assert "about 75 us is nsys itself" in words(summary(run).first.verdict)
+
+
+def test_idle_time_of_half_the_run_stands_beside_what_is_saved_elsewhere(imported: Runs) -> None:
+    verdict = words(summary(imported(RANK)).first.verdict)
+    assert "in all" not in verdict  # of a single action
+    assert "The GPU is idle for 66 % of the run: the CPU is busy with other work." in verdict
+
+
+def test_kernels_in_graphs_that_take_all_the_time_are_traced_next(imported: Runs) -> None:
+    assert "--cuda-graph-trace=node" in to_measure(imported(GRAPHS))
+    assert to_measure(imported(FLAMEOX)).startswith("ncu ")
+
+
+def test_what_ncu_says_on_counters_that_prof_lacks_stands_in_the_finding(imported: Runs) -> None:
+    page = render_report(load_run(imported(BARRIER).path)).report.read_text()
+    assert "waiting for sibling warps at a CTA barrier" in page
+    assert "bank conflicts" not in page.lower()  # 85 % of one unit, which prof did count
+    assert "## What limits each kernel" not in page
