@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.ncu.command import to_measure
 from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
 from nsight_prof.parsers.run.run import Run
@@ -339,9 +340,9 @@ def test_an_import_has_no_recipe_to_change(imported: Runs) -> None:
 
 def test_a_launch_that_loads_its_module_is_not_what_nsys_adds_to_each(imported: Runs) -> None:
     run = imported(GORY)
-    (launch,) = run.api_calls[run.api_calls["name"] == "cudaLaunchKernel"].itertuples()
-    assert launch.total_ns / launch.calls > WAITS_FROM * launch.median_ns
-    assert launch_cost(run).traced.value == launch.median_ns
+    (launch,) = records(run.api_calls[run.api_calls["name"] == "cudaLaunchKernel"])
+    assert launch["total_ns"] / launch["calls"] > WAITS_FROM * launch["median_ns"]
+    assert launch_cost(run).traced.value == launch["median_ns"]
     assert "about 75 us is nsys itself" in words(summary(run).first.verdict)
 
 
