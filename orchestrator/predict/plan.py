@@ -321,11 +321,10 @@ class Plan:
         predictor.host = host_of(predictor.host, self._hosts(engine), self.shard.layers)
         narrow = list(self._narrow_steps())
         if narrow:
-            predictor.host = narrow_host(predictor.host, narrow)
-        busy = [issue for source in self.sources for issue in source.busy_issues(self.shard)]
-        if busy:
-            within, beyond = ([s for graphs, s in busy if graphs == of] for of in (True, False))
-            predictor.host = busy_host(predictor.host, within, beyond)
+            predictor.host = narrow_host(predictor.host, narrow, *self._issues(busy=False))
+        busy = self._issues(busy=True)
+        if any(busy):
+            predictor.host = busy_host(predictor.host, *busy)
         if self.corrected:
             predictor.host = self._with_other_hosts(predictor.host, narrow=bool(narrow))
         predictor.host = self._at_speed(self._with_server(predictor.host), narrow=bool(narrow))
@@ -459,6 +458,12 @@ class Plan:
             for engine, work, row in source.host_steps(self.shard):
                 times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
                 yield engine, SingleStep(work, *times)
+
+    def _issues(self, *, busy: bool) -> tuple[list[float], list[float]]:
+        """Return in how long such engines issued single prompts within CUDA graphs, and beyond."""
+        found = [issue for source in self.sources for issue in source.issues(self.shard, busy=busy)]
+        within, beyond = ([s for graphs, s in found if graphs == of] for of in (True, False))
+        return within, beyond
 
     def _with_other_hosts(self, host: Host, *, narrow: bool) -> Host:
         """Return the host of a model that a slice tells, as engines of other models needed it.

@@ -202,18 +202,22 @@ class Source:
                 for work, row in self._points([engine["source"]], busy=busy):
                     yield settings, work, row
 
-    def busy_issues(self, shape: ModelShape) -> Iterator[tuple[bool, float]]:
-        """Yield in how long such an engine issued each single prompt while its GPU was kept busy.
+    def issues(self, shape: ModelShape, *, busy: bool = False) -> Iterator[tuple[bool, float]]:
+        """Yield in how long such an engine issued each single prompt, by its own clock.
 
         With it comes whether the prompt was within CUDA graphs. The first step of a request issues
-        it and waits for nothing.
+        it and waits for nothing. `busy`: while its GPU was kept busy. Over several GPUs, where
+        other processes issue, the clock does not tell.
         """
+        if shape.tensor_parallel > 1:
+            return
         steps = self.table("host_steps")
         steps = steps[steps["index"].eq(0)]
-        for engine, work, row in self.host_steps(shape, busy=True):
-            of_case = steps[steps["case"].eq(row["case"]) & steps["source"].eq(row["source"])]
-            for seconds in of_case["seconds"].astype(float):
-                yield bool(engine.rows(work.steps()[0])), seconds
+        for engine, work, row in self.host_steps(shape, busy=busy):
+            if work.batch == 1:
+                of_case = steps[steps["case"].eq(row["case"]) & steps["source"].eq(row["source"])]
+                for seconds in of_case["seconds"].astype(float):
+                    yield bool(engine.rows(work.steps()[0])), seconds
 
     def lookup_steps(self, shape: ModelShape) -> Iterator[tuple[int, Engine, Workload, Row]]:
         """Yield points of slices of `shape` that look n-grams up, with how many layers they have.

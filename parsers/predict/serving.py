@@ -1139,11 +1139,18 @@ def _each_s(gpu: Predictor, points: Sequence[SingleStep], alone_s: float) -> flo
     return max(0.0, float(np.median(found))) if found else math.nan
 
 
-def narrow_host(known: Host, points: Sequence[tuple[Engine, SingleStep]]) -> Host:
+def narrow_host(
+    known: Host,
+    points: Sequence[tuple[Engine, SingleStep]],
+    within: Sequence[float] = (),
+    beyond: Sequence[float] = (),
+) -> Host:
     """Return the host's part as engines tell whose GPU waits for the host in every step.
 
     They have all layers of the model, and no profiler was beside them. Times are means over points
     of a few requests: the host has one of two speeds, and which of them a step meets is not known.
+    `within` and `beyond`: in how long they issued single prompts within CUDA graphs and beyond
+    them, by their own clock. Without it that is what is left of the time to first token.
     """
     few = [(engine, point) for engine, point in points if point.workload.batch <= FEW]
     steps = [point.decode_s for _, point in few if point.decode_s > 0]
@@ -1163,8 +1170,8 @@ def narrow_host(known: Host, points: Sequence[tuple[Engine, SingleStep]]) -> Hos
         known,
         decode_s=decode,
         decode_slow=SLOW_HOST,
-        eager_s=issued(in_graphs=False),
-        graph_s=issued(in_graphs=True),
+        eager_s=float(np.median(beyond)) if len(beyond) else issued(in_graphs=False),
+        graph_s=float(np.median(within)) if len(within) else issued(in_graphs=True),
         issue_s=math.nan,
         issue_graph_s=math.nan,
     )

@@ -1051,7 +1051,7 @@ def test_a_narrow_engine_with_a_busy_gpu_tells_how_long_prompts_are_issued(
     runs = [copied(f"prediction/{name}") for name in names]
     narrow = opened(runs[1])
     shape = plan("llama-3.1-8b", runs, Settings()).shard
-    issues = list(narrow.busy_issues(shape))
+    issues = list(narrow.issues(shape, busy=True))
     within = [seconds for in_graphs, seconds in issues if in_graphs]
     beyond = [seconds for in_graphs, seconds in issues if not in_graphs]
     assert len(within) == 100  # 5 prompts of at most 512 tokens, 20 times
