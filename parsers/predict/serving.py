@@ -177,16 +177,26 @@ class Host:
         )
 
     def with_others(self, eager_s: float, graph_s: float) -> Host:
-        """Return the host with what engines of other models needed for prompts of batches.
+        """Return the host with what engines of other models needed for prompts.
 
-        Where a narrow engine told it, half way to that: a host differs from itself minutes later as
-        much as from others, and both tell as much of the next one.
+        Where a narrow engine told it, that of batches is half way to it: a host differs from itself
+        minutes later as much as from others, and both tell as much of the next one. That of a
+        server is half way where a trace told it, which one host of another day had under nsys.
         """
         both = (self.eager_s, eager_s), (self.graph_s, graph_s)
         beyond, within = (
             others if math.isnan(here) else math.sqrt(here * others) for here, others in both
         )
-        return replace(self, others_s=beyond, others_graph_s=within)
+        host = replace(self, others_s=beyond, others_graph_s=within)
+        if math.isnan(self.issue_s):
+            return host
+        traced = sum(SERVED_SPEEDS) / len(SERVED_SPEEDS)
+        return replace(
+            host,
+            issue_s=math.sqrt(traced * self.issue_s * eager_s),
+            issue_graph_s=math.sqrt(traced * self.issue_graph_s * graph_s),
+            mean_speed=True,
+        )
 
     def issue_spread(self, *, prompts: bool) -> tuple[float, float, float]:
         """Return value and bounds of the time to issue a step, over what is known of it.
@@ -451,7 +461,8 @@ class Predictor:
         host = _known(self._around(step, self.engine.rows(step))[1])
         if not (step.prefill or self.engine.drafted):
             return Seconds(host, host, host)
-        fast, slow = (host * speed for speed in self.host.issue_speeds[2:] or SERVED_SPEEDS)
+        usual = MEAN_SPEEDS if self.host.mean_speed else SERVED_SPEEDS
+        fast, slow = (host * speed for speed in self.host.issue_speeds[2:] or usual)
         return Seconds((fast, slow)[int(when_s / SPEED_S) % 2], fast, slow)
 
     def host_speeds(self) -> list[tuple[float, Predictor]]:
