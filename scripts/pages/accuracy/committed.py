@@ -32,6 +32,7 @@ from scripts.pages.accuracy.questions import (
     EVERY_SERVED,
     EXTENDED_PAIRS,
     EXTENDED_TITLE,
+    FIFTH_SERVER,
     FOURTH_PAIR,
     FOURTH_SERVER,
     FOURTH_TITLE,
@@ -51,6 +52,7 @@ from scripts.pages.accuracy.questions import (
     SERVED_MODELS,
     SLICED,
     SLICES,
+    SPLIT_AGAIN_SERVER,
     SPLIT_BEFORE,
     SPLIT_H200,
     SPLIT_H200_LATER,
@@ -77,7 +79,9 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, its host told by a busy engine": BUSY_SERVER,
                 "llama-3.1-8b, told by a busy engine again": BUSY_AGAIN_SERVER,
                 "qwen3-14b, on a fourth machine": FOURTH_SERVER,
-                "llama-3.1-8b, over two of them": SPLIT_SERVER}  # fmt: skip
+                "llama-3.1-8b, over two of them": SPLIT_SERVER,
+                "qwen3-4b, on a fifth machine": FIFTH_SERVER,
+                "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER}  # fmt: skip
 NARROW_TOLD = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"

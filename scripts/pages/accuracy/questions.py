@@ -84,9 +84,17 @@ NGRAM_PAIRS: tuple[Pair, ...] = (
         ),
         (f"{WHOLE}llama-3.1-8b-lora1",),
     ),
+    (
+        (
+            f"{SLICES}llama-3.1-8b-lora1",
+            "prediction/narrow-llama-3.1-8b-lora1-busy",
+            f"{SLICES}llama-3.1-8b",
+        ),
+        (f"{WHOLE}llama-3.1-8b-lora1-busy",),
+    ),
 )  # fmt: skip
 """N-grams, and adapters again, on that machine; n-grams of another model, and one adapter with a
-narrow engine, on other ones."""
+narrow engine twice, on other ones. Of the last engine one batch was done when its time was up."""
 LOOKED_UP = {layers: f"{SLICES}llama-3.1-8b-ngram-{layers}" for layers in (4, 12, 20)}
 """Slices of several numbers of layers that look n-grams up, one after the other on one machine."""
 DEEP = "prediction/deep-llama-3.1-8b-lora"
@@ -270,6 +278,7 @@ AGAIN = {
 SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives (T2)"
 NGRAM_AGAIN = (
     "llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again", "llama-3.1-8b-lora1",
+    "llama-3.1-8b-lora1-busy",
 )  # fmt: skip
 NGRAM_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
@@ -350,12 +359,6 @@ DENSE_TOLD: tuple[Pair, ...] = (
     *SAME_PAIRS[:2], *TIMED_PAIRS, *BUSY_PAIRS, *BUSY_AGAIN_PAIRS, THIRD_PAIR,
 )  # fmt: skip
 """Those of dense models on an H200, of other machines than the first engines of these models."""
-SERVERS_RECORDED = (
-    SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
-    f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
-    (SAME_SERVER, TIMED_SERVER, BUSY_SERVER, BUSY_AGAIN_SERVER)),
-)  # fmt: skip
-"""Servers whose event loop is known, with as many layers as their models have."""
 H100_SERVED: Pair = (
     (H100_SLICE, "prediction/narrow-llama-3.1-8b-h100"), (f"{SERVED}llama-3.1-8b-h100",)
 )  # fmt: skip
@@ -369,9 +372,25 @@ FOURTH_SERVED: Pair = ((*FOURTH_PAIR[0], SAME_LOOP), (f"prediction/{FOURTH_SERVE
 SPLIT_SERVER = Committed("llama-3.1-8b-tp2-served", "serve-llama-3.1-8b-tp2-h200")
 SPLIT_SERVED: Pair = ((*SPLIT_H200[0], SAME_LOOP), (f"prediction/{SPLIT_SERVER.truth}",))
 """A server over two GPUs there, with the slice and collectives of another machine."""
+FIFTH_SERVER = Committed("qwen3-4b-served", "serve-qwen3-4b-busy")
+FIFTH_SERVED: Pair = (
+    (f"{SLICES}qwen3-4b", "prediction/narrow-qwen3-4b-busy", f"prediction/{FOURTH_SERVER.truth}"),
+    (f"prediction/{FIFTH_SERVER.truth}",),
+)
+SPLIT_AGAIN_SERVER = Committed("qwen3-14b-tp2-served", "serve-qwen3-14b-tp2-h200")
+SPLIT_AGAIN_SERVED: Pair = (
+    (*SPLIT_H200_LATER[0], SAME_LOOP), (f"prediction/{SPLIT_AGAIN_SERVER.truth}",)
+)  # fmt: skip
+"""On a fifth machine, of two H200: a server whose host a busy engine told, one over both GPUs."""
+SERVERS_RECORDED = (
+    SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
+    f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
+    (SAME_SERVER, TIMED_SERVER, BUSY_SERVER, BUSY_AGAIN_SERVER, FOURTH_SERVER, FIFTH_SERVER)),
+)  # fmt: skip
+"""Servers on one GPU whose event loop is known, with as many layers as their models have."""
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
-    FOURTH_SERVED, SPLIT_SERVED,
+    FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED,
 )  # fmt: skip
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
     (tuple(name for name in sources if name not in SERVERS_RECORDED), truths)
