@@ -281,7 +281,7 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
             **values(saved),
         )
         return Price(saved, formula, sentence, waits, waiting, steps, upper)
-    if rule is LAUNCH_BOUND:  # where the GPU is busy without nsys, only little is left
+    if rule is LAUNCH_BOUND and stage.is_capture:  # of a stage nsys may lengthen another part
         beyond = number((untraced - (wall - program_time(run)[1])).share_of(untraced).value)
         saved, formula = min(
             ((saved, formula), (beyond * number(wall.value), OF_PACE)), key=lambda found: found[0]
