@@ -10,7 +10,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.program import host_work
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.verdicts.ranking import findings
-from tests.reports.programs import english, write
+from tests.reports.programs import english, kernels, write
 
 MS = 1_000_000
 
@@ -151,6 +151,26 @@ def test_all_that_the_host_does_less_shortens_a_loop_that_waits_for_it(run: Run)
     run = write(waiting(run, "launches"), "host_lines", rows)
     (found,) = [f for f in program_findings(run) if f.rule == "optimizer_loop"]
     assert found.gain_ns == pytest.approx(5 * MS)
+
+
+@pytest.mark.parametrize("groups", [1, 12])
+def test_an_optimizer_of_one_group_is_not_said_to_update_tensor_by_tensor(
+    run: Run, groups: int
+) -> None:
+    name = "void at::native::multi_tensor_apply_kernel<FusedAdam<float>>(T1, T2)"
+    of_many, other = run.kernels["short_name"].unique()[:2]
+    run = kernels(run, {of_many: {"name": name, "calls": 100_000}})
+    ids = run.kernels.groupby("short_name")["kernel_id"].first()
+    order = ([ids[other]] * 3 + [ids[of_many]] * groups) * 10
+    run = write(run, "launches", [
+        {"kernel_id": key, "index": at, "start_ns": 20_000 * at, "duration_ns": 10_000,
+         "device": 0, "pid": 1, "context": 1, "stream": 7, "stage": "decode"}
+        for at, key in enumerate(order)
+    ])  # fmt: skip
+    inner = "/site-packages/torch/optim/adam.py:300 _multi_tensor_adam"
+    run = write(waiting(run, "launches"), "host_lines", [line("", 50, inner=inner)])
+    found = [f for f in program_findings(run) if f.rule == "optimizer_loop"]
+    assert len(found) == (groups > 1)
 
 
 def threads(*lines: tuple[int, int]) -> list[dict[str, Any]]:
