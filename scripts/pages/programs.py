@@ -670,7 +670,9 @@ def _twins(judged: Sequence[Judged]) -> str:
         "gains say ([actions.yaml](../tests/proof_programs/actions.yaml)), and both were timed "
         "without a profiler, in turns in one process. A finding is borne out where that saves "
         f"the promised part of the time over {BORNE_OUT} at least; any other counts as false (✗). "
-        f"Nobody can do it, or nothing is there to be done: {cannot or 'none'}."
+        f"Nobody can do it, or nothing is there to be done: {cannot or 'none'}. This column is in "
+        "sample for rules that were changed since, and actions are those of one engineer: another "
+        "may do better, or worse."
     )
 
 
@@ -682,7 +684,7 @@ def _twin(one: Judged) -> str:
     for said in one.large_in_twin:
         measured = one.measured(said)
         cell = f"`{said.cause}` {share(said.gain)}"
-        if one.answer.actions or measured is not None:
+        if listed_actions(one.program["name"]) or measured is not None:
             cell += f" (measured {NA if measured is None else share(measured)})"
             cell += "" if one.borne_out(said) else " ✗"
         cells.append(cell)

@@ -261,6 +261,7 @@ OF_CODE = {
             "exchanged": Text("exchanges between threads in each pass of a loop"),
             "drawn": Text("instructions that draw random numbers"),
             "triangle": Text("instructions in a loop up to the index of the thread"),
+            "float": Text("instructions that compute with floats"),
         }.items()
     },
     **{name: Fact(name) for name in ("fixed_left", "halves_left", "drawn_left")},

@@ -247,7 +247,7 @@ def _waits(row: Row) -> dict[str, float]:
         "unmasked": 100 * _known(number(row.get("unmasked_share")), 1.0),
         **{
             name: 100 * _known(number(row.get(f"{name}_share")), 0.0)
-            for name in ("fixed", "halves", "exchanged", "drawn", "triangle")
+            for name in ("fixed", "halves", "exchanged", "drawn", "triangle", "float")
         },
         "fixed_left": 100 * (1 - _known(number(row.get("fixed_share")), 0.0)),
         "halves_left": 100 - 50 * _known(number(row.get("halves_share")), 0.0),

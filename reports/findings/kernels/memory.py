@@ -9,9 +9,11 @@ from nsight_prof.reports.findings.kernels.fact import Fact
 from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
 from nsight_prof.reports.page.values import Number, Text
 
-SECTOR_BYTES = 32
+SECTOR_BYTES, ON_CHIP = 32, ("lsu", "l1", "l2")
 CHAINED = 60.0
 """Per cent of what one address can take from which on atomics queue there."""
+FLOATS = 40.0
+"""Per cent of instructions from which on floats are the work: a product by hand loads for each."""
 LITTLE = 5.0
 """Per cent of the traffic of L1 below which loads of single threads decide nothing, beside tiles
 that TMA or asynchronous copies fetch and that the efficiency of loads says nothing of."""
@@ -58,12 +60,7 @@ UNCOALESCED_LOADS = Rule(
     confidence="high",
     time=facts.SECTOR_TIME,
     remaining=facts.LOAD_LEFT,
-    unloads={
-        "lsu": facts.LOAD_LEFT,
-        "l1": facts.LOAD_LEFT,
-        "l2": facts.LOAD_LEFT,
-        "dram": facts.DRAM_USEFUL,
-    },
+    unloads={**dict.fromkeys(ON_CHIP, facts.LOAD_LEFT), "dram": facts.DRAM_USEFUL},
     contradicted_by=((facts.EXECUTION_WAITS > 50),),
 )
 UNCOALESCED_STORES = replace(
@@ -92,12 +89,7 @@ UNCOALESCED_STORES = replace(
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors of stores are left. DRAM moves no more than the threads send.",
     remaining=facts.STORE_LEFT,
-    unloads={
-        "lsu": facts.STORE_LEFT,
-        "l1": facts.STORE_LEFT,
-        "l2": facts.STORE_LEFT,
-        "dram": facts.DRAM_USEFUL,
-    },
+    unloads={**dict.fromkeys(ON_CHIP, facts.STORE_LEFT), "dram": facts.DRAM_USEFUL},
 )
 SCATTERED = replace(
     UNCOALESCED_LOADS,
@@ -118,12 +110,7 @@ SCATTERED = replace(
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors are left. DRAM moves no more than the threads ask for.",
     remaining=facts.SECTORS_LEFT,
-    unloads={
-        "lsu": facts.SECTORS_LEFT,
-        "l1": facts.SECTORS_LEFT,
-        "l2": facts.SECTORS_LEFT,
-        "dram": facts.DRAM_USEFUL,
-    },
+    unloads={**dict.fromkeys(ON_CHIP, facts.SECTORS_LEFT), "dram": facts.DRAM_USEFUL},
 )
 UNCOALESCED_LOADS = replace(UNCOALESCED_LOADS, unless=(SCATTERED.key,))
 UNCOALESCED_STORES = replace(UNCOALESCED_STORES, unless=(SCATTERED.key,))
@@ -176,7 +163,7 @@ UNCOALESCED = replace(
     symptom=Text("accesses memory in scattered pieces"),
     estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
     "useful sectors are left. DRAM moves as much as now.",
-    unloads={"lsu": facts.SECTORS_LEFT, "l1": facts.SECTORS_LEFT, "l2": facts.SECTORS_LEFT},
+    unloads=dict.fromkeys(ON_CHIP, facts.SECTORS_LEFT),
 )
 NARROW_ACCESSES = Rule(
     key="narrow_accesses",
@@ -231,7 +218,8 @@ BANK_CONFLICTS = Rule(
     remedy=Text("Without bank conflicts"),
     action=Text(
         "Pad or swizzle the shared memory layout, so that the threads of a warp reach 32 "
-        "different banks."
+        "different banks. In Triton, whose compiler lays it out, store operands of tl.dot along "
+        "the inner dimension of the product (numbers of 32 or 8 bits need that)."
     ),
     advice=Text("arrange its on-chip data so that all of it can be read at once"),
     estimate="Of the time in which a saturated load/store pipe works, else warps wait for shared "
@@ -245,6 +233,7 @@ BANK_CONFLICTS = Rule(
     time=facts.SHARED_TIME,
     remaining=facts.CONFLICTS_LEFT,
     unloads={"lsu": facts.CONFLICTS_LEFT, "l1": facts.CONFLICTS_LEFT},
+    bounds=("l1", "l2", "latency", "issue", "alu", "tensor", "fp16", "fp32", "fp64", "xu"),
 )
 CONSTANT_LOADS = Rule(
     key="constant_loads",
@@ -381,6 +370,7 @@ REPEATED_LOADS = Rule(
     & (facts.LOADS_AGAIN >= 32)
     & ((facts.FLOPS_A_BYTE >= 0.2) | (facts.TENSOR_ACTIVE >= 5))
     & (facts.ARITHMETIC_USE < 25)
+    & (facts.OF_CODE["float"] < FLOATS)
     & (facts.SHARED_CONFLICTS < 10).or_unknown(),
     clause=lambda k: Text(
         "it moves {times} bytes through L1 for each that it needs from memory or stores: data is "
