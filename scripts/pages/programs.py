@@ -473,7 +473,8 @@ class Promises:
     `named` are the first of a program that name its cause, `fair` those of them whose gain is
     within BORNE_OUT of the measured one. Of gains over LARGE: `of_cause` in such findings, `beyond`
     those of them, and of findings beside the cause, that promise more than there was, `aside` all
-    of the latter, and `in_twins` those in repaired programs that no measurement bears out.
+    of the latter, and in repaired programs `in_twins` those that no measurement bears out and
+    `gained` those that one does.
     """
 
     named: int = 0
@@ -482,11 +483,12 @@ class Promises:
     beyond: int = 0
     aside: int = 0
     in_twins: int = 0
+    gained: int = 0
 
     @property
     def large(self) -> int:
         """All large gains that were promised."""
-        return self.of_cause + self.aside + self.in_twins
+        return self.of_cause + self.aside + self.in_twins + self.gained
 
     @property
     def borne_out(self) -> float:
@@ -501,8 +503,10 @@ def promises(judged: Iterable[Judged]) -> dict[str, Promises]:
     """
     found: dict[str, Promises] = {}
     for one in judged:
-        for said in one.false_findings or ():
-            found.setdefault(said.cause, Promises()).in_twins += 1
+        for said in one.large_in_twin or ():
+            rule = found.setdefault(said.cause, Promises())
+            rule.gained += one.borne_out(said)
+            rule.in_twins += not one.borne_out(said)
         for at, said in enumerate(one.answer.slow, 1):
             if one.answer.gain < FAULT:
                 break
@@ -529,7 +533,8 @@ def trust(judged: Iterable[Judged]) -> list[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for rule, each in sorted(found.items(), key=lambda item: (-item[1].borne_out, -item[1].large)):
-        cells = (each.named, each.fair, each.of_cause, each.aside, each.in_twins)
+        in_twins = each.in_twins + each.gained
+        cells = (each.named, each.fair, each.of_cause, each.aside, in_twins)
         lines.append(f"| `{rule}` | {' | '.join(map(str, cells))} | {share(each.borne_out)} |")
     return [
         "## Whole programs: how far each rule can be trusted",

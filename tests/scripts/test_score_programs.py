@@ -122,7 +122,8 @@ def test_a_large_gain_in_a_twin_is_held_to_what_its_action_gained() -> None:
     assert [s.title for s in judge(measured)[0].false_findings or ()] == ["Waits"]
     page = "".join(section("Whole programs", measured))
     assert "`copies` 30.0 % (measured 20.0 %), `rule` 40.0 % (measured 26.0 %) ✗" in page
-    assert promises(judge(measured))["rule"].in_twins == 1
+    found = promises(judge(measured))
+    assert (found["rule"].in_twins, found["copies"].gained, found["copies"].borne_out) == (1, 1, 1)
 
 
 def test_what_findings_of_a_twin_say_can_be_done_to_it(tmp_path: Path) -> None:
