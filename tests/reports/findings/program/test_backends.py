@@ -36,6 +36,17 @@ def test_slow_kernels_are_known_by_their_names(key: str, name: str) -> None:
     assert re.search(BACKENDS[key].pattern, name)
 
 
+def test_layout_keeps_a_convolution_off_the_tensor_cores_where_others_use_tf32() -> None:
+    slow = {
+        "category": "conv", "dtype": "fp32",
+        "name": "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tile_ffma_",
+    }  # fmt: skip
+    fast = {**slow, "name": "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tile"}
+    assert BACKENDS["simt_nchw_conv"].of([slow, fast]) == [slow]
+    assert not BACKENDS["simt_nchw_conv"].of([slow])
+    assert not BACKENDS["simt_nchw_conv"].of([fast])
+
+
 @pytest.mark.parametrize(
     "name",
     [
