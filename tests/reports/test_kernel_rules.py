@@ -94,6 +94,8 @@ def test_scattered_loads_leave_the_sectors_that_are_useful() -> None:
     # Of 9 sectors a 32 bytes 8 are loads, of which one remains: 2 of 9; DRAM needs a quarter.
     assert cause.gain == pytest.approx(1 - 0.25)
     assert first(**TRANSPOSE | {"dram_pct": 20.0}).gain == pytest.approx(1 - 2 / 9)
+    # Beside tiles that TMA fetches, of which the efficiency says nothing, they are a few bytes.
+    assert "uncoalesced_loads" not in keys(**TRANSPOSE, l1_bytes=4e10)
     assert "use 4.0 of the 32 bytes" in english(cause.clause)
 
 
@@ -184,6 +186,7 @@ def test_conflicts_cost_the_part_of_the_pipe_that_they_take() -> None:
     assert waiting.gain == pytest.approx(0.8 * 0.9375)
     # Narrow accesses of few threads are no conflict.
     assert causes(row(**conflicts | {"shared_conflict_pct": 0.0}, lsu_pct=96.0), H200) == []
+    assert keys(**conflicts, lsu_pct=78.0, bound_by="dram", dram_pct=83.0) == set()
 
 
 def test_spills_cost_their_part_of_the_memory_time() -> None:
@@ -346,6 +349,9 @@ def test_numbers_that_are_loaded_for_each_use_could_stay_in_tiles() -> None:
     assert cause.gain == pytest.approx(1 - 0.1 / 0.5, abs=0.01)
     assert "repeated_loads" not in keys(**NAIVE | {"l1_bytes": 4e8})
     assert "repeated_loads" not in keys(**NAIVE, library="cuBLAS")
+    # A product by hand has loads for each multiply-add: where most is floats, they are the work.
+    assert "repeated_loads" in keys(**NAIVE, float_share=0.33)
+    assert "repeated_loads" not in keys(**NAIVE, float_share=0.44)
 
 
 def test_tensor_cores_that_wait_for_loads_through_registers_lack_a_pipeline() -> None:
