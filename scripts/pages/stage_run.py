@@ -20,9 +20,11 @@ OF_KERNELS = ("metrics", "counters", "stalls", "joins")
 """Tables of the counters: rows of kernels that the stage does not have are left out."""
 OF_STAGE = ("kernels", "stages", "devices", "gpu_stages", "stage_kernels", "memory_operations",
             "api_calls", "engine_steps", "idle_gaps", "host_lines", "thread_lines",
-            "gpu_idle_gaps", "collectives", "launches", "timed_lines")  # fmt: skip
+            "gpu_idle_gaps", "collectives", "launches")  # fmt: skip
 """Tables of the trace that findings read."""
-NOT_CUT = tables.tables().keys() & set(dir(NsysTrace)) - {*OF_STAGE, "gpus", "launch_lines"}
+OF_LINES = ("launch_lines", "timed_lines")
+"""Tables of what nsys does not have: the samples of stacks lie beside the trace."""
+NOT_CUT = tables.tables().keys() & set(dir(NsysTrace)) - {*OF_STAGE, "gpus", *OF_LINES}
 """Tables of the trace that are not made for each stage: it takes a sixth of the time."""
 
 
