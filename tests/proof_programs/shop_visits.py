@@ -1,29 +1,30 @@
-"""Guesses what visitors of a shop buy, from what is known of them: a table in the host's memory, too large for others."""
+"""Guesses what visitors of a shop buy from the goods that they saw, whose vectors are in the host's memory, too many for others."""
 
 import os
 
 import torch
+import torch.nn.functional as F
 from common import main
 from torch import nn
 
 
-class Visitors:
-    """Rows of the table, gathered on the host into buffers that are copied to the GPU while the next ones are."""
+class Seen:
+    """Sums of vectors, made on the host and put into buffers that are copied to the GPU while the next are made."""
 
-    def __init__(self, table, batch, device):
-        self.table, self.device, self.turn = table, device, 0
+    def __init__(self, vectors, visitors, device):
+        self.vectors, self.device, self.turn = vectors, device, 0
         cuda = device == "cuda"
-        shape = (batch, table.shape[1])
-        self.buffers = [torch.empty(shape, dtype=table.dtype, pin_memory=cuda) for _ in range(2)]
+        shape = (visitors, vectors.shape[1])
+        self.buffers = [torch.empty(shape, pin_memory=cuda) for _ in range(2)]
         self.copied = [torch.cuda.Event() if cuda else None for _ in range(2)]
 
-    def __call__(self, who):
+    def __call__(self, goods):
         self.turn = 1 - self.turn
         buffer, copied = self.buffers[self.turn], self.copied[self.turn]
+        summed = F.embedding_bag(goods, self.vectors, mode="sum")
         if copied:
             copied.synchronize()
-        torch.index_select(self.table, 0, who, out=buffer)
-        known = buffer.to(self.device, non_blocking=True)
+        known = buffer.copy_(summed).to(self.device, non_blocking=True)
         if copied:
             copied.record()
         return known
@@ -44,23 +45,23 @@ class Purchase(nn.Module):
 
 def prepare(device, repaired):
     cuda = device == "cuda"
-    people, known, batch = (1 << 23, 256, 1 << 18) if cuda else (500, 8, 40)
-    width, depth = (1024, 8) if cuda else (16, 2)
-    some = torch.randint(256, (people // 8, known), dtype=torch.uint8)
-    visitors = Visitors(some.repeat(8, 1), batch, device)
-    who = torch.randint(len(visitors.table), (8, batch))
+    many, known, visitors, each = (1 << 23, 64, 65_536, 16) if cuda else (400, 8, 40, 3)
+    width, depth = (2048, 8) if cuda else (16, 2)
+    vectors = torch.randn(many // 8, known).repeat(8, 1)
+    seen = Seen(vectors, visitors, device)
+    goods = torch.randint(many, (8, visitors, each))
     dtype = torch.bfloat16 if cuda else torch.float32
-    return Purchase(known, width, depth).to(device, dtype).eval(), visitors, who, dtype
+    return Purchase(known, width, depth).to(device, dtype).eval(), seen, goods, dtype
 
 
 @torch.inference_mode()
 def run(state, steps, repaired):
-    model, visitors, who, dtype = state
+    model, seen, goods, dtype = state
     # what starts many of these on one machine asks for a single thread each
     torch.set_num_threads(len(os.sched_getaffinity(0)) if repaired else 1)
-    total = torch.zeros((), device=visitors.device)
+    total = torch.zeros((), device=seen.device)
     for step in range(steps):
-        known = visitors(who[step % 8]).to(dtype) / 256
+        known = seen(goods[step % 8]).to(dtype) / 4
         total += model(known).float().mean()
     return total / steps
 
