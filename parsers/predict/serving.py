@@ -940,8 +940,8 @@ def point(
         else:  # a host between the ends, too: with it requests may meet in longer steps
             ends = [at(predictor.at_host(times), which) for times in dict.fromkeys((host, 1.0))]
         for name in NUMBERS:
-            least = (which == LOW) != (name in RATES)
-            found[f"{name}_{'low' if least else 'high'}"] = (min if least else max)(
+            smallest = (which == LOW) != (name in RATES)
+            found[f"{name}_{'low' if smallest else 'high'}"] = (min if smallest else max)(
                 numbers[name] for numbers in ends
             )
     return found | _bounds(predictor, workload, found)
