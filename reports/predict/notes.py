@@ -129,7 +129,7 @@ NOTES: dict[str, Callable[..., Text]] = {
         "take beyond the benchmark is carried over, and how well that holds is not known",
     ),
     "half-way": partial(Text, "prompts of batches are issued half way to those of other models"),
-    "other-hosts": partial(Text, "prompts of batches are issued as those of other models were"),
+    "other-hosts": partial(Text, "prompts are issued as other models' were (of servers: half way)"),
     "other-gpu": partial(
         Text,
         "nothing was measured on {gpu}: each operator reaches the part of the roofline that it "
