@@ -627,7 +627,7 @@ def test_a_server_that_no_run_tells_has_the_event_loop_of_others(copied: Copied)
         np.mean([abs(point(of, load)["ttft_p50_s"] / row["ttft_p50_s"] - 1) for load, row in loads])
         for of in (now, replace(now, host=nothing))
     ]
-    assert off[0] < 0.08 < 0.12 < off[1]
+    assert off[0] < 0.09 < 0.12 < off[1]
     assert planned.server is None
 
 
