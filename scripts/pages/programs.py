@@ -16,13 +16,11 @@ from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
 from scripts.run_programs import (
     EIGHTH,
-    ELEVENTH,
     FRESH,
     NINTH,
     OWN,
     PROGRAMS,
     SEVENTH,
-    TENTH,
     THIRTEENTH,
     TWELFTH,
     listed_actions,
