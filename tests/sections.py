@@ -44,7 +44,7 @@ def table(section: Section, key: str) -> Table[Any]:
 def rows(table: Table[Any]) -> list[dict[str, Any]]:
     """Return the cells of each row by heading: numbers as floats, all else in English."""
     heads = [words(column.heading) for column in table.columns]
-    return [dict(zip(heads, map(_plain, cells), strict=True)) for cells in table.cells()]
+    return [dict(zip(heads, map(_plain, cells), strict=True)) for cells in table.cells]
 
 
 def _plain(cell: Value | None) -> Any:

@@ -51,7 +51,10 @@ def written(
 
     if table.footnotes:
         write = write.with_footnotes(footnote)
-    cells = [table.cells()[row] for row in rows]
+    once = None if write.leads or table.footer or len(rows) < len(table.rows) else table.wordless
+    if once and type(write.markup) in once:
+        return once[type(write.markup)], []
+    cells = [table.cells[row] for row in rows]
     cells += [list(table.footer.cells)] if table.footer is not None else []
     texts = [
         [
@@ -60,6 +63,8 @@ def written(
         ]
         for row in cells
     ]
+    if once is not None:
+        once[type(write.markup)] = texts
     notes = [
         f"{write.bracketed(NA, letter)}{write.marks.colon}{write.markup.escape(write.word(reason))}"
         for reason, letter in letters_of.items()
@@ -94,12 +99,8 @@ def heading(column: Column[Any], write: Writer) -> str:
 
 def more(table: Table[Any], rows: Sequence[int]) -> list[Text]:
     """Return what to say below a table that a page shows in part."""
-    remaining = len(table.rows) - len(rows)
-    return (
-        [Text("{n} more rows are in report.html and metrics.json.", n=remaining)]
-        if remaining
-        else []
-    )
+    n = len(table.rows) - len(rows)
+    return [Text("{n} more rows are in report.html and metrics.json.", n=n)] if n else []
 
 
 def sentence_values(finding: Finding) -> list[Value]:
@@ -168,7 +169,7 @@ class Places:
 
     def _rows(self, table: Table[Any]) -> Iterator[Shown]:
         every = [[] for _ in table.rows] if table.refs is None else map(table.refs, table.rows)
-        for n, (refs, cells) in enumerate(zip(every, table.cells(), strict=True)):
+        for n, (refs, cells) in enumerate(zip(every, table.cells, strict=True)):
             free = (ref.anchor for ref in refs if ref.anchor not in self._names)
             row = self._of[table.key, n] = next(free, f"row-{table.key}-{n + 1}")
             for ref in refs:
@@ -269,7 +270,7 @@ class Places:
 
 def reasons(table: Table[Any], write: Writer) -> list[Text]:
     """Return why values of a table are missing, each reason once."""
-    cells = (cell for row in table.cells() for cell in row)
+    cells = (cell for row in table.cells for cell in row)
     found = (cell.missing for cell in cells if isinstance(cell, Number) and cell.value is None)
     joined = write.joined(map(write.word, dict.fromkeys(found)))
     return [Text("n/a: {reasons}.", reasons=joined)] if joined else []

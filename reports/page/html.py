@@ -169,7 +169,7 @@ def table_html(
 
 def _head(table: Table[Any], rows: Sequence[int], index: int, write: Writer) -> str:
     column, unmarked = table.columns[index], Writer(write.language)
-    cells = [row[index] for row in table.cells()]
+    cells = [row[index] for row in table.cells]
     unlinked = (cell.label if isinstance(cell, Link) else cell for cell in cells)
     units = {cell.unit for cell in unlinked if isinstance(cell, Number)}
     is_long = any(len(unmarked.value(cells[row])) > LONG for row in rows)
@@ -191,7 +191,7 @@ def _row(
 ) -> str:
     cells = []
     for index, (column, cell, text, label) in enumerate(
-        zip(table.columns, table.cells()[row], texts, labels, strict=True)
+        zip(table.columns, table.cells[row], texts, labels, strict=True)
     ):
         value = sort_value(cell) if column.sort is None else column.sort(table.rows[row])
         key = "" if value is None or math.isnan(value) else f' data-v="{value:.9g}"'

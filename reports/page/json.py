@@ -97,7 +97,7 @@ def _table(table: Table[Any]) -> dict[str, Json]:
         "key": table.key,
         "title": _WRITE.text(table.title),
         "columns": heads,
-        "rows": [[value_json(cell) for cell in row] for row in table.cells()],
+        "rows": [[value_json(cell) for cell in row] for row in table.cells],
         "note": text_json(table.note),
     }
 

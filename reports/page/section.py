@@ -103,19 +103,22 @@ class Table(Generic[Row]):
             return min(self.preview, len(self.rows))
         return FOLDED_TO if len(self.rows) > FOLD_ABOVE else len(self.rows)
 
-    def cells(self) -> list[list[Value | None]]:
-        """Return all cells, row by row."""
-        return self._cells
-
     @cached_property
-    def _cells(self) -> list[list[Value | None]]:
+    def cells(self) -> list[list[Value | None]]:
+        """All cells, row by row."""
         # Each page in each language asks for them several times.
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     @cached_property
+    def wordless(self) -> dict[type, list[list[str]]] | None:
+        """The texts of all cells by markup, once written, where they are so in every language."""
+        is_wordless = all(isinstance(cell, (str, Name)) for row in self.cells for cell in row)
+        return {} if is_wordless else None
+
+    @cached_property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers: it stands at the right."""
-        columns = zip(self.columns, zip(*self._cells, strict=True), strict=False)
+        columns = zip(self.columns, zip(*self.cells, strict=True), strict=False)
         found = [_is_numeric(cells) if column.right is None else column.right
                  for column, cells in columns]  # fmt: skip
         return found or [bool(column.right) for column in self.columns]

@@ -106,9 +106,7 @@ class Plain:
         """Return the text."""
         return text
 
-    number = code = escape
-
-    strong = escape
+    number = code = strong = escape
 
     def link(self, label: str, _target: str) -> str:
         """Return what is shown."""
@@ -221,7 +219,7 @@ class Writer:
         target: Callable[[Name | Number], str] | None = None,
     ) -> None:
         self.language, self.markup = language, markup
-        self._target = target or (lambda _: "")
+        self.leads, self._target = target is not None, target or (lambda _: "")
         self._footnote: Callable[[str], str] = lambda _: ""
         self._known = catalogue(language)
 

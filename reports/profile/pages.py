@@ -45,7 +45,7 @@ def profile_pages(
     and its content, and adds its tables to `tables_of`.
     """
     sources: Mapping[str, Provenance] = content["sources"]
-    given = {name: content[name] for name in ("view", "sources", "links")}
+    given = {name: content[name] for name in ("view", "sources", "links", "table")}
     blocks = {k.number: render("kernel.md.j2", {**given, "kernel": k}) for k in view.kernels}
     without = [k for k in view.kernels if k.kernel_id not in sources]
     for layout in LAYOUTS:
@@ -65,15 +65,13 @@ def profile_pages(
     pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{beyond}"})
     for kernel in view.kernels:
         if kernel.kernel_id in sources:
-            source = sources[kernel.kernel_id]
+            of_kernel = {**given, "kernel": kernel, "source": sources[kernel.kernel_id]}
             block = {
                 "block": blocks[kernel.number],
-                "counters": render("counters.md.j2", {"kernel": kernel, "source": source}),
+                "counters": render("counters.md.j2", of_kernel),
                 "histogram": histograms.get(kernel.number),
             }
-            pages.markdown[kernel_file(kernel)] = render(
-                "kernel_page.md.j2", {"kernel": kernel, "source": source, **block}
-            )
+            pages.markdown[kernel_file(kernel)] = render("kernel_page.md.j2", of_kernel | block)
     return pages
 
 

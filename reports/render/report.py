@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,7 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
     from nsight_prof.reports.render.folds import counter_columns
     from nsight_prof.reports.render.metrics_json import render_metrics
+    from nsight_prof.reports.render.page_tables import TABLES
     from nsight_prof.reports.summary.summary import summarise
     from nsight_prof.reports.trace_view.histograms import (
         Histogram,
@@ -163,10 +164,12 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     verdicts, anchors = view.answer, view.answer_anchors
     if summary.first.actions:
         verdicts, anchors = section_verdicts(view.sections), section_anchors(view.sections)
+    counters = cache(TABLES["counters"])  # one table for all languages
     content = {
         **{"view": view, "pictures": drawings, "sources": sources},
         **{"links": links, "trace": trace, "summary": summary},
         **{"histograms": histograms, "by_roof": by_roof},
+        "table": {**TABLES, "counters": lambda heading, rows: counters(heading, tuple(rows))},
         "leads": list(zip(verdicts, anchors, strict=True)),
     }
     all_operators = operators_page(run)
@@ -223,14 +226,11 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     lead, studies = leading_figure(view.sections)
     sections = (*studies, view.trust)
     summary = bench_summary(view)
-    first_screen = {"lead": lead, "headline": summary.answer, **_first_screen(view)}
-
-    def content(written: Sequence[str]) -> dict[str, Any]:
-        *studies, trust = written
-        text = {"sections": studies, "trust": trust}
-        return {"view": view, "pictures": drawings, **first_screen, **text}
-
-    markdown, texts, tables = _section_pages("bench.md.j2", sections, content, style)
+    given = {"view": view, "pictures": drawings, "lead": lead, "headline": summary.answer}
+    given |= _first_screen(view)
+    markdown, texts, tables = _section_pages(
+        "bench.md.j2", sections, lambda w: {**given, "sections": w[:-1], "trust": w[-1]}, style
+    )
     _add_summary(summary, (markdown, texts), tables, style)
     files = {
         **markdown,
@@ -314,10 +314,7 @@ def _in_language(pages: Mapping[str, str], language: str) -> dict[str, str]:
 
 def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
     """Return the names of the other languages of a page, and its files in them."""
-    others = (
-        name_of_language for name_of_language in style.all_languages if name_of_language != language
-    )
-    return [(NAMES[o], file_in(name, o)) for o in others]
+    return [(NAMES[o], file_in(name, o)) for o in style.all_languages if o != language]
 
 
 def _summary(
@@ -408,7 +405,7 @@ def _marked(
     from nsight_prof.reports.render.page_tables import TABLES
     from nsight_prof.reports.render.templating import IN_PAGE, render
 
-    given = {**content, "table": TABLES, IN_PAGE: in_page}
+    given = {"table": TABLES, **content, IN_PAGE: in_page}
     return _tidy(render(name, given, style.templates, language=language))
 
 

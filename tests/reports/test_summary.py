@@ -117,7 +117,7 @@ def test_what_was_seen_to_be_reached_and_bounds_add_up_apart(
     for count in (1, 3, 5):
         table = actions(first, count)
         assert table.footer is not None
-        cells = [times_of(cells[2]) for cells in table.cells()]
+        cells = [times_of(cells[2]) for cells in table.cells]
         in_all = table.footer.cells[2]
         assert isinstance(in_all, Strong)
         for sums, total in zip(zip(*cells, strict=True), times_of(in_all.value), strict=True):
@@ -125,7 +125,7 @@ def test_what_was_seen_to_be_reached_and_bounds_add_up_apart(
         # One answer on both pages: the table of where the time goes has the same bound.
         assert summary.total is not None
         assert times_of(in_all.value)[1] == pytest.approx((summary.total.gain_ns or 0) / 1e6, 0.01)
-        *_, after, links = table.cells()[-1]
+        *_, after, links = table.cells[-1]
         whole, most = first.total.value or 0.0, first.upper.value or 0.0
         assert float(words(after).split()[0]) == pytest.approx((whole - most) / 1e6, abs=0.11)
         links = words(links).rstrip(", …").split(", ")
@@ -174,7 +174,7 @@ def test_that_nothing_is_to_be_done_is_as_sure_as_time_was_counted(
 def test_no_level_of_how_sure_stands_without_a_reason(view: ReportView) -> None:
     first = summarise(view).first
     assert first.actions
-    for *_, sure, _, _, _ in actions(first, len(first.actions)).cells()[:-1]:
+    for *_, sure, _, _, _ in actions(first, len(first.actions)).cells[:-1]:
         assert re.fullmatch(r"(high|medium|low): .{10,}", words(sure))
     assert re.search(r"how sure: (high|medium|low) \(.{10,}\)$", words(first.line))
 

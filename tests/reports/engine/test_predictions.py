@@ -25,7 +25,7 @@ def test_answers_lead_to_their_files(root: Path, tmp_path: Path) -> None:
     assert shown is not None
     (table,) = shown.tables
     writer = Writer(markup=InMarkdown())
-    first, second = ([writer.value(cell) for cell in row] for row in table.cells())
+    first, second = ([writer.value(cell) for cell in row] for row in table.cells)
     assert first[0] == "[`a b`](../steps/1-trace/predictions/a%20b.json)"
     assert first[4] == "[`a b.png`](../steps/1-trace/visualizations/a%20b.png)"
     assert second[4] == "–"

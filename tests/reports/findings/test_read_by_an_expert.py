@@ -299,7 +299,7 @@ def test_what_saves_nothing_for_sure_is_told_with_the_most_it_could(imported: Ru
     (found,) = [f for f in view.findings if f.rule == "casts_and_copies"]
     assert found.gain_ns == 0
     assert found.is_bound
-    (cells,) = findings_table(view, [found]).cells()
+    (cells,) = findings_table(view, [found]).cells
     assert "at most 2.4 ms" in [words(cell) for cell in cells]
     report = render_report(load_run(imported(WEIGHTS).path)).report.read_text()
     assert f"{english(found.title)} · could save at most 2.40 ms</summary>" in report

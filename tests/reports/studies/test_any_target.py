@@ -58,7 +58,7 @@ def test_the_table_has_every_case_with_its_interval(
     row = bench_row("a", target="mine", median_s=2e-6)
     run = make_bench_run([row, bench_row("lost", target="mine", status="failed", median_s=None)])
     (table,) = made(run).tables
-    (cells,) = table.cells()
+    (cells,) = table.cells
     assert isinstance(cells[1], Number)
     assert cells[1].value == 2e-6
     assert cells[2] == Interval(row["ci_low_s"], row["ci_high_s"], "s")

@@ -105,7 +105,7 @@ def table_of(made: Section, key: str) -> Table[Any]:
 
 def cells(table: Table[Any], place: int) -> dict[str, str]:
     """The cells of a row as a page shows them, by the heading of the column."""
-    write, row = Writer(), table.cells()[place]
+    write, row = Writer(), table.cells[place]
     return {
         write.text(column.heading): write.cell(cell, column.unit, column.digits)
         for column, cell in zip(table.columns, row, strict=True)

@@ -240,14 +240,14 @@ def test_tables_write_every_cell(made_section: Section) -> None:
         assert table.rows
         cells = [
             write.cell(c, col.unit, col.digits)
-            for row in table.cells()
+            for row in table.cells
             for c, col in zip(row, table.columns, strict=True)
         ]
         assert not any("nan" in cell or "None" in cell for cell in cells), table.key
 
 
 def test_models_that_share_a_shape_share_a_row(made_section: Section) -> None:
-    row = table(made_section, "llm-linear").cells()[0]
+    row = table(made_section, "llm-linear").cells[0]
     assert row[:2] == ["Llama-3.1-8B, Mistral-7B-v0.3", "qkv"]
     assert Writer().value(row[5], 3) == "6.00 us"
     assert Writer().value(row[8], 3) == "50.0 %"

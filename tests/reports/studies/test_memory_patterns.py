@@ -153,12 +153,12 @@ def test_bandwidths_by_hand(make_section: Callable[..., Section]) -> None:
     heads = [Writer().text(column.heading) for column in table.columns]
     assert heads[:4] == ["read:write", "no mixing", "512 B (warp)", "16 KiB"]
     assert heads[-2:] == ["all at once", "two launches"]
-    assert [row[0] for row in table.cells()] == ["1:0", "7:1", "3:1", "2:1", "1:1", "1:2", "0:1"]
+    assert [row[0] for row in table.cells] == ["1:0", "7:1", "3:1", "2:1", "1:1", "1:2", "0:1"]
     # Reads at 4.6 and writes at 4.5 TB/s, one after the other: 2 / (1/4.6 + 1/4.5) = 4.55.
-    alone = table.cells()[4][1]
+    alone = table.cells[4][1]
     assert isinstance(alone, Number)
     assert alone.value == pytest.approx(4.55e12, rel=0.005)
-    assert table.cells()[0][2] is None, "there is no run of a single direction"
+    assert table.cells[0][2] is None, "there is no run of a single direction"
 
 
 def test_dram_bytes_are_of_one_call_and_without_indices(
@@ -196,7 +196,7 @@ def test_failed_cases_leave_the_others(make_section: Callable[..., Section]) -> 
     assert made.numbers["mix"]["models"] == []
     assert "gathers" not in made.numbers
     assert list(verdicts(made)) == ["mixed_bandwidth"]
-    assert made.tables[0].cells()[0][0] == "1:0"
+    assert made.tables[0].cells[0][0] == "1:0"
 
 
 def test_other_targets_have_no_such_section(

@@ -74,9 +74,9 @@ def test_limited_clocks_are_counted_with_their_reason(run: Run) -> None:
 def test_cases_without_a_time_stand_with_their_reason(run: Run) -> None:
     report = bench_report(run)
     (lost,) = (t for t in report.trust.tables if t.key == "not-run")
-    assert lost.cells()[0][:3] == [1, "failed", "out of memory"]
+    assert lost.cells[0][:3] == [1, "failed", "out of memory"]
     (conditions,) = (t for t in report.trust.tables if t.key == "conditions")
-    labels = [label.message for label, _ in conditions.cells() if isinstance(label, Text)]
+    labels = [label.message for label, _ in conditions.cells if isinstance(label, Text)]
     assert labels[0] == "Samples"
     assert len(labels) == len(set(labels))
 

@@ -230,7 +230,7 @@ def test_a_table_for_each_kind_of_roof(bench_run: Run) -> None:
 
 def test_ridge_points_are_peak_over_bandwidth(bench_run: Run) -> None:
     table = next(t for t in made_section(bench_run).tables if t.key == "roofline-ridges")
-    pipe, dram, *_ = next(cells for cells in table.cells() if cells[0] == "Tensor bf16")
+    pipe, dram, *_ = next(cells for cells in table.cells if cells[0] == "Tensor bf16")
     assert isinstance(dram, Number)
     assert dram.value == pytest.approx(800e12 / 4.65e12)  # writing is the faster of the two
 

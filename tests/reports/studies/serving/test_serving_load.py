@@ -168,7 +168,7 @@ def shown(value: Value | None) -> str:
 def cells(made: Section, key: str) -> list[dict[str, Value | None]]:
     table: Table[Any] = next(table for table in made.tables if table.key == key)
     heads = [Writer().text(column.heading) for column in table.columns]
-    return [dict(zip(heads, row, strict=True)) for row in table.cells()]
+    return [dict(zip(heads, row, strict=True)) for row in table.cells]
 
 
 def test_the_law_of_the_closed_loops_is_found(run: Run) -> None:
