@@ -8,6 +8,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.names import kernel_code
 from nsight_prof.parsers.ncu.capture import DURATION
 from nsight_prof.parsers.ncu.early_returns import beyond_return
 from nsight_prof.parsers.ncu.registers import exchanged, fixed_stores, scalar_halves
@@ -48,6 +49,15 @@ EXACT_MORE = {r"\bFCHK\b|\b0x727fffff\b": 8, r"\bI2F\S*U32\.RP\b": 16, r"\bI2F\S
 """Instructions that tell whether an exact division, or square root, of floats is an easy case, or
 that begin a division of integers (or a remainder), and those that each such sequence takes (10 of
 floats, 20 and 64 of integers on Hopper) more than an approximate one, or a shift and a product."""
+
+OF_CODE = (
+    *("fixed", "halves", "exchanged", "drawn", "triangle"),
+    *("heap", "calls", "lookups", "sides", "same", "special"),
+)
+"""What the code of kernels tells that are no library's."""
+SCHEDULERS, FROM_DRAM = 4, 0.7
+"""Schedulers of an SM, each of which issues an instruction a cycle, and the part of the bytes that
+threads load which DRAM delivers where L2 keeps none of them for other blocks."""
 
 
 @once
@@ -111,14 +121,16 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
     `fixed_share`: of the sectors that it touches, those of loops at addresses that stay. Of its
     instructions, `halves_share` work on one half number, `exchanged_share` pass numbers between
     threads in each pass of a loop, `drawn_share` draw random numbers of which three of four are
-    dropped, and `triangle_share` are in a loop up to the index of the thread.
+    dropped, `triangle_share` are in a loop up to the index of the thread, `heap_share` of the heap
+    of the device, `calls_share` of calls through pointers, `lookups_share` look bytes up in shared
+    memory, `sides_share` are in functions of whose results half are dropped, and `special_share`
+    special functions. `same_share`: of the sectors, those that other blocks load from DRAM as well.
     """
-    found: dict[str, dict[str, float]] = {
-        name: {} for name in ("fixed_share", "halves_share", "exchanged_share", "drawn_share",
-                              "triangle_share")
-    }  # fmt: skip
-    library = run.kernels.set_index("kernel_id")["library"].fillna("")
-    loaded = run.counters.set_index("kernel_id")["global_load_bytes"]
+    found: dict[str, dict[str, float]] = {f"{name}_share": {} for name in OF_CODE}
+    kernels = run.kernels.set_index("kernel_id")
+    library, grids = kernels["library"].fillna(""), kernels["grid"].fillna("")
+    counted, sms = run.counters.drop_duplicates("kernel_id").set_index("kernel_id"), sm_count(run)
+    loaded = counted["global_load_bytes"]
     for kernel_id, rows in instructions.groupby("kernel_id"):
         key, rows = str(kernel_id), rows.sort_values("offset")
         if library.get(key, "") not in WRITTEN:
@@ -142,6 +154,18 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
         found["exchanged_share"][key] = exchanged(rows, number(loaded.get(key)))
         found["drawn_share"][key] = executed[drawn].sum() / total * dropped
         found["triangle_share"][key] = executed[rows["line"].isin(loops)].sum() / total
+        row = counted.loc[key] if key in counted.index else counted.iloc[0]
+        cycles = number(row["duration_ns"]) / 1e9 * number(row["sm_clock_hz"]) * SCHEDULERS * sms
+        issued = number(row["issue_active_pct"]) / 100 * number(row["sm_active_pct"]) / 100
+        lines = lines[lines["file"].isin(set(rows.loc[rows.index[:1], "file"]))]
+        grid = [int(size) for size in str(grids.get(key, "")).split("x") if size.isdigit()]
+        from_dram = number(row["dram_read_bytes"]) >= FROM_DRAM * number(row["global_load_bytes"])
+        found["heap_share"][key] = kernel_code.of_heap(rows, lines, issued * cycles)
+        found["calls_share"][key] = kernel_code.of_calls(rows)
+        found["lookups_share"][key] = kernel_code.of_lookups(rows)
+        found["sides_share"][key] = kernel_code.of_sides(rows, lines)
+        found["same_share"][key] = kernel_code.same_loads(lines, grid) if from_dram else 0.0
+        found["special_share"][key] = kernel_code.executed(rows, kernel_code.SPECIAL)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
-from nsight_prof.parsers.names import stacks
+from nsight_prof.parsers.names import kernel_code, stacks
 from nsight_prof.parsers.names.source_text import Result, loop_over_results, results
 from nsight_prof.parsers.ncu.early_returns import RETURNS
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
@@ -110,6 +110,10 @@ AT = {
     memory.BANK_CONFLICTS.key: At("bank_conflicts", BANKS, Text("the bank conflicts")),
     memory.ATOMICS.key: At("instructions", r"\b(?:RED|ATOM)", Text("the atomics")),
     "stored_each_pass": At("sectors", r"\bSTG\b", SECTORS),
+    "device_heap": At("instructions", kernel_code.OUTSIDE, Text("the calls")),
+    "indirect_calls": At("instructions", kernel_code.POINTERS, Text("the calls")),
+    "table_lookups": At("instructions", kernel_code.BYTES, Text("the look-ups")),
+    "same_loads": At("sectors", r"\bLDG", SECTORS),
     "l1_saturated": At("instructions", ACCESSES, Text("the accesses")),
     "l2_saturated": At("sectors", "", SECTORS),
 }
@@ -602,6 +606,11 @@ def _with_kernel_lines(run: Run, finding: Finding) -> Finding:
     if at is not None and (found := _with_lines_at(run, finding, at)) is not finding:
         return found
     lines = program_lines(run, finding.kernel_ids[0])
+    chosen = [line.location for line in lines if kernel_code.chooses(line.source)]
+    if finding.rule == "both_sides" and chosen:
+        places = [Verbatim(at) for at in sorted(chosen)[:NAMED]]
+        verdict = Text("{verdict} It chooses at {places}.", verdict=finding.verdict, places=places)
+        return replace(finding, verdict=verdict)
     hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not hot_lines:
         return finding

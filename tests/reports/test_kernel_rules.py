@@ -248,6 +248,11 @@ def test_a_sort_of_which_little_is_stored_can_go() -> None:
         ("exchanged", 0.21, 0.05, "exchanges_each_pass", None),
         ("fixed", 0.5, 0.05, "stored_each_pass", None),
         ("triangle", 0.96, 0.2, "quadratic_loop", None),
+        ("heap", 0.97, 0.2, "device_heap", None),
+        ("calls", 0.5, 0.1, "indirect_calls", 0.5),
+        ("lookups", 0.8, 0.2, "table_lookups", 0.8),
+        ("sides", 0.9, 0.2, "both_sides", 0.45),
+        ("same", 0.9, 0.4, "same_loads", 0.9),
     ],
 )
 def test_code_tells_what_a_loop_repeats(
@@ -258,6 +263,14 @@ def test_code_tells_what_a_loop_repeats(
     assert [cause.gain for cause in found] == [pytest.approx(gain) if gain else found[0].gain]
     assert rule not in keys(**code | {f"{share}_share": few})
     assert rule not in keys(**code | {"library": "PyTorch"})
+
+
+def test_a_full_pipe_of_special_functions_is_no_latency() -> None:
+    # A kernel that counts bits (POPC, 16 threads a cycle) and finds the queue of that pipe full.
+    full: dict[str, Any] = {"bound_by": "latency", "issue_active_pct": 42.0, "sm_active_pct": 99.0,
+                            **waits("mio_throttle", 0.7)}  # fmt: skip
+    assert first(**full, special_share=0.05).gain > 0.5
+    assert first(**full, special_share=0.29).gain < 0.05
 
 
 def test_blocks_that_end_at_once_are_told_by_their_time() -> None:

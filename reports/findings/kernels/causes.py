@@ -11,6 +11,7 @@ import pandas as pd
 from nsight_prof.parsers.build.bound import WHERE as COLUMNS
 from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.parsers.names.kernel_code import CYCLES
 from nsight_prof.reports.findings.kernels.fact import Condition, Context, Fact, Facts, cell
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
 from nsight_prof.reports.findings.kernels.occupancy import limiters
@@ -30,7 +31,7 @@ LSU = "lsu"
 """The data pipe of loads and stores: no bound of a kernel by itself, but an end of gains. It takes
 a wavefront a cycle, however few bytes that moves, so that it may be full where L1 is not."""
 NAMES = {**RESOURCES, LSU: Text("load/store pipe")}
-WHERE = {**COLUMNS, LSU: ("lsu_pct",)}
+WHERE = {**COLUMNS, LSU: ("lsu_pct",), "xu": ("issue_active_pct",)}
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ def explain(row: Row, context: Context) -> tuple[list[Cause], list[Abstained]]:
         elif fires is None:
             abstained.append(_abstained(rule, row, facts))
     use[LSU] = number(row["lsu_pct"]) / 100
+    # Also where ncu was not asked for that pipe: what warps wait for is then no latency.
+    use.setdefault("xu", CYCLES * number(row.get("special_share")) * use["issue"])
     kernel = Kernel(row, context, facts)
     return ranked(_cause(rule, kernel, use) for rule in fired.values()), abstained
 

@@ -261,10 +261,18 @@ OF_CODE = {
             "exchanged": Text("exchanges between threads in each pass of a loop"),
             "drawn": Text("instructions that draw random numbers"),
             "triangle": Text("instructions in a loop up to the index of the thread"),
+            "heap": Text("instructions of the heap of the device"),
+            "calls": Text("instructions that calls through pointers take"),
+            "lookups": Text("instructions that look bytes up in shared memory"),
+            "sides": Text("instructions in functions of whose results half are dropped"),
+            "same": Text("sectors that other blocks load from DRAM as well"),
             "float": Text("instructions that compute with floats"),
         }.items()
     },
-    **{name: Fact(name) for name in ("fixed_left", "halves_left", "drawn_left")},
+    **{
+        f"{name}_left": Fact(f"{name}_left")
+        for name in ("fixed", "halves", "drawn", "calls", "lookups", "sides", "same")
+    },
 }
 """What the code of kernels tells that are no library's, by name."""
 IS_OWN = Fact("is_own")

@@ -240,13 +240,14 @@ SORTED_FOR_FEW = Rule(
     bounds=("issue", "alu", "latency", "l1"),
 )
 WORK_OF_CODE = ("issue", "lsu", "alu", "xu", "fp16", "fp32", "l1", "l2")
-"""What instructions and their accesses on the chip keep busy."""
+"""What instructions and their accesses on the chip keep busy; DRAM too where a row says so."""
 
 
 def of_code(key: str, row: Mapping[str, Any]) -> Rule:
     """Return a rule about what the code of a kernel tells, of a row of code.yaml."""
     fact, remaining = facts.OF_CODE[row["fact"]], facts.OF_CODE.get(row.get("left", ""))
     of_memory = "time" in row
+    unloaded = (*WORK_OF_CODE, *row.get("also", ()))
     words: dict[str, Any] = {name: message(row[name]) for name in WORDS}
     return Rule(
         key=key,
@@ -257,7 +258,7 @@ def of_code(key: str, row: Mapping[str, Any]) -> Rule:
         clause=lambda k: message(row["clause"], part=k.number(fact)),
         time=facts.SECTOR_TIME if of_memory else None,
         remaining=remaining,
-        unloads={} if of_memory else dict.fromkeys(WORK_OF_CODE, remaining or NONE),
+        unloads={} if of_memory else dict.fromkeys(unloaded, remaining or NONE),
         attainable=1.0 if remaining else 0.8,
         attainable_source="" if remaining else "as of `few_blocks`",
         remedy=message(row["without"]),

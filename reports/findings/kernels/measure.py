@@ -13,7 +13,7 @@ from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.declared import Need
-from nsight_prof.reports.analysis.profiled import sm_count
+from nsight_prof.reports.analysis.profiled import OF_CODE, sm_count
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.matrix import ELEMENTS, WRITTEN, unaligned
 
@@ -247,9 +247,13 @@ def _waits(row: Row) -> dict[str, float]:
         "unmasked": 100 * _known(number(row.get("unmasked_share")), 1.0),
         **{
             name: 100 * _known(number(row.get(f"{name}_share")), 0.0)
-            for name in ("fixed", "halves", "exchanged", "drawn", "triangle", "float")
+            for name in (*OF_CODE, "float")
         },
-        "fixed_left": 100 * (1 - _known(number(row.get("fixed_share")), 0.0)),
+        **{
+            f"{name}_left": 100 * (1 - _known(number(row.get(f"{name}_share")), 0.0))
+            for name in ("fixed", "calls", "lookups", "same")
+        },
+        "sides_left": 100 - 50 * _known(number(row.get("sides_share")), 0.0),
         "halves_left": 100 - 50 * _known(number(row.get("halves_share")), 0.0),
         "drawn_left": 100 - 75 * _known(number(row.get("drawn_share")), 0.0),
         "constant_waits": 100 * _known(number(row.get("constants_share")), 0.0),

@@ -1,0 +1,118 @@
+"""What the code of one kernel does that it need not: calls, look-ups, results that are dropped.
+
+From its instructions (table source_instructions) and the text of its lines (source_lines).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pandas as pd
+
+from nsight_prof.parsers.ncu.registers import writers
+
+OUTSIDE, POINTERS = r"\bCALL\.ABS", r"\bCALL\.REL\S* R\d"
+"""Calls of functions that are not in the listing (of CUDA's device library), and of the program's
+own through an address in a register."""
+HEAP = r"\bnew\b|\bmalloc *\(|\bdelete\b|\bfree *\("
+"""Text of lines that take memory from the heap of the device, or give it back."""
+OF_CALLS = r"\b(?:CALL|RET|BSSY|BSYNC|MOV|U?LDC|LD|STL|LDL)\b|\bIADD3 R1, R1"
+"""Instructions that a call takes whose function is not inlined: addresses, arguments, the stack."""
+BYTES, CUT = r"\bLDS\.[US]8\b", r"LOP3\.LUT.*\b0xff\b|\bSHF\.R|\bPRMT|\bLEA\.HI|\bSGXT|\bBFE"
+"""Loads of one byte from shared memory, and instructions that cut an index of a few bits out."""
+EACH_LOOKUP = 3
+"""Instructions of a look-up: cutting its index out, the load, and what joins its result."""
+SPECIAL, CYCLES = r"\b(?:MUFU|POPC|FLO|BREV|I2F|F2I|F2F)\b", 8
+"""Instructions of the pipe of special functions, 16 threads per cycle and SM, and the cycles that
+each keeps that of a scheduler busy (CUDA C programming guide, compute capability 7.0 to 9.0)."""
+SIDES = r"tl\.where\([^,]+, *(?!tl\.)\w+\([^()]*\), *(?!tl\.)\w+\([^()]*\)\)"
+"""A choice between the results of two functions of the program."""
+AXIS = r"^\s*\w+ *=.*\btl\.program_id\({axis}\)"
+ASSIGNED, NAME = re.compile(r"^\s*([\w, ]+?)\s*(?:[-+*/|&]?=)(?!=)\s*(.*)$"), re.compile(r"\w+")
+LOAD = "tl.load("
+
+
+def executed(rows: pd.DataFrame, sass: str) -> float:
+    """Return how many instructions of a pattern warps executed, of all that they executed."""
+    times = rows["instructions"].fillna(0).astype(float)
+    return float(times[rows["sass"].fillna("").str.contains(sass)].sum() / max(1.0, times.sum()))
+
+
+def of_heap(rows: pd.DataFrame, source: pd.DataFrame, issued: float) -> float:
+    """Return the part of all `issued` instructions that are of the heap of the device.
+
+    Its functions are not among the instructions of the kernel, whose lines call them; 0 for others.
+    """
+    taking = set(source.loc[source["source"].fillna("").str.contains(HEAP), "line"])
+    calls = rows["sass"].fillna("").str.contains(OUTSIDE) & rows["line"].isin(taking)
+    of_kernel = float(rows["instructions"].fillna(0).sum())
+    return max(0.0, 1 - of_kernel / issued) if calls.any() and issued > 0 else 0.0
+
+
+def of_calls(rows: pd.DataFrame) -> float:
+    """Return the part of the instructions that calls through pointers take, which none inlines."""
+    return executed(rows, OF_CALLS) if executed(rows, POINTERS) > 0 else 0.0
+
+
+def of_lookups(rows: pd.DataFrame) -> float:
+    """Return the part of the instructions that look bytes up in a table in shared memory.
+
+    The index of such a load was cut out of a word; rows are in the order of the program.
+    """
+    sass = rows["sass"].fillna("").str.strip().tolist()
+    times = rows["instructions"].fillna(0).astype(float).tolist()
+    loads = [at for at, text in enumerate(sass) if re.search(BYTES, text)]
+    if not loads:
+        return 0.0
+    wrote = writers(sass, times)
+    found = sum(times[at] for at in loads if any(re.search(CUT, sass[by]) for by in wrote[at]))
+    return min(1.0, EACH_LOOKUP * found / max(1.0, sum(times)))
+
+
+def of_sides(rows: pd.DataFrame, source: pd.DataFrame) -> float:
+    """Return the part of the instructions that are in functions whose results a choice drops.
+
+    Both sides of a choice (tl.where) are computed. Functions are inlined: they are in other lines
+    than those of the kernel itself, from its head to the last choice.
+    """
+    texts = source["source"].fillna("")
+    choices = source.loc[texts.str.contains(SIDES), "line"]
+    heads = source.loc[texts.str.contains(r"^\s*def \w+\("), "line"]
+    before = heads[heads < choices.min()] if len(choices) else heads[:0]
+    if before.empty:
+        return 0.0
+    inside = rows["line"].between(before.max(), source["line"].max())
+    times = rows["instructions"].fillna(0).astype(float)
+    return float(times[~inside].sum() / max(1.0, times.sum()))
+
+
+def chooses(text: str) -> bool:
+    """Tell whether a line chooses between the results of two functions of the program."""
+    return bool(re.search(SIDES, text))
+
+
+def same_loads(source: pd.DataFrame, grid: Iterable[int]) -> float:
+    """Return the part of the sectors that programs of Triton load though others load the same.
+
+    The address of such a load depends on nothing that the program's number along an axis of the
+    grid does: all along that axis load the same.
+    """
+    lines = source.sort_values("line")
+    texts, touched = lines["source"].fillna(""), lines["sectors"].fillna(0).astype(float)
+    largest = 0.0
+    for axis, programs in enumerate(grid):
+        if programs < 2 or not texts.str.contains(AXIS.format(axis=axis)).any():
+            continue
+        dependent: set[str] = set()
+        alike = 0.0
+        for text, sectors in zip(texts, touched, strict=True):
+            form = ASSIGNED.match(text)
+            value = form[2] if form else text
+            depends = f"program_id({axis})" in value or bool(dependent & set(NAME.findall(value)))
+            if depends and form:
+                dependent |= set(NAME.findall(form[1]))
+            elif LOAD in text and not depends:
+                alike += sectors
+        largest = max(largest, alike * (1 - 1 / programs))
+    return largest / max(1.0, float(touched.sum()))
