@@ -8,9 +8,8 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.parsers.names import kernel_code
+from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.ncu.capture import DURATION
-from nsight_prof.parsers.ncu.early_returns import beyond_return
 from nsight_prof.parsers.ncu.registers import exchanged, fixed_stores, scalar_halves
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
@@ -84,7 +83,7 @@ def profiled(run: Run) -> list[Row]:
     sass = instructions["sass"].fillna("")
     constants = _shares_of(instructions, samples, samples * sass.str.contains(INDEXED_CONSTANTS))
     passing = {
-        str(key): beyond_return(rows)
+        str(key): kernel_code.beyond_return(rows)
         for key, rows in instructions.sort_values("offset").groupby("kernel_id")
     }
     executed = instructions["instructions"].fillna(0).astype(float)

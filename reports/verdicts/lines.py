@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
-from nsight_prof.parsers.names import kernel_code, stacks
+from nsight_prof.parsers.names import stacks
 from nsight_prof.parsers.names.source_text import Result, loop_over_results, results
-from nsight_prof.parsers.ncu.early_returns import RETURNS
+from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import (
@@ -99,7 +99,7 @@ AT = {
         "divergent_branches", "", Text("the branches that part a warp")
     ),
     instructions.DOUBLE_PRECISION.key: At("instructions", DOUBLE, Text("these instructions")),
-    instructions.EARLY_RETURNS.key: At("instructions", RETURNS, Text("the returns")),
+    instructions.EARLY_RETURNS.key: At("instructions", kernel_code.RETURNS, Text("the returns")),
     memory.UNCOALESCED_LOADS.key: At("excessive_sectors", r"\bLDG?\b", NEEDLESS),
     memory.UNCOALESCED_STORES.key: At("excessive_sectors", r"\bSTG?\b", NEEDLESS),
     memory.UNCOALESCED.key: At("excessive_sectors", "", SECTORS),

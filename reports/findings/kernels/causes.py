@@ -11,7 +11,7 @@ import pandas as pd
 from nsight_prof.parsers.build.bound import WHERE as COLUMNS
 from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.parsers.names.kernel_code import CYCLES
+from nsight_prof.parsers.ncu.kernel_code import CYCLES
 from nsight_prof.reports.findings.kernels.fact import Condition, Context, Fact, Facts, cell
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
 from nsight_prof.reports.findings.kernels.occupancy import limiters

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.ncu.early_returns import beyond_return
+from nsight_prof.parsers.ncu.kernel_code import beyond_return
 
 LOOK = [("LDG.E R2, desc[UR4][R2.64]", 100, 95), ("ISETP.NE.AND P0, PT, R2, R5, PT", 100, 0)]
 RETURN, GOING_ON = ("@P0  EXIT", 100, 0), ("STG.E desc[UR4][R6.64], R4", 5, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.names import kernel_code
+from nsight_prof.parsers.ncu import kernel_code
 
 
 def listing(*sass: str, line: int = 1, times: int = 10) -> pd.DataFrame:

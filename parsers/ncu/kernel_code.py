@@ -1,10 +1,11 @@
-"""What the code of one kernel does that it need not: calls, look-ups, results that are dropped.
+"""What the code of one kernel does that it need not: calls, look-ups, threads that return at once.
 
 From its instructions (table source_instructions) and the text of its lines (source_lines).
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -31,6 +32,14 @@ SIDES = r"tl\.where\([^,]+, *(?!tl\.)\w+\([^()]*\), *(?!tl\.)\w+\([^()]*\)\)"
 AXIS = r"^\s*\w+ *=.*\btl\.program_id\({axis}\)"
 ASSIGNED, NAME = re.compile(r"^\s*([\w, ]+?)\s*(?:[-+*/|&]?=)(?!=)\s*(.*)$"), re.compile(r"\w+")
 LOAD = "tl.load("
+RETURNS = r"^@!?U?P\w+\s+EXIT\b"
+"""Instructions at which some threads of a kernel end, and others go on."""
+RETURNING = 0.1
+"""Part of the warps that go on beyond a return up to which nearly all have nothing to do."""
+WORK = r"\b(?:BAR|SHFL|REDUX|STG?|STS|RED|ATOM[GS]?)\b"
+"""What threads do that have work: they exchange values, or store them."""
+IN_LOOP = 2
+"""Times that a warp runs an instruction from which on that is in a loop."""
 
 
 def executed(rows: pd.DataFrame, sass: str) -> float:
@@ -116,3 +125,19 @@ def same_loads(source: pd.DataFrame, grid: Iterable[int]) -> float:
                 alike += sectors
         largest = max(largest, alike * (1 - 1 / programs))
     return largest / max(1.0, float(touched.sum()))
+
+
+def beyond_return(rows: pd.DataFrame) -> float:
+    """Return the part of a kernel's samples beyond a first return at which most warps end.
+
+    `rows` are of table `source_instructions`, in the order of the program. NaN where there is no
+    such return, or threads have worked until then: in a loop, or by what they exchange or store.
+    """
+    times, samples = (rows[name].fillna(0).astype(float) for name in ("instructions", "samples"))
+    sass = rows["sass"].fillna("")
+    beyond = sass.str.contains(RETURNS).shift(fill_value=False).cummax()
+    has_worked = times[~beyond].ge(IN_LOOP * times.iloc[0]) | sass[~beyond].str.contains(WORK)
+    nearly_all = times[beyond].iloc[:1].le(RETURNING * times.iloc[0]).any()
+    if has_worked.any() or not nearly_all or not samples.any():
+        return math.nan
+    return float(samples[beyond].sum() / samples.sum())
