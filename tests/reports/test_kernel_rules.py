@@ -265,6 +265,16 @@ def test_code_tells_what_a_loop_repeats(
     assert rule not in keys(**code | {"library": "PyTorch"})
 
 
+def test_scattered_sectors_that_no_cache_keeps_cost_bursts_of_dram() -> None:
+    scattered: dict[str, Any] = {"global_load_bytes": 1.7e9, "global_load_efficiency_pct": 24.0,
+                                 "global_store_bytes": 1e8, "global_store_efficiency_pct": 100.0,
+                                 "dram_bytes": 11.6e9, "dram_pct": 57.0, "bound_by": "latency",
+                                 **waits("long_scoreboard", 0.9)}  # fmt: skip
+    far, near = (first(**scattered, dram_read_bytes=read) for read in (11.5e9, 2e9))
+    assert (far.key, near.key) == ("uncoalesced_loads", "uncoalesced_loads")
+    assert far.gain > near.gain + 0.05
+
+
 def test_a_full_pipe_of_special_functions_is_no_latency() -> None:
     # A kernel that counts bits (POPC, 16 threads a cycle) and finds the queue of that pipe full.
     full: dict[str, Any] = {"bound_by": "latency", "issue_active_pct": 42.0, "sm_active_pct": 99.0,

@@ -174,11 +174,15 @@ def _access(row: Row) -> dict[str, float]:
     loaded = number(row["global_load_bytes"]) / threads if threads > 0 else math.nan
     all_moved = sum(level_bytes for level_bytes in moved if not math.isnan(level_bytes)) or math.nan
     asked = _asked(row)
+    load_left = 100 - moved[0] / all_moved * (100 - loads)
+    if number(row["dram_read_bytes"]) > moved[0]:
+        # Each scattered sector costs a burst of two: what warps wait for goes with bytes of DRAM.
+        load_left = min(load_left, _at_most_all(asked, number(row["dram_bytes"])))
     return {
         "load_efficiency": loads,
         "store_efficiency": stores,
         "sector_efficiency": number(row["global_sector_efficiency_pct"]),
-        "load_left": 100 - moved[0] / all_moved * (100 - loads),
+        "load_left": load_left,
         "store_left": 100 - moved[1] / all_moved * (100 - stores),
         "sectors_left": number(row["global_sector_efficiency_pct"]),
         "needless_loads": 100 * number(row.get("needless_share")),
