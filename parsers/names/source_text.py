@@ -31,6 +31,8 @@ DERIVES = r"\.backward\(|\bgrad\(|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|gr
 OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
 """Lines of loops over what they read back from the GPU."""
 STEPS = re.compile(r"\.step\(")
+ITEM = re.compile(r"\b\w+\[(?:(?::|\.\.\.), *)*([a-z_]\w*)\]")
+"""One item of a tensor, of the number that a name has."""
 RETURNED = "return"
 NEXT = 3
 """Lines behind a `return` from which on the next one of a function of that name is of another."""
@@ -47,7 +49,8 @@ class Result:
     a line before it makes a call that it makes, too, with the same arguments. `is_same`: it runs
     again and again in an inner loop, of which nothing that it takes depends. `is_item`: it runs for
     each item of a loop, and takes nothing that comes from the items before. `is_last`: no other
-    line of the program derives.
+    line of the program derives. `is_kept`: it takes attributes (`self.x`) which no
+    line changes that runs again. `indexed`: how often it takes an item by the number of a pass.
     """
 
     uses: list[str] = field(default_factory=list)
@@ -57,6 +60,8 @@ class Result:
     is_same: bool = False
     is_item: bool = False
     is_last: bool = False
+    is_kept: bool = False
+    indexed: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,12 @@ def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
             found |= {(str(file), at): result for at, result in _results(function)}
     if len(derive) == 1:
         found[str(derive["file"].iloc[0]), count(derive["line"].iloc[0]) or 0].is_last = True
+    again = lines[lines["hits"] >= IN_LOOP]
+    changed = {name for row in records(again) for name in _Line(0, text(row["source"]), 0).changed}
+    for row in records(lines):
+        taken = {name for name in NAMES.findall(text(row["source"])) if name.startswith("self.")}
+        at = text(row["file"]), count(row["line"]) or 0
+        found[at].is_kept = bool(taken) and not taken & changed
     return found
 
 
@@ -127,6 +138,7 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
     looping = [line for line in lines if line.hits >= IN_LOOP * entries]
     changed = {name for line in looping for name in line.changed}
     items = _items(looping, changed)
+    targets = {name for each in looping if LOOPS.match(each.source) for name in each.targets}
     for at, line in enumerate(lines):
         assigned = ASSIGNS.match(line.source)
         uses = _uses(assigned[1] + assigned[2], lines, line) if assigned else {}
@@ -142,6 +154,7 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
                 ),
                 is_inner and assigned is not None and _is_same(assigned, line, changed),
                 line.hits >= OFTEN * entries >= OFTEN**2 and line in items,
+                indexed=line.hits if line in looping and _takes_item(line, targets) else 0,
             ),
         )
 
@@ -162,6 +175,10 @@ def _items(lines: Sequence[_Line], changed: set[str]) -> list[_Line]:
         names = set(re.findall(r"\w+", "".join(assigned.groups()[:2]))) if assigned else set()
         known = known | names if is_item else known - names
     return found
+
+
+def _takes_item(line: _Line, targets: set[str]) -> bool:
+    return any(name in targets for name in ITEM.findall(line.taken))
 
 
 def _uses(names: str, lines: Iterable[_Line], line: _Line) -> dict[int, str]:

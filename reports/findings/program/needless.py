@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
-from nsight_prof.parsers.names.source_text import Result, results
+from nsight_prof.parsers.names.source_text import DERIVES, Result, results
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import launching_rows, location
@@ -56,7 +56,8 @@ class Work(NamedTuple):
     `does` stands behind "the program", `saves` is what goes of the time of their kernels, of some
     categories alone where these are given; where `multiple` is given, all but that many times the
     time of all other kernels, and with it the waits for the lines. `unless` matches kernels that
-    show it to be needed.
+    show it to be needed. `onwards`: kernels count, too, which pass over its result where that is
+    used, and in the backward pass.
     Where `saves` is 0, all but one of `loop` go, or what steps of a slice leave out.
     """
 
@@ -69,6 +70,7 @@ class Work(NamedTuple):
     categories: tuple[str, ...] = ()
     inner: str = ""
     unless: str = ""
+    onwards: bool = False
     multiple: float = math.nan
     used: str = ""
     at_use: bool = False
@@ -112,6 +114,10 @@ CLOSED = r"[)\]](?=[.\[])"
 """What stands before the use of a result that has no name."""
 SLICED, EITHER = re.compile(r"::(\d+)"), re.compile(r" if .* else ")
 """Steps of a slice, and what does one of two things: a part that is taken is copied together."""
+ENOUGH, LONGER = 0.9, 2.0
+"""Launches of a gradient for each item, and times that of zeros that a sum takes, at least."""
+ADDS, SELECTED = "CUDAFunctor_add", "select_backward"
+"""Kernels that add gradients up, and what those of single items are of."""
 WORKS = [
     of_row(Work, row)
     for row in packaged_yaml("nsight_prof.reports.findings.program", "needless.yaml")
@@ -135,7 +141,55 @@ def needless_work(run: Run) -> list[Finding]:
         gpu_ns=launched * rows["samples"] / of_kernel,
         launches=rows["kernel_id"].map(kernels["calls"]) * rows["samples"] / of_kernel,
     )
-    return list(_found(run, _with_texts(run, rows)))
+    return list(_found(run, _with_texts(run, _with_selections(run, rows))))
+
+
+def _with_selections(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with gradients of items at the line that takes these by number.
+
+    The backward pass of each fills a tensor of the size of all with zeros, and adds it to those of
+    the others: it reads two and writes one, so that this takes longer than to write zeros.
+    """
+    known = results(run.timed_lines)
+    indexed = {at: result for at, result in known.items() if result.indexed}
+    if not indexed:
+        return rows
+    at = max(indexed, key=lambda at: indexed[at].indexed)
+    takes, entries = (
+        sum(getattr(r, name) for r in indexed.values()) for name in ("indexed", "entries")
+    )
+    derived = rows["source"].fillna("").str.contains(DERIVES) & rows["depth"].eq(0)
+    derived &= rows["launches"] >= ENOUGH * (takes - entries)
+    each = rows["gpu_ns"] / rows["launches"]
+    zeros = derived & rows["category"].eq("fill")
+    sums = derived & rows["name"].str.contains(ADDS) & (each >= LONGER * each[zeros].max())
+    if not sums.any():
+        return rows
+    line = run.timed_lines.set_index(["file", "line"])["source"].get(at)
+    moved = dict(zip(("file", "line", "source", "inner"), (*at, line, SELECTED), strict=True))
+    for name, to in moved.items():
+        rows = rows.assign(**{name: rows[name].mask(zeros | sums, to)})
+    return rows
+
+
+def _with_passes(
+    known: dict[tuple[str, int], Result], rows: pd.DataFrame, found: pd.DataFrame
+) -> pd.DataFrame:
+    """Return rows of lines that were found and those of kernels that pass over their results.
+
+    These are launched by lines that use them, and where the program derives. They take as long as
+    one pass over memory: a third of the longest of the lines, which reads two and writes one.
+    """
+    at = set(zip(found["file"], found["line"], strict=True))
+    at |= {(file, n) for file, line in at for n in known.get((file, line), Result()).used_at}
+    each = rows["gpu_ns"] / rows["launches"]
+    passes = each >= (found["gpu_ns"] / found["launches"]).max() / 3
+    passes &= rows["category"].isin((*set(found["category"]), "copy", "elementwise", "reduction"))
+    pairs = zip(rows["file"], rows["line"], strict=True)
+    uses = pd.Series([pair in at for pair in pairs], rows.index)
+    uses |= rows["source"].fillna("").str.contains(DERIVES)
+    passing: pd.DataFrame = rows[passes & uses & rows["depth"].eq(0)]
+    return pd.concat([found, passing])
 
 
 def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
@@ -158,6 +212,7 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
         again=[result.again for result in of_row],
         is_same=[result.is_same for result in of_row],
         is_last=[result.is_last for result in of_row],
+        is_kept=[result.is_kept for result in of_row],
         copied=rows["category"].eq("copy").groupby(places).transform("any"),
         times=times,
         equal=[_left_out([*result.uses, source]) or max(1.0, n) for result, source, n in texts],
@@ -173,7 +228,10 @@ def _left_out(uses: list[str]) -> int:
 def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
     rule, total = NEEDLESS_WORK, Number(kernel_time(run), "ns", column("kernels", "total_ns"))
     for work in WORKS:
-        found = rows[work.is_at(rows)].drop_duplicates("launch")  # the innermost line
+        found = of_text = rows[work.is_at(rows)]
+        if work.onwards and not found.empty:
+            found = _with_passes(results(run.timed_lines), rows, found)
+        found = found.drop_duplicates("launch")  # the innermost line
         rows = rows[~rows["launch"].isin(found["launch"])]
         refs = (*total.refs, Ref("launch_lines", "", "samples"))
         time = Number(found["gpu_ns"].sum(), "ns", refs)
@@ -191,7 +249,7 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
         if work.state or not math.isnan(work.multiple):  # nor need it be launched
             waits = _waits(run, found, number(saved.share_of(time).value))
             gains |= of_wall_time(saved + waits, program_time(run)[0])
-        of_line = found.groupby(["file", "line"])["gpu_ns"].sum().sort_values(ascending=False)
+        of_line = of_text.groupby(["file", "line"])["gpu_ns"].sum().sort_values(ascending=False)
         at = [(str(f), int(n)) for f, n in of_line.index[:2]]
         if work.at_use:
             at = [*((at[0][0], n) for n in results(run.timed_lines)[at[0]].used_at[:1]), *at][:2]

@@ -1,9 +1,11 @@
 """Work of the GPU that lines of the program ask for, known by their text, on made-up samples."""
 
+import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.findings.program.needless import needless_work
@@ -162,3 +164,95 @@ def test_a_sum_in_a_loop_is_told_from_one_of_a_step(run: Run) -> None:
     assert titles(timed(run, (7, "mixed = 0", calls), *loop)) == []
     enters = (6, "shares = self.weights.softmax(0)", 1), (12, "return mixed", 1)
     assert "one after another in a loop" in titles(timed(run, enters[0], *loop, enters[1]))[0]
+
+
+def named(run: Run, *names: str) -> Run:
+    """Full names of the first kernels."""
+    names = (*names, *run.kernels["name"].iloc[len(names) :])
+    tables.write(run.kernels.assign(name=list(names)), "kernels", run.directory.tables)
+    return load_run(run.path)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "more", "told"),
+    [
+        ("getrf_pivot<float>", "", True),
+        ("kernel_trsm_l_mul32<float>", "", False),  # the solve itself
+        ("getrf_pivot<float>", "self.matrix = self.matrix + change", False),
+    ],
+)
+def test_a_matrix_that_stays_is_factored_once(run: Run, kernel: str, more: str, told: bool) -> None:
+    source = "x = torch.linalg.solve(self.matrix, heat)"
+    run = timed(named(launching(run, source), kernel), (9, source, 100), (10, more, 100))
+    assert any("factors a matrix anew" in title for title in titles(run)) == told
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [("return fixed, second @ fixed", True), ("return torch.linalg.solve(second, fixed)", False)],
+)
+def test_second_derivatives_for_one_vector_need_no_matrix(run: Run, use: str, told: bool) -> None:
+    source = "second = hessian(self.loss)(weights)"
+    tables.write(run.kernels.iloc[:1], "kernels", run.directory.tables)
+    run = timed(launching(load_run(run.path), source), (9, source, 100), (10, use, 100))
+    assert any("full matrix of derivatives" in title for title in titles(run)) == told
+
+
+@pytest.mark.parametrize(
+    ("source", "kernel", "title"),
+    [
+        ("summed = self.vectors(words)", "renorm_kernel<float>", "max_norm"),
+        ("return self.weights @ x", "cusparse::csrmm_alg2_kernel", "sparse form"),
+        ("return self.graph @ x", "cusparse::csrmm_alg2_kernel", ""),
+        ("summed = self.vectors(words)", "EmbeddingBag_updateOutputKernel_sum_mean", ""),
+    ],
+)
+def test_kernels_tell_what_a_line_has_the_gpu_do(
+    run: Run, source: str, kernel: str, title: str
+) -> None:
+    run = named(launching(run, source, category="sparse"), kernel)
+    assert [title in found for found in titles(run)] == [True] * bool(title)
+
+
+@pytest.mark.parametrize(
+    ("index", "longer", "told"),
+    [("x[:, day]", 3.0, True), ("x[:, day]", 1.0, False), ("x[:, 0]", 3.0, False)],
+)
+def test_gradients_of_single_items_are_told_at_their_index(
+    run: Run, index: str, longer: float, told: bool
+) -> None:
+    run = launching(run, "loss.backward()")
+    zeros, sums = run.kernels["kernel_id"].iloc[:2]
+    each = {
+        zeros: ("fill", MS, "FillFunctor"),
+        sums: ("elementwise", longer * MS, "CUDAFunctor_add<float>"),
+    }
+    rows = run.kernels.iloc[:2].assign(calls=600)
+    rows["category"], times, rows["name"] = zip(*map(each.get, rows["kernel_id"]), strict=True)
+    rows["total_ns"] = [int(600 * time) for time in times]
+    tables.write(rows, "kernels", run.directory.tables)
+    at = run.launch_lines.iloc[:1]
+    both = records(pd.concat([at.assign(kernel_id=key) for key in (zeros, sums)]))
+    run = write(load_run(run.path), "launch_lines", both)
+    loop = (3, "for day in range(x.shape[1]):", 610), (4, f"held = self.gated({index}, held)", 600)
+    run = timed(
+        run, (2, "held = zeros(x)", 10), *loop, (5, "return held", 10), (9, "loss.backward()", 10)
+    )
+    found = [f for f in needless_work(run) if "out of a tensor by an index" in english(f.title)]
+    assert len(found) == told
+    for finding in found:
+        assert "train.py:4" in english(finding.verdict)
+        assert finding.gain_ns == pytest.approx((1 - 1 / 60) * 600 * 4 * MS)
+
+
+@pytest.mark.parametrize(("use", "told"), [("gaps.amax((1, 2))", True), ("gaps.sum(1)", False)])
+def test_the_largest_difference_is_priced_with_what_passes_over_all(
+    run: Run, use: str, told: bool
+) -> None:
+    source = "gaps = d[:, :, None] - d[:, None, :]"
+    run = timed(launching(run, source), (9, source, 100), (20, f"return {use}", 100))
+    found = [f for f in needless_work(run) if "only the largest or smallest" in english(f.title)]
+    assert len(found) == told
+    for finding in found:  # line 20 launches the fourth sample of the same kernel
+        assert "train.py:9:" in english(finding.verdict)
+        assert finding.gain_ns == pytest.approx(0.95 * run.kernels["total_ns"].iloc[0])
