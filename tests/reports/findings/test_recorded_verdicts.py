@@ -284,13 +284,12 @@ def test_what_nsys_adds_to_calls_of_a_late_host_is_part_of_the_idle_time(
     launches = roofs[(roofs["level_or_pipe"] == "host") & (roofs["kind"] == "launch")]
     alone = 1e9 * launches["value"].min()
     traced_ns = calls["total_ns"].sum() / calls["calls"].sum()
-    gaps = run.idle_gaps
-    late = gaps[gaps["cause"].isin(("launches", "host", "synchronisation"))]
-    each = run.api_calls["calls"].sum() / run.kernels["calls"].sum()  # calls for each launch
-    wall = program_time(run)[0]
+    often = run.api_calls["calls"].sum()
+    assert often < 3 * run.kernels["calls"].sum()
+    wall, idle = program_time(run)
     added = number((wall - untraced_wall(run)).value)
-    assert added == pytest.approx(late["gaps"].sum() * each * (traced_ns - alone))
-    assert 0 < added < late["idle_ns"].sum()
+    assert added == pytest.approx(often * (traced_ns - alone))
+    assert 0 < added < number(idle.value)
 
 
 def test_mfu_is_of_the_published_rate_too(recorded_run_of: Recorded) -> None:
