@@ -57,7 +57,7 @@ ACHIEVED_OCCUPANCY = _column(
 OCCUPANCY_GAP = Fact(
     "occupancy_gap", Text("theoretical minus achieved occupancy"), unit="points", of=OCCUPANCIES
 )
-WARPS_HELD = _percent("warps_held", Text("achieved over theoretical occupancy"), *OCCUPANCIES)
+OF_THEORETICAL = _percent("warps_held", Text("achieved over theoretical occupancy"), *OCCUPANCIES)
 HIDDEN_TIME = _percent("hidden_time", Text("stalls that more warps hide"), "top_stall")
 SM_BALANCE = _column("sm_balance", Text("active cycles, mean SM over busiest"), "sm_balance_pct")
 UNEVEN_LOSS = _percent(

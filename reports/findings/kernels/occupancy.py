@@ -200,7 +200,7 @@ FEW_BLOCKS = Rule(
     ),
     rank=FEW_WARPS,
     time=facts.HIDDEN_TIME,
-    remaining=facts.WARPS_HELD,
+    remaining=facts.OF_THEORETICAL,
     attainable=ALL_WARPS,
     attainable_source=ALL_WARPS_SOURCE,
     bounds=("latency",),
@@ -239,7 +239,7 @@ ACHIEVED_OCCUPANCY = Rule(
     confidence="low",
     rank=OCCUPANCY,
     time=facts.HIDDEN_TIME,
-    remaining=facts.WARPS_HELD,
+    remaining=facts.OF_THEORETICAL,
     attainable=ALL_WARPS,
     attainable_source=ALL_WARPS_SOURCE,
     bounds=("latency",),
@@ -296,7 +296,7 @@ SHARED_LIMITED = Rule(
     & (facts.THEORETICAL_OCCUPANCY < 80)
     & (facts.WAVES >= 0.8).or_unknown()
     # Where waves are unknown, the launch may hold no more blocks than those that are there.
-    & ((facts.WAVES >= 0.8) | (facts.WARPS_HELD >= 80).or_unknown())
+    & ((facts.WAVES >= 0.8) | (facts.OF_THEORETICAL >= 80).or_unknown())
     # Where nobody counted what warps wait for, room for half of them and more is no cause.
     & ((facts.TOP_STALL >= 0) | (facts.THEORETICAL_OCCUPANCY <= 50))
     & (facts.ISSUE_ACTIVE < 80).or_unknown(),
