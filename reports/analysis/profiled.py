@@ -129,7 +129,7 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
     kernels = run.kernels.set_index("kernel_id")
     library, grids = kernels["library"].fillna(""), kernels["grid"].fillna("")
     counted, sms = run.counters.drop_duplicates("kernel_id").set_index("kernel_id"), sm_count(run)
-    loaded = counted["global_load_bytes"]
+    counted = counted.reindex(instructions["kernel_id"].unique())
     for kernel_id, rows in instructions.groupby("kernel_id"):
         key, rows = str(kernel_id), rows.sort_values("offset")
         if library.get(key, "") not in WRITTEN:
@@ -150,10 +150,10 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
         loops = set(lines.loc[texts.str.contains(TRIANGLE), "line"])
         found["fixed_share"][key] = fixed_stores(*code, rows["sectors"].fillna(0).tolist())
         found["halves_share"][key] = scalar_halves(*code)
-        found["exchanged_share"][key] = exchanged(rows, number(loaded.get(key)))
+        found["exchanged_share"][key] = exchanged(rows, number(counted["global_load_bytes"][key]))
         found["drawn_share"][key] = executed[drawn].sum() / total * dropped
         found["triangle_share"][key] = executed[rows["line"].isin(loops)].sum() / total
-        row = counted.loc[key] if key in counted.index else counted.iloc[0]
+        row = counted.loc[key]
         cycles = number(row["duration_ns"]) / 1e9 * number(row["sm_clock_hz"]) * SCHEDULERS * sms
         issued = number(row["issue_active_pct"]) / 100 * number(row["sm_active_pct"]) / 100
         lines = lines[lines["file"].isin(set(rows.loc[rows.index[:1], "file"]))]
