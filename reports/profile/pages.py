@@ -65,7 +65,8 @@ def profile_pages(
     pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{beyond}"})
     for kernel in view.kernels:
         if kernel.kernel_id in sources:
-            of_kernel = {**given, "kernel": kernel, "source": sources[kernel.kernel_id]}
+            source = sources[kernel.kernel_id]
+            of_kernel = {"kernel": kernel, "source": source, "table": content["table"]}
             block = {
                 "block": blocks[kernel.number],
                 "counters": render("counters.md.j2", of_kernel),
