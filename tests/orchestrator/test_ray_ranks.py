@@ -55,7 +55,8 @@ def test_ray_starts_the_ranks_of_a_job(address: str, tmp_path: Path) -> None:
     assert [(record.rank, record.reason) for record in job.ranks] == [(0, ""), (1, ""), (2, "")]
 
     # One rank fails while the others work: they get SIGTERM, and all traces are kept.
-    script = "[ $RANK = 1 ] && exit 5; exec sleep 600"
+    works = f"until [ -e {said}/works0 -a -e {said}/works2 ]; do sleep 0.1; done"
+    script = f"touch {said}/works$RANK; [ $RANK = 1 ] && {{ {works}; exit 5; }}; exec sleep 600"
     recipe.write_text(RECIPE.format(script=script, address=address))
     assert main(["run", str(recipe), "--out", str(out), "--force"]) == 1
     assert [record.reason for record in read_manifest(RunDir(out)).ranks] == ["", "", ""]
