@@ -37,11 +37,11 @@ SPANS = 400
 
 Times = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Starts and ends of operations in ns."""
-Beside = Mapping[int, Mapping[str, Times]]
+CopiesAndGraphs = Mapping[int, Mapping[str, Times]]
 """Of each GPU the copies and the CUDA graphs that were traced as wholes, by their names."""
 
 
-def overview(run: Run, view: ReportView, memory_work: Beside) -> Overview:
+def overview(run: Run, view: ReportView, memory_work: CopiesAndGraphs) -> Overview:
     """Return what the first picture of the report of `run` shows."""
     time_parts = tuple(_time_parts(view))
     total_name = "run" if view.run_time.idle_ns is not None else "GPU time"

@@ -96,7 +96,7 @@ def report_view(run: Run) -> ReportView:
     counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
     return ReportView(
         **vars(figures),
-        **_told_by_manifest(run),
+        **_from_manifest(run),
         workload=workload(run),
         tier=tier(run),
         answer=answer,
@@ -152,7 +152,7 @@ def savings(kernels: Iterable[KernelRow], found: Iterable[Finding]) -> Savings:
     }
 
 
-def _told_by_manifest(run: Run) -> dict[str, Any]:
+def _from_manifest(run: Run) -> dict[str, Any]:
     """Return the fields of the report that stand in the manifest and its recipe."""
     manifest, recipe = run.manifest, run.manifest.recipe
     return {

@@ -82,14 +82,14 @@ def drawing_in_parallel() -> Iterator[Draw]:
         process.start()
     there.close()
     try:
-        yield partial(_draw_beside, here)
+        yield partial(_draw_in_process, here)
     finally:
         here.close()
         process.kill()
         process.join()
 
 
-def _draw_beside(connection: Connection, pictures: Sequence[Picture], style: Style) -> Drawing:
+def _draw_in_process(connection: Connection, pictures: Sequence[Picture], style: Style) -> Drawing:
     """Have pictures drawn from now on; what a process that died leaves is drawn here."""
     connection.send((pictures, style))
     return Drawing(tuple(p.name for p in pictures), _received(connection, pictures, style))

@@ -139,14 +139,14 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     )
     from nsight_prof.reports.trace_view.live_roofline import live_rooflines
     from nsight_prof.reports.trace_view.page import TracePart, trace_parts
-    from nsight_prof.reports.trace_view.tracks import beside_kernels, read_trace
+    from nsight_prof.reports.trace_view.tracks import copies_and_graphs, read_trace
     from nsight_prof.reports.verdicts.ranking import headline
 
     view = report_view(run)
     of_view = gallery.pictures(view)
     drawn = together(drawn, draw(of_view[len(of_kernels) :], style))
     events = read_trace(run)
-    first = gallery.overview_pictures(overview(run, view, beside_kernels(run, events[0])))
+    first = gallery.overview_pictures(overview(run, view, copies_and_graphs(run, events[0])))
     drawings = [*first, *of_view]
     drawn = together(drawn, draw(first, style))
     sources = provenance(run)

@@ -49,7 +49,7 @@ MORE = 1.02
 they then differ in the digits that are shown."""
 ESTIMATED_FROM = 0.1
 """Part of a bound from which on what was seen to be reached is said beside it."""
-WORTH_SAYING = 0.01
+SMALLEST_SHOWN = 0.01
 """Part of the run from which on what a remedy saves, or the profiler adds, is said."""
 
 
@@ -168,8 +168,8 @@ def _verdict(
         little = _of_little(view, time_parts, idle, saved.total_ns)
         if little is not None:
             return little
-        if saved.total_ns < WORTH_SAYING * time.whole_ns:
-            less = Text("less than {part}", part=Number(WORTH_SAYING, "fraction"))
+        if saved.total_ns < SMALLEST_SHOWN * time.whole_ns:
+            less = Text("less than {part}", part=Number(SMALLEST_SHOWN, "fraction"))
             return _at_limits(view, time_parts, less, offered)
     if largest is None:
         return Text(
@@ -312,7 +312,7 @@ def _gain_of(action: Action) -> float:
 def _with_profiler(view: ReportView, verdict: Text) -> Text:
     """Return a verdict about idle time with what the profiler adds to that, where it is known."""
     time = view.run_time
-    if (time.profiler_ns or 0.0) < WORTH_SAYING * (time.whole_ns or math.inf):
+    if (time.profiler_ns or 0.0) < SMALLEST_SHOWN * (time.whole_ns or math.inf):
         return verdict
     anchor = next((f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key), "caveats")
     return Text(

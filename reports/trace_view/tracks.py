@@ -63,7 +63,7 @@ def read_trace(run: Run) -> tuple[Events | None, str]:
         return None, error.message
 
 
-def beside_kernels(run: Run, events: Events | None) -> dict[int, dict[str, tuple[Array, Array]]]:
+def copies_and_graphs(run: Run, events: Events | None) -> dict[int, dict[str, tuple[Array, Array]]]:
     """Return starts and ends of copies with memsets, and of CUDA graphs, of each GPU."""
     if events is None or not len(events.memory.start):
         return {}

@@ -48,7 +48,7 @@ PYTHON = of_row(Operation, OPERATIONS["python"])
 
 
 CALLED = re.compile(r"([A-Za-z_][\w.]*)\(")
-NOT_TOLD = re.compile(
+KEYWORDS = re.compile(
     r"^(?:if|for|while|return|elif|and|or|not|in|print|range|len|zip|enumerate|int|float|str|list"
     r"|dict|tuple|super|isinstance|append|items|size_t|sizeof|static_cast|reinterpret_cast)$"
 )
@@ -61,7 +61,7 @@ def calls_at(source: str) -> Text | str:
     names = dict.fromkeys(
         name.removeprefix("self.") for name in CALLED.findall(source.partition("#")[0])
     )
-    called = [Verbatim(name) for name in names if not NOT_TOLD.search(name.split(".")[-1])][:LISTED]
+    called = [Verbatim(name) for name in names if not KEYWORDS.search(name.split(".")[-1])][:LISTED]
     return Text(" It calls {names} there.", names=called) if called else ""
 
 

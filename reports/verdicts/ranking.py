@@ -52,7 +52,7 @@ before what saves less than a repair: at its roof only less work does it."""
 OUTWEIGHS = 0.5
 """Part of what a choice about launches saves, from which on a repair of kernels stands before it:
 under nsys launches take longer than without."""
-BESIDE_CHOICE = 0.25
+OF_CHOICE = 0.25
 """Part of what a choice about kernels saves, from which on a repair stands before it."""
 NEEDLESS = {NEEDLESS_WORK.key, "sorted_indices"}
 """Rules and keys of findings about work that need not be done at all."""
@@ -124,7 +124,7 @@ def _order(
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"
     replaced = set(finding.kernel_ids)
-    required = max(minimum, BESIDE_CHOICE * gain)
+    required = max(minimum, OF_CHOICE * gain)
     late = chosen and any(
         not f.choice and _gain(f) >= required and f.key not in OVERVIEW
         and not replaced & set(f.kernel_ids)

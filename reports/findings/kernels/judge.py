@@ -176,8 +176,8 @@ def explanation(row: Row, found: list[Cause]) -> Cause | None:
     than a tenth.
     """
     if text(row["bound_by"]) == "latency":
-        worth_it = (cause for cause in found if not cause.gain < MIN_GAIN)
-        return next(worth_it, found[0] if found else None)
+        large = (cause for cause in found if not cause.gain < MIN_GAIN)
+        return next(large, found[0] if found else None)
     limit = max(MIN_GAIN, 1 - threshold("near_roof")) if is_near(row) else MIN_GAIN
     defects = (c for c in found if c.rank == DEFECT and (c.gain >= limit))
     return next(defects, None)

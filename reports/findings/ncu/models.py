@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-WORTH_SAYING = 0.2
+LARGE_GAIN = 0.2
 """Part of the time that ncu says can be saved, from which on a finding of prof repeats it."""
 
 
@@ -58,7 +58,7 @@ class RulesView:
 
     def unjudged(self, kernel: int) -> list[RuleRow]:
         """Return what ncu alone can say of a kernel and what it says saves much, that first."""
-        rows = [r for r in self.of(kernel) if r.abstained and (r.speedup or 0.0) >= WORTH_SAYING]
+        rows = [r for r in self.of(kernel) if r.abstained and (r.speedup or 0.0) >= LARGE_GAIN]
         return sorted(rows, key=lambda row: -(row.speedup or 0.0))[:2]
 
     @property

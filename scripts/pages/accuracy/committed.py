@@ -82,7 +82,7 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, over two of them": SPLIT_SERVER,
                 "qwen3-4b, on a fifth machine": FIFTH_SERVER,
                 "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER}  # fmt: skip
-NARROW_TOLD = ", its host told by a narrow engine"
+WITH_NARROW = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
 """Behind a server that is predicted without the event loop of another, and what that is called."""
@@ -155,7 +155,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
     latent, extended, narrow, again, others, same = (ELSEWHERE[title] for title in titles)
     before = {model: Committed(model, model) for model in BEFORE}
     told = _batch_errors(work, again[0])
-    told["truth"] += NARROW_TOLD
+    told["truth"] += WITH_NARROW
     found: list[tuple[str, pd.DataFrame, Mapping[str, float]]] = [
         ("one H200", _batch_errors(work, before), REQUIRED),
         ("one H100", _batch_errors(work, single[0]), single[1]),
@@ -254,7 +254,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 FOURTH_PAIR,
             ],
         ),
-        (NARROW_TOLD, told),
+        (WITH_NARROW, told),
         (NO_LOOP, LOOP_UNKNOWN),
     ):
         for sources, truths in pairs:
@@ -302,7 +302,7 @@ def before_server(work: Path) -> str:
     return markdown_table(heads, table)
 
 
-def beside_peer(work: Path) -> str:
+def against_peer(work: Path) -> str:
     """Return the errors of aiconfigurator beside those of prof, on the same points."""
     rows: list[Row] = []
     written = {model: model for model in BEFORE}

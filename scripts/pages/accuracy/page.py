@@ -9,10 +9,10 @@ import pandas as pd
 from scripts.pages.accuracy.answers import answered, intervals, known_server, waiting
 from scripts.pages.accuracy.captures import validated
 from scripts.pages.accuracy.committed import (
+    against_peer,
     before_kernels,
     before_server,
     before_table,
-    beside_peer,
     pauses,
     reached,
 )
@@ -87,7 +87,7 @@ def render(work: Path) -> str:
         before += [f"\n### {title}\n", before_table(work, written, bounds)]
     before += [PAUSES, pauses(work)]
     before += [BEFORE_SERVER, before_server(work), BEFORE_KERNELS, before_kernels(work)]
-    before += [beside_peer(work)]
+    before += [against_peer(work)]
     parts = [
         INTRO,
         glance(work),

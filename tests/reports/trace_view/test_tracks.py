@@ -85,7 +85,7 @@ def busy(rows: list[models.Row]) -> int:
 
 def test_copies_are_those_of_the_export(recorded: Recorded) -> None:
     events, _ = tracks.read_trace(recorded.run)
-    found = tracks.beside_kernels(recorded.run, events)
+    found = tracks.copies_and_graphs(recorded.run, events)
     for gpu, beside in found.items():
         starts, ends = beside[COPIES_SHOWN]
         rows = [
@@ -94,7 +94,7 @@ def test_copies_are_those_of_the_export(recorded: Recorded) -> None:
             for row in recorded.sql(f"SELECT start, end FROM {table} WHERE deviceId = {gpu}")
         ]
         assert sorted(zip(starts.tolist(), ends.tolist(), strict=True)) == sorted(rows)
-    assert tracks.beside_kernels(recorded.run, None) == {}
+    assert tracks.copies_and_graphs(recorded.run, None) == {}
 
 
 def test_a_histogram_has_every_launch_of_a_kernel_whose_launches_differ(recorded: Recorded) -> None:
