@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +157,13 @@ def choices(program: Program, folder: Path, limit: float) -> str:
 
 def listed_actions(name: str) -> list[Mapping[str, Any]]:
     """Return what findings of the repaired variant of a program say to do (`actions.yaml`)."""
-    listed = yaml.safe_load((PROGRAMS / "actions.yaml").read_text(encoding="utf-8"))["programs"]
-    found: list[Mapping[str, Any]] = listed.get(name, [])
+    return _actions_by_program().get(name, [])
+
+
+@cache
+def _actions_by_program() -> dict[str, list[Mapping[str, Any]]]:
+    text = (PROGRAMS / "actions.yaml").read_text(encoding="utf-8")
+    found: dict[str, list[Mapping[str, Any]]] = yaml.safe_load(text)["programs"]
     return found
 
 
