@@ -51,6 +51,7 @@ class Result:
     each item of a loop, and takes nothing that comes from the items before. `is_last`: no other
     line of the program derives. `is_kept`: it takes attributes (`self.x`) which no
     line changes that runs again. `indexed`: how often it takes an item by the number of a pass.
+    `is_returned`: what it sets or adds to is what its function returns.
     """
 
     uses: list[str] = field(default_factory=list)
@@ -62,6 +63,7 @@ class Result:
     is_last: bool = False
     is_kept: bool = False
     indexed: int = 0
+    is_returned: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,10 @@ def _functions(rows: pd.DataFrame) -> Iterator[list[_Line]]:
 
 
 def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
-    returns = sum(line.hits for line in lines if line.source.startswith(RETURNED))
+    returning = [line for line in lines if line.source.startswith(RETURNED)]
+    returns, returned = sum(line.hits for line in returning), {
+        name for line in returning for name in re.findall(r"\w+", line.source)
+    }
     entries = max(1, min(filter(None, (lines[0].hits, returns)), default=1))
     looping = [line for line in lines if line.hits >= IN_LOOP * entries]
     changed = {name for line in looping for name in line.changed}
@@ -155,6 +160,7 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
                 is_inner and assigned is not None and _is_same(assigned, line, changed),
                 line.hits >= OFTEN * entries >= OFTEN**2 and line in items,
                 indexed=line.hits if line in looping and _takes_item(line, targets) else 0,
+                is_returned=bool(line.changed & returned),
             ),
         )
 

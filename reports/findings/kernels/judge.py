@@ -50,6 +50,8 @@ LITTLE = 0.1
 """Part of the time that bytes and FLOPs need, below which they are not the work of a kernel."""
 MOSTLY = 0.5
 """Part of the instructions from which on they are what a kernel is for."""
+LAID_OUT = ("gemm", "gemv", "conv", "attention", "embedding")
+"""Kernels of libraries that read tiles or whole rows: how contiguous inputs are changes nothing."""
 EXCESS = ("issue", "alu", "xu", "l2")
 """Bounds that say nothing of the work: data of tiles goes through L1 and shared memory anyway."""
 
@@ -142,7 +144,8 @@ def _is_mendable(rule: Rule, row: Row, context: Context) -> bool:
     if rule is LATENCY:
         return in_program and stall in REMEDIES
     if rule.in_code and not in_program:
-        return rule.by_inputs or (rule is ATOMICS and CHAIN * number(row["atomic_pct"]) >= CHAINED)
+        by_inputs = rule.by_inputs and row["category"] not in LAID_OUT
+        return by_inputs or (rule is ATOMICS and CHAIN * number(row["atomic_pct"]) >= CHAINED)
     return rule is not ACHIEVED_OCCUPANCY
 
 

@@ -173,6 +173,7 @@ IMBALANCE = Rule(
 )
 FEW_BLOCKS = Rule(
     key="few_blocks",
+    in_code=True,
     question="Are there as many blocks as fit on the SMs at a time (a full wave)?",
     when=(facts.WAVES < 0.8) & (facts.OCCUPANCY_GAP > 10),
     clause=lambda k: Text(

@@ -15,6 +15,7 @@ from nsight_prof.parsers.build.bound import BOUND_FROM
 from nsight_prof.parsers.build.roofline import Ceilings, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.lines import launching_rows
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.analysis.timeline import longest_kernels
 from nsight_prof.reports.findings.gain import of_gpu_time
@@ -446,7 +447,7 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
     """Return a finding where products, a softmax and products follow on each other."""
     between = SLOW_BACKEND.thresholds["between"]
     spans = attention_spans(frame, int(between.value), SLOW_BACKEND.limit("apart"))
-    if not spans:
+    if not spans or not _multiplies_weights(run, frame):
         return []
     launches = frame.iloc[np.concatenate([np.arange(a, b) for a, b in spans])]
     refs = column("launches", "duration_ns")
@@ -498,6 +499,21 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
             **of_gpu_time(saved, time, gpu_time),
         )
     ]
+
+
+def _multiplies_weights(run: Run, frame: pd.DataFrame) -> bool:
+    """Tell whether a function that takes a softmax goes on with a product, as attention does, and
+    not as one that returns classes; where its lines are not known, the order of kernels tells it.
+    """
+    rows = launching_rows(run)
+    if rows.empty or "depth" not in rows:
+        return True
+    categories = frame.drop_duplicates("kernel_id").set_index("kernel_id")["category"]
+    rows = rows[rows["depth"].eq(0)].assign(category=rows["kernel_id"].map(categories))
+    function = [rows["file"], rows["function"]]
+    first = rows["line"].where(rows["category"].eq("softmax")).groupby(function).transform("min")
+    products = rows["category"].isin(PRODUCT) & (rows["line"] >= first)
+    return bool(first.isna().all() or products.any())
 
 
 def _scores(run: Run, softmax: pd.DataFrame) -> Number:

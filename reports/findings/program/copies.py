@@ -17,7 +17,7 @@ from nsight_prof.parsers.torch.gemm_shapes import SIZES
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
-from nsight_prof.reports.analysis.lines import host_lines, host_rows
+from nsight_prof.reports.analysis.lines import host_lines, host_rows, launching_rows
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.analysis.run_time import kernel_unions
 from nsight_prof.reports.analysis.stages import program_time
@@ -187,8 +187,14 @@ class Kind(NamedTuple):
 COMPUTED = r"\bupsample |grid sampler|indexing backward"
 """Kernels that interpolate, or add: what they write stands nowhere yet, however little they do."""
 KINDS = tuple(of_row(Kind, row) for row in DATA["kinds"])
-CASTS = KINDS[1].pattern
+LAYOUTS, CASTS = KINDS[0], KINDS[1].pattern
 """PyTorch's <type>_copy_kernel_cuda are its casts from and to FP32 (Copy.cu)."""
+OF_SEQUENCES = LAYOUTS._replace(
+    required=Text("which cuDNN makes round convolutions of sequences (Conv1d)"), remedy=""
+)
+"""Those that no layout spares: three dimensions have no channels-last in PyTorch."""
+CONV1D = r"conv1d\(|/torch/nn/modules/conv\.py:[23]\d\d _conv_forward"
+"""Text of a line, or innermost frame, of nn.Conv1d (that of Conv2d is further down, from 395 on)."""
 WITHIN = Kind(
     "",
     Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"),
@@ -674,6 +680,8 @@ def casts_and_copies(run: Run) -> list[Finding]:
     if not number(share.value) >= limit.value:
         return []
     kinds = _kinds(rows) | ({WITHIN: within} if within.value else {})
+    if LAYOUTS in kinds and _of_sequences(run):
+        kinds = {OF_SEQUENCES if kind is LAYOUTS else kind: kinds[kind] for kind in kinds}
     largest = max(kinds, key=lambda kind: number(kinds[kind].value))
     action, advice = REMEDIES.get(largest.remedy, (rule.action, rule.advice))
     # Kinds of copies that no program needs, and others that are most of its work.
@@ -681,7 +689,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
     needless_kinds = {
         kind: value
         for kind, value in kinds.items()
-        if kind.required is None or number(value.value) >= minimum
+        if kind.required is None or (kind is not OF_SEQUENCES and number(value.value) >= minimum)
     }
     avoidable = Number(sum(number(value.value) for value in needless_kinds.values()), "ns", refs)
     about = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
@@ -807,6 +815,19 @@ def _kind(row: Row) -> Kind:
 
 def _names(row: Row) -> str:
     return f"{text(row['short_name'])}\n{text(row['name'])}"
+
+
+def _of_sequences(run: Run) -> bool:
+    """Tell whether layouts are converted for convolutions of one dimension."""
+    rows = launching_rows(run)
+    names = run.kernels.set_index("kernel_id")["name"].fillna("")
+    layouts = names.index[names.str.contains(LAYOUTS.pattern)]
+    lines = rows.loc[rows["kernel_id"].isin(layouts), ["file", "line"]].drop_duplicates()
+    if lines.empty:
+        return False
+    at = pd.concat([run.timed_lines, run.host_lines]).merge(lines, on=["file", "line"])
+    places = at["source"].fillna("") + "\n" + at["inner"].fillna("")
+    return bool(places.str.contains(CONV1D).any())
 
 
 def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:

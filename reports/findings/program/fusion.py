@@ -125,8 +125,8 @@ FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize", "fill
 """Categories of kernels that a compiler fuses with their neighbours."""
 LOOK_UP, SUMS = "embedding", "reduction"
 """Categories of kernels that may begin a chain, and that may be in one where bytes are known."""
-FUSED_LIBRARIES = ("Inductor", "XLA", "TensorRT", "Triton")
-"""Libraries whose kernels are the result of such fusion already."""
+FUSED_LIBRARIES = ("Inductor", "XLA", "TensorRT", "Triton", "cuDNN", "cuBLAS")
+"""Libraries whose kernels are the result of such fusion already, or are never part of it."""
 CHAINS = 3
 """Chains that get a finding each."""
 BY_BYTES = {"dram", "l2", "l1", "latency"}

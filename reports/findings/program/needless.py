@@ -51,7 +51,8 @@ class Work(NamedTuple):
     it, or the line itself behind a bracket; `at_use`: that line is what to mend. `around`: the line
     may be one that calls others, whose launches count. `loop`: times per call of its function that
     it launches a kernel, at least; `state`: what the lines of its function tell of it (`Result`).
-    `kernels` matches names, `launches` that of a kernel that the line launches, too.
+    `kernels` matches names, `launches` that of a kernel that the line launches, too. `watched`: its
+    result is not what its function returns, as far as the text tells.
 
     `does` stands behind "the program", `saves` is what goes of the time of their kernels, of some
     categories alone where these are given; where `multiple` is given, all but that many times the
@@ -79,6 +80,7 @@ class Work(NamedTuple):
     state: str = ""
     kernels: str = ""
     launches: str = ""
+    watched: bool = False
 
     def saved(self, rows: pd.DataFrame, time: Number, total: Number) -> Number:
         """Return what goes of the time of its kernels, of `rows`; `total` is that of all."""
@@ -106,7 +108,7 @@ class Work(NamedTuple):
         if self.launches:
             telling = rows["name"].str.contains(self.launches)
             found &= telling.groupby([rows["file"], rows["line"]]).transform("any")
-        found &= self.around | rows["depth"].eq(0)
+        found &= (self.around | rows["depth"].eq(0)) & ~(self.watched & rows["is_returned"])
         return found & (rows["category"].isin(self.categories) | (not self.categories))
 
 
@@ -213,6 +215,7 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
         is_same=[result.is_same for result in of_row],
         is_last=[result.is_last for result in of_row],
         is_kept=[result.is_kept for result in of_row],
+        is_returned=[result.is_returned for result in of_row],
         copied=rows["category"].eq("copy").groupby(places).transform("any"),
         times=times,
         equal=[_left_out([*result.uses, source]) or max(1.0, n) for result, source, n in texts],
