@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import re
+import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,14 @@ sys.path.insert(0, str(ROOT))
 
 from nsight_prof.parsers.build.load import load_run  # noqa: E402
 from nsight_prof.parsers.cells import number  # noqa: E402
+from nsight_prof.parsers.run.run import Run  # noqa: E402
 from nsight_prof.reports.analysis.profiled import kernel_time  # noqa: E402
 from nsight_prof.reports.analysis.run_time import run_time  # noqa: E402
 from nsight_prof.reports.findings.model import Finding  # noqa: E402
 from nsight_prof.reports.page.formats import NA, escape, seconds, share  # noqa: E402
 from nsight_prof.reports.page.writer import Writer  # noqa: E402
+from nsight_prof.reports.profile.views import report_view  # noqa: E402
+from nsight_prof.reports.summary.plan import make_plan  # noqa: E402
 from nsight_prof.reports.verdicts.ranking import findings  # noqa: E402
 from tests.recorded import with_tables  # noqa: E402
 
@@ -96,10 +100,11 @@ def _story(story: Mapping[str, Any]) -> Told:
         found = [finding for finding in findings(run) if finding.rank is not None]
         gpu = str(run.gpus["name"].iloc[0])
         whole = number(run_time(run).whole_ns) if story.get("of_wall") else kernel_time(run)
-        about = [finding for finding in found if finding.rule in story["findings"]]
-        predicted = sum(finding.gain_ns for finding in about) / whole
+        predicted = _planned_ns(run, story["findings"]) / whole
         before, after = (_ms(story, f"{when}.txt") for when in ("before", "after"))
-        measured = _gain(before, after)
+        measured, spread = _gain(before, after), ""
+        if "pairs" in story:
+            before, after, measured, spread = _pairs(story)
         traced = _gain(*(_ms(story, f"traced-{when}.txt") for when in ("before", "after")))
         parts = (
             f"## {story['title']}",
@@ -107,9 +112,28 @@ def _story(story: Mapping[str, Any]) -> Told:
             f"{story['about']}.\n\n```bash\n{story['command']}\n```",
             "What is said first:",
             "\n".join(_said(finding, whole) for finding in found[:FIRST]),
-            _gained(story, predicted, before, after, measured),
+            _gained(story, predicted, before, after, measured, spread),
+            *([story["why"]] if "why" in story else []),
         )
         return Told(story["title"], "\n\n".join(parts), predicted, measured, traced)
+
+
+def _planned_ns(run: Run, rules: Sequence[str]) -> float:
+    """Return what the plan's steps save that findings of these rules ask for, none of it twice."""
+    view = report_view(run)
+    asked = {finding.anchor for finding in view.findings if finding.rule in rules}
+    return sum(number(step.saves.value) for step in make_plan(view).steps if step.anchor in asked)
+
+
+def _pairs(story: Mapping[str, Any]) -> tuple[float, float, float, str]:
+    """Return the medians before and after of times that were taken in turns, the median gain of
+    the pairs, and between which gains these lie."""
+    lines = (CAPTURES / story["name"] / "pairs.jsonl").read_text("utf-8").splitlines()
+    times = {row["variant"]: row["ms"] for row in map(json.loads, lines)}
+    before, after = (times[variant] for variant in story["pairs"])
+    gains = [1 - late / early for early, late in zip(before, after, strict=True)]
+    spread = f" ({share(min(gains))} to {share(max(gains))}, {len(gains)} pairs)"
+    return *map(statistics.median, (before, after)), statistics.median(gains), spread
 
 
 def _gain(before: float | None, after: float | None) -> float | None:
@@ -136,12 +160,13 @@ def _gained(
     before: float | None,
     after: float | None,
     measured: float | None,
+    spread: str,
 ) -> str:
     cells = (
         share(predicted),
         NA if before is None else seconds(before / 1e3),
         NA if after is None else seconds(after / 1e3),
-        NA if measured is None else share(measured),
+        NA if measured is None else share(measured) + spread,
     )
     missing = (
         "" if after is not None else " What it gains was not measured: no GPU was left for it."
