@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
 from nsight_prof.orchestrator.commands import shared_options
-from nsight_prof.orchestrator.recipe.languages import LANGUAGES
 from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 
@@ -25,24 +24,11 @@ REGRESSION = 1
     metavar="RULE",
     help="Exit with 1 if B breaks this rule, for example 'total_gpu_time>+5%'. Repeatable.",
 )
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["md", "github", "json", "html"]),
-    default="md",
-    show_default=True,
-    help="github: short, for a pull request or $GITHUB_STEP_SUMMARY.",
+@shared_options.page(
+    ("md", "github", "json", "html"), "github: short, for a pull request or $GITHUB_STEP_SUMMARY."
 )
 @click.option("--json", "style", flag_value="json", help="The same as --format json.")
-@click.option(
-    "--language",
-    type=click.Choice(LANGUAGES),
-    default=LANGUAGES[0],
-    show_default=True,
-    help="Language of the page; JSON is in English.",
-)
 @shared_options.quiet("nothing but broken rules, on stderr")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File; stdout else.")
 @click.option(
     "--repeat-a",
     "repeats_a",
@@ -107,29 +93,19 @@ def command(
     Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
     """
     from nsight_prof.orchestrator.report.run_tables import ensure_tables
-    from nsight_prof.parsers.whole_file import as_utf8, written_whole
     from nsight_prof.reports.compare.comparison import compare
     from nsight_prof.reports.compare.limits import parse_limit
-    from nsight_prof.reports.compare.section import FORMATS, markdown
+    from nsight_prof.reports.compare.section import FORMATS
     from nsight_prof.reports.compare.sides import open_side
-    from nsight_prof.reports.page.writer import Plain, Writer
+    from nsight_prof.reports.page.writer import Writer
 
     limits = [parse_limit(rule) for rule in rules]
     for path in (a, b, *repeats_a, *repeats_b):
         ensure_tables(path)
     sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
     found = compare(*sides, limits, force, per)
-    if style == "md" and output is None and sys.stdout.isatty():
-        text = markdown(found, language, Plain()).lstrip()  # a terminal follows no links
-    else:
-        text = FORMATS[style](found, language)
-    if output is None and not quiet:
-        say(text, nl=False)
-    elif output is not None:
-        with written_whole(output) as partial:
-            partial.write_bytes(as_utf8(text))
-        if not quiet:
-            say(f"comparison: {output}", err=not output.is_file())
+    write = partial(FORMATS[style], found, language)
+    shared_options.say_page(write, style, output, "comparison", quiet=quiet)
     for limit in found.limits:
         if limit.state == "broken" or not quiet:
             say(f"{limit.state}: {limit.rule}: {Writer().text(limit.sentence)}", err=True)

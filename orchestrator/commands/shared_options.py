@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,42 @@ as_json = click.option(
 def quiet(remaining: str) -> Callable[..., Any]:
     """Give a command the option --quiet; `remaining` says what is printed all the same."""
     return click.option("-q", "--quiet", is_flag=True, help=f"For scripts: print {remaining}.")
+
+
+def page(formats: Sequence[str], about: str = "") -> Callable[..., Any]:
+    """Give a command that writes one page --format, --language and --output."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("-o", "--output", type=click.Path(path_type=Path),
+                         help="File; stdout else."),
+            click.option("--language", type=click.Choice(LANGUAGES), default=LANGUAGES[0],
+                         show_default=True, help="Language of the page; JSON is in English."),
+            click.option("--format", "style", type=click.Choice(formats), default=formats[0],
+                         show_default=True, help=about or None),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def say_page(
+    write: Callable[..., str], style: str, output: Path | None, what: str, *, quiet: bool = False
+) -> None:
+    """Print a page, or write it to `output`; a terminal gets markdown without links."""
+    from nsight_prof.parsers.whole_file import as_utf8, written_whole
+    from nsight_prof.reports.page.writer import Plain
+
+    is_plain = style == "md" and output is None and sys.stdout.isatty()
+    text = write(Plain()).lstrip() if is_plain else write()
+    if output is None and not quiet:
+        say(text, nl=False)
+    elif output is not None:
+        with written_whole(output) as partial:
+            partial.write_bytes(as_utf8(text))
+        if not quiet:
+            say(f"{what}: {output}", err=not output.is_file())
 
 
 def say_json(data: Any, *, err: bool = False) -> None:

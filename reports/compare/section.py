@@ -42,7 +42,6 @@ from nsight_prof.reports.page import (
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import brief, escape_html
-from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.json import TEXT, TEXTS, json_text, object_of
 from nsight_prof.reports.page.markdown import MARKDOWN, section_in_two, section_markdown
 from nsight_prof.reports.page.units import change as signed
@@ -292,19 +291,9 @@ def _cut(table: Table[Any], rows: int) -> Table[Any]:
 def html(found: Comparison, language: str = ENGLISH) -> str:
     """Return the comparison as one HTML file that sorts, prints, and knows dark and light."""
     # Only this format needs matplotlib, which takes long to import.
-    from nsight_prof.reports.plots.inline import render_inline
-    from nsight_prof.reports.plots.style import render_svg
-    from nsight_prof.reports.render.body import placeholder
-    from nsight_prof.reports.render.gallery import bench_pictures
-    from nsight_prof.reports.render.html_page import html_page
+    from nsight_prof.reports.render.one_section import section_page
 
-    page = section(found)
-    drawn = {}
-    for picture in bench_pictures([page]):
-        figure = picture.draw()
-        drawn[picture.name] = render_inline(figure, render_svg(figure), picture.name, picture.alt)
-    fragment = section_html(page, drawn, language, level=1)
-    return html_page(placeholder(page.key), sections={page.key: fragment}, language=language)
+    return section_page(section(found), language)
 
 
 def github(found: Comparison, language: str = ENGLISH) -> str:

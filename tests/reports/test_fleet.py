@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.reports.fleet.fleet import COLUMNS, Gpu, fleet
+from nsight_prof.reports.fleet.section import html, markdown
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def run(recorded_folder: Callable[[str], Path]) -> Path:
 def gpus(run: Path) -> list[Gpu]:
     """Nine processes of one H200 as if each were a GPU: what they differ by is the noise of one."""
     loaded = load_run(run)
-    facts = loaded.bench.set_index("case_id")[["name", "level", "bytes"]]
+    facts = loaded.bench.set_index("case_id")[["name", "operation", "level", "bytes"]]
     found = []
     for (repeat, process), rows in loaded.bench_runs.groupby(["repeat", "process"]):
         cases = rows.join(facts, on="case_id").assign(throttle_reasons="")
@@ -120,4 +122,34 @@ def test_runs_of_a_folder_are_compared_by_their_gpus(
     assert main(["fleet", *twice]) == 2
     assert "are of the same GPU (GPU-0)" in capsys.readouterr().err
     assert main(["fleet", str(tmp_path)]) == 0
-    assert "no GPU is slower than the others by 2%" in capsys.readouterr().out
+    assert "None of 3 GPUs is slower than the median by 2.0 %" in capsys.readouterr().out
+
+
+def test_the_page_names_the_outlier_its_cause_and_what_to_check(
+    gpus: list[Gpu], in_browser: Callable[..., Any]
+) -> None:
+    models = fleet([changed(gpus[0], lower_clock("sw_thermal_slowdown", 91.0)), *gpus[1:]])
+    page = markdown(models)
+    assert "1 of 9 GPUs is slower than the others" in page
+    assert "slower in arithmetic; cause: heat, which held its SM clock down" in page
+    assert "nvidia-smi -q -d TEMPERATURE" in page
+    assert "highest temperature 91 °C" in page
+    assert "fleet-nvidia-h200.svg" not in page  # nothing writes pictures beside it
+    count = "return ['tbody tr', 'svg'].map((each) => document.querySelectorAll(each).length)"
+    assert in_browser(html(models), count) == [9, 1]
+
+
+def test_boards_of_one_host_are_told_apart_by_what_their_engine_saw(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(root / "captures/noise-floor", tmp_path / "boards")
+    assert main(["fleet", str(tmp_path / "boards"), "--json"]) == 0
+    (model,) = json.loads(capsys.readouterr().out)
+    assert [board["uuid"][:12] for board in model["boards"]] == ["GPU-807c0827", "GPU-2b3c8874"]
+    assert model["spread"]["engine"] < 0.005
+    assert {board["clock_lower"] for board in model["boards"]} == {0.0}
+    # CUDA's own order of devices need not be that of the manifest.
+    command = tmp_path / "boards/board-0/steps/1-bench/command.json"
+    command.write_text(command.read_text().replace("PCI_BUS_ID", "FASTEST_FIRST"))
+    assert main(["fleet", str(tmp_path / "boards/board-0")]) == 2
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in capsys.readouterr().err
