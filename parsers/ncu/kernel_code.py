@@ -29,6 +29,13 @@ SPECIAL, CYCLES = r"\b(?:MUFU|POPC|FLO|BREV|I2F|F2I|F2F)\b", 8
 each keeps that of a scheduler busy (CUDA C programming guide, compute capability 7.0 to 9.0)."""
 SIDES = r"tl\.where\([^,]+, *(?!tl\.)\w+\([^()]*\), *(?!tl\.)\w+\([^()]*\)\)"
 """A choice between the results of two functions of the program."""
+FUNCTIONS = (
+    r"(?<!_)\b(?:a?(?:sin|cos|tan)h?|sincos|sinpi|cospi|atan2|pow|cbrt|log1p|expm1|erfc?|[lt]gamma"
+    r"|fmod|hypot)f?\("
+)
+"""Functions of which each call takes tens of instructions (of -use_fast_math, __sinf or __powf a
+few), in the text of a line."""
+BARRIER, SHARED = r"\bBAR\b", re.compile(r"\b(?P<what>LDS|STS)\b.*\[(?P<address>U?R\d+[^\]]*)\]")
 AXIS = r"^\s*\w+ *=.*\btl\.program_id\({axis}\)"
 ASSIGNED, NAME = re.compile(r"^\s*([\w, ]+?)\s*(?:[-+*/|&]?=)(?!=)\s*(.*)$"), re.compile(r"\w+")
 LOAD = "tl.load("
@@ -94,6 +101,30 @@ def of_sides(rows: pd.DataFrame, source: pd.DataFrame) -> float:
     inside = rows["line"].between(before.max(), source["line"].max())
     times = rows["instructions"].fillna(0).astype(float)
     return float(times[~inside].sum() / max(1.0, times.sum()))
+
+
+def of_functions(rows: pd.DataFrame, source: pd.DataFrame) -> float:
+    """Return the part of the instructions in lines that call functions of tens of instructions."""
+    calling = set(source.loc[source["source"].fillna("").str.contains(FUNCTIONS), "line"])
+    times = rows["instructions"].fillna(0).astype(float)
+    return float(times[rows["line"].isin(calling)].sum() / max(1.0, times.sum()))
+
+
+def of_tree(rows: pd.DataFrame) -> float:
+    """Return the part of the instructions in levels of a tree: from one barrier of a block to the
+    next, each thread joins a number of another one to its own in shared memory.
+
+    Rows are in the order of the program. What stores several numbers exchanges them (a sort).
+    """
+    sass, times = rows["sass"].fillna(""), rows["instructions"].fillna(0).astype(float)
+    found = 0.0
+    for _, level in sass.groupby(sass.str.contains(BARRIER).cumsum()):
+        accesses = [access for access in map(SHARED.search, level) if access]
+        stored = [access["address"] for access in accesses if access["what"] == "STS"]
+        loaded = [access["address"] for access in accesses if access["what"] == "LDS"]
+        if len(stored) == 1 and len(loaded) == 2 and stored[0] in loaded:
+            found += times[level.index].sum()
+    return float(found / max(1.0, times.sum()))
 
 
 def chooses(text: str) -> bool:

@@ -128,6 +128,29 @@ def scalar_halves(sass: Sequence[str], executed: Sequence[float]) -> float:
     return alone / sum(executed) if sum(executed) else 0.0
 
 
+MULTIPLY = re.compile(r"^(?:@!?U?P\w+\s+)?(?P<type>[FD])MUL\b")
+ADD = re.compile(r"^(?:@!?U?P\w+\s+)?(?P<type>[FD])ADD\b")
+OF_FLOATS = re.compile(r"^(?:@!?U?P\w+\s+)?[FD](?:ADD|MUL|FMA)\b")
+
+
+def products_added(sass: Sequence[str], executed: Sequence[float]) -> float:
+    """Return the part of the additions and multiplications that add a product: one could do both.
+
+    Adds and multiplications as such need not meet, and a compiler fuses those that do.
+    """
+    total = sum(times for text, times in zip(sass, executed, strict=True) if OF_FLOATS.match(text))
+    if not total:
+        return 0.0
+    wrote = writers(sass, executed)
+    found = 0.0
+    for at, text in enumerate(sass):
+        add = ADD.match(text)
+        products = (MULTIPLY.match(sass[by]) for by in wrote[at]) if add else ()
+        if add and any(product and product["type"] == add["type"] for product in products):
+            found += executed[at]
+    return found / total
+
+
 EXCHANGE = r"^(?:@!?U?P\w+\s+)?SHFL\b"
 LOADED_EACH = 128.0
 """Bytes that a warp loads for each exchange between its threads below which it exchanges each

@@ -10,7 +10,12 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.ncu.capture import DURATION
-from nsight_prof.parsers.ncu.registers import exchanged, fixed_stores, scalar_halves
+from nsight_prof.parsers.ncu.registers import (
+    exchanged,
+    fixed_stores,
+    products_added,
+    scalar_halves,
+)
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 
@@ -52,6 +57,7 @@ floats, 20 and 64 of integers on Hopper) more than an approximate one, or a shif
 OF_CODE = (
     *("fixed", "halves", "exchanged", "drawn", "triangle"),
     *("heap", "calls", "lookups", "sides", "same", "special"),
+    *("pairs", "functions", "tree"),
 )
 """What the code of kernels tells that are no library's."""
 SCHEDULERS, FROM_DRAM = 4, 0.7
@@ -122,8 +128,11 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
     threads in each pass of a loop, `drawn_share` draw random numbers of which three of four are
     dropped, `triangle_share` are in a loop up to the index of the thread, `heap_share` of the heap
     of the device, `calls_share` of calls through pointers, `lookups_share` look bytes up in shared
-    memory, `sides_share` are in functions of whose results half are dropped, and `special_share`
-    special functions. `same_share`: of the sectors, those that other blocks load from DRAM as well.
+    memory, `functions_share` are in lines that call functions of tens of instructions (sinf), and
+    `tree_share` in levels of a tree with barriers, `sides_share` are in functions of whose results
+    half are dropped, `special_share` special functions, and `pairs_share`, of those that add or
+    multiply, add a product. `same_share`: of the sectors, those that other blocks load from DRAM
+    as well.
     """
     found: dict[str, dict[str, float]] = {f"{name}_share": {} for name in OF_CODE}
     kernels = run.kernels.set_index("kernel_id")
@@ -162,6 +171,9 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
         found["heap_share"][key] = kernel_code.of_heap(rows, lines, issued * cycles)
         found["calls_share"][key] = kernel_code.of_calls(rows)
         found["lookups_share"][key] = kernel_code.of_lookups(rows)
+        found["functions_share"][key] = kernel_code.of_functions(rows, lines)
+        found["tree_share"][key] = kernel_code.of_tree(rows)
+        found["pairs_share"][key] = products_added(*code)
         found["sides_share"][key] = kernel_code.of_sides(rows, lines)
         found["same_share"][key] = kernel_code.same_loads(lines, grid) if from_dram else 0.0
         found["special_share"][key] = kernel_code.executed(rows, kernel_code.SPECIAL)

@@ -11,6 +11,8 @@ from nsight_prof.reports.page import Text
 PRECISION = ("tensor_idle", "simt_gemm", "transformed_conv", "single_attention")
 """Keys and rules of findings whose repair takes digits where the numbers have more than 16 bits."""
 DOUBLE = "double_precision"
+FUNCTIONS = "slow_functions"
+"""Rule whose repair takes digits, or memory for a table, where functions are what is asked for."""
 MATRIX = ("gemm", "gemv", "conv", "attention")
 WIDE, NARROW = ("fp32", "fp64", ""), ("bf16", "fp16", "tf32", "fp8", "int8")
 """Types of products that TF32 or 16 bits take digits from, and those that were given up before."""
@@ -39,7 +41,7 @@ def _is_choice(run: Run, finding: Finding) -> bool:
     """
     is_double = finding.rule == DOUBLE
     if not is_double and not {finding.key, finding.rule} & set(PRECISION):
-        return finding.choice
+        return finding.choice or finding.rule == FUNCTIONS
     kernels = run.kernels
     about = kernels[kernels["kernel_id"].isin(finding.kernel_ids)]
     if is_double:

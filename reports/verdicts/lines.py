@@ -51,7 +51,7 @@ PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.p
 """A function of Python's own library, as the innermost frame of a stack."""
 COPYING = r"\.(?:to|cuda|cpu|copy_)\("
 """Calls of PyTorch that copy, in the text of a line."""
-OF_LAUNCH = ("tail", "block_limited", "warps_limited", "short_blocks")
+OF_LAUNCH = ("tail", "block_limited", "warps_limited", "short_blocks", "narrow_blocks")
 """Rules about the threads and warps that a launch asks for: the line at fault is its line."""
 OF_SHARES = ("small_grid", "few_blocks")
 """Rules about work that is shared out among too few blocks: to mend where each of them does it."""
@@ -94,11 +94,16 @@ DOUBLE = r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H"
 BANKS = r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b"
 SPILLS = r"\bSTL\b"
 ACCESSES = r"\b(?:LDG?|LDSM?|STG?|STS|ATOM[GS]?|REDG?|SHFL)\b"
+EXECUTED = At("instructions", "", Text("its instructions"))
+"""What to look at where warps stand for no reason of their own, but at a busy pipe."""
 AT = {
+    instructions.SLOW_FUNCTIONS.key: EXECUTED,
     instructions.DIVERGENCE.key: At(
         "divergent_branches", "", Text("the branches that part a warp")
     ),
     instructions.DOUBLE_PRECISION.key: At("instructions", DOUBLE, Text("these instructions")),
+    instructions.UNFUSED_FMA.key: At("instructions", r"\b[FD]ADD\b", Text("the additions")),
+    "block_tree": At("instructions", r"\bBAR\b", Text("the barriers")),
     instructions.EARLY_RETURNS.key: At("instructions", kernel_code.RETURNS, Text("the returns")),
     memory.UNCOALESCED_LOADS.key: At("excessive_sectors", r"\bLDG?\b", NEEDLESS),
     memory.UNCOALESCED_STORES.key: At("excessive_sectors", r"\bSTG?\b", NEEDLESS),
@@ -118,8 +123,6 @@ AT = {
     "l2_saturated": At("sectors", "", SECTORS),
 }
 """Rules about instructions of one kind: the line at fault is theirs, not where warps stand."""
-EXECUTED = At("instructions", "", Text("its instructions"))
-"""What to look at where warps stand for no reason of their own, but at a busy pipe."""
 CROWDED = ("math", "not_selected", "dispatch")
 """Reasons of that kind, as the source page of ncu names them."""
 IDLE = tuple(

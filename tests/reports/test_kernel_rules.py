@@ -253,6 +253,7 @@ def test_a_sort_of_which_little_is_stored_can_go() -> None:
         ("lookups", 0.8, 0.2, "table_lookups", 0.8),
         ("sides", 0.9, 0.2, "both_sides", 0.45),
         ("same", 0.9, 0.4, "same_loads", 0.9),
+        ("tree", 0.54, 0.2, "block_tree", None),
     ],
 )
 def test_code_tells_what_a_loop_repeats(
@@ -289,6 +290,47 @@ def test_blocks_that_end_at_once_are_told_by_their_time() -> None:
     assert "short_blocks" in keys(**short)  # of 0.6 us
     assert "short_blocks" not in keys(**short | {"duration_ns": 1e6})
     assert "short_blocks" not in keys(**short | {"waves": 4.0})
+
+
+def test_functions_of_tens_of_instructions_are_told_where_nothing_else_is() -> None:
+    sines: dict[str, Any] = {"functions_share": 0.59, "issue_active_pct": 85.0, "bound_by": "issue"}
+    cause = first(**sines)
+    assert cause.key == "slow_functions"
+    assert cause.gain == pytest.approx(0.9 * 0.59)
+    # Angles that are large go through local memory: these are no spilled registers.
+    slow_path: dict[str, Any] = {"local_bytes": 9e8, "l1_pct": 70.0}
+    assert keys(**sines, **slow_path) == {"slow_functions"}
+    assert "local_spills" in keys(**sines | slow_path | {"functions_share": 0.1})
+    assert "slow_functions" not in keys(**sines, sides_share=0.9)  # half of them are dropped
+    assert "slow_functions" not in keys(**sines, library="PyTorch")
+
+
+def test_blocks_of_less_than_a_warp_are_no_divergence() -> None:
+    narrow: dict[str, Any] = {"block": "8x1x1", "threads_per_instruction": 8.0,
+                              "issue_active_pct": 60.0, "bound_by": "issue"}  # fmt: skip
+    cause = first(**narrow)
+    assert cause.key == "narrow_blocks"
+    assert cause.gain == pytest.approx(0.75)
+    assert "8 of the 32 threads" in english(cause.clause)
+    assert "divergence" not in keys(**narrow)
+    assert "divergence" in keys(**narrow | {"block": "32x1x1"})
+
+
+def test_what_waits_for_special_functions_uses_no_shared_memory() -> None:
+    waiting = waits("short_scoreboard", 0.7)
+    assert "special functions (square roots" in english(
+        first(**waiting, shared_memory_bytes=0.0).clause
+    )
+    assert "shared memory" in english(first(**waiting, shared_memory_bytes=1e6).clause)
+
+
+def test_more_warps_help_little_where_others_are_ready_whenever_one_issues() -> None:
+    few: dict[str, Any] = {"theoretical_occupancy_pct": 43.8, "achieved_occupancy_pct": 39.1,
+                           "occupancy_limiter": "registers", "top_stall": "long_scoreboard",
+                           "stall_share": 0.46}  # fmt: skip
+    ready = {"long_scoreboard": 0.46, "selected": 0.11, "not_selected": 0.19}
+    assert "register_limited" not in keys(**few, stalls=ready)
+    assert "register_limited" in keys(**few, stalls=ready | {"not_selected": 0.02})
 
 
 def test_approximate_functions_leave_the_other_instructions() -> None:
@@ -406,6 +448,13 @@ def test_pairs_of_adds_and_muls_could_be_one_instruction() -> None:
     assert cause.gain == pytest.approx(0.96 * 0.5)
     idle_pipe = row(fusable_pct=50.0, flops_fp32=flops / 10)
     assert causes(idle_pipe, H200) == []
+
+
+def test_sums_that_take_no_product_cannot_be_fused() -> None:
+    apart: dict[str, Any] = {"fusable_pct": 50.0, "issue_active_pct": 97.0, "bound_by": "issue",
+                             "flops_fp32": 0.48 * FP32_ROOF * DURATION / 1e9}  # fmt: skip
+    assert "unfused_fma" not in keys(**apart, pairs_share=0.03)
+    assert first(**apart, pairs_share=0.25).gain == pytest.approx(0.96 * 0.25)
 
 
 def test_data_that_comes_again_and_again_needs_to_come_once() -> None:

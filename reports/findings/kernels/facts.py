@@ -48,6 +48,8 @@ TAIL_LOSS = _percent(
     "waves",
     also=("kernels.grid", "gpus.sm_count", "issue_active_pct"),
 )
+THREADS = Fact("threads", Text("threads of a block"), unit="count", also=("kernels.block",))
+BLOCK_LEFT = Fact("block_left")
 THEORETICAL_OCCUPANCY = _column(
     "theoretical_occupancy", Text("theoretical occupancy"), "theoretical_occupancy_pct"
 )
@@ -58,6 +60,9 @@ OCCUPANCY_GAP = Fact(
     "occupancy_gap", Text("theoretical minus achieved occupancy"), unit="points", of=OCCUPANCIES
 )
 OF_THEORETICAL = _percent("warps_held", Text("achieved over theoretical occupancy"), *OCCUPANCIES)
+READY_WARPS = Fact(
+    "ready_warps", Text("warps that are ready for each that issues"), also=("stalls.share",)
+)
 HIDDEN_TIME = _percent("hidden_time", Text("stalls that more warps hide"), "top_stall")
 SM_BALANCE = _column("sm_balance", Text("active cycles, mean SM over busiest"), "sm_balance_pct")
 UNEVEN_LOSS = _percent(
@@ -186,6 +191,12 @@ EXECUTION_WAITS = _percent(
     "execution_waits", Text("stalls for instructions and pipes"), "top_stall"
 )
 FUSABLE = _column("fusable", Text("FP instructions that fusing would save"), "fusable_pct")
+PAIRS = Fact(
+    "pairs",
+    Text("FP instructions that add a product"),
+    unit="%",
+    also=("source_instructions.instructions",),
+)
 FP_PIPE = _percent("fp_pipe", Text("FP pipe busy"), "fusable_pct", also=("roofs.value",))
 FP_TIME = _percent(
     "fp_time",
@@ -265,13 +276,15 @@ OF_CODE = {
             "calls": Text("instructions that calls through pointers take"),
             "lookups": Text("instructions that look bytes up in shared memory"),
             "sides": Text("instructions in functions of whose results half are dropped"),
+            "functions": Text("instructions of functions such as sinf and powf"),
+            "tree": Text("instructions in levels of a tree, with a barrier at each"),
             "same": Text("sectors that other blocks load from DRAM as well"),
             "float": Text("instructions that compute with floats"),
         }.items()
     },
     **{
         f"{name}_left": Fact(f"{name}_left")
-        for name in ("fixed", "halves", "drawn", "calls", "lookups", "sides", "same")
+        for name in ("fixed", "halves", "drawn", "calls", "lookups", "sides", "same", "functions")
     },
 }
 """What the code of kernels tells that are no library's, by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nsight_prof.parsers.packaged import packaged_yaml
@@ -40,6 +41,32 @@ DIVERGENCE = Rule(
     unloads=dict.fromkeys(("issue", "lsu", "alu", "xu"), facts.THREADS_LEFT),
     contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
 )
+NARROW_BLOCKS = replace(
+    DIVERGENCE,
+    key="narrow_blocks",
+    question="Do blocks have the threads of a whole warp?",
+    when=(facts.IS_OWN >= 1) & (facts.THREADS < 32),
+    clause=lambda k: Text(
+        "its blocks have {threads} of the 32 threads of a warp: the others take their turn and do "
+        "nothing",
+        threads=k.number(facts.THREADS),
+    ),
+    symptom=Text("starts blocks of less than a warp"),
+    remedy=Text("With 32 threads or more in a block"),
+    action=Text("Start blocks of 128 threads or more, each with an item of its own."),
+    advice=Text("start its work in groups of 32 and more"),
+    estimate="As many threads in whole warps: each of its resources and waits takes threads / 32 "
+    "of the time, but DRAM and L2.",
+    disproof=Text("The same work in blocks of 128 threads takes as long."),
+    source=Text("CUDA C++ Best Practices Guide: the number of threads is a multiple of a warp"),
+    confidence="high",
+    time=None,
+    remaining=facts.BLOCK_LEFT,
+    unloads=dict.fromkeys(("issue", "lsu", "alu", "xu", "fp32", "fp64"), facts.BLOCK_LEFT),
+    contradicted_by=(),
+    unless=("small_grid",),
+)
+DIVERGENCE = replace(DIVERGENCE, unless=(NARROW_BLOCKS.key,))
 DOUBLE_PRECISION = Rule(
     key="double_precision",
     question="Does a kernel compute in double precision?",
@@ -69,7 +96,7 @@ UNFUSED_FMA = Rule(
     key="unfused_fma",
     in_code=True,
     question="Are multiplications and additions fused?",
-    when=(facts.FUSABLE >= 10) & (facts.FP_PIPE >= 40),
+    when=(facts.FUSABLE >= 10) & (facts.FP_PIPE >= 40) & (facts.PAIRS >= 10).or_unknown(),
     clause=lambda k: Text(
         "it multiplies and adds in two instructions where one would do: {part} of its FP "
         "instructions could go",
@@ -273,3 +300,34 @@ OF_CODE = tuple(
     for key, row in packaged_yaml("nsight_prof.reports.findings.kernels", "code.yaml").items()
 )
 """Rules about what loops of a kernel repeat, by its instructions."""
+SLOW_FUNCTIONS = replace(
+    EXACT_MATH,
+    key="slow_functions",
+    question="Do functions such as sin and pow take most of a kernel's instructions?",
+    when=(facts.IS_OWN >= 1)
+    & (facts.OF_CODE["functions"] >= 30)
+    & (facts.TENSOR_ACTIVE < 5).or_unknown()
+    & ((facts.ISSUE_ACTIVE >= 40) | (facts.EXECUTION_WAITS >= 30)),
+    clause=lambda k: Text(
+        "{part} of its instructions are in lines that call functions such as sinf and powf, each "
+        "of them tens of instructions (and local memory for large angles)",
+        part=k.number(facts.OF_CODE["functions"]),
+    ),
+    symptom=Text("spends its instructions on functions such as sin and pow"),
+    remedy=Text("With a table, or cheaper functions"),
+    action=Text(
+        "Compute what repeats once: outside of the loop, or in a table that kernels load (angles, "
+        "windows). Multiply in place of pow with a whole exponent (x * x), take sincosf, or where "
+        "last bits do not matter __sinf, __powf, __logf (-use_fast_math)."
+    ),
+    advice=Text("let it compute costly functions once and keep the results"),
+    estimate="Of the time of full issue slots, else of the stalls for instructions and pipes, nine "
+    "tenths of the instructions in these lines go: 3 are left of 30 or more for each call.",
+    disproof=Text("With __sinf or __powf, or a constant in their place, it takes as long."),
+    source=Text("prof: text of the lines; three tenths of the instructions"),
+    unless=tuple(rule.key for rule in OF_CODE),
+    remaining=facts.OF_CODE["functions_left"],
+    unloads=dict.fromkeys(
+        ("issue", "alu", "fp32", "xu", "lsu", "l1"), facts.OF_CODE["functions_left"]
+    ),
+)

@@ -72,6 +72,9 @@ WARP_BYTES = 128
 FLOAT_LEFT = 100 / 3
 """Per cent of the instructions of functions of double (exp, log, pow, division) that those of float
 take, where they fill the issue slots: 16 and 47 in two programs that were repaired (H200)."""
+CALLED = 90.0
+"""Per cent of the instructions of a function (sincosf: 30, powf: more) that one of few (__sinf,
+__powf, or a table) does not need."""
 HALF = 50.0
 """Per cent of the pairs of tokens that a causal mask leaves."""
 ALIGNED = re.compile(r"align(\d+)")
@@ -129,6 +132,8 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
     reached = achieved / limit if limit > 0 else math.nan
     return {
         "blocks": grid,
+        "threads": blocks(text(row["block"])),
+        "block_left": 100 * blocks(text(row["block"])) / 32,
         "blocks_missing": max(100 * (sms - grid) / sms, 0.0),
         "blocks_a_sm": grid / sms,
         "waves": waves,
@@ -236,8 +241,11 @@ def _shared(row: Row) -> dict[str, float]:
 
 def _waits(row: Row) -> dict[str, float]:
     issued, waits = number(row["issue_active_pct"]), _stalled(row, EXECUTION_STALLS)
+    stalls: dict[str, float] = row.get("stalls") or {}
+    ready = stalls.get("selected", 0.0) + stalls.get("not_selected", 0.0)
     return {
         "execution_waits": waits,
+        "ready_warps": ready / stalls["selected"] if stalls.get("selected") else math.nan,
         "warp_time": _time_of_unit(issued, _stall_time(row, (*EXECUTION_STALLS, *QUEUE_STALLS))),
         "load_waits": _stalled(row, (*LOCAL_STALLS, *BARRIERS)),
         "hidden_time": 100 - _stalled(row, READY_STALLS) if row.get("stalls") else 100.0,
@@ -253,6 +261,8 @@ def _waits(row: Row) -> dict[str, float]:
             name: 100 * _known(number(row.get(f"{name}_share")), 0.0)
             for name in (*OF_CODE, "float")
         },
+        "functions_left": 100 - CALLED * _known(number(row.get("functions_share")), 0.0),
+        "pairs": 100 * number(row.get("pairs_share")),
         **{
             f"{name}_left": 100 * (1 - _known(number(row.get(f"{name}_share")), 0.0))
             for name in ("fixed", "calls", "lookups", "same")
@@ -394,7 +404,7 @@ def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
         "threads_per_instruction": threads,
         "threads_left": 100 * threads / 32,
         "fusable": fusable,
-        "unfused_left": 100 - fusable,
+        "unfused_left": 100 - min(fusable, _known(100 * number(row.get("pairs_share")), fusable)),
         "fp_pipe": pipe,
         "fp_time": min(pipe, _saturated_or(pipe, _stall_time(row, EXECUTION_STALLS))),
     }

@@ -272,6 +272,7 @@ LOCAL_SPILLS = Rule(
         "local memory (spilled registers, local arrays) is {part} of its traffic in L1",
         part=k.number(facts.LOCAL_SHARE),
     ),
+    unless=("slow_functions",),
     symptom=Text("moves spilled registers"),
     remedy=Text("Without local memory"),
     action=Text(

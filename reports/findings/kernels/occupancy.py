@@ -300,7 +300,9 @@ SHARED_LIMITED = Rule(
     & ((facts.WAVES >= 0.8) | (facts.OF_THEORETICAL >= 80).or_unknown())
     # Where nobody counted what warps wait for, room for half of them and more is no cause.
     & ((facts.TOP_STALL >= 0) | (facts.THEORETICAL_OCCUPANCY <= 50))
-    & (facts.ISSUE_ACTIVE < 80).or_unknown(),
+    & (facts.ISSUE_ACTIVE < 80).or_unknown()
+    # Where others are ready whenever a warp issues, more of them hide little more.
+    & (facts.READY_WARPS < 2).or_unknown(),
     clause=lambda k: Text(
         "{limiters} per block allow only {theoretical} of the warps an SM can hold",
         limiters=[LIMITERS[name] for name in limiters(k.row)],

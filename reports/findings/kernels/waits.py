@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsight_prof.parsers.cells import text
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.rule import CONTIGUOUS, STALL, Rule
 from nsight_prof.reports.page.values import Text, Verbatim
@@ -114,6 +114,14 @@ REMEDIES: dict[str, tuple[Text, Text, Text]] = {
 it; the words of the rule are those for loads."""
 
 
+def _meaning(row: Row) -> Text:
+    """Return what the warps of a kernel wait for most: one that uses no shared memory for none."""
+    reason = text(row["top_stall"])
+    if reason == "short_scoreboard" and number(row["shared_memory_bytes"]) == 0:
+        return Text("for special functions (square roots, exponentials, conversions)")
+    return stall_meaning(reason)
+
+
 def stall_meaning(reason: str) -> Text:
     """Return what warps of a stall reason wait for, in plain words."""
     return STALLS.get(reason) or Text("({reason})", reason=Verbatim(reason.replace("_", " ")))
@@ -124,9 +132,7 @@ LATENCY = Rule(
     in_code=True,
     question="What do the warps wait for?",
     when=(facts.TOP_STALL > 30) & (facts.ISSUE_ACTIVE < 80).or_unknown(),
-    clause=lambda k: Text(
-        "its warps wait mostly {meaning}", meaning=stall_meaning(text(k.row["top_stall"]))
-    ),
+    clause=lambda k: Text("its warps wait mostly {meaning}", meaning=_meaning(k.row)),
     symptom=Text("waits, saturates nothing"),
     remedy=Text("Without that wait"),
     action=Text(

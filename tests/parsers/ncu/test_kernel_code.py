@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.ncu import kernel_code
+from nsight_prof.parsers.ncu.registers import products_added
 
 
 def listing(*sass: str, line: int = 1, times: int = 10) -> pd.DataFrame:
@@ -60,3 +61,31 @@ def test_loads_that_do_not_depend_on_an_axis_are_the_same_along_it() -> None:
     assert kernel_code.same_loads(lines, (64, 16, 1)) == pytest.approx(0.96 * 15 / 16)
     assert kernel_code.same_loads(lines, (1, 1, 1)) == 0.0
     assert kernel_code.same_loads(lines[lines["line"] != 2], (64, 16, 1)) < 0.1
+
+
+LEVEL = ("@!P6 LDS R8, [R3]", "@!P6 LDS R7, [R3+0x100]", "@!P6 FADD R8, R8, R7",
+         "@!P6 STS [R3], R8", "BAR.SYNC.DEFER_BLOCKING 0x0")  # fmt: skip
+
+
+def test_a_level_of_a_tree_adds_to_a_number_in_its_place() -> None:
+    start = ("STS [R3], R0", "BAR.SYNC.DEFER_BLOCKING 0x0")
+    assert kernel_code.of_tree(listing(*start, *LEVEL, *LEVEL, "EXIT")) == pytest.approx(10 / 13)
+    exchange = (*LEVEL[:4], "@!P6 STS [R3+0x100], R7", LEVEL[4])  # a step of a sort
+    assert kernel_code.of_tree(listing(*start, *exchange, "EXIT")) == 0.0
+    elsewhere = tuple(text.replace("STS [R3]", "STS [R9]") for text in LEVEL)  # a stencil
+    assert kernel_code.of_tree(listing(*start, *elsewhere, "EXIT")) == 0.0
+
+
+def test_lines_that_call_sines_are_told_from_those_of_fast_ones() -> None:
+    rows = pd.concat([listing("MUFU.SIN", line=1, times=60), listing("FADD", line=2, times=40)])
+    calls = source("sincosf(k * step, &d.y, &d.x);", "sum += d.x;")
+    assert kernel_code.of_functions(rows, calls) == 0.6
+    assert kernel_code.of_functions(rows, source("d = __sinf(x) + expf(y);", "s += d;")) == 0.0
+    assert kernel_code.of_functions(rows, source("cos = tl.cos(a)", "")) == 0.6
+
+
+def test_only_an_addition_that_takes_a_product_could_be_one_with_it() -> None:
+    sass = ("FMUL R4, R2, R3", "FFMA R5, R2, R2, R4", "FADD R6, R5, 0.01")
+    assert products_added(sass, [10, 10, 10]) == 0.0
+    assert products_added((*sass, "FADD R7, R4, R6"), [10, 10, 10, 10]) == 0.25
+    assert products_added(("DMUL R4, R2, R8", "FADD R6, R5, R4"), [10, 10]) == 0.0
