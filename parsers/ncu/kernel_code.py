@@ -39,6 +39,11 @@ BARRIER, SHARED = r"\bBAR\b", re.compile(r"\b(?P<what>LDS|STS)\b.*\[(?P<address>
 AXIS = r"^\s*\w+ *=.*\btl\.program_id\({axis}\)"
 ASSIGNED, NAME = re.compile(r"^\s*([\w, ]+?)\s*(?:[-+*/|&]?=)(?!=)\s*(.*)$"), re.compile(r"\w+")
 LOAD = "tl.load("
+ELEMENT = re.compile(
+    r"tl\.load\((?P<address>[^,()]*(?:\([^()]*\)[^,()]*)*)"
+    r"|\b(?P<element>\w+\[[^\[\]=]+\])(?! *[-+*/]?=(?!=))"
+)
+"""What a line loads: an address of Triton, or an element of an array that is not assigned to."""
 RETURNS = r"^@!?U?P\w+\s+EXIT\b"
 """Instructions at which some threads of a kernel end, and others go on."""
 RETURNING = 0.1
@@ -156,6 +161,22 @@ def same_loads(source: pd.DataFrame, grid: Iterable[int]) -> float:
                 alike += sectors
         largest = max(largest, alike * (1 - 1 / programs))
     return largest / max(1.0, float(touched.sum()))
+
+
+def loaded_again(source: pd.DataFrame) -> float:
+    """Return the part of the sectors that a kernel loads though another line has loaded the same.
+
+    A compiler loads once what two lines of one pass read: lines that both touch memory are of two
+    passes over the data.
+    """
+    touched: dict[str, list[float]] = {}
+    loading = source[source["sectors"].fillna(0).astype(float) > 0]
+    for text, sectors in zip(loading["source"].fillna(""), loading["sectors"], strict=True):
+        loaded = {(triton or cuda).replace(" ", "") for triton, cuda in ELEMENT.findall(text)}
+        for element in loaded:
+            touched.setdefault(element, []).append(float(sectors) / len(loaded))
+    again = sum(sum(each) - max(each) for each in touched.values())
+    return again / max(1.0, float(loading["sectors"].astype(float).sum()))
 
 
 def beyond_return(rows: pd.DataFrame) -> float:

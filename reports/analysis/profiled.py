@@ -57,7 +57,7 @@ floats, 20 and 64 of integers on Hopper) more than an approximate one, or a shif
 OF_CODE = (
     *("fixed", "halves", "exchanged", "drawn", "triangle"),
     *("heap", "calls", "lookups", "sides", "same", "special"),
-    *("pairs", "functions", "tree"),
+    *("pairs", "functions", "tree", "again"),
 )
 """What the code of kernels tells that are no library's."""
 SCHEDULERS, FROM_DRAM = 4, 0.7
@@ -132,7 +132,7 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
     `tree_share` in levels of a tree with barriers, `sides_share` are in functions of whose results
     half are dropped, `special_share` special functions, and `pairs_share`, of those that add or
     multiply, add a product. `same_share`: of the sectors, those that other blocks load from DRAM
-    as well.
+    as well, and `again_share`, those that another line has loaded from there.
     """
     found: dict[str, dict[str, float]] = {f"{name}_share": {} for name in OF_CODE}
     kernels = run.kernels.set_index("kernel_id")
@@ -175,6 +175,7 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
         found["tree_share"][key] = kernel_code.of_tree(rows)
         found["pairs_share"][key] = products_added(*code)
         found["sides_share"][key] = kernel_code.of_sides(rows, lines)
+        found["again_share"][key] = kernel_code.loaded_again(lines) if from_dram else 0.0
         found["same_share"][key] = kernel_code.same_loads(lines, grid) if from_dram else 0.0
         found["special_share"][key] = kernel_code.executed(rows, kernel_code.SPECIAL)
     return found

@@ -118,6 +118,7 @@ AT = {
     "device_heap": At("instructions", kernel_code.OUTSIDE, Text("the calls")),
     "indirect_calls": At("instructions", kernel_code.POINTERS, Text("the calls")),
     "table_lookups": At("instructions", kernel_code.BYTES, Text("the look-ups")),
+    "several_passes": At("sectors", r"\bLDG", SECTORS),
     "same_loads": At("sectors", r"\bLDG", SECTORS),
     "l1_saturated": At("instructions", ACCESSES, Text("the accesses")),
     "l2_saturated": At("sectors", "", SECTORS),

@@ -17,6 +17,7 @@ from nsight_prof.reports.analysis.declared import Need
 from nsight_prof.reports.analysis.profiled import EXACT_MORE, TRACE_ONLY
 from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, explain, gain
 from nsight_prof.reports.findings.kernels.fact import Context
+from nsight_prof.reports.findings.kernels.judge import _work_alone
 from nsight_prof.reports.findings.kernels.matrix import unaligned
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES, UNITS
@@ -254,6 +255,7 @@ def test_a_sort_of_which_little_is_stored_can_go() -> None:
         ("sides", 0.9, 0.2, "both_sides", 0.45),
         ("same", 0.9, 0.4, "same_loads", 0.9),
         ("tree", 0.54, 0.2, "block_tree", None),
+        ("again", 0.33, 0.1, "several_passes", 0.33),
     ],
 )
 def test_code_tells_what_a_loop_repeats(
@@ -290,6 +292,18 @@ def test_blocks_that_end_at_once_are_told_by_their_time() -> None:
     assert "short_blocks" in keys(**short)  # of 0.6 us
     assert "short_blocks" not in keys(**short | {"duration_ns": 1e6})
     assert "short_blocks" not in keys(**short | {"waves": 4.0})
+
+
+@pytest.mark.parametrize(("flops", "left"), [(0.39, 0.39 / 0.6), (0.05, 0.305 / 0.8)])
+def test_products_by_hand_end_at_what_their_like_reach_of_the_tensor_cores(
+    flops: float, left: float
+) -> None:
+    # Two Triton products behind L2, as of H200 (three fifths of the roof), and DRAM beside them.
+    rate = flops * SMS * 4096 * CLOCK * DURATION / 1e9
+    product = row(bound_by="l2", flops_tensor=rate, tensor_pct=100 * flops, tensor_dtype="bf16",
+                  dram_pct=30.5, library="Triton", flop_throughput=rate)  # fmt: skip
+    assert resource_use(product, H200)["tensor"] == pytest.approx(flops)
+    assert _work_alone(product, H200)[0] == pytest.approx(left)
 
 
 def test_functions_of_tens_of_instructions_are_told_where_nothing_else_is() -> None:

@@ -278,13 +278,24 @@ OF_CODE = {
             "sides": Text("instructions in functions of whose results half are dropped"),
             "functions": Text("instructions of functions such as sinf and powf"),
             "tree": Text("instructions in levels of a tree, with a barrier at each"),
+            "again": Text("sectors that another line has loaded from DRAM before"),
             "same": Text("sectors that other blocks load from DRAM as well"),
             "float": Text("instructions that compute with floats"),
         }.items()
     },
     **{
         f"{name}_left": Fact(f"{name}_left")
-        for name in ("fixed", "halves", "drawn", "calls", "lookups", "sides", "same", "functions")
+        for name in (
+            "fixed",
+            "halves",
+            "drawn",
+            "calls",
+            "lookups",
+            "sides",
+            "same",
+            "functions",
+            "again",
+        )
     },
 }
 """What the code of kernels tells that are no library's, by name."""

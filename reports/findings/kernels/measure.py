@@ -265,7 +265,7 @@ def _waits(row: Row) -> dict[str, float]:
         "pairs": 100 * number(row.get("pairs_share")),
         **{
             f"{name}_left": 100 * (1 - _known(number(row.get(f"{name}_share")), 0.0))
-            for name in ("fixed", "calls", "lookups", "same")
+            for name in ("fixed", "calls", "lookups", "same", "again")
         },
         "sides_left": 100 - 50 * _known(number(row.get("sides_share")), 0.0),
         "halves_left": 100 - 50 * _known(number(row.get("halves_share")), 0.0),

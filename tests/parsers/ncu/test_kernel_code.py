@@ -89,3 +89,14 @@ def test_only_an_addition_that_takes_a_product_could_be_one_with_it() -> None:
     assert products_added(sass, [10, 10, 10]) == 0.0
     assert products_added((*sass, "FADD R7, R4, R6"), [10, 10, 10, 10]) == 0.25
     assert products_added(("DMUL R4, R2, R8", "FADD R6, R5, R4"), [10, 10]) == 0.0
+
+
+def test_what_two_lines_load_from_memory_is_loaded_twice() -> None:
+    first = ("for k in range(0, n, BLOCK):", "x = tl.load(row + k + at, mask=k + at < n)", "")
+    second = ("y = tl.load(row + k + at, mask=k + at < n)", "tl.store(out + k + at, x)")
+    lines = source(*first, *second, sectors=(0, 32, 0, 32, 32))
+    assert kernel_code.loaded_again(lines) == pytest.approx(1 / 3)
+    lines["sectors"] = [0, 32, 0, 0, 32]  # the compiler took what was there
+    assert kernel_code.loaded_again(lines) == 0.0
+    cuda = source("sum += row[k];", "out[k] = row[k] / sum;", "row[k] = 0;", sectors=(32, 64, 32))
+    assert kernel_code.loaded_again(cuda) == pytest.approx(32 / 128)
