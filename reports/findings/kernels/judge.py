@@ -275,7 +275,7 @@ def _work_alone(row: Row, context: Context) -> tuple[float, Evidence | None]:
     use, by_l2 = resource_use(row, context), row["bound_by"] == "l2"
     work = (*WORK, "issue") if by_l2 else WORK
     reached = {key: TILED if key == "tensor" else BOUND_FROM for key in work}
-    busy = {k: use[k] / part for k, part in reached.items() if use.get(k, math.nan) >= 0}
+    busy = {k: use[k] / limit for k, limit in reached.items() if use.get(k, math.nan) >= 0}
     of_program = text(row["library"]) in OWN and row["category"] != "attention"
     of_program &= by_l2 or not number(row.get("float_share")) >= MOSTLY
     if not of_program or text(row["bound_by"]) not in EXCESS or not busy:
