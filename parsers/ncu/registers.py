@@ -139,7 +139,7 @@ def products_added(sass: Sequence[str], executed: Sequence[float]) -> float:
     Adds and multiplications as such need not meet, and a compiler fuses those that do.
     """
     total = sum(times for text, times in zip(sass, executed, strict=True) if OF_FLOATS.match(text))
-    if not total:
+    if not total or not any(MULTIPLY.match(text) for text in sass):
         return 0.0
     wrote = writers(sass, executed)
     found = 0.0
