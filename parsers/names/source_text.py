@@ -31,6 +31,15 @@ DERIVES = r"\.backward\(|\bgrad\(|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|gr
 OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
 """Lines of loops over what they read back from the GPU."""
 STEPS = re.compile(r"\.step\(")
+ATTRIBUTE = re.compile(r"(?<![\w.])(?!self\b)[A-Za-z_]\w*\.(?:dtype|device|shape|size\(|ndim)\b")
+"""What a tensor is, beside its numbers."""
+MODULES = {"torch", "F", "nn", "np", "math", "self", "None", "True", "False"}
+"""Names of what no line changes."""
+MUTATES = re.compile(
+    r"\b(self\.\w+)(?:\.\w+|\[[^\]]*\])*\.(?:append|update|extend|insert|add|push|put|pop|clear)\("
+    r"|\w_\((self\.\w+)"
+)
+"""Calls that change what an attribute holds: methods, and functions that work in place."""
 ITEM = re.compile(r"\b\w+\[(?:(?::|\.\.\.), *)*([a-z_]\w*)\]")
 """One item of a tensor, of the number that a name has."""
 RETURNED = "return"
@@ -51,6 +60,8 @@ class Result:
     each item of a loop, and takes nothing that comes from the items before. `is_last`: no other
     line of the program derives. `is_kept`: it takes attributes (`self.x`) which no
     line changes that runs again. `indexed`: how often it takes an item by the number of a pass.
+    `is_constant`: it
+    computes from such attributes alone, and from what was computed of them.
     `is_returned`: what it sets or adds to is what its function returns.
     """
 
@@ -64,6 +75,7 @@ class Result:
     is_kept: bool = False
     indexed: int = 0
     is_returned: bool = False
+    is_constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,31 @@ def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
         taken = {name for name in NAMES.findall(text(row["source"])) if name.startswith("self.")}
         at = text(row["file"]), count(row["line"]) or 0
         found[at].is_kept = bool(taken) and not taken & changed
+    changed |= {name for row in records(again) for pair in MUTATES.findall(text(row["source"])) for name in pair}
+    for (file, _), rows in again.groupby(["file", "function"]):
+        for function in _functions(rows):
+            for at in _constants(function, changed):
+                found[str(file), at].is_constant = True
     return found
+
+
+def _constants(lines: Sequence[_Line], changed: set[str]) -> Iterator[int]:
+    """Yield the lines of a function that compute from attributes alone which no line changes."""
+    known: set[str] = set()
+    for line in lines:
+        assigned = ASSIGNS.match(line.source)
+        if assigned is None or LOOPS.match(line.source):
+            known -= line.changed
+            continue
+        taken = set(NAMES.findall(ATTRIBUTE.sub("", assigned[3]))) - MODULES
+        of_attributes = {name for name in taken if name.startswith("self.")}
+        fixed = (of_attributes - changed) | (taken & known)
+        computes = re.search(r"[(@*+/-]", assigned[3])  # no other name of what may change elsewhere
+        if computes and taken and taken == fixed and not CHANGING.search(line.source):
+            known |= line.changed
+            yield line.number
+        else:
+            known -= line.changed
 
 
 def loop_over_results(

@@ -46,6 +46,7 @@ WORK = (
             r"/torch/_dynamo/convert_frame\.py:(?!<)|/torch/_inductor/(?:compile_fx|async_compile)\.py:"
             r"\w*compile|/triton/runtime/jit\.py:_do_compile|/triton/compiler/compiler\.py:compile"
             r"|/numba/core/compiler\.py:(?!<)|/jax/_src/compiler\.py:(?!<)"
+            r"|/torch/(?:jit/_trace|fx/_symbolic_trace|export/_trace)\.py:(?!<)|/torch/utils/cpp_extension\.py:"
         ),
     ),
     (
@@ -76,6 +77,7 @@ WORK = (
         re.compile(
             r"/torch/distributions/constraints\.py:check|/torch/distributions/distribution\.py:"
             r"(?:__init__|_validate_sample)|/torch/autograd/gradcheck\.py:|/(?:typeguard|beartype|jaxtyping)/"
+            r"|/torch/testing/_comparison\.py:"
         ),
     ),
     ("updating one by one", re.compile(r"/torch/optim/\w+\.py:_single_tensor_")),
@@ -90,7 +92,7 @@ WORK = (
         ),
     ),
     ("checkpointing", re.compile(r"/torch/utils/checkpoint\.py:checkpoint$", re.MULTILINE)),
-    ("loading data", re.compile(r"/torch/utils/data/dataloader\.py:(?!<)")),
+    ("loading data", re.compile(r"/torch/utils/data/(?:dataloader|_utils/\w+)\.py:(?!<)")),
     (
         "files",
         re.compile(
@@ -113,7 +115,8 @@ WORK = (
     (
         "logging",
         re.compile(
-            r"/logging/__init__\.py:|/torch/utils/tensorboard/|/wandb/|/tqdm/|/(?:matplotlib|seaborn|plotly)/(?!\S+:<module>)"
+            r"/logging/__init__\.py:|/warnings\.py:|/torch/utils/tensorboard/|/(?:wandb|tensorboardX|mlflow|rich|loguru)/(?!\S+:<module>)"
+            r"|/tqdm/|/(?:matplotlib|seaborn|plotly)/(?!\S+:<module>)"
         ),
     ),
     ("capturing graphs", re.compile(r"/torch/cuda/graphs\.py:(?:__enter__|__exit__|capture_)")),

@@ -216,6 +216,7 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
         is_last=[result.is_last for result in of_row],
         is_kept=[result.is_kept for result in of_row],
         is_returned=[result.is_returned for result in of_row],
+        is_constant=[result.is_constant for result in of_row],
         copied=rows["category"].eq("copy").groupby(places).transform("any"),
         times=times,
         equal=[_left_out([*result.uses, source]) or max(1.0, n) for result, source, n in texts],
