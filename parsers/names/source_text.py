@@ -118,7 +118,12 @@ def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
         taken = {name for name in NAMES.findall(text(row["source"])) if name.startswith("self.")}
         at = text(row["file"]), count(row["line"]) or 0
         found[at].is_kept = bool(taken) and not taken & changed
-    changed |= {name for row in records(again) for pair in MUTATES.findall(text(row["source"])) for name in pair}
+    changed |= {
+        name
+        for row in records(again)
+        for pair in MUTATES.findall(text(row["source"]))
+        for name in pair
+    }
     for (file, _), rows in again.groupby(["file", "function"]):
         for function in _functions(rows):
             for at in _constants(function, changed):
@@ -172,9 +177,10 @@ def _functions(rows: pd.DataFrame) -> Iterator[list[_Line]]:
 
 def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
     returning = [line for line in lines if line.source.startswith(RETURNED)]
-    returns, returned = sum(line.hits for line in returning), {
-        name for line in returning for name in re.findall(r"\w+", line.source)
-    }
+    returns, returned = (
+        sum(line.hits for line in returning),
+        {name for line in returning for name in re.findall(r"\w+", line.source)},
+    )
     entries = max(1, min(filter(None, (lines[0].hits, returns)), default=1))
     looping = [line for line in lines if line.hits >= IN_LOOP * entries]
     changed = {name for line in looping for name in line.changed}

@@ -194,7 +194,7 @@ OF_SEQUENCES = LAYOUTS._replace(
 )
 """Those that no layout spares: three dimensions have no channels-last in PyTorch."""
 CONV1D = r"conv1d\(|/torch/nn/modules/conv\.py:[23]\d\d _conv_forward"
-"""Text of a line, or innermost frame, of nn.Conv1d (that of Conv2d is further down, from 395 on)."""
+"""Text of a line, or innermost frame, of nn.Conv1d (Conv2d is further down, from line 395 on)."""
 WITHIN = Kind(
     "",
     Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"),
