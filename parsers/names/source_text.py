@@ -126,8 +126,8 @@ def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
     }
     for (file, _), rows in again.groupby(["file", "function"]):
         for function in _functions(rows):
-            for at in _constants(function, changed):
-                found[str(file), at].is_constant = True
+            for number_of_line in _constants(function, changed):
+                found[str(file), number_of_line].is_constant = True
     return found
 
 

@@ -92,3 +92,26 @@ def test_a_loop_over_what_it_reads_back_is_known(head: str, told: bool) -> None:
     frame = lines(f"{head}\nself.ages[walker] = 0", 1010, 1000)
     found = loop_over_results(frame, "a.py", "forward", 11)
     assert found == ((10, head) if told else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "constant"),
+    [
+        ("table = self.scale * self.codes.to(x.dtype)\nwide = table.float()", [10, 11]),
+        ("table = self.scale * x\nwide = table.float()", []),
+        ("table = self.scale + 1\nself.scale.mul_(2)", []),
+        ("table = self.codes + 1\ntorch._foreach_mul_(self.codes, 2)", []),
+        ("table = self.codes + 1\nself.codes.append(x)", []),
+        ("codes = self.codes\nwide = codes.float()", []),  # another name, which may change it
+    ],
+)
+def test_what_comes_of_attributes_that_nothing_changes_is_constant(
+    text: str, constant: list[int]
+) -> None:
+    frame = lines(text, 20, 20)
+    assert [line for line in (10, 11) if at(frame, line).is_constant] == constant
+
+
+def test_what_a_function_returns_is_known() -> None:
+    frame = lines("total += y.mean()\nspread = y.std()\nreturn total / steps", 20, 20, 1)
+    assert [at(frame, line).is_returned for line in (10, 11)] == [True, False]

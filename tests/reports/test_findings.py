@@ -117,6 +117,11 @@ def test_a_small_grid_is_named_as_the_cause_of_waiting(run: Run) -> None:
         ("other", {"atomic_instructions": 1e9, "atomic_pct": 9.0}, "atomics", True),
         ("PyTorch", {"atomic_instructions": 1e9, "atomic_pct": 9.0}, "atomics", False),
         ("PyTorch", {"atomic_instructions": 1e9, "atomic_pct": 33.3}, "atomics", True),
+        ("other", {"waves": 0.4, "achieved_occupancy_pct": 25.0}, "few_blocks", True),
+        ("PyTorch", {"waves": 0.4, "achieved_occupancy_pct": 25.0}, "few_blocks", False),
+        ("PyTorch copy", {"global_load_efficiency_pct": 25.0}, "uncoalesced_loads", True),
+        ("PyTorch embedding", {"global_load_efficiency_pct": 25.0}, "uncoalesced_loads", False),
+        ("cuBLAS gemm", {"global_load_efficiency_pct": 25.0}, "uncoalesced_loads", False),
     ],
 )
 def test_what_the_program_cannot_do_or_nothing_shows_is_a_bound_and_no_gain(
@@ -128,7 +133,9 @@ def test_what_the_program_cannot_do_or_nothing_shows_is_a_bound_and_no_gain(
     same = {"global_load_efficiency_pct": 100.0, "global_store_efficiency_pct": 100.0,
             "global_load_bytes": 1e9, "global_store_bytes": 0.0}  # fmt: skip
     name = "FlashAttention decode split-KV"
-    run = edit(run, "kernels", name, library=library, category="other", grid="13200x1x1")
+    library, _, category = library.partition(" ")
+    run = edit(run, "kernels", name, library=library, category=category or "other",
+               grid="13200x1x1")  # fmt: skip
     run = edit(run, "counters", name, bound_by="latency", top_stall="long_scoreboard",
                occupancy_limiter="registers", **plain | same | change)  # fmt: skip
     rows = run.stalls[run.stalls["kernel_id"].map(dict(zip(run.kernels["kernel_id"],
@@ -179,6 +186,7 @@ def test_full_schedulers_are_a_bound_and_no_waiting(run: Run) -> None:
 
 def test_scattered_accesses_gain_what_useful_sectors_leave(run: Run) -> None:
     scattered = {"global_sector_efficiency_pct": 20.0, "bound_by": "l2", "roof_share": 0.95}
+    run = edit(run, "kernels", "FlashAttention forward", category="other")
     finding = named(
         edit(run, "counters", "FlashAttention forward", **scattered, dram_pct=30.0, l2_pct=95.0,
              flops=0.0, flops_tensor=0.0, tensor_pct=0.0),

@@ -820,8 +820,7 @@ def _names(row: Row) -> str:
 def _of_sequences(run: Run) -> bool:
     """Tell whether layouts are converted for convolutions of one dimension."""
     rows = launching_rows(run)
-    names = run.kernels.set_index("kernel_id")["name"].fillna("")
-    layouts = names.index[names.str.contains(LAYOUTS.pattern)]
+    layouts = [row["kernel_id"] for row in records(run.kernels) if _kind(row) is LAYOUTS]
     lines = rows.loc[rows["kernel_id"].isin(layouts), ["file", "line"]].drop_duplicates()
     if lines.empty:
         return False

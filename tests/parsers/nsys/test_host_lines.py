@@ -101,6 +101,10 @@ def test_copies_of_pageable_memory_are_told_apart(root: Path) -> None:
         ("torch/profiler/profiler.py:step", "profiling"),
         ("torch/distributions/distribution.py:__init__", "checking arguments"),
         ("matplotlib/figure.py:savefig", "logging"),
+        ("loguru/_logger.py:info", "logging"),
+        ("torch/jit/_trace.py:trace", "compiling"),
+        ("torch/testing/_comparison.py:assert_close", "checking arguments"),
+        ("torch/utils/data/_utils/collate.py:default_collate", "loading data"),
     ],
 )
 def test_work_of_libraries_is_known_by_its_frames(place: str, work: str) -> None:

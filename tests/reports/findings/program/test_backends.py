@@ -10,10 +10,14 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
-from nsight_prof.reports.findings.program.backends import BACKENDS, attention_spans
+from nsight_prof.reports.findings.program.backends import (
+    BACKENDS,
+    attention_spans,
+    backend_findings,
+)
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.formats import share
-from tests.reports.programs import amount, english, kernels
+from tests.reports.programs import amount, english, kernels, write
 
 
 @pytest.mark.parametrize(
@@ -131,6 +135,20 @@ def test_products_of_other_layers_are_no_attention() -> None:
     assert attention_spans(late, 6, APART) == []
     assert attention_spans(body.assign(stage=["a", "a", "b"]), 6, APART) == []
     assert attention_spans(body.assign(queue=[0, 0, 1]), 6, APART) == []
+
+
+@pytest.mark.parametrize(("product", "told"), [(12, True), (6, False)])
+def test_a_softmax_whose_function_multiplies_no_more_is_no_attention(
+    run: Run, product: int, told: bool
+) -> None:
+    frame = frame_of("gemm", "softmax", "gemm")
+    ids = run.kernels["kernel_id"].iloc[:2].to_list()
+    frame = frame.assign(kernel_id=[ids[0], ids[1], ids[0]], duration_ns=10**8)
+    at = {"call": "", "file": "/a/net.py", "function": "forward", "inner": "", "callers": "",
+          "samples": 5, "time_ns": 8000}  # fmt: skip
+    rows = [at | {"kernel_id": ids[0], "line": product}, at | {"kernel_id": ids[1], "line": 9}]
+    found = backend_findings(write(run, "launch_lines", rows), frame)
+    assert [f.key for f in found if f.key == "math_attention"] == ["math_attention"] * told
 
 
 ATTENTION = {

@@ -39,6 +39,9 @@ def launching(run: Run, source: str, inner: str = "", category: str = "elementwi
         ("inverse = torch.linalg.inv(covariance)", "inverts matrices", 0.8),
         ("keys = keys.repeat_interleave(4, dim=1)", "writes repeated copies", 1.0),
         ("gaps = points[:, None] - centres[None]", "subtracts each of one set", 0.8),
+        ("turned = freqs.cos() * x", "makes constants anew", 1.0),
+        ("y = flex_attention(q, k, v, score_mod=slope)", "without compiling it", 0.9),
+        ('y = torch.einsum("bi,ij,bj->b", x, w, z)', "three tensors or more in one einsum", 0.6),
     ],
 )
 def test_a_line_tells_what_it_asks_the_gpu_for(
@@ -132,6 +135,43 @@ def test_a_result_of_which_a_part_is_used_is_told_by_its_uses(
 def test_a_result_that_is_used_as_a_whole_is_none_of_those(run: Run, source: str, use: str) -> None:
     lines = [(9, source, 100), (10, use, 100), (11, "return scores + y", 100)]
     assert not titles(timed(launching(run, source, category="gemm"), *lines))
+
+
+@pytest.mark.parametrize(
+    ("source", "use", "told"),
+    [
+        ("spread = x.abs().mean()", "self.seen.append(spread)", True),
+        ("total += x.abs().mean()", "return total / steps", False),  # what the function is for
+    ],
+)
+def test_statistics_that_are_returned_are_the_work(
+    run: Run, source: str, use: str, told: bool
+) -> None:
+    run = timed(launching(run, source), (9, source, 100), (10, use, 100))
+    assert [("statistics" in title) for title in titles(run)] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("kernel", "changes", "told"),
+    [("forward", "y = x @ table", True), ("forward", "self.scale = self.scale * 2", False),
+     ("adam_kernel", "y = x @ table", False)],
+)  # fmt: skip
+def test_what_a_module_has_is_worked_out_once(
+    run: Run, kernel: str, changes: str, told: bool
+) -> None:
+    source = "table = self.scale * self.codes.to(x.dtype)"
+    run = timed(launching(run, source), (8, "x = x + 1", 100), (9, source, 100), (10, changes, 100))
+    run = kernels(run, {str(run.kernels["short_name"].iloc[1]): {"name": kernel}})
+    assert [("own tensors alone" in title) for title in titles(run)] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("use", "told"), [("y = self.conv(wide)", True), ("y = self.pool(wide)", False)]
+)
+def test_a_border_before_a_convolution_is_left_to_it(run: Run, use: str, told: bool) -> None:
+    source = "wide = F.pad(x, (1, 1, 1, 1))"
+    run = timed(launching(run, source), (9, source, 100), (10, use, 100))
+    assert [("with a border" in title) for title in titles(run)] == [True] * told
 
 
 def test_a_slice_that_drops_results_is_named_before_what_computes_them(run: Run) -> None:

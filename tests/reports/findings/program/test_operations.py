@@ -32,6 +32,8 @@ def titled(run: Run, rule: str, rows: list[dict[str, object]], cause: str) -> tu
         ("words = chosen.tolist()", "Python lists (.tolist())", "loop over the list"),
         ("seen = torch.unique(users)", "torch.unique", "minlength"),
         ("solved = torch.linalg.solve(a, b)", "torch.linalg", "solve_ex"),
+        ("word = torch.multinomial(p, 1)", "torch.multinomial", "exponential noise"),
+        ("classes = F.one_hot(labels)", "size depends on the data", "num_classes="),
     ],
 )
 def test_a_wait_is_told_by_what_the_line_asks_for(

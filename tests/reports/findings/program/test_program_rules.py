@@ -23,6 +23,7 @@ from nsight_prof.reports.findings.program.backends import BACKENDS
 from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rules import RULES, program_findings
 from nsight_prof.reports.verdicts.bound_shares import bound_shares
+from tests.reports.findings.program.test_host_work import MS, line
 from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
 
 
@@ -182,6 +183,17 @@ def test_chains_gain_all_but_their_longest_kernel(run: Run) -> None:
     assert found.gain_ns == 100 * 50 * US
     assert "3 elementwise kernels run back to back 100 times" in english(found.verdict)
     assert found.confidence == "low"
+
+
+def test_kernels_of_cudnn_are_no_part_of_a_chain_to_fuse(run: Run) -> None:
+    run = chained(run)
+    mine = run.kernels["short_name"].eq("PyTorch copy")
+    tables.write(
+        run.kernels.assign(library=run.kernels["library"].mask(mine, "cuDNN")),
+        "kernels", run.directory.tables,
+    )  # fmt: skip
+    found = of_cause(load_run(run.path), "elementwise_chain")
+    assert "2 elementwise kernels run back to back 100 times" in english(found.verdict)
 
 
 def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
@@ -405,6 +417,31 @@ def test_copies_that_may_be_needed_are_told_apart_from_casts(
     assert (found.because is None) is (sure != "low")  # the first screen says why it is unsure
     assert f": {kind.partition(',')[0]} " in english(found.verdict)
     assert found.confidence == sure
+
+
+@pytest.mark.parametrize(
+    ("source", "inner", "saved"),
+    [
+        ("y = F.conv2d(x, w)", "", 1),
+        ("y = F.conv1d(x, w)", "", 0),
+        ("y = self.first(x)", "/v/site-packages/torch/nn/modules/conv.py:370 _conv_forward", 0),
+        ("y = self.first(x)", "/v/site-packages/torch/nn/modules/conv.py:548 _conv_forward", 1),
+    ],
+)
+def test_no_layout_spares_the_conversions_of_convolutions_of_sequences(
+    run: Run, source: str, inner: str, saved: int
+) -> None:
+    name = "cuDNN layout nchwToNhwc, bf16"
+    names = {"short_name": name, "name": "nchwToNhwcKernel", "library": "cuDNN"}
+    run = kernels(run, {"PyTorch copy": names})
+    row = run.kernels[run.kernels["short_name"] == name].iloc[0]
+    at: dict[str, Any] = {"file": "/a/net.py", "line": 7, "function": "forward"}
+    launched = at | {"call": "", "inner": "", "callers": "", "samples": 5, "time_ns": MS}
+    run = write(run, "launch_lines", [launched | {"kernel_id": row["kernel_id"]}])
+    run = write(run, "host_lines", [line("", 5, **at, source=source, inner=inner)])
+    found = of_cause(run, "casts_and_copies")
+    assert found.gain_ns == saved * row["total_ns"]
+    assert ("channels_last" in english(found.action)) == bool(saved)
 
 
 # --- communication --------------------------------------------------------------------------------
