@@ -145,4 +145,21 @@ GROWING_STEPS = Rule(
     advice=Text("let each step reuse the results of the steps before instead of redoing them"),
     disproof=Text("The inputs of each step are new ones, sorted by their length."),
 )
-RULES = (SMALL_KERNELS, ONE_BY_ONE, BLOCKING_LAUNCHES, HOST_FUNCTIONS, GROWING_STEPS)
+GRAPH_BREAKS = Rule(
+    key="graph_breaks",
+    question="Does torch.compile break the graph of a step into pieces?",
+    requires="a trace with samples of Python stacks",
+    thresholds={"share": Threshold(0.05, Text("prof: part of the wall time worth a finding"))},
+    gain="of compiled elementwise kernels that run one after another all but the longest of each "
+    "row, and the idle time that waits for launches x (1 - 1 / pieces): one graph fuses what "
+    "follows on each other, and is entered once.",
+    action=Text(
+        "Mend what breaks the graph there: no print, logging, .item(), Python objects with state "
+        "or functions under torch.compiler.disable (torch._dynamo.disable) inside what is "
+        "compiled; move them out of the step, or behind it. TORCH_LOGS=graph_breaks says why, and "
+        "fullgraph=True fails at each break. Then one graph is fused as a whole."
+    ),
+    advice=Text("let the compiler see the whole step at once, without calls that interrupt it"),
+    disproof=Text("With fullgraph=True, and what broke the graph left out, it takes as long."),
+)
+RULES = (GRAPH_BREAKS, SMALL_KERNELS, ONE_BY_ONE, BLOCKING_LAUNCHES, HOST_FUNCTIONS, GROWING_STEPS)

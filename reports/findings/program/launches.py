@@ -7,8 +7,9 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.gpu_times import QUEUED
+from nsight_prof.reports.analysis.gpu_times import LAUNCHES, QUEUED
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
+from nsight_prof.reports.analysis.lines import location
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import SINGLE_STEPS, Short, Tiny, runs, short_kernels
@@ -17,6 +18,7 @@ from nsight_prof.reports.findings.kernels.measure import blocks, filled
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launch_rules import (
     BLOCKING_LAUNCHES,
+    GRAPH_BREAKS,
     GROWING_STEPS,
     HOST_FUNCTIONS,
     ONE_BY_ONE,
@@ -32,7 +34,7 @@ from nsight_prof.reports.findings.program.rule import (
     wall_evidence,
 )
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
-from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
 OF_ROWS = ("norm",)
 """Categories of kernels that work once on each element of a sequence, and on nothing else."""
@@ -40,6 +42,10 @@ ACTIVATIONS = "gelu|silu|swiglu|relu"
 """The same by their names."""
 IN_STREAM = "LaunchHostFunc|StreamAddCallback"
 """Calls of CUDA that put a function of the host into a stream."""
+RESUMED = r"torch_dynamo_resume_in_\w*_at_(\d+)$"
+"""Function in which torch.compile goes on behind the line that broke its graph (PyTorch 2.11)."""
+FUSED, POINTWISE = "Inductor", "triton_poi"
+"""Library of compiled kernels, and in the names of those that it fuses with their neighbours."""
 BLOCKED = 0.9
 """Part of the launches whose call began when the GPU had nothing to do."""
 
@@ -260,6 +266,73 @@ def blocking_launches(run: Run) -> list[Finding]:
                 wall_evidence(wall),
             ),
             confidence="medium",
+            **of_wall_time(saved, wall),
+        )
+    ]
+
+
+def graph_breaks(run: Run, frame: pd.DataFrame) -> list[Finding]:
+    """Return a finding where Python goes on in functions behind breaks of a compiled graph.
+
+    Compiled kernels that touch elements and follow on each other are those of different graphs:
+    one that has both keeps what the first passes on.
+    """
+    rule, wall = GRAPH_BREAKS, program_time(run)[0]
+    lines = pd.concat([run.timed_lines, run.host_lines, run.launch_lines])
+    at = lines["function"].fillna("").str.extract(RESUMED, expand=False)
+    breaks = lines.assign(at=at)[at.notna()].drop_duplicates(["file", "at"])
+    if breaks.empty or not wall.value:
+        return []
+    breaks = breaks.assign(at=breaks["at"].astype(int)).sort_values(["file", "at"])
+    remains = 1 / (len(breaks) + 1)
+    compiled = run.kernels["library"].eq(FUSED) & run.kernels["name"].str.contains(POINTWISE)
+    is_compiled = frame["kernel_id"].isin(run.kernels.loc[compiled, "kernel_id"])
+    of_another = is_compiled & is_compiled.shift(fill_value=False)
+    of_another &= frame["kernel_id"].ne(frame["kernel_id"].shift())
+    shorter = np.minimum(frame["duration_ns"], frame["duration_ns"].shift())
+    passed = Number((1 - remains) * number(shorter[of_another].sum()), "ns", DURATIONS)
+    gaps = run.idle_gaps[run.idle_gaps["cause"].eq(LAUNCHES)]
+    waits = of_host(run, (1 - remains) * number(gaps["idle_ns"].sum()))
+    waiting = Number(waits, "ns", column("idle_gaps", "idle_ns"))
+    saved = passed + waiting
+    if not number(saved.share_of(wall).value) >= rule.limit("share"):
+        return []
+    return [
+        rule.finding(
+            key="idle",
+            stage=ALL,
+            title=Text(
+                "torch.compile breaks the graph of a step at {n} line",
+                "torch.compile breaks the graph of a step at {n} lines",
+                n=len(breaks),
+            ),
+            verdict=Text(
+                "Python goes on behind breaks of the compiled graph at {places}: each piece is "
+                "compiled, entered and launched by itself, and what it hands over goes through "
+                "memory. In one graph (no graph breaks) compiled kernels that follow on each other "
+                "are one, which saves {passed}, and {waiting} of waits for launches: at most "
+                "{gain} of the wall time ({saved}).",
+                places=[
+                    Verbatim(location(str(row["file"]), int(number(row["at"]))))
+                    for row in records(breaks.head(LISTED))
+                ],
+                passed=passed,
+                waiting=waiting,
+                gain=saved.share_of(wall),
+                saved=saved,
+            ),
+            evidence=(
+                Evidence(
+                    Text("could save"),
+                    saved,
+                    Text("{limit} of the wall time", limit=rule.thresholds["share"].number),
+                    rule.thresholds["share"].source,
+                ),
+                measured(Text("compiled kernels right behind those of another graph"), passed),
+                measured(Text("idle waiting for launches"), waiting),
+                wall_evidence(wall),
+            ),
+            confidence="low",
             **of_wall_time(saved, wall),
         )
     ]

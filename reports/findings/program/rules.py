@@ -65,6 +65,7 @@ def program_findings(run: Run) -> list[Finding]:
     found += launches.small_kernels(run, frame, launch_bound)
     found += launches.one_by_one(run, frame)
     found += launches.growing_steps(run, frame)
+    found += launches.graph_breaks(run, frame)
     found += streams.serial_streams(run, frame)
     found += fusion.elementwise_chains(run, frame)
     return [*found, *collectives.collectives(run, frame)]

@@ -55,6 +55,30 @@ def test_one_kernel_in_a_row_goes_over_steps_and_not_over_items(
     assert ("one_by_one" in causes(launch_table(run, loop))) == told
 
 
+@pytest.mark.parametrize(
+    ("function", "told"), [("torch_dynamo_resume_in_day_at_53", True), ("day", False)]
+)
+def test_breaks_of_a_compiled_graph_are_told_with_their_lines(
+    run: Run, function: str, told: bool
+) -> None:
+    names = ("PyTorch copy", "PyTorch SiLU x mul")
+    fused = {"library": "Inductor", "category": "elementwise"}
+    run = kernels(
+        run, {n: fused | {"name": f"triton_poi_fused_{at}"} for at, n in enumerate(names)}
+    )
+    steps = [(names[at % 2], 200 * at, 190) for at in range(100)]
+    at = {"file": "/a/sea.py", "line": 55, "source": "note(2)", "hits": 50, "time_ns": 1e6}
+    run = write(launch_table(run, steps), "timed_lines",
+                [at | {"function": function, "own_ns": 1e6}])  # fmt: skip
+    assert ("graph_breaks" in causes(run)) == told
+    if told:
+        found = of_cause(run, "graph_breaks")
+        waits = run.idle_gaps.loc[run.idle_gaps["cause"] == "launches", "idle_ns"].sum() / 2
+        # Two pieces: half of what each kernel right behind another one passes on.
+        assert 0 <= found.gain_ns - 99 * 190 * US / 2 <= waits
+        assert "sea.py:53" in english(found.verdict)
+
+
 def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None:
     rows = [("PyTorch copy", 3 * at, 2) for at in range(3000)]
     run = launch_table(run, rows)
