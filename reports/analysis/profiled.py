@@ -143,43 +143,60 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
         key, rows = str(kernel_id), rows.sort_values("offset")
         if library.get(key, "") not in WRITTEN:
             continue
-        executed = rows["instructions"].fillna(0).astype(float)
-        code = rows["sass"].fillna("").str.strip().tolist(), executed.tolist()
-        lines = run.source_lines[run.source_lines["kernel_id"] == key]
-        texts, total = lines["source"].fillna(""), executed.sum()
-        drawn = rows["file"].fillna("").str.endswith(OF_RANDOM)
-        of_draws = {
-            what: executed[
-                drawn & rows["line"].isin(set(lines.loc[texts.str.contains(at), "line"]))
-            ]
-            for what, at in DRAWS.items()
-        }
-        numbers = of_draws["numbers"].sum() / max(1.0, of_draws["rounds"].sum()) / EACH_NUMBER
-        dropped = (4 - min(4, max(1, round(numbers)))) / 3 if numbers else 0.0
-        loops = set(lines.loc[texts.str.contains(TRIANGLE), "line"])
-        found["fixed_share"][key] = fixed_stores(*code, rows["sectors"].fillna(0).tolist())
-        found["halves_share"][key] = scalar_halves(*code)
-        found["exchanged_share"][key] = exchanged(rows, number(counted["global_load_bytes"][key]))
-        found["drawn_share"][key] = executed[drawn].sum() / total * dropped
-        found["triangle_share"][key] = executed[rows["line"].isin(loops)].sum() / total
         row = counted.loc[key]
+        lines = run.source_lines[run.source_lines["kernel_id"] == key]
+        of_file = lines[lines["file"].isin(set(rows.loc[rows.index[:1], "file"]))]
+        grid = [int(size) for size in str(grids.get(key, "")).split("x") if size.isdigit()]
         cycles = number(row["duration_ns"]) / 1e9 * number(row["sm_clock_hz"]) * SCHEDULERS * sms
         issued = number(row["issue_active_pct"]) / 100 * number(row["sm_active_pct"]) / 100
-        lines = lines[lines["file"].isin(set(rows.loc[rows.index[:1], "file"]))]
-        grid = [int(size) for size in str(grids.get(key, "")).split("x") if size.isdigit()]
         from_dram = number(row["dram_read_bytes"]) >= FROM_DRAM * number(row["global_load_bytes"])
-        found["heap_share"][key] = kernel_code.of_heap(rows, lines, issued * cycles)
-        found["calls_share"][key] = kernel_code.of_calls(rows)
-        found["lookups_share"][key] = kernel_code.of_lookups(rows)
-        in_file = rows["line"].where(rows["file"].isin(lines["file"]))
-        found["functions_share"][key] = kernel_code.of_functions(rows.assign(line=in_file), lines)
-        found["tree_share"][key] = kernel_code.of_tree(rows)
-        found["pairs_share"][key] = products_added(*code)
-        found["sides_share"][key] = kernel_code.of_sides(rows, lines)
-        found["again_share"][key] = kernel_code.loaded_again(lines) if from_dram else 0.0
-        found["same_share"][key] = kernel_code.same_loads(lines, grid) if from_dram else 0.0
-        found["special_share"][key] = kernel_code.executed(rows, kernel_code.SPECIAL)
+        in_file = rows["line"].where(rows["file"].isin(of_file["file"]))
+        shares = {
+            **_instruction_shares(rows),
+            **_line_shares(rows, lines),
+            "sides": kernel_code.of_sides(rows, of_file),
+            "functions": kernel_code.of_functions(rows.assign(line=in_file), of_file),
+            "exchanged": exchanged(rows, number(row["global_load_bytes"])),
+            "heap": kernel_code.of_heap(rows, of_file, issued * cycles),
+            "again": kernel_code.loaded_again(of_file) if from_dram else 0.0,
+            "same": kernel_code.same_loads(of_file, grid) if from_dram else 0.0,
+        }
+        for name, share in shares.items():
+            found[f"{name}_share"][key] = share
     return found
+
+
+def _instruction_shares(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the shares that the instructions of a kernel tell by themselves."""
+    executed = rows["instructions"].fillna(0).astype(float).tolist()
+    code = rows["sass"].fillna("").str.strip().tolist(), executed
+    return {
+        "fixed": fixed_stores(*code, rows["sectors"].fillna(0).tolist()),
+        "halves": scalar_halves(*code),
+        "calls": kernel_code.of_calls(rows),
+        "lookups": kernel_code.of_lookups(rows),
+        "special": kernel_code.executed(rows, kernel_code.SPECIAL),
+        "tree": kernel_code.of_tree(rows),
+        "pairs": products_added(*code),
+    }
+
+
+def _line_shares(rows: pd.DataFrame, lines: pd.DataFrame) -> dict[str, float]:
+    """Return the shares of instructions of lines whose source says what they do."""
+    executed = rows["instructions"].fillna(0).astype(float)
+    texts, total = lines["source"].fillna(""), executed.sum()
+
+    def at(pattern: str) -> pd.Series[bool]:
+        return rows["line"].isin(set(lines.loc[texts.str.contains(pattern), "line"]))
+
+    drawn = rows["file"].fillna("").str.endswith(OF_RANDOM)
+    of_draws = {what: executed[drawn & at(pattern)] for what, pattern in DRAWS.items()}
+    numbers = of_draws["numbers"].sum() / max(1.0, of_draws["rounds"].sum()) / EACH_NUMBER
+    dropped = (4 - min(4, max(1, round(numbers)))) / 3 if numbers else 0.0
+    return {
+        "drawn": executed[drawn].sum() / total * dropped,
+        "triangle": executed[at(TRIANGLE)].sum() / total,
+    }
 
 
 def _shares_of(

@@ -70,8 +70,8 @@ ACTIONS = {
 
 def section(models: Sequence[Model], *, pictures: bool = True) -> Section:
     """Return the page of a fleet, with a part for each model of GPU."""
-    parts = tuple(_model(model, pictures) for model in models)
-    return Section("fleet", Text("GPUs of a fleet"), (), parts)
+    children = tuple(_model(model, pictures) for model in models)
+    return Section("fleet", Text("GPUs of a fleet"), (), children)
 
 
 def _model(model: Model, pictures: bool) -> Section:

@@ -41,14 +41,14 @@ CopiesAndGraphs = Mapping[int, Mapping[str, Times]]
 """Of each GPU the copies and the CUDA graphs that were traced as wholes, by their names."""
 
 
-def overview(run: Run, view: ReportView, memory_work: CopiesAndGraphs) -> Overview:
+def overview(run: Run, view: ReportView, copies_and_graphs: CopiesAndGraphs) -> Overview:
     """Return what the first picture of the report of `run` shows."""
     time_parts = tuple(_time_parts(view))
     total_name = "run" if view.run_time.idle_ns is not None else "GPU time"
     frame = timeline(run)
     if frame is None:
         return Overview(0.0, (), (), time_parts, total_name)
-    others = [times for of_gpu in memory_work.values() for times in of_gpu.values()]
+    others = [times for of_gpu in copies_and_graphs.values() for times in of_gpu.values()]
     starts, ends = zip((frame["start_ns"], frame["end_ns"]), *others, strict=True)
     begin, end = int(np.concatenate(starts).min()), int(np.concatenate(ends).max())
     spans = tuple(_steps(run, begin, end)) or tuple(islice(_stages(frame, begin), SPANS + 1))
@@ -56,7 +56,9 @@ def overview(run: Run, view: ReportView, memory_work: CopiesAndGraphs) -> Overvi
     edges = np.linspace(begin, end, BINS + 1)
     drawn_of = frame[["gpu", "category", "start_ns", "end_ns"]]
     lanes = tuple(
-        _lane(drawn_of[drawn_of["gpu"] == gpu], int(gpu), edges, memory_work.get(int(gpu), {}))
+        _lane(
+            drawn_of[drawn_of["gpu"] == gpu], int(gpu), edges, copies_and_graphs.get(int(gpu), {})
+        )
         for gpu in gpus
     )
     drawn = spans if len(spans) <= SPANS else ()
@@ -118,7 +120,10 @@ def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
 
 
 def _lane(
-    frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], memory_work: Mapping[str, Times]
+    frame: pd.DataFrame,
+    gpu: int,
+    edges: NDArray[np.float64],
+    copies_and_graphs: Mapping[str, Times],
 ) -> Lane:
     code, categories = pd.factorize(frame["category"])
     kinds = np.array([family(category)[1] for category in categories], object)
@@ -128,7 +133,7 @@ def _lane(
     # Kernels of several streams run at the same time: together they fill a bin once.
     total = np.maximum(sum(busy.values(), np.zeros(BINS)), 1.0)
     shares = {kind: busy_ns / total for kind, busy_ns in busy.items()}
-    for name, times in memory_work.items():
+    for name, times in copies_and_graphs.items():
         # As in the bar below: copies are what runs where no kernel does.
         room = 1.0 - sum(shares.values(), np.zeros(BINS))
         starts, ends = (column.astype(float) for column in times)
