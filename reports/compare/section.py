@@ -127,11 +127,15 @@ def _kernels(found: Comparison) -> list[Table[KernelChange]]:
     rows, work = changed_kernels(found), found.work
     if not rows:
         return []
+    values = _values(lambda row: row.total)
+    if work is not None:  # that of all of the work says nothing then
+        heading = Text("Change per unit of work (95 % interval)")
+        values[2] = Column(heading, lambda row: _per_unit(row, work))
     columns: list[Column[KernelChange]] = [
         Column(Text("#"), lambda row: row.number),
         Column(Text("Kernel"), lambda row: row.title),
         Column(Text("Launches"), _launches),
-        *_values(lambda row: row.total),
+        *values,
         Column(Text("Effect on the program"), lambda row: Number(row.program, "change")),
         Column(Text("Why"), _reason),
     ]
@@ -142,11 +146,6 @@ def _kernels(found: Comparison) -> list[Table[KernelChange]]:
     )
     if work is not None:
         lead = Text("{lead} Effects and verdicts are per {unit}.", lead=lead, unit=found.unit)
-        per_unit = Column[KernelChange](
-            Text("Change per unit of work"),
-            lambda row: Number(row.total.noise.times(1 / work).value - 1, "change"),
-        )
-        columns.insert(-3, per_unit)
     table = Table(
         "what-changed",
         Text("What changed ({n} of {rows} rows)", n=len(rows), rows=len(found.kernels)),
@@ -158,6 +157,11 @@ def _kernels(found: Comparison) -> list[Table[KernelChange]]:
         preview=FIRST,
     )
     return [table]
+
+
+def _per_unit(row: KernelChange, work: float) -> Number:
+    ratio = row.total.noise.times(1 / work)
+    return Number(ratio.value - 1, "change", low=ratio.low - 1, high=ratio.high - 1)
 
 
 def _launches(row: KernelChange) -> Value:

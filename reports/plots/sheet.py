@@ -164,7 +164,7 @@ class Sheet:
 
     def title(self, title: Words, subtitle: Words = "") -> None:
         """Write the head of the plot; each line is cut to the width."""
-        title = fit(title, WIDTH - 2 * MARGIN - 20, TITLE_PT)
+        title = fit(title, self.width - 2 * MARGIN - 20, TITLE_PT)
         self.text(MARGIN, self.top - 8, title, Ink(size=TITLE_PT, bold=True))
         self.top -= 22
         for line in wrap(subtitle, self.width - 2 * MARGIN):
@@ -263,10 +263,13 @@ def keys_height(keys: Sequence[Key], full: float = WIDTH) -> float:
     return LINE * (flow(keys, full)[-1][1] + 1) + 4 if keys else 0.0
 
 
-def headed(title: Words, subtitle: Words, body: float, *keys: Sequence[Key]) -> Sheet:
+def headed(
+    title: Words, subtitle: Words, body: float, *keys: Sequence[Key], width: float = WIDTH
+) -> Sheet:
     """Return a sheet with title and keys written, and with `body` pixels below them."""
-    head = 26 + LINE * len(wrap(subtitle, WIDTH - 2 * MARGIN)) + sum(map(keys_height, keys))
-    sheet = Sheet(MARGIN + head + body + MARGIN)
+    head = 26 + LINE * len(wrap(subtitle, width - 2 * MARGIN))
+    head += sum(keys_height(row, width) for row in keys)
+    sheet = Sheet(MARGIN + head + body + MARGIN, width)
     sheet.title(title, subtitle)
     for row in keys:
         sheet.keys(row)

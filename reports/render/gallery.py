@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -67,13 +67,19 @@ def overview_pictures(figure: Overview) -> list[Picture]:
     return [Picture("overview", "overview", alt, "", draw, partial(draw, NARROW))]
 
 
-def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
-    """Return the pictures of the sections; the group is the key of the section."""
+def bench_pictures(sections: Sequence[Section]) -> list[Picture]:
+    """Return the pictures of the sections; the group is the key of the section.
+
+    Lines have a second drawing for narrow pages where they come first, as on the first screen.
+    """
     found = [
         Picture(section.key, figure.file, figure.alt, "", partial(_draw_chart, figure.chart))
         for section in sections
         for figure in section.figures
     ]
+    lead = next((figure.chart for section in sections for figure in section.figures), None)
+    if isinstance(lead, LineFigure):
+        found[0] = replace(found[0], narrow=partial(_draw, "lines", lead, NARROW))
     return _distinct(found)
 
 
@@ -170,12 +176,18 @@ def _draw_chart(chart: Chart) -> Figure:
 
 def _draw(kind: str, *given: Any) -> Figure:
     from nsight_prof.reports.plots.bars import plot_occupancy, plot_throughput, plot_time
+    from nsight_prof.reports.plots.bench.lines import plot_lines
     from nsight_prof.reports.plots.overview import plot_overview
     from nsight_prof.reports.plots.roofline.roofline import plot_roofline
     from nsight_prof.reports.plots.stacks import plot_stalls
 
     of_kind: dict[str, Callable[..., Figure]] = {
         **{"overview": plot_overview, "time": plot_time, "roofline": plot_roofline},
-        **{"occupancy": plot_occupancy, "throughput": plot_throughput, "stalls": plot_stalls},
+        **{
+            "lines": plot_lines,
+            "occupancy": plot_occupancy,
+            "throughput": plot_throughput,
+            "stalls": plot_stalls,
+        },
     }
     return of_kind[kind](*given)

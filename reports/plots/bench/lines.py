@@ -182,20 +182,22 @@ class _Look:
     marker: str
 
 
-def plot_lines(figure: LineFigure) -> Figure:
-    """Return the figure; a series without one drawable point is left out."""
+def plot_lines(figure: LineFigure, width: float = WIDTH) -> Figure:
+    """Return the figure, `width` pixels wide; a series without a drawable point is left out."""
     with style():
-        return _Lines(figure).draw()
+        return _Lines(figure, width).draw()
 
 
 class _Lines:
-    def __init__(self, figure: LineFigure) -> None:
-        self.figure = figure
+    def __init__(self, figure: LineFigure, width: float) -> None:
+        self.figure, self.width = figure, width
         self.panels = [_drawable(panel, figure) for panel in _panels(figure)]
         self.looks = _looks([series for panel in self.panels for series in panel.series])
         xs = [x for panel in self.panels for series in panel.series for x in series.x]
         xs += [x for x, _ in figure.marks if xs]
-        self.x = scale(xs, log=figure.x_log, in_bytes=figure.x_bytes)
+        self.x = scale(
+            xs, log=figure.x_log, in_bytes=figure.x_bytes, max_ticks=8 if width >= WIDTH else 4
+        )
         height = HEIGHTS[min(len(self.panels), max(HEIGHTS))]
         ticks = 7 if height > MANY_TICKS else 4
         self.ys = [y_scale(panel, ticks) for panel in self.panels]
@@ -204,13 +206,13 @@ class _Lines:
         self.named = self._names_fit()
         widest = max((text_width(series.label) for series in self.panels[0].series), default=0.0)
         keys = [] if self.named else self._keys()
-        self.right = WIDTH - MARGIN - (26 + widest if self.named else 0.0)
+        self.right = width - MARGIN - (26 + widest if self.named else 0.0)
         mark_rows = max((row for _, row in self._mark_places()), default=-1) + 1
         self.strip = LINE * mark_rows + (4 if figure.marks else 0)
         gaps = (BETWEEN - 8) * (len(self.panels) - 1)
         titles = LINE * sum(1 for panel in self.panels if panel.title)
         body = height * len(self.panels) + gaps + titles + self.strip
-        self.sheet = headed(figure.title, figure.subtitle, body + FOOT, keys)
+        self.sheet = headed(figure.title, figure.subtitle, body + FOOT, keys, width=width)
         self.height = height
 
     def draw(self) -> Figure:
@@ -223,7 +225,8 @@ class _Lines:
                       self.right - self.left, self.height)  # fmt: skip
             _PanelDrawing(self, index, box).draw()
             top -= self.height + BETWEEN - 8
-        middle = (self.left + self.right) / 2
+        room = self.width - MARGIN / 2 - text_width(self.figure.x_label) / 2
+        middle = min((self.left + self.right) / 2, room)
         self.sheet.text(middle, MARGIN + 12, self.figure.x_label, Ink(ha="center"))
         self._write_marks()
         return self.sheet.figure
@@ -241,7 +244,11 @@ class _Lines:
 
     def _names_fit(self) -> bool:
         """Whether all lines can be named where they end, at the right of the axes."""
-        if len(self.panels) > 1 or not 1 < len(self.panels[0].series) <= MOST_NAMED:
+        if (
+            self.width < WIDTH
+            or len(self.panels) > 1
+            or not 1 < len(self.panels[0].series) <= MOST_NAMED
+        ):
             return False
         series = self.panels[0].series
         ends = [self.x.fraction(_last(line)[0]) for line in series]
