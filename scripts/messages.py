@@ -28,7 +28,9 @@ import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
+from nsight_prof.orchestrator.ranks.folder import QUESTION
 from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.join.join import NOT_PROFILED
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
@@ -40,7 +42,12 @@ from nsight_prof.reports.plots.bars import NAMES as COLUMN_NAMES
 from nsight_prof.reports.plots.overview import CLOCK
 from nsight_prof.reports.plots.palette import families
 from nsight_prof.reports.plots.roofline.axes import ORIGINS
-from nsight_prof.reports.profile.figure_views import PANELS
+from nsight_prof.reports.profile.figure_views import (
+    NO_FLOPS,
+    NO_FLOPS_COUNTED,
+    NO_INTENSITY,
+    PANELS,
+)
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS
 from nsight_prof.reports.trace_view.assets import messages as trace_words
@@ -83,6 +90,7 @@ def found() -> dict[str, Messages]:
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
         question = yaml.safe_load(path.read_text("utf-8")).get("question")
         parts["questions"] |= {question: ""} if question else {}
+    parts["questions"] |= {QUESTION: ""}
     for entry in yaml.safe_load((REPORTS / "glossary.yaml").read_text("utf-8")):
         parts["glossary"] |= {entry["term"]: "", entry["meaning"]: ""}
     parts["labels"] |= dict.fromkeys(labels(), "")
@@ -103,6 +111,7 @@ def labels() -> Iterator[str]:
     yield from (state.value for state in StepState)
     yield from (*families().values(), IDLE, COPIES, GRAPHS, CLOCK, "run", "GPU time")
     yield from (*ORIGINS.values(), *COLUMN_NAMES.values(), *PANELS.values())
+    yield from (NOT_PROFILED, NO_FLOPS, NO_FLOPS_COUNTED, NO_INTENSITY)
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 
 

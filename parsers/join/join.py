@@ -19,6 +19,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.ncu.capture import NcuCapture
 from nsight_prof.parsers.run.selection import Selection, only_demangled
 
+NOT_PROFILED = "selected, but ncu profiled no launch of it"
 _LAMBDA = re.compile(r"[\[{]lambda\((?:[^()]|\([^()]*\))*\)\s*(?:\(instance (\d+)\)|#(\d+))[\]}]")
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\bunnamed>|_GLOBAL__N__\w+")
 # Of a template's argument: (int)4, (cutlass::FloatRoundStyle)2; one tool writes it, the other not.
@@ -244,7 +245,7 @@ def _missing(joins: pd.DataFrame, selection: Selection) -> pd.DataFrame:
             "block": kernel.block,
             "chosen": False,
             "method": "none",
-            "reason": "selected, but ncu profiled no launch of it",
+            "reason": NOT_PROFILED,
         }
         for kernel in selection.kernels
         if kernel.kernel_id not in profiled

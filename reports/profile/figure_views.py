@@ -37,6 +37,9 @@ DATASHEET = "datasheet"
 INTENSITIES = (1e-4, 1e5)
 """FLOP/B outside of this range are a broken counter, not a kernel."""
 PANELS = {"tensor": "Tensor Cores", "vector": "FP64, FP32 and FP16 arithmetic"}
+NO_FLOPS_COUNTED = "its floating-point operations were not counted"
+NO_FLOPS = "it does no floating-point operations"
+NO_INTENSITY = "no memory level has a plausible intensity"
 STALL_REASONS = 7
 """Reasons that get a colour of their own; the rest is "other"."""
 
@@ -79,11 +82,11 @@ def rooflines(
 
 def _why_not(row: KernelRow) -> str:
     if row.flops is None or row.flop_throughput is None:
-        return "its floating-point operations were not counted"
+        return NO_FLOPS_COUNTED
     if row.flops == 0:
-        return "it does no floating-point operations"
+        return NO_FLOPS
     if not _points(row):
-        return "no memory level has a plausible intensity"
+        return NO_INTENSITY
     return ""
 
 

@@ -269,8 +269,7 @@ def _at_limits(
     if longest is None:
         return Text("Nothing in this run shows how the same work could be done faster.")
     verdict = Text(
-        "Repairs save little: {gain} of the {whole}. {part} of it is {thing} with this limit: "
-        "{limit}.",
+        "Repairs save little: {gain} of the {whole}. {part} of it is {thing}, limited by: {limit}.",
         gain=gain,
         whole=whole_of(view.run_time),
         part=Number(longest.share, "fraction"),
@@ -279,7 +278,7 @@ def _at_limits(
     )
     if not offered or offered[0].saves < LARGE:
         return verdict
-    return Text("{verdict} More is gained by a choice: {do}.", verdict=verdict, do=offered[0].do)
+    return Text('{verdict} A choice below gains more: "{do}".', verdict=verdict, do=offered[0].do)
 
 
 def _of_unmeasured(view: ReportView) -> Text:

@@ -178,7 +178,7 @@ def failed_joins(view: ReportView) -> Table[FailedJoin]:
         Column(Text("Kernel"), lambda row: shorten(row.name, CHARACTERS)),
         Column(Text("Grid"), lambda row: row.grid),
         Column(Text("Block"), lambda row: row.block),
-        Column(Text("Why"), lambda row: row.reason),
+        Column(Text("Why"), lambda row: Word(row.reason)),
     ]
     return Table("failed-joins", NO_TITLE, columns, view.failed_joins)
 

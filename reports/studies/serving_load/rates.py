@@ -372,7 +372,10 @@ def bursts(found: LoadTest) -> Finding | None:
             Evidence(Text("TPOT in step"), closed.latency("tpot", "p50")),
             Evidence(Text("TPOT at random"), opened.latency("tpot", "p50")),
         ),
-        action=Text("Size servers by the open loops: real users arrive more like them."),
+        action=Text(
+            "Size servers by the runs at a fixed request rate (open loop): real users arrive like "
+            "that."
+        ),
         disproof=Text(
             "Clients of a closed loop whose answers are equally long stay in step: their prompts "
             "come in bursts and wait for each other."

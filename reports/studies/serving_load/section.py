@@ -158,7 +158,9 @@ def _latencies(point: Point) -> list[Fact]:
     return [
         Fact(Text("{load}: wait for the first word, median", load=load), ttft),
         Fact(Text("{load}: each further word or part of one, median", load=load), tpot),
-        Fact(Text("{load}: text for all together", load=load), point.number(RATE)),
+        Fact(
+            Text("{load}: tokens generated per second, all together", load=load), point.number(RATE)
+        ),
     ]
 
 
