@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from nsight_prof.reports.fleet.fleet import (
-    CACHES,
-    COMPUTE,
-    DIFFERS,
-    ENGINE,
-    FEWEST,
-    LINK,
-    MEMORY,
-    SPREADS,
-    Board,
-    Model,
-    Outlier,
-)
+from nsight_prof.reports.fleet import fleet
+from nsight_prof.reports.fleet.fleet import FEWEST, Board, Model, Outlier
 from nsight_prof.reports.page import (
     Column,
     Evidence,
@@ -41,11 +30,11 @@ NOISE = 5e-4
 BARS = 24
 """GPUs of a picture, the slowest ones."""
 NAMES = {
-    COMPUTE: Text("arithmetic"),
-    CACHES: Text("caches"),
-    MEMORY: Text("DRAM"),
-    LINK: Text("transfers from and to the host"),
-    ENGINE: Text("whole requests to the engine"),
+    fleet.COMPUTE: Text("arithmetic"),
+    fleet.CACHES: Text("caches"),
+    fleet.MEMORY: Text("DRAM"),
+    fleet.LINK: Text("transfers from and to the host"),
+    fleet.ENGINE: Text("whole requests to the engine"),
 }
 CAUSES = {
     "clock": Text("a lower SM clock, which nothing that NVML names held down"),
@@ -88,8 +77,8 @@ def _model(model: Model, pictures: bool) -> Section:
             "With {n} GPUs or more, a GPU counts as slower that is behind the median by {share} "
             "and by {spreads} standard deviations of the others.",
             n=FEWEST,
-            share=Number(DIFFERS, "fraction", digits=1),
-            spreads=int(SPREADS),
+            share=Number(fleet.DIFFERS, "fraction", digits=1),
+            spreads=int(fleet.SPREADS),
         ),
     )
     findings = [_spread(model), *map(_outlier, model.outliers)]
@@ -119,8 +108,8 @@ def _spread(model: Model) -> Finding:
             "None of {gpus} GPUs is slower than the median by {share} and {spreads} standard "
             "deviations of the others.",
             gpus=model.gpus,
-            share=Number(DIFFERS, "fraction"),
-            spreads=int(SPREADS),
+            share=Number(fleet.DIFFERS, "fraction"),
+            spreads=int(fleet.SPREADS),
         )
     evidence = tuple(
         Evidence(Text("{kind}, from fastest to slowest", kind=NAMES[kind]), _share(value))
@@ -158,21 +147,17 @@ def _slowest_first(model: Model) -> list[Board]:
 
 
 def _chart(key: str, model: Model) -> BarFigure:
-    """Draw the kind of cases in which each GPU is slowest."""
+    """Draw the kind of cases in which each GPU is off, else slowest."""
     title = Text("{model}: where each GPU is slowest", model=model.name)
     alt = "Bars: by how much each GPU is slower than the median, in its slowest kind of cases"
-    levels = ((100 * DIFFERS, "matters"),)
-    bars = tuple(_bars(model))
-    return BarFigure(key, title, alt, "Slower than the median (%)", bars, levels)
-
-
-def _bars(model: Model) -> Iterator[Bar]:
-    off = {outlier.uuid: outlier.kind for outlier in reversed(model.outliers)}
+    off, bars = {outlier.uuid: outlier.kind for outlier in reversed(model.outliers)}, []
     for board in _slowest_first(model)[:BARS]:
         kind = off.get(board.uuid) or max(board.slower, key=lambda kind: board.slower[kind])
         slower = max(board.slower[kind], 0.0)
         label = "-".join(board.uuid.split("-")[:2])
-        yield Bar(label, 100 * slower, group=NAMES[kind].message, text=change(slower, 2))
+        bars.append(Bar(label, 100 * slower, group=NAMES[kind].message, text=change(slower, 2)))
+    levels = ((100 * fleet.DIFFERS, "matters"),)
+    return BarFigure(key, title, alt, "Slower than the median (%)", tuple(bars), levels)
 
 
 def _boards(key: str, model: Model) -> Table[Board]:
