@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import Any
+
+import pandas as pd
 
 from nsight_prof.parsers.names.kernel_names import function_name
 from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.run.run import Run
+
+SOME = 20
+"""Launches of kernels of one template that are counted, where none of them can be chosen."""
 
 
 def to_measure(run: Run) -> str:
@@ -29,12 +35,30 @@ def to_measure(run: Run) -> str:
         return f"{trace} && prof import nodes.nsys-rep --out RUN"
     chip = next((f" --chip {shlex.quote(str(c))}" for c in run.gpus["chip"].dropna() if c), "")
     longest = run.kernels.sort_values("total_ns", ascending=False).iloc[0]
-    kernel = shlex.quote(function_name(str(longest["name"])))
     return (
-        f"ncu --csv --page raw --log-file ncu.csv -k {kernel} -c 1 "
+        f"ncu --csv --page raw --log-file ncu.csv {_filter(run, longest)} "
         f"--metrics $(prof metrics --names{chip}) PROGRAM && "
         f"prof import {shlex.join(run.manifest.imported)} ncu.csv --out RUN"
     )
+
+
+def _filter(run: Run, kernel: pd.Series[Any]) -> str:
+    """Return the options of ncu that choose a launch of a kernel, which it knows by its function.
+
+    Where others are of the same template it is a launch of usual length, by how many of theirs come
+    before it; a summary does not tell that, and the first SOME may have one.
+    """
+    function = function_name(str(kernel["name"]))
+    alike = run.kernels[[function_name(str(name)) == function for name in run.kernels["name"]]]
+    chosen = f"-k {shlex.quote(function)}"
+    if len(alike) < 2:
+        return f"{chosen} -c 1"
+    launches = run.launches[run.launches["kernel_id"].isin(alike["kernel_id"])]
+    launches = launches.sort_values("start_ns").reset_index(drop=True)
+    times = launches.loc[launches["kernel_id"] == kernel["kernel_id"], "duration_ns"].dropna()
+    if times.empty:
+        return f"{chosen} -c {SOME}"
+    return f"{chosen} -s {(times - times.median()).abs().idxmin()} -c 1"
 
 
 def _are_in_graphs(run: Run) -> bool:

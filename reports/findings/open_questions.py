@@ -17,6 +17,9 @@ from nsight_prof.reports.page import Name, Number, OpenQuestion, Text, Value, Ve
 TABLES_OF = {"trace": ("kernels",), "counters": ("metrics", "counters")}
 NAMED = 5
 """Kernels that a question names."""
+NO_COUNTERS = Text("ncu counted nothing of it")
+OF_ANY_LAUNCH = ["kernel_id", "launch", "passes", "bound_by", "bound_unit", "second_by"]
+"""Columns of table `counters` that say nothing of what ncu counted."""
 
 
 def open_questions(run: Run) -> tuple[OpenQuestion, ...]:
@@ -66,15 +69,19 @@ def _limits(run: Run) -> Iterator[OpenQuestion]:
 
 def _bounds(run: Run) -> Iterator[OpenQuestion]:
     unknown = run.counters[run.counters["bound_by"].fillna("") == ""]
-    if unknown.empty:
-        return
+    gaps = run.gaps[(run.gaps["table"] == "counters") & (run.gaps["column"] == "bound_by")]
+    reasons = gaps.drop_duplicates("kernel_id").set_index("kernel_id")["reason"]
+    causes = unknown["kernel_id"].map(reasons).fillna("")
     names = run.kernels.set_index("kernel_id")["short_name"]
-    different = [*dict.fromkeys(str(names.get(k, k)) for k in unknown["kernel_id"])]
-    who: list[Value] = [Name(name) for name in different[:NAMED]]
-    if len(different) > NAMED:
-        who.append(Text("{n} more", n=len(different) - NAMED))
-    text = Text("What limits {who} is not known: decisive counters are missing.", who=who)
-    yield OpenQuestion(text, text)
+    for reason, rows in unknown.groupby(causes, sort=False):
+        different = [*dict.fromkeys(str(names.get(k, k)) for k in rows["kernel_id"])]
+        who: list[Value] = [Name(name) for name in different[:NAMED]]
+        if len(different) > NAMED:
+            who.append(Text("{n} more", n=len(different) - NAMED))
+        is_counted = rows.drop(columns=OF_ANY_LAUNCH, errors="ignore").notna().any(axis=None)
+        because = Verbatim(str(reason)) if reason and is_counted else NO_COUNTERS
+        text = Text("What limits {who} is not known: {why}.", who=who, why=because)
+        yield OpenQuestion(text, text)
 
 
 def _padding(run: Run) -> Iterator[OpenQuestion]:

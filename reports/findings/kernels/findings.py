@@ -51,6 +51,16 @@ OF_LIBRARY = (
     Text("Other sizes, contiguous inputs and other back ends of the library take as long."),
 )
 """Action, advice and disproof where a user of a library does not write the code at fault."""
+SHORT_NS = 2000.0
+"""A kernel that does next to nothing takes about as long, counted by ncu, too."""
+SO_SHORT = (
+    Text(
+        "So short a launch takes as long as one that does nothing, and more blocks make it no "
+        "faster: leave it out, or fuse it with its neighbours."
+    ),
+    Text("leave steps out that do next to nothing, or join them with others"),
+)
+"""Action and advice of a launch that has few blocks, and little to do."""
 KERNEL = "kernel"
 """Key of all findings about kernels."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
@@ -448,6 +458,8 @@ def _advice(lead: Judged) -> tuple[Text, Text]:
         return fusible
     if rule is not None and rule.in_code and library not in OWN:
         return OF_LIBRARY[:2]
+    if rule is not None and rule.batches and number(lead.row["duration_ns"]) < SHORT_NS:
+        return SO_SHORT
     if rule is LATENCY and (remedy := REMEDIES.get(text(lead.row["top_stall"]))):
         return remedy[:2]
     if rule is not None:

@@ -41,6 +41,11 @@ _VOCABULARY = Text(
     "Split the vocabulary over several blocks, each with its own best value, and let a second pass "
     "choose among them; or sample for more requests at once."
 )
+_TILES = Text(
+    "Take smaller tiles, or split the inner dimension over several blocks, whose sums a second "
+    "pass adds (split-K, stream-K): another tile or algorithm of the library. A larger batch fills "
+    "them too, but is other work."
+)
 MORE_BLOCKS = {
     **dict.fromkeys(("softmax", "reduction"), _ROWS),
     "norm": Text(
@@ -208,7 +213,7 @@ FEW_BLOCKS = Rule(
     unless=("small_grid",),
     evidence=(facts.WAVES, facts.ACHIEVED_OCCUPANCY),
     batches=True,
-    actions=MORE_BLOCKS,
+    actions=MORE_BLOCKS | {"gemm": _TILES},
 )
 ACHIEVED_OCCUPANCY = Rule(
     key="achieved_occupancy",

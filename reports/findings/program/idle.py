@@ -1084,11 +1084,11 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
 
 
 def _after_each(waits: pd.DataFrame) -> Text | str:
-    """Say that the host waits after all but each launch, whatever the gaps are put down to."""
+    """Say that the host waits after nearly every launch, whatever the gaps are put down to."""
     if waits.empty:
         return ""
     return Text(
-        " The host waits for the GPU {n} times ({call}), all but after each launch: it cannot run "
+        " The host waits for the GPU {n} times ({call}), after nearly every launch: it cannot run "
         "ahead, and each wait leaves the GPU without work.",
         n=Number(waits["calls"].iloc[0], "count", column("api_calls", "calls")),
         call=Verbatim(str(waits["name"].iloc[0])),
