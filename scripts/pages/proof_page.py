@@ -127,7 +127,9 @@ def _introduction(sets: Sequence[Recording]) -> str:
         f"the same work ([targets/defects](../targets/defects/defects.yaml)).{other} All were "
         f"profiled on {where}. The report was made of each as "
         "though it were a program of its own. `scripts/proof` makes this page from the recorded "
-        "runs, without a GPU; `prof run planted-defects` records a new one."
+        "runs, without a GPU; `prof run planted-defects` records a new one. Proof by action, in "
+        "programs that nothing was planted in: what prof says first was done, and its gain stands "
+        "[beside the predicted one](stories.md#predicted-and-measured)."
     )
 
 
