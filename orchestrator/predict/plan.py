@@ -31,6 +31,8 @@ from nsight_prof.parsers.predict.corrections import (
     HOSTS,
     KERNELS,
     MEASURED_HOSTS,
+    RANKS_WIDER,
+    SERVED_KINDS,
     SLICE,
     Correction,
     correction,
@@ -38,6 +40,7 @@ from nsight_prof.parsers.predict.corrections import (
     host_layer_s,
     points_of,
     rank_wait_s,
+    traced_host,
 )
 from nsight_prof.parsers.predict.costs import (
     Carried,
@@ -334,13 +337,17 @@ class Plan:
         if self.corrected:
             found = self._correction(predictor.host)
             # Measured without a profiler: what others took beyond a trace tells nothing of it.
-            if found and (narrow or not math.isnan(predictor.host.others_s)):
+            others = not (math.isnan(predictor.host.others_s) or engine.drafted)
+            if found and (narrow or others):
                 found = replace(found, host=1.0)
             predictor = replace(predictor, correction=found)
             predictor.host = self._with_ranks(predictor.host)
             if self.trace is not None and self.trace.is_slice and self.trace.serves(self.shard):
                 unseen = self.name if self.left_out else ""
                 predictor.hosts = points_of(MEASURED_HOSTS if narrow else HOSTS, unseen)
+                if self.shard.tensor_parallel > 1:
+                    predictor.hosts = {kind: found.wider(RANKS_WIDER)
+                                       for kind, found in predictor.hosts.items()}  # fmt: skip
         self._note_unknown(predictor.host)
         return predictor
 
@@ -473,9 +480,18 @@ class Plan:
         shard, trace = self.shard, self.trace
         if trace is None or not (trace.is_slice and trace.serves(shard)):
             return host
-        if shard.experts or shard.latent or shard.extended or self.settings.drafted:
-            return host  # their layers are launched otherwise
-        layer = host_layer_s(self.name if self.left_out else "")
+        unseen = self.name if self.left_out else ""
+        if shard.experts or shard.latent or shard.extended or self.settings.head_drafts:
+            found = traced_host(unseen)  # their layers are launched otherwise
+            if found is None or narrow or math.isnan(host.issue_s):
+                return host
+            beyond, within = found
+            return replace(
+                host,
+                others_s=beyond * host.issue_s,
+                others_graph_s=within * host.issue_graph_s,
+            )
+        layer = host_layer_s(self.gpu.name if shard.tensor_parallel == 1 else "", unseen)
         measured = not (math.isnan(host.eager_s) and math.isnan(host.graph_s))
         if layer is None or (measured and not narrow):
             return host
@@ -555,7 +571,7 @@ class Plan:
             return found.unbounded()
         if self.shard.tensor_parallel > 1:
             self.notes.append(note("moved-ranks"))
-            return found.unbounded(GPU_PROMPTS)
+            return found.unbounded(GPU_PROMPTS, *SERVED_KINDS)
         self.notes.append(note("moved", models=found.models))
         return found
 

@@ -33,6 +33,9 @@ MEASURED_HOSTS = "measured hosts"
 count by themselves."""
 LAYER_IN_GRAPHS, LAYER_BEYOND = "layer_in_graphs_ms", "layer_beyond_graphs_ms"
 """What the host needs to issue a layer of a prompt, within CUDA graphs and beyond them."""
+TRACED_IN_GRAPHS, TRACED_BEYOND = "traced_in_graphs", "traced_beyond_graphs"
+"""What the host needs to issue prompts of models whose layers are launched otherwise than dense
+ones, within CUDA graphs and beyond them, over what the trace of a slice says."""
 LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN = "loop_alone_ms", "loop_request_ms", "loop_token_ms"
 """What a server's event loop adds: to a request alone with its way, of each more, of each token."""
 TPOT, LONG, SHORT = "tpot", "ttft_long", "ttft_short"
@@ -42,6 +45,12 @@ THROUGHPUT = "throughput"
 GPU_PROMPTS = "batch ttft gpu"
 """Points whose first token waits for the GPU: what predictions of them miss is the power limit and
 the gaps of long steps, whichever type of weights and however many GPUs there are."""
+SERVED_KINDS = ("closed ", "open ")
+"""Beginnings of the kinds of a server's loads: what predictions of them miss is the host and the
+queue, however many GPUs there are."""
+RANKS_WIDER = 1.5
+"""How many times as far first tokens that wait for the hosts of several GPUs may lie from what is
+predicted: five engines of two models over two GPUs, too few for an interval of their own."""
 FEWEST = 3
 """Models that must have residuals: of one that is left out two others must tell the spread."""
 HOLDS = 0.9
@@ -54,6 +63,11 @@ class Factors(NamedTuple):
     value: float
     low: float
     high: float
+
+    def wider(self, times: float) -> Factors:
+        """Return the same with bounds that are so many times as far away."""
+        low, high = (self.value * (end / self.value) ** times for end in (self.low, self.high))
+        return Factors(self.value, low, high)
 
 
 @dataclass(frozen=True)
@@ -83,8 +97,11 @@ class Correction:
         return self.long if step.tokens >= LONG_TOKENS else self.short
 
     def unbounded(self, *kinds: str) -> Correction:
-        """Return the same without intervals of points but of `kinds`, and those of steps a part."""
-        points = {kind: found for kind, found in self.points.items() if kind in kinds}
+        """Return the same without intervals of points but of `kinds`, and those of steps a part.
+
+        `kinds`: how they begin.
+        """
+        points = {kind: found for kind, found in self.points.items() if kind.startswith(kinds)}
         return replace(self, bounded=False, points=points)
 
     def of_decode(self) -> Correction:
@@ -146,24 +163,44 @@ def rank_wait_s(gpu: str, unseen: str = "") -> float:
     return _percentile(waits, 50) if waits else 0.0
 
 
-def host_layer_s(unseen: str = "") -> tuple[float, float] | None:
+def host_layer_s(gpu: str, unseen: str = "") -> tuple[float, float] | None:
     """Return what the host needs for a layer of prompts, beyond CUDA graphs and within them, in s.
 
     The median of served models without experts, latent attention, drafts or adapters, whose layers
     are launched as often: which machine will serve the next one is not known, and a slice was
-    recorded on one of many. None: too few were served.
+    recorded on one of many. Machines with one kind of GPU are more alike than all are; where too
+    few models were served on those, and of several GPUs, whose ranks are processes of their own,
+    all count. None: too few were served.
+
+    Args:
+        gpu: key of the datasheet of the single GPU beside the host; empty: there are several.
+        unseen: model whose own engines do not count, since it is held out.
+    """
+    found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml")
+    middles = []
+    for name in (LAYER_BEYOND, LAYER_IN_GRAPHS):
+        here = _others(found.get(gpu, {}).get(name, {}), unseen)
+        every = [*found.values()] if len(here) < FEWEST else [found[gpu]]
+        by_model: dict[str, list[float]] = {}
+        for of_machine in every:
+            for model, times in _others(of_machine.get(name, {}), unseen).items():
+                by_model[model] = [*by_model.get(model, []), *times]
+        if len(by_model) < FEWEST:
+            return None
+        middles.append(_percentile([np.array(times) for times in by_model.values()], 50) / 1e3)
+    return middles[0], middles[1]
+
+
+def traced_host(unseen: str = "") -> tuple[float, ...] | None:
+    """Return how many times as long as its trace says the host of a model needs to issue prompts.
+
+    Beyond CUDA graphs and within them, the median of served models with experts, latent attention,
+    a head that drafts or adapters: nsys lengthens their many launches. None: too few were served.
 
     Args:
         unseen: model whose own engines do not count, since it is held out.
     """
-    found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(HOSTS, {})
-    middles = []
-    for name in (LAYER_BEYOND, LAYER_IN_GRAPHS):
-        known = [np.array(of) for model, of in found.get(name, {}).items() if model != unseen]
-        if len(known) < FEWEST:
-            return None
-        middles.append(_percentile(known, 50) / 1e3)
-    return middles[0], middles[1]
+    return _medians((TRACED_BEYOND, TRACED_IN_GRAPHS), unseen)
 
 
 def event_loop_s(unseen: str = "") -> tuple[float, float, float] | None:
@@ -175,14 +212,25 @@ def event_loop_s(unseen: str = "") -> tuple[float, float, float] | None:
     Args:
         unseen: model whose own servers do not count, since it is held out.
     """
+    found = _medians((LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN), unseen)
+    if found is None:
+        return None
+    alone, request, token = (milliseconds / 1e3 for milliseconds in found)
+    return alone, request, token
+
+
+def _medians(names: Sequence[str], unseen: str) -> tuple[float, ...] | None:
+    """Return the medians over models of what hosts need; None where too few models tell one."""
     found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(HOSTS, {})
-    middles = []
-    for name in (LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN):
-        known = [np.array(of) for model, of in found.get(name, {}).items() if model != unseen]
-        if len(known) < FEWEST:
-            return None
-        middles.append(_percentile(known, 50) / 1e3)
-    return middles[0], middles[1], middles[2]
+    others = [_others(found.get(name, {}), unseen) for name in names]
+    if min(map(len, others)) < FEWEST:
+        return None
+    return tuple(_percentile([np.array(of) for of in known.values()], 50) for known in others)
+
+
+def _others(found: Mapping[str, list[float]], unseen: str) -> dict[str, list[float]]:
+    """Return what was found of other models than `unseen`."""
+    return {model: of for model, of in found.items() if model != unseen}
 
 
 def factors(residuals: Mapping[str, list[float]], unseen: str = "") -> Factors:

@@ -447,8 +447,9 @@ class Predictor:
         """Return how long the host takes to issue a step."""
         rows = self.engine.rows(step)
         host = _known(self._around(step, rows)[1])
-        drafted = self.engine.drafted > 0  # what a head does is outside of graphs
-        if (drafted or (step.prefill and not rows)) and self.correction is not None:
+        # What a head does is outside of graphs; a mean over hosts needs no correction for prompts.
+        eager = not rows if step.prefill else self.engine.drafted > 0
+        if eager and not (step.prefill and self.host.mean_speed) and self.correction is not None:
             host *= self.correction.host
         shares = self.host.issue_spread(prompts=bool(step.prefill))
         return Seconds(*(host * share for share in shares))
@@ -472,13 +473,20 @@ class Predictor:
         often the slower one as it takes for the mean that other models needed. Which of both lies
         above what the GPU needs decides, so that the mean of both is not that of their mean.
         """
-        if self.host.mean_speed:
-            return [(0.5, self._shared(host=self.host.at_speed(of))) for of in MEAN_SPEEDS]
-        if self.correction is None or not 1 < self.correction.host < SLOW_HOST:
+        moved, slow = self.correction, 0.5
+        moves = moved is not None and 1 < moved.host < SLOW_HOST
+        if moved is not None and moves and not self.host.mean_speed:
+            slow = (moved.host - 1) / (SLOW_HOST - 1)
+        speeds = MEAN_SPEEDS if self.host.mean_speed else (1.0, 1.0)
+        if speeds[0] == 1 and not moves:
             return [(1.0, self)]
-        slow, moved = (self.correction.host - 1) / (SLOW_HOST - 1), self.correction
-        return [(share, self._shared(correction=replace(moved, host=host)))
-                for share, host in ((1 - slow, 1.0), (slow, SLOW_HOST))]  # fmt: skip
+        found = []
+        for share, speed, times in zip((1 - slow, slow), speeds, (1.0, SLOW_HOST), strict=True):
+            here = self._shared(host=self.host.at_speed(speed))
+            if moved is not None and moves:
+                here.correction = replace(moved, host=times)
+            found.append((share, here))
+        return found
 
     def at_host(self, speed: float) -> Predictor:
         """Return the same where the host takes so many times as long for all that it does."""
@@ -958,7 +966,7 @@ def _bounds(predictor: Predictor, work: Workload, found: Mapping[str, float]) ->
         if (factors := points.get(kind)) is not None:
             low, high = min(1.0, factors.low), max(1.0, factors.high)
             bounds |= {f"{name}_low": found[name] * low, f"{name}_high": found[name] * high}
-            if predictor.host.issue_speeds:  # and what the host of a busy GPU took
+            if work.batch and predictor.host.issue_speeds:  # and what the host of a busy GPU took
                 bounds[f"{name}_low"] = min(bounds[f"{name}_low"], found[f"{name}_low"])
                 bounds[f"{name}_high"] = max(bounds[f"{name}_high"], found[f"{name}_high"])
     if points and work.batch and predictor.waits_for(work) != GPU:

@@ -21,11 +21,13 @@ from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.predict.corrections import (
     HOSTS,
     SLICE,
+    Factors,
     correction,
     factors,
     host_layer_s,
     points_of,
     rank_wait_s,
+    traced_host,
 )
 from nsight_prof.parsers.predict.costs import (
     T0,
@@ -795,15 +797,31 @@ def test_batches_have_the_host_of_other_engines_at_both_speeds(shape: ModelShape
 
 
 def test_what_a_layer_needs_of_the_host_is_the_median_of_other_models() -> None:
-    recorded = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml")[HOSTS]
-    found = host_layer_s()
+    residuals = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml")
+    kinds = "layer_beyond_graphs_ms", "layer_in_graphs_ms"
+    for gpu in ("h100-sxm", "h200-sxm"):  # machines with this GPU alone
+        found = host_layer_s(gpu)
+        assert found is not None
+        for seconds, kind in zip(found, kinds, strict=True):
+            medians = [np.median(of) / 1e3 for of in residuals[gpu][kind].values()]
+            assert min(medians) < seconds < max(medians)
+        assert found[0] > found[1], "more is issued kernel by kernel beyond graphs"
+        without = [host_layer_s(gpu, model) for model in residuals[gpu][kinds[0]]]
+        assert any(other != found for other in without), "a model that is held out says nothing"
+    every = host_layer_s("a100-sxm")
+    assert every is not None, "where no model was served beside such a GPU all machines count"
+    assert every == host_layer_s(""), "as for several GPUs, whose ranks issue by themselves"
+
+
+def test_what_models_of_many_launches_need_of_the_host_is_less_than_under_nsys() -> None:
+    found = traced_host()
     assert found is not None
-    for seconds, kind in zip(found, ("layer_beyond_graphs_ms", "layer_in_graphs_ms"), strict=True):
-        medians = [np.median(of) / 1e3 for of in recorded[kind].values()]
-        assert min(medians) < seconds < max(medians)
-    assert found[0] > found[1], "more is issued kernel by kernel beyond graphs"
-    without = [host_layer_s(model) for model in recorded["layer_beyond_graphs_ms"]]
-    assert any(other != found for other in without), "a model that is held out says nothing"
+    assert all(0.5 < times < 1.0 for times in found)
+    assert traced_host("llama-3.1-8b") != found, "a model that is held out says nothing"
+
+
+def test_intervals_can_be_wider_on_both_sides() -> None:
+    assert Factors(1.0, 0.5, 2.0).wider(2) == pytest.approx((1.0, 0.25, 4.0))
 
 
 def test_what_the_host_needs_for_a_layer_is_told_by_the_steps_of_a_few(shape: ModelShape) -> None:

@@ -24,13 +24,16 @@ from nsight_prof.parsers.predict.corrections import (
     LOOP_TOKEN,
     MEASURED_HOSTS,
     RANK_WAIT,
+    SERVED_KINDS,
     SHORT,
     SLICE,
     TPOT,
+    TRACED_BEYOND,
+    TRACED_IN_GRAPHS,
 )
 from nsight_prof.parsers.predict.costs import datasheet
 from nsight_prof.parsers.predict.serving import HOST
-from nsight_prof.parsers.predict.validation import POINT, QUANTITIES
+from nsight_prof.parsers.predict.validation import POINT
 from scripts.pages.accuracy import peer
 from scripts.pages.accuracy.captures import (
     BATCH_CASE,
@@ -44,14 +47,19 @@ from scripts.pages.accuracy.questions import (
     BUSY_AGAIN_PAIRS,
     BUSY_PAIRS,
     DENSE_TOLD,
+    EVERY_SERVED,
     EXPERTS,
+    EXTENDED_PAIRS,
     H100_CLASSES,
     H100_PAIRS,
     KERNELS_RUNS,
-    KNOWN,
+    LATENT_PAIR,
+    NGRAM_PAIRS,
+    SAME_PAIRS,
     SERVERS_RECORDED,
     SLICED,
     TOLD_PAIRS,
+    WHOLE,
     Pair,
 )
 from scripts.pages.accuracy.texts import (
@@ -62,15 +70,13 @@ from scripts.pages.accuracy.texts import (
 )
 
 RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
-POINT_KINDS = (
-    "batch throughput", "batch tpot", "batch ttft gpu",
-    *(f"closed {name}{waits}" for name in QUANTITIES.values() for waits in ("", " queued")),
-    "open ttft",
-)  # fmt: skip
+BATCH_KINDS = ("batch throughput", "batch tpot", "batch ttft gpu")
 HOST_KINDS = ("batch ttft host", "batch ttft host in graphs")
 POINT_RESIDUALS = RESIDUALS.with_name("point_residuals.yaml")
 HOST_SPEEDS = RESIDUALS.with_name("host_speeds.yaml")
 HOST_RESIDUALS = ROOT / "parsers" / "operations" / "host_residuals.yaml"
+UNSLICED = ("qwen2.5-7b-h100", "qwen3-8b-h100")
+"""Dense engines that tell of their host, of which no slice was recorded on such a GPU."""
 NETWORK_KERNELS, NETWORKS = "h100-network-kernels", "prediction/networks-h100"
 
 
@@ -90,44 +96,76 @@ def residuals(work: Path) -> str:
     for basis, of_basis in pairs.items():
         lines.append(f"  {basis}:")
         lines += _residual_lines(work, of_basis, _kind_of_residual, corrected=False)
-    return "\n".join([*lines, *_rank_waits(work), *_host_layers(work)]) + "\n"
+    layers = _host_layers(work)
+    lines += _grouped(layers.pop(datasheet(gpu).name))
+    lines += _rank_waits(work)
+    split = datasheet(recorded(work, H100_CLASSES["two H100"][0][1][0]).gpu_name).name
+    lines += _grouped(layers.pop(split))
+    for machine, found in sorted(layers.items()):
+        lines += [f"{machine}:", *_grouped(found)]
+    return "\n".join(lines) + "\n"
 
 
-def _host_layers(work: Path) -> list[str]:
-    """Return lines of YAML: ms in which the host issued a layer of short prompts, by model.
+Found = dict[str, dict[str, list[float]]]
+"""Numbers by what they are of and by model."""
+
+
+def _found() -> Found:
+    return defaultdict(lambda: defaultdict(list))
+
+
+def _grouped(found: Found) -> list[str]:
+    """Return lines of YAML below a machine."""
+    return [line for kind, models in sorted(found.items())
+            for line in (f"  {kind}:", *_lines_of(models, "    "))]  # fmt: skip
+
+
+def _host_layers(work: Path) -> dict[str, Found]:
+    """Return ms in which the host issued a layer of short prompts, by machine, kind and model.
 
     Of single prompts, by the clock of the engine, whose first step issues them and waits for
     nothing. Over several GPUs other processes do it: what is left of the time to first token beside
-    the next step, which is issued before it is sent, and the way of request and token.
+    the next step, which is issued before it is sent, and the way of request and token. Of models
+    whose layers are launched otherwise than dense ones it is over what the slice's trace says.
     """
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, Found] = defaultdict(_found)
+    found[HOSTS] |= _event_loops(work)
     dense = [pair for name, of in H100_CLASSES.items() if "experts" not in name for pair in of]
     pairs = [*(pair for question in SLICED for pair in question.pairs), *dense, *DENSE_TOLD]
-    for sources, names in pairs:
+    others = [*EXPERTS.pairs, *H100_CLASSES["one H100, experts"], LATENT_PAIR, *EXTENDED_PAIRS,
+              *(pair for pair in NGRAM_PAIRS if "lora" in pair[1][0]), SAME_PAIRS[2]]  # fmt: skip
+    alone: list[Pair] = [(KERNELS_RUNS, (f"{WHOLE}{name}",)) for name in UNSLICED]
+    for sources, names in (*pairs, *alone, *others):
         for name in names:
             truth = recorded(work, name)
-            clock = truth.table("host_steps")
-            predictor = uncorrected_plan(work, name, sources).predictor()
+            planned = uncorrected_plan(work, name, sources)
+            predictor, trace = planned.predictor(), planned.trace
+            layers, split = predictor.shape.layers, predictor.shape.tensor_parallel > 1
+            machine = HOSTS if split else datasheet(truth.gpu_name).name
             for load, row in truth.points():
                 prefill, decode = load.steps()
-                if load.batch == 1 and load.prompt < LONG_TOKENS:
-                    within = bool(predictor.engine.rows(prefill))
+                if load.batch != 1 or load.prompt >= LONG_TOKENS:
+                    continue
+                within = bool(predictor.engine.rows(prefill))
+                clock = truth.table("host_steps")
+                firsts = clock["case"].eq(row["case"]) & clock["index"].eq(0)
+                issued = float(clock[firsts]["seconds"].median())
+                if split:
                     beside = predictor.host.overhead_s + predictor.issued(decode).value
                     issued = float(row["ttft_p50_s"]) - beside
-                    if predictor.shape.tensor_parallel == 1:
-                        firsts = clock["case"].eq(row["case"]) & clock["index"].eq(0)
-                        issued = float(clock[firsts]["seconds"].median())
+                if (sources, names) not in others:
                     kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
-                    found[kind][truth.model].append(1e3 * issued / predictor.shape.layers)
-    lines = [f"{HOSTS}:"]
-    for kind, models in sorted((found | _event_loops(work)).items()):
-        lines += [f"  {kind}:", *_lines_of(models, "    ")]
-    return lines
+                    found[machine][kind][truth.model].append(1e3 * issued / layers)
+                elif trace is not None and not math.isnan(issued):
+                    kind = TRACED_IN_GRAPHS if within else TRACED_BEYOND
+                    told = issued / trace.issue_s(layers, in_graphs=within)
+                    found[HOSTS][kind][truth.model].append(told)
+    return found
 
 
-def _event_loops(work: Path) -> dict[str, dict[str, list[float]]]:
+def _event_loops(work: Path) -> Found:
     """Return what the event loops of recorded servers add, in ms, by what and by model."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found = _found()
     for name in SERVERS_RECORDED:
         server = recorded(work, name)
         told = (*server.around_engine(), server.token_s())
@@ -159,9 +197,10 @@ def _rank_waits(work: Path) -> list[str]:
 
 def point_residuals(work: Path) -> str:
     """Return point_residuals.yaml: the same of whole points, with steps that are corrected."""
-    pairs = [*(pair for question in SLICED for pair in question.pairs), *KNOWN.pairs, *DENSE_TOLD]
+    pairs = [*(pair for question in SLICED for pair in question.pairs), *DENSE_TOLD]
     gpu = recorded(work, pairs[0][1][0]).gpu_name
-    lines = _residual_lines(work, pairs, _kind_of_point, corrected=True)
+    lines = _residual_lines(work, pairs, _kind_of_batch, corrected=True)
+    lines += _residual_lines(work, EVERY_SERVED, _kind_of_load, corrected=True, by_engine=True)
     engines = [*(pair for question in (*SLICED, EXPERTS) for pair in question.pairs), *H100_PAIRS]
     hosts = _residual_lines(work, engines, _kind_of_host, corrected=True)
     pairs = [*TOLD_PAIRS, *BUSY_PAIRS, *BUSY_AGAIN_PAIRS]
@@ -196,7 +235,7 @@ def _residual_lines(
 
     `by_engine`: those of each engine by themselves.
     """
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found = _found()
     for sources, names in pairs:
         for name in names:
             errors_of = held_out_rows if corrected else uncorrected
@@ -219,9 +258,15 @@ def _lines_of(found: Mapping[str, Sequence[float]], indent: str) -> list[str]:
     ]
 
 
-def _kind_of_point(row: Row) -> str:
+def _kind_of_batch(row: Row) -> str:
     """Return which residual of a whole point an error is; empty where it is none."""
-    return str(row["kind"]) if row["scope"] == POINT and row["kind"] in POINT_KINDS else ""
+    return str(row["kind"]) if row["scope"] == POINT and row["kind"] in BATCH_KINDS else ""
+
+
+def _kind_of_load(row: Row) -> str:
+    """Return the same of a load of a server."""
+    found = str(row["kind"])
+    return found if row["scope"] == POINT and found.startswith(SERVED_KINDS) else ""
 
 
 def _kind_of_host(row: Row) -> str:
