@@ -22,7 +22,7 @@ from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import T0, Costs, Estimate, datasheets
 from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
-from nsight_prof.parsers.predict.points import Prediction, point_row
+from nsight_prof.parsers.predict.points import Prediction, lowest_tier, point_row
 from nsight_prof.parsers.predict.serving import Engine, Host, Workload
 from nsight_prof.parsers.serving.model_shape import BYTES, Quantized
 
@@ -36,6 +36,10 @@ HOST, HOSTS = "host", (0.0, 0.8, 1.25)
 CHUNK, AT_ONCE, WEIGHTS, KV_CACHE = "max_batched_tokens", "max_num_seqs", "dtype", "kv_cache_dtype"
 Choice = tuple[str, str, Callable[[], Row]]
 """What is chosen, the value, and what returns the point."""
+
+
+median_row = partial(point_row, medians=True)
+"""Returns a point with the bounds that choices are shown with."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def changes_frame(
     now = _with(now, costs=planned.costs)
     rows: list[Row] = []
     for work in _bases(planned.settings.workloads):
-        asked = point_row(now, work)
+        asked = median_row(now, work)
         rows.append(_with_reason(asked) | {"case": asked["case"], "change": AS_ASKED, "value": ""})
         for change, value, predicted in _choices(planned, now, work, undrafted):
             try:
@@ -138,15 +142,15 @@ def _choices(
     yield GRAPHS, "off", partial(_eager, planned, now, work)
     yield from _other_hosts(now, work)
     if planned.settings.drafted:
-        yield DRAFTS, "0", lambda: point_row(undrafted(), work)
+        yield DRAFTS, "0", lambda: median_row(undrafted(), work)
     if twice := _twice(work):
-        yield LOAD, twice.name, partial(point_row, now, twice)
+        yield LOAD, twice.name, partial(median_row, now, twice)
     for tokens in (engine.batched_tokens // 4, engine.batched_tokens * 2):
         other_chunk = _with(now, engine=replace(engine, batched_tokens=tokens))
-        yield CHUNK, str(tokens), partial(point_row, other_chunk, work)
+        yield CHUNK, str(tokens), partial(median_row, other_chunk, work)
     if work.together > engine.max_requests:
         wider = _with(now, engine=replace(engine, max_requests=work.together))
-        yield AT_ONCE, str(work.together), partial(point_row, wider, work)
+        yield AT_ONCE, str(work.together), partial(median_row, wider, work)
     for change in _wider_than_fp8(planned):
         yield change, FP8, partial(_typed, planned, now, change, work)
 
@@ -154,7 +158,7 @@ def _choices(
 def _other_hosts(now: Prediction, work: Workload) -> Iterator[Choice]:
     for speed in HOSTS if now.predictor.host.is_known else ():
         there = replace(now, predictor=now.predictor.at_host(speed))
-        yield HOST, f"{speed:g}", partial(point_row, there, work)
+        yield HOST, f"{speed:g}", partial(median_row, there, work)
 
 
 def _wider_than_fp8(planned: Plan) -> Iterator[str]:
@@ -181,7 +185,7 @@ def _refuse_drafter(planned: Plan) -> None:
 def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
     _refuse_drafter(planned)
     settings = replace(planned.settings, tensor_parallel=gpus)
-    return point_row(_same_host(planned.choice(settings=settings), now), work)
+    return median_row(_same_host(planned.choice(settings=settings), now), work)
 
 
 def _same_host(plan: Plan, now: Prediction, engine: Engine | None = None) -> Prediction:
@@ -209,7 +213,7 @@ def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
     elsewhere.fitted = planned.fitted
     kv_tokens = elsewhere.kv_tokens(now.predictor.engine)
     there = _with(now, gpu=elsewhere.gpu, costs=elsewhere.costs, correction=None)
-    return point_row(replace(there, kv_tokens=kv_tokens, price_per_hour=math.nan), work)
+    return median_row(replace(there, kv_tokens=kv_tokens, price_per_hour=math.nan), work)
 
 
 def _eager(planned: Plan, now: Prediction, work: Workload) -> Row:
@@ -230,7 +234,7 @@ def _eager(planned: Plan, now: Prediction, work: Workload) -> Row:
         )
     engine = replace(now.predictor.engine, captured=())
     rows = [
-        point_row(
+        median_row(
             _with(now, engine=engine, host=replace(now.predictor.host, decode_s=seconds)), work
         )
         for seconds in (float(np.median(steps)), min(steps), max(steps))
@@ -253,12 +257,12 @@ def _typed(planned: Plan, now: Prediction, change: str, work: Workload) -> Row:
     else:
         shape = replace(planned.shape, kv_bytes=BYTES[FP8])
     check_known(shape)
-    row = point_row(_same_host(planned.choice(shape=shape), now), work)
-    if row["tier"] == T0 and point_row(now, work)["tier"] > T0:
+    other = _same_host(planned.choice(shape=shape), now)
+    if lowest_tier(other, work) == T0 < lowest_tier(now, work):
         what = "weights" if change == WEIGHTS else "a KV cache"
         raise UsageError(
             f"nothing that was measured has {what} in fp8, and the datasheet's bounds of some "
             "operators beside measured times of others would be too short",
             "add a run that has it, or imported tables: prof import --aiconfigurator DIR",
         )
-    return row
+    return median_row(other, work)

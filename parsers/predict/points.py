@@ -54,16 +54,30 @@ def _frame(table: str, rows: Iterable[Row]) -> pd.DataFrame:
     return check(frame, table)
 
 
-def point_row(prediction: Prediction, work: Workload) -> Row:
-    """Return a point by the columns of table `predicted_points`.
+def lowest_tier(prediction: Prediction, work: Workload) -> str:
+    """Return the lowest tier of the sources of a point, before it is served.
 
     Raises:
         UsageError: an operator is not known.
     """
-    return _row(prediction, work, [prediction.predictor.step(step) for step in work.steps()])
+    return min(_tier(prediction.predictor.step(step)) for step in work.steps())
 
 
-def _row(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
+def point_row(prediction: Prediction, work: Workload, *, medians: bool = False) -> Row:
+    """Return a point by the columns of table `predicted_points`.
+
+    `medians`: with the bounds of medians and rates alone.
+
+    Raises:
+        UsageError: an operator is not known.
+    """
+    steps = [prediction.predictor.step(step) for step in work.steps()]
+    return _row(prediction, work, steps, medians=medians)
+
+
+def _row(
+    prediction: Prediction, work: Workload, steps: list[StepTime], *, medians: bool = False
+) -> Row:
     engine = prediction.predictor.engine
     kv_needed = work.together * (work.prompt + work.output)
     values: dict[str, float] = {}
@@ -74,7 +88,8 @@ def _row(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
             "requests wait, or lose their place and are computed again"
         )
     try:
-        values = point(prediction.predictor, work, prediction.kv_tokens, prediction.goal)
+        kv_tokens, goal = prediction.kv_tokens, prediction.goal
+        values = point(prediction.predictor, work, kv_tokens, goal, medians=medians)
     except UsageError as error:
         status, reason = "unsupported", error.message
     row: Row = {

@@ -509,6 +509,11 @@ class Predictor:
         same._estimates, same._kernels = self._estimates, self._kernels
         return same
 
+    @property
+    def points(self) -> dict[str, Factors]:
+        """What whole points of other engines and servers missed, by their kind."""
+        return {**self.hosts, **(self.correction.points if self.correction else {})}
+
     def waits_for(self, work: Workload) -> str:
         """Return what the first token of a batch may wait for: GPU, HOST or IN_GRAPHS."""
         prefill, decode = work.steps()
@@ -921,13 +926,19 @@ class Goal:
 
 
 def point(
-    predictor: Predictor, workload: Workload, kv_tokens: float = math.inf, goal: Goal | None = None
+    predictor: Predictor,
+    workload: Workload,
+    kv_tokens: float = math.inf,
+    goal: Goal | None = None,
+    *,
+    medians: bool = False,
 ) -> dict[str, float]:
     """Return the numbers of a serving point by column, each with its bounds (`_low`, `_high`).
 
     Bounds are the point with every operator at the lower, and at the upper end of its interval, and
     where the host that will serve is not known, those of the fastest and the slowest one beside
-    them: they contain the bounds of a host that is known to be as the recorded one.
+    them: they contain the bounds of a host that is known to be as the recorded one. Nobody asks for
+    other bounds than those of `medians` and rates: what other engines missed may tell them all.
 
     Raises:
         UsageError: a request alone needs more KV cache than there is.
@@ -940,6 +951,9 @@ def point(
     speeds = predictor.host_speeds() if workload.batch else [(1.0, predictor)]
     each = [(share, at(host, VALUE)) for share, host in speeds]
     found = {name: sum(share * numbers[name] for share, numbers in each) for name in NUMBERS}
+    kinds = {kind_of(predictor, workload, quantity) for quantity in QUANTITY_OF.values()}
+    if medians and not predictor.host.issue_speeds and predictor.points.keys() >= kinds:
+        return found | _bounds(predictor, workload, found)
     time = predictor.seconds if workload.batch else predictor.served
     bounded = all(math.isfinite(time(step).high) for step in workload.steps())
     for which, host in zip((LOW, HIGH), predictor.host_range, strict=True):
@@ -957,9 +971,7 @@ def point(
 
 def _bounds(predictor: Predictor, work: Workload, found: Mapping[str, float]) -> dict[str, float]:
     """Return the bounds of the numbers `found` by what such points of other engines missed."""
-    points = dict(predictor.hosts)
-    if predictor.correction is not None:
-        points |= predictor.correction.points
+    points = predictor.points
     bounds: dict[str, float] = {}
     for name in NUMBERS:
         kind = kind_of(predictor, work, QUANTITY_OF.get(name, ""))
