@@ -634,6 +634,8 @@ class Queue:
 
     `clients`: at most so many are there at a time, and the next one comes when one is done; 0:
     each comes at its time. `kv_tokens`: what the KV cache holds. `front`: the server before it.
+    `_demand`: tokens that those need which generate. In the next `_quiet` steps none of them ends;
+    of these, `_behind` are not in their own count of tokens, as nobody asks before one ends.
     """
 
     engine: Engine
@@ -646,6 +648,9 @@ class Queue:
     running: list[_Live] = field(default_factory=list)
     served: list[Served] = field(default_factory=list)
     preempted: int = 0
+    _demand: int = 0
+    _behind: int = 0
+    _quiet: int = 0
 
     def __post_init__(self) -> None:
         """Let the first request of each client come, of an open loop all."""
@@ -692,16 +697,18 @@ class Queue:
         again later (vLLM preempts by recomputation).
         """
         before = self.preempted
-        demand = sum([live.prompt + live.generated for live in self.running])  # millions of times
+        demand = self._demand
         used = demand + (sum([live.done for live in self.waiting]) if self.waiting else 0)
         each = 1 + self.engine.drafted  # tokens of a request that generates
         while used + each * len(self.running) > self.kv_tokens and len(self.running) > 1:
+            self._catch_up()
             last = self.running.pop()
             demand -= last.tokens_needed
             used -= last.tokens_needed
             last.done = 0
             self.waiting.appendleft(last)
             self.preempted += 1
+        self._demand = demand
         used += each * len(self.running)
         budget = self.engine.batched_tokens - each * len(self.running)
         if self.preempted > before:  # a step that takes a place away gives none
@@ -721,6 +728,12 @@ class Queue:
 
     def advance(self, chunks: list[tuple[_Live, int]]) -> Tokens:
         """Do a step; return the tokens that it gives."""
+        if self._quiet and not chunks:  # millions of times
+            self._quiet -= 1
+            self._behind += 1
+            self._demand += len(self.running)
+            return Tokens(len(self.running), (), ())
+        self._catch_up()
         generating = self.running
         running: list[_Live] = []
         firsts: list[_Live] = []
@@ -741,7 +754,16 @@ class Queue:
             live.generated += 1
             (running if live.generated < live.output else lasts).append(live)
         self.running = running
+        self._demand = sum(live.tokens_needed for live in running)
+        if not self.engine.drafted:
+            self._quiet = min((live.output - live.generated for live in running), default=1) - 1
         return Tokens(len(generating), firsts, lasts)
+
+    def _catch_up(self) -> None:
+        """Count the tokens of the steps in which nobody asked."""
+        for live in self.running if self._behind else ():
+            live.generated += self._behind
+        self._behind = 0
 
 
 def at_once(_: Step, __: float) -> float:

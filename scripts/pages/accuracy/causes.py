@@ -21,10 +21,14 @@ WAITS = {
 
 
 class Today(NamedTuple):
-    """A point as the models of today predict it, with its model left out: error and kind."""
+    """A point as the models of today predict it, with its model left out: error and kind.
+
+    `covered`: whether the truth lies within its interval; NaN where there is none.
+    """
 
     error: float
     kind: str
+    covered: float = math.nan
 
 
 Key = tuple[str, str, str]
@@ -33,10 +37,9 @@ Key = tuple[str, str, str]
 
 def today(truth: str, errors: pd.DataFrame) -> Iterator[tuple[Key, Today]]:
     """Yield the held-out errors of a validation by their keys."""
-    for case, name, error, kind in zip(
-        errors["case"], errors["name"], errors["error"], errors["kind"], strict=True
-    ):
-        yield (truth, str(case), str(name)), Today(float(error), str(kind))
+    columns = (errors[name] for name in ("case", "name", "error", "kind", "covered"))
+    for case, name, error, kind, covered in zip(*columns, strict=True):
+        yield (truth, str(case), str(name)), Today(float(error), str(kind), float(covered))
 
 
 def rows(

@@ -59,7 +59,6 @@ from scripts.pages.accuracy.questions import (
     SERVERS_RECORDED,
     SLICED,
     TOLD_PAIRS,
-    WHOLE,
     Pair,
 )
 from scripts.pages.accuracy.texts import (
@@ -75,8 +74,6 @@ HOST_KINDS = ("batch ttft host", "batch ttft host in graphs")
 POINT_RESIDUALS = RESIDUALS.with_name("point_residuals.yaml")
 HOST_SPEEDS = RESIDUALS.with_name("host_speeds.yaml")
 HOST_RESIDUALS = ROOT / "parsers" / "operations" / "host_residuals.yaml"
-UNSLICED = ("qwen2.5-7b-h100", "qwen3-8b-h100")
-"""Dense engines that tell of their host, of which no slice was recorded on such a GPU."""
 NETWORK_KERNELS, NETWORKS = "h100-network-kernels", "prediction/networks-h100"
 
 
@@ -134,8 +131,7 @@ def _host_layers(work: Path) -> dict[str, Found]:
     pairs = [*(pair for question in SLICED for pair in question.pairs), *dense, *DENSE_TOLD]
     others = [*EXPERTS.pairs, *H100_CLASSES["one H100, experts"], LATENT_PAIR, *EXTENDED_PAIRS,
               *(pair for pair in NGRAM_PAIRS if "lora" in pair[1][0]), SAME_PAIRS[2]]  # fmt: skip
-    alone: list[Pair] = [(KERNELS_RUNS, (f"{WHOLE}{name}",)) for name in UNSLICED]
-    for sources, names in (*pairs, *alone, *others):
+    for sources, names in (*pairs, *others):
         for name in names:
             truth = recorded(work, name)
             planned = uncorrected_plan(work, name, sources)
@@ -153,7 +149,7 @@ def _host_layers(work: Path) -> dict[str, Found]:
                 if split:
                     beside = predictor.host.overhead_s + predictor.issued(decode).value
                     issued = float(row["ttft_p50_s"]) - beside
-                if (sources, names) not in others:
+                if (sources, names) in pairs:
                     kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
                     found[machine][kind][truth.model].append(1e3 * issued / layers)
                 elif trace is not None and not math.isnan(issued):

@@ -70,7 +70,7 @@ What is asked of predictions, and how far off those were that were written down 
 a server was recorded: the mean absolute error of all of them, on whatever machine, and by whatever
 was known of its host. Nothing of these numbers was chosen afterwards. "Holds" is said of that mean;
 beside it stand how many models and loads hold the bound by themselves, and how much of the truth
-lies within intervals of 90 % (85 % are asked). The last column has the models of now on the same
+lies within intervals of 90 % (85 % are asked). The last columns have the models of now on the same
 points, the model of each left out: a hindcast, as the truths were at hand when they were chosen.
 "floor": no prediction is nearer than [the same engine is to itself](noise-floor.md) on another
 host, and a point more than that is asked.
