@@ -48,7 +48,7 @@ the gaps of long steps, whichever type of weights and however many GPUs there ar
 SERVED_KINDS = ("closed ", "open ")
 """Beginnings of the kinds of a server's loads: what predictions of them miss is the host and the
 queue, however many GPUs there are."""
-RANKS_WIDER = 1.5
+RANKS_WIDER = 1.75
 """How many times as far first tokens that wait for the hosts of several GPUs may lie from what is
 predicted: five engines of two models over two GPUs, too few for an interval of their own."""
 FEWEST = 3
