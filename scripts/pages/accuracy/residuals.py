@@ -70,6 +70,7 @@ from scripts.pages.accuracy.texts import (
 
 RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
 BATCH_KINDS = ("batch throughput", "batch tpot", "batch ttft gpu")
+OPEN_RATE = "open throughput"
 HOST_KINDS = ("batch ttft host", "batch ttft host in graphs")
 POINT_RESIDUALS = RESIDUALS.with_name("point_residuals.yaml")
 HOST_SPEEDS = RESIDUALS.with_name("host_speeds.yaml")
@@ -260,9 +261,13 @@ def _kind_of_batch(row: Row) -> str:
 
 
 def _kind_of_load(row: Row) -> str:
-    """Return the same of a load of a server."""
+    """Return the same of a load of a server.
+
+    Throughput of random arrivals is their rate up to the capacity, and beyond it something else.
+    """
     found = str(row["kind"])
-    return found if row["scope"] == POINT and found.startswith(SERVED_KINDS) else ""
+    chosen = found.startswith(SERVED_KINDS) and found != OPEN_RATE
+    return found if row["scope"] == POINT and chosen else ""
 
 
 def _kind_of_host(row: Row) -> str:
