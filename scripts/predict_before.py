@@ -14,7 +14,8 @@ known server, and with the event loop of each recorded one, or of the runs that 
 With --hosts, microseconds of the loop of table host_speed, NAME-hosts.csv and NAME-server-hosts.csv
 have each point for hosts of these speeds: what is predicted for the host that serves is read from
 them where its loop, timed beside the truth, says.
-Commit them before the truth is recorded; scripts/accuracy.py holds them against it.
+Commit them before the truth is recorded, with their rows in captures/prediction/frozen.csv (commit
+of the models, time); scripts/accuracy.py holds them against it.
 """
 
 from __future__ import annotations

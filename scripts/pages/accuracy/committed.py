@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -13,13 +13,14 @@ from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.validation import HELD_OUT, POINT, QUANTITIES
 from scripts.pages.accuracy import causes, peer
 from scripts.pages.accuracy.before import batches, kernel_rows, server_rows, sums
-from scripts.pages.accuracy.bounds import KV, REQUIRED, bound_words, unknown_host_words
+from scripts.pages.accuracy.bounds import KV, REQUIRED, bound_words
 from scripts.pages.accuracy.captures import recorded, validated
 from scripts.pages.accuracy.engines import caches
 from scripts.pages.accuracy.questions import (
     AGAIN,
     AGAIN_SERVER,
     AGAIN_TITLE,
+    AT_HOST,
     BEFORE,
     BUSY_AGAIN_PAIRS,
     BUSY_AGAIN_SERVER,
@@ -71,7 +72,7 @@ from scripts.pages.accuracy.questions import (
     Committed,
 )
 from scripts.pages.accuracy.tables import error_numbers, markdown_table, percent
-from scripts.pages.accuracy.texts import MISSED, PEER
+from scripts.pages.accuracy.texts import PEER
 
 SAME_SERVED_MODEL = "llama-3.1-8b, its host told"
 TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
@@ -88,6 +89,12 @@ NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
 """Behind a server that is predicted without the event loop of another, and what that is called."""
 
 
+def written_as(files: Committed, kind: str = "") -> str:
+    """Return the name of a file of predictions without its end; `kind`: "-server" for loads."""
+    hosts = "-hosts" if files.predicted.endswith(AT_HOST) else ""
+    return f"{files.predicted.removesuffix(AT_HOST)}{kind}{hosts}"
+
+
 def _batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
     """Return the errors of committed predictions of batches, with the truth and case of each."""
     rows = []
@@ -98,7 +105,7 @@ def _batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
         assert shape is not None, source.path
         blocks = engine["kv_blocks"] / shape.cache_groups
         kv = both["kv_tokens"].iloc[0] / (blocks * engine["block_size"])
-        of = {"model": model, "truth": f"{WHOLE}{files.truth}"}
+        of = {"model": model, "truth": f"{WHOLE}{files.truth}", "predicted": written_as(files)}
         kv_error = {"what": KV, "name": KV, "case": "", "error": kv - 1, "covered": math.nan}
         rows.append(of | kv_error)
         for column, what in QUANTITIES.items():
@@ -154,8 +161,8 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
     titles = LATENT_TITLE, EXTENDED_TITLE, NARROW_TITLE, AGAIN_TITLE, OTHERS_TITLE, SAME_TITLE
     latent, extended, narrow, again, others, same = (ELSEWHERE[title] for title in titles)
     before = {model: Committed(model, model) for model in BEFORE}
-    told = _batch_errors(work, again[0])
-    told["truth"] += WITH_NARROW
+    by_narrow = _batch_errors(work, again[0])
+    by_narrow["truth"] += WITH_NARROW
     found: list[tuple[str, pd.DataFrame, Mapping[str, float]]] = [
         ("one H200", _batch_errors(work, before), REQUIRED),
         ("one H100", _batch_errors(work, single[0]), single[1]),
@@ -163,7 +170,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         ("one H200, latent attention", _batch_errors(work, latent[0]), latent[1]),
         ("one H200, EAGLE head or LoRA", _batch_errors(work, extended[0]), extended[1]),
         ("the same, and a narrow engine", _batch_errors(work, narrow[0]), narrow[1]),
-        ("another H100, and a narrow engine", told, again[1]),
+        ("another H100, and a narrow engine", by_narrow, again[1]),
         ("another H100, hosts of other days", _batch_errors(work, others[0]), others[1]),
         ("an H200, and narrow engines there", _batch_errors(work, same[0]), same[1]),
     ]
@@ -186,44 +193,18 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
     return found
 
 
-def reached(work: Path) -> str:
-    """Return what is asked of predictions, how many models reach it, and what misses it."""
-    rows, known = [], predicted_today(work)
-    missing: list[tuple[str, ...]] = []
+def missed(work: Path) -> str:
+    """Return what the points of the rows that miss what is asked wait for."""
+    known = predicted_today(work)
+    rows: list[tuple[str, ...]] = []
     for where, of_where, bounds in predicted_before(work):
         for what, of_what in of_where.groupby("what", sort=False):
-            if what not in bounds:
-                continue
-            off = of_what["error"].abs()
-            means = off.groupby(of_what["model"]).mean()
-            covered = float(of_what["covered"].mean())
-            several = where.startswith("two ")
-            asked = [bound_words(str(what), float(mean), bounds) for mean in means]
-            apart = [unknown_host_words(str(what), float(mean), bounds, several=several)
-                     for mean in means]  # fmt: skip
-            rows.append((
-                what, where, len(off), percent(float(off.mean())), *_reaching(asked),
-                *_reaching(apart), "–" if math.isnan(covered) else f"{covered:.0%}",
-            ))  # fmt: skip
-            if "missed" in bound_words(str(what), float(off.mean()), bounds):
-                missing += causes.rows(str(what), where, of_what, known)
-    heads = ("what", "on", "n", "MAPE", "required of a known host", "models that reach it",
-             "of any host", "models that reach it", "within interval")  # fmt: skip
-    order = list(REQUIRED)
-
-    def place(row: Sequence[object]) -> int:
-        return order.index(str(row[0]))
-
-    heads_missing = ("what", "on", "of points that wait for", "n", "of the error", "MAPE", "bias",
-                     "MAPE today", "bias today")  # fmt: skip
-    missed_by = markdown_table(heads_missing, sorted(missing, key=place))
-    return "\n".join([markdown_table(heads, sorted(rows, key=place)), MISSED, missed_by])
-
-
-def _reaching(words: Sequence[str]) -> tuple[str, str]:
-    """Return a bound, and how many models reach it."""
-    missed = sum("missed" in of_model for of_model in words)
-    return words[0].partition(",")[0], f"{len(words) - missed} of {len(words)}"
+            if "missed" in bound_words(str(what), float(of_what["error"].abs().mean()), bounds):
+                rows += causes.rows(str(what), where, of_what, known)
+    order = {what: place for place, what in enumerate(REQUIRED)}
+    heads = ("what", "on", "of points that wait for", "n", "of the error", "MAPE", "bias",
+             "MAPE today", "bias today")  # fmt: skip
+    return markdown_table(heads, sorted(rows, key=lambda row: order[str(row[0])]))
 
 
 def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
@@ -233,8 +214,8 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
     NO_LOOP without.
     """
     sliced = [*(pair for question in SLICED for pair in question.pairs), *H100_PAIRS, LATENT_PAIR]
-    told = [((f"{SLICES}{name}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}-again",))
-            for name in AGAIN.values()]  # fmt: skip
+    by_narrow = [((f"{SLICES}{name}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}-again",))
+                 for name in AGAIN.values()]  # fmt: skip
     found = {(truth, "", KV): causes.Today(error, "") for truth, *_, error in caches(work)}
     for behind, pairs in (
         (
@@ -254,7 +235,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 FOURTH_PAIR,
             ],
         ),
-        (WITH_NARROW, told),
+        (WITH_NARROW, by_narrow),
         (NO_LOOP, LOOP_UNKNOWN),
     ):
         for sources, truths in pairs:
@@ -275,11 +256,12 @@ def _served(work: Path) -> list[Row]:
     for model, (predicted, name) in before.items():
         truth = f"prediction/{name}"
         gpu = "H100" if "H100" in recorded(work, truth).gpu_name else "H200"
-        told = model == SAME_SERVED_MODEL or model in TIMED_MODELS
-        gpu += model.partition(",")[2] and f",{model.partition(',')[2]}" if told else ""
+        if model == SAME_SERVED_MODEL or model in TIMED_MODELS:
+            gpu += model.partition(",")[2] and f",{model.partition(',')[2]}"
         found = server_rows(recorded(work, truth).path, predicted)
-        rows += [row | {"model": model, "truth": _of_loop(truth, row["server"]), "gpu": gpu}
-                 for row in found]  # fmt: skip
+        of = {"model": model, "gpu": gpu,
+              "predicted": written_as(Committed(predicted, name), "-server")}  # fmt: skip
+        rows += [row | of | {"truth": _of_loop(truth, row["server"])} for row in found]
     return rows
 
 
@@ -324,13 +306,13 @@ def against_peer(work: Path) -> str:
         found = pd.concat([validated(work, truth, sources) for truth in truths])
         found = found[found["sample"].eq(HELD_OUT)]
         rows += peer.held_out(found, "qwen2.5-7b", server)
-    told = peer.peer()
-    words = {"aiconfigurator": told["aiconfigurator"], "systems": " and ".join(told["systems"]),
-             "tables": ", ".join(told["tables"])}  # fmt: skip
+    other = peer.peer()
+    words = {"aiconfigurator": other["aiconfigurator"], "systems": " and ".join(other["systems"]),
+             "tables": ", ".join(other["tables"])}  # fmt: skip
     heads = ("what", "model", "event loop", "n", "MAPE of prof", "of aiconfigurator", "nearer",
              "of prof today", "nearer today", "worst of prof", "of aiconfigurator", "bias of prof",
              "of aiconfigurator")  # fmt: skip
-    refused = [f"It refuses {model}: {why}.\n" for model, why in told.get("refused", {}).items()]
+    refused = [f"It refuses {model}: {why}.\n" for model, why in other.get("refused", {}).items()]
     return "\n".join([PEER.format(**words), *refused, markdown_table(heads, peer.sums(rows))])
 
 

@@ -1,67 +1,129 @@
-"""The first table of the page: what is asked of predictions, and what holds of those made before.
+"""The first tables of the page: may a number be trusted, and on what evidence.
 
 Tables of docs/accuracy.md; scripts/accuracy.py writes the page.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from scripts.pages.accuracy import causes
 from scripts.pages.accuracy.bounds import REQUIRED, unknown_host_words
+from scripts.pages.accuracy.captures import ROOT
 from scripts.pages.accuracy.committed import predicted_before, predicted_today
 from scripts.pages.accuracy.tables import markdown_table, percent
 
+FROZEN = ROOT / "captures" / "prediction" / "frozen.csv"
+"""Of each prediction below before/: at which commit its models were frozen, and when it was
+written."""
 ADDED, SPLIT = re.compile(r"-(?:eagle|ngram|lora)"), re.compile(r"-tp\d")
 """Parts of the names of truths: with a head, n-grams or adapters; over several GPUs."""
 LATENCIES = re.compile(r"\b(?:ttft|tpot)\b")
 """Quantities that readers know in capitals."""
 SEVERAL = "two GPUs"
-GROUPS = (
-    "one GPU",
-    SEVERAL,
-    "drafts or LoRA",
-    "a server with a known event loop",
-    "a server without one",
-)
-HEADS = (
-    "what", "of", "asked", "off by, predicted before", "n", "holds", "models that hold it",
-    "within interval", "off by today", "within interval today",
-)  # fmt: skip
+ENGINES = ("one GPU", SEVERAL, "drafts or LoRA")
+SERVERS = ("a server with a known event loop", "a server without one")
+GROUPS = (*ENGINES, *SERVERS)
 LEAST_COVERED = 0.85
 """Part of the truths that intervals of 90 % are to hold at least."""
+LEAST_TRUTHS = 2
+"""Engines or servers that the latest predictions of a row are held against at least."""
+VERDICTS = {
+    (True, True): "yes", (True, False): "number only",
+    (False, True): "interval only", (False, False): "no",
+}  # fmt: skip
+"""Whether to trust a prediction: is the number as near as is asked, does the interval hold."""
+EVIDENCE_HEADS = (
+    "what", "of", "asked", "latest: off by", "n", "engines or servers", "within interval",
+    "models of", "all: off by", "n", "within interval", "off by today", "within interval",
+)  # fmt: skip
+
+
+class Sum(NamedTuple):
+    """Predictions as one number: mean absolute error, how many, of what, and held by intervals."""
+
+    off: float
+    points: int
+    truths: int
+    inside: float
+
+    @property
+    def covered(self) -> str:
+        """How many lie within their interval."""
+        return "–" if math.isnan(self.inside) else f"{self.inside:.0%}"
 
 
 class Answer(NamedTuple):
-    """A row: what is predicted, of what, whether it holds what is asked, and the cells behind."""
+    """A row: what is predicted, of what, what is asked, and how right predictions were."""
 
     what: str
     group: str
+    asked: str
     holds: bool
-    cells: tuple[str, ...]
+    latest: Sum
+    models: str
+    all_before: Sum
+    today: tuple[str, str]
+
+    @property
+    def verdict(self) -> str:
+        """Whether to trust such a prediction; without intervals the number alone decides."""
+        inside = self.latest.inside
+        return VERDICTS[self.holds, self.holds if math.isnan(inside) else inside >= LEAST_COVERED]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row of the evidence."""
+        latest, everything = self.latest, self.all_before
+        return (
+            self.what, self.group, self.asked, percent(latest.off), str(latest.points),
+            str(latest.truths), latest.covered, self.models, percent(everything.off),
+            str(everything.points), everything.covered, *self.today,
+        )  # fmt: skip
 
 
-def glance(work: Path) -> str:
-    """Return what is asked, how far off was what was predicted before, and what of it holds."""
+@cache
+def answers(work: Path) -> tuple[Answer, ...]:
+    """Return how right predictions are, by quantity and by what is predicted."""
     before = predicted_before(work)
     errors = pd.concat([found.assign(where=where) for where, found, _ in before])
     errors["group"] = [_group(*key) for key in zip(errors["where"], errors["truth"], strict=True)]
-    answers = list(_answers(errors, predicted_today(work)))
-    rows = [(a.what, a.group, *a.cells) for a in answers]
-    found = [f"- **{word}**: {_listed(answers, holds)}." for word, holds in
-             (("Holds", True), ("Does not hold", False))]  # fmt: skip
-    return "\n".join([markdown_table(HEADS, rows), *found])
+    frozen = pd.read_csv(FROZEN, parse_dates=["written"])
+    errors = errors.merge(frozen, on="predicted", how="left", validate="many_to_one")
+    unknown = errors.loc[errors["models"].isna(), "predicted"].unique()
+    assert not len(unknown), f"{FROZEN} does not say which models predicted {unknown}"
+    return tuple(_answers(errors, predicted_today(work)))
+
+
+def glance(work: Path) -> str:
+    """Return how far off to expect a prediction, and whether to trust it."""
+    found = {(answer.what, answer.group): answer for answer in answers(work)}
+    tables = []
+    for head, groups in (("batches of requests", ENGINES), ("loads of a server", SERVERS)):
+        rows = []
+        for what in dict.fromkeys(what for what, group in found if group in groups):
+            cells = (found.get((what, group)) for group in groups)
+            rows.append((what, *("–" if a is None else f"{percent(a.latest.off)}, **{a.verdict}**"
+                                 for a in cells)))  # fmt: skip
+        tables.append(markdown_table((head, *groups), rows))
+    return "\n".join(tables)
+
+
+def evidence(work: Path) -> str:
+    """Return what each cell of the first tables rests on."""
+    return markdown_table(EVIDENCE_HEADS, [answer.cells for answer in answers(work)])
 
 
 def _group(where: str, truth: str) -> str:
-    one, several, added, known, unknown = GROUPS
+    one, several, added = ENGINES
+    known, unknown = SERVERS
     if where.startswith("server"):
         return unknown if where.endswith("not known") else known
     return added if ADDED.search(truth) else several if SPLIT.search(truth) else one
@@ -80,33 +142,30 @@ def _answer(
 ) -> Answer:
     several = group == SEVERAL
     bounds = REQUIRED | ({"tpot": 0.05} if several else {})
-    off = found["error"].abs()
-    asked, *missed = unknown_host_words(what, float(off.mean()), bounds, several=several).split(",")
-    means = off.groupby([found["truth"], found["where"]]).mean()
-    words = [unknown_host_words(what, float(m), bounds, several=several) for m in means]
-    reached = sum("missed" not in of_model for of_model in words)
+    newest, models = _latest(found)
+    latest = _sum(newest)
+    asked, *missed = unknown_host_words(what, latest.off, bounds, several=several).split(",")
     keys = dict.fromkeys(zip(found["truth"], found["case"], found["name"], strict=True))
-    now = [known[key] for key in keys if key in known]
-    cells = (
-        asked, percent(float(off.mean())), str(len(off)), "no" if missed else "yes",
-        f"{reached} of {len(means)}", _covered(found["covered"]),
-        percent(float(np.abs([item.error for item in now]).mean())) if now else "–",
-        _covered(pd.Series([item.covered for item in now])),
+    now = pd.DataFrame([known[key] for key in keys if key in known], columns=causes.Today._fields)
+    today = _sum(now.assign(truth=""))
+    return Answer(
+        LATENCIES.sub(lambda name: name[0].upper(), what), group, asked, not missed, latest, models,
+        _sum(found), (percent(today.off), today.covered) if len(now) else ("–", "–"),
     )  # fmt: skip
-    return Answer(LATENCIES.sub(lambda name: name[0].upper(), what), group, not missed, cells)
 
 
-def _covered(truths: pd.Series[float]) -> str:
-    """Return how many truths lie within intervals, and whether these are too few."""
-    inside = float(truths.astype(float).mean())
-    words = "–" if pd.isna(inside) else f"{inside:.0%}"
-    return f"{words}, too few" if round(inside, 2) < LEAST_COVERED else words
+def _latest(found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return those of the newest models, of as many as enough truths need, and which these are."""
+    newest = found.groupby("models")["written"].max().sort_values(ascending=False)
+    chosen, oldest = found, newest.index[-1]
+    for number, models in enumerate(newest.index, 1):
+        chosen, oldest = found[found["models"].isin(newest.index[:number])], models
+        if chosen["truth"].nunique() >= LEAST_TRUTHS:
+            break
+    since = "" if oldest == newest.index[0] else " and later"
+    return chosen, f"`{oldest}`, {newest[oldest]:%d %b}{since}"
 
 
-def _listed(answers: list[Answer], holds: bool) -> str:
-    """Return which quantities hold, or do not, with what each is of."""
-    found = defaultdict(list)
-    for answer in answers:
-        if answer.holds == holds:
-            found[answer.what].append(answer.group)
-    return "; ".join(f"{what} ({', '.join(groups)})" for what, groups in found.items()) or "nothing"
+def _sum(found: pd.DataFrame) -> Sum:
+    inside = float(found["covered"].astype(float).mean())
+    return Sum(float(found["error"].abs().mean()), len(found), found["truth"].nunique(), inside)

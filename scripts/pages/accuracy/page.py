@@ -13,8 +13,8 @@ from scripts.pages.accuracy.committed import (
     before_kernels,
     before_server,
     before_table,
+    missed,
     pauses,
-    reached,
 )
 from scripts.pages.accuracy.engines import (
     adapted,
@@ -25,7 +25,7 @@ from scripts.pages.accuracy.engines import (
     operator_shares,
     operators_of,
 )
-from scripts.pages.accuracy.glance import glance
+from scripts.pages.accuracy.glance import evidence, glance
 from scripts.pages.accuracy.issuing import explained, further_requests, issued, kept_busy, looked_up
 from scripts.pages.accuracy.machine import (
     SAME,
@@ -66,6 +66,7 @@ from scripts.pages.accuracy.texts import (
     KV_CACHE,
     LOOK_UPS,
     MEMSET,
+    MISSED,
     PAUSES,
     REACHED,
     READ_SO,
@@ -80,7 +81,8 @@ def render(work: Path) -> str:
     """Return the page; copies of the captures and runs are made below `work`."""
     answers = answered(work, QUESTIONS)
     models = {model: Committed(model, model) for model in BEFORE}
-    before = [REACHED, reached(work), "\n## Predicted before they were recorded\n"]
+    before = [REACHED, evidence(work), MISSED, missed(work)]
+    before += ["\n## Predicted before they were recorded\n"]
     before += [BEFORE_INTRO, before_table(work, models)]
     before.append(ELSEWHERE_INTRO)
     for title, (written, bounds) in ELSEWHERE.items():

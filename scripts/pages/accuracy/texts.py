@@ -66,22 +66,21 @@ INTRO = """\
 
 ## How right predictions are now
 
-What is asked of predictions, and how far off those were that were written down before an engine or
-a server was recorded: the mean absolute error of all of them, on whatever machine, and by whatever
-was known of its host. Nothing of these numbers was chosen afterwards. "Holds" is said of that mean;
-beside it stand how many models and loads hold the bound by themselves, and how much of the truth
-lies within intervals of 90 % (85 % are asked). The last columns have the models of now on the same
-points, the model of each left out: a hindcast, as the truths were at hand when they were chosen.
-"floor": no prediction is nearer than [the same engine is to itself](noise-floor.md) on another
-host, and a point more than that is asked.
+How far off to expect a number that `prof predict` says today, and whether to trust it. Each cell is
+the mean absolute error of the newest predictions that were written down before their engine or
+server was recorded, with models frozen before: [what they rest
+on](#what-is-asked-and-what-is-reached), beside what the models of today make of the same points.
+
+- **yes**: as near as is asked, and at least 85 % of what was measured lies within intervals of 90 %
+- **number only**: as near as is asked, but intervals are too narrow
+- **interval only**: farther than is asked; what was measured lies within the interval
+- **no**: neither; measure it
 """
 READ_SO = """
-First tokens of short prompts wait for the host, whose speed differs from machine to machine and
-from minute to minute; those of long ones are near their bound where they wait for the GPU, and far
-from it where they wait for the host ([what the missed rows are missed
-by](#what-the-missed-rows-are-missed-by)). With drafts or LoRA adapters a narrow engine on the same
-machine tells what the host needs, without which steps are missed. Of a server record one of another
-model on that machine (`vllm-serve`): its event loop holds for others.
+First tokens that wait for the host, those of short prompts above all, are as fast as a host that
+differs from machine to machine and from minute to minute. A narrow engine on the machine that
+serves tells it (`layer-slice`; with drafts or adapters nothing else does), and a recorded server of
+another model there tells the event loop (`vllm-serve`).
 
 ## What the numbers are
 
@@ -89,8 +88,7 @@ model on that machine (`vllm-serve`): its event loop holds for others.
 `captures/`. Where nothing else is said they are of one kind of GPU (H200), one engine (vLLM 0.20)
 and dense models in bf16 (the shapes of Qwen2.5-7B, Llama-3.1-8B, Mistral-7B, Qwen3-4B, Qwen3-14B
 and Qwen3-32B): what holds for others is not known; mixtures of experts and latent attention stand
-by themselves. Predicted
-were points of one batch of requests, and the loads of four servers.
+by themselves. Predicted were points of one batch of requests, and loads of servers.
 
 **Held out** means: the run is no source, and the products of this model's outputs and inputs are in
 no fit. **In sample** they are, so that the numbers say only how well the model of costs can follow.
@@ -119,19 +117,19 @@ them.
 REACHED = """
 ## What is asked, and what is reached
 
-Of all that was predicted before it was recorded: single engines and two GPUs from slices, servers
-from slices and with the event loop of another server. A model reaches a bound where the mean of its
-errors does; each model and load by itself stands further below. Llama-3.1-8B over two H100 was
-started twice, and counts twice.
+What [the first tables](#how-right-predictions-are-now) rest on: the newest predictions that were
+written before their truth, going back to older models until two engines or servers are among them,
+and all that ever were. Single engines and two GPUs are predicted from slices, servers from slices
+with and without the event loop of another server. The last columns have the models of today on all of
+these points, the model of each left out: a hindcast, as the truths were at hand when these models
+were chosen. Each model and load by itself stands [further
+below](#predicted-before-they-were-recorded).
 
-Two bounds stand beside each row, as how fast the host is decides first tokens: what is asked where
-the host is known, no lower than starts of an engine on one host differ, and what is asked on any
-host, no lower than [the same engine differs between hosts](noise-floor.md). The first holds for
-rows whose host was told on the same machine ("there", "told", "timed"); all others know nothing of
-the host that the truth had, and the second is theirs.
+"floor": the same engine differs by as much [between hosts](noise-floor.md), and a point more than
+that is asked. Below, where the host was told on the same machine, no more than starts on one host
+differ by.
 """
 MISSED = """
-
 ### What the missed rows are missed by
 
 The points of each missed row by what the models of today take them to wait for: how many there are,
@@ -523,7 +521,7 @@ HOST_SPEED = """
 ## One machine's host, minutes later
 
 What stood beside each run on the H200 whose engines were predicted from runs on the same machine: a
-fixed loop of Python, a process of its own, timed 50 times a second, every fourth of which is kept.
+fixed loop of Python in a process of its own, timed all the while; every fourth time is kept.
 Runs are in the order of recording, within 16 minutes of one virtual machine with 16 hardware
 threads. What told of the host are the first four; then come what was predicted and a narrow engine
 again, which was ended early.
