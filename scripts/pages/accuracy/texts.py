@@ -155,156 +155,85 @@ TPOT and throughput of batches are not divided.
   taken as none; today it is the median of recorded servers of other models.
 """
 ELSEWHERE_INTRO = """
-Llama-3.1-8B on an H100 was predicted before it was recorded as well: from a slice of it that was
-recorded on such a GPU, where steps are moved and bounded by what served models took on an H200, and
-from runs of an H200 alone, when nothing had run on an H100 yet. Fewer points were recorded: batches
-of 1, 8, 32 and 128, prompts of 10, 200 and 1,000 tokens. So was Qwen3-8B, in fp8 from its slice on
-an H100, and in bf16 from runs of an H200.
+What else was predicted before, in the order of recording. "Told" says how the host was known.
 
-Gemma 3 12B, of whose layers five of six attend to a window of 1,024 tokens, and Qwen3-8B with
-weights of 4 bits (w4a16, vLLM's Machete kernels) were predicted from slices on an H100 minutes
-before their engines were recorded on it, and so was Qwen3-30B-A3B, a mixture of experts (weights
-made up, tokens spread over the experts at random); all but the one of 4 bits also from runs of an
-H200, and Qwen2.5-7B from these alone.
-
-Qwen3-14B and Llama-3.1-8B over two H100 were predicted from a slice of one rank, recorded on one
-GPU, and from collectives of two, hours before an engine ran over two. Its time was over when
-Llama-3.1-8B had generated its batches, so that single requests of other lengths are missing there;
-the step that was interrupted is marked as done in the capture, so that what it measured is read. It
-was started again hours later, with all points.
-
-DeepSeek-V2-Lite has latent attention, and experts beside two that all tokens use (weights made up,
-tokens spread over the experts at random). The code that reads its slices was committed before one
-was recorded, 12 layers without a profiler were recorded on one loan of an H200, and the trace of 4
-layers half an hour later on another, minutes before its engine on the same board; the prediction
-was committed before the recording of the engine was opened. Prompts beyond CUDA graphs came sooner
-than predicted: for each of their layers the host took some 2.5 ms without nsys, by engines of 4 and
-12 layers as in the whole one, and 1.2 to 1.3 times that under nsys, which is left in.
-
-Llama-3.1-8B was predicted with an EAGLE head of one layer that drafts 3 tokens (2.4 tokens per
-step, to which vLLM's synthetic rejection sampling kept), and with 4 LoRA adapters of rank 16 in
-turn, from traces of 4 layers on an H200. Both predictions were committed before the engines ran on
-the same machine, 12 and 27 minutes later; of the one with adapters fewer points were recorded.
-
-Steps of a few requests that check drafts wait for the host, which issues what the head does kernel
-by kernel: 5.0 ms at the faster of its speeds and up to 8.1 at the slower one, by the slice, of
-which the prediction took the mean that other models needed. The engine took 7.6 to 8.9 ms for
-batches of 1 to 32 and 6.3 ms for single requests after them, which is what its kernels take.
-Batches of 128 check 512 tokens in each step, which heats the GPU as prompts do, and the trace's
-long prompts were not read, so that no power limit was predicted. Steps with adapters took 0.1 to
-0.3 ms longer than the kernels and gaps of the trace, at every batch: nsys makes them
-[shorter](#steps-with-adapters-under-nsys-and-without), which was not known then. Prompts beyond
-graphs, for which the host launches a dozen more kernels for each layer, came after 43 to 45 ms
-where 66 were predicted: it is slower under nsys.
-
-Since then a narrow engine tells what the host needs: all layers of the model, each of one key head,
-without a profiler, so that the GPU waits for it in every step (`prof run layer-slice` records it
-beside the trace). Qwen3-8B was predicted with a head (3 tokens drafted, 2.0 per step) and with 8
-adapters of rank 32, from 4 layers and such engines on an H200, and both predictions were committed
-before its engines ran on another one, half an hour after the slices. The head was issued at the
-faster of the host's two speeds both times, so that nothing is shown of the slower one. With
-adapters two faults came to light: steps of the slice that wait for the host were taken for such
-that do not, and made all others 9 % longer; and one prompt, which reads one adapter, was taken to
-read all. Both are mended since then
-([in sample](#with-4-layers-beside-an-eagle-head-or-with-adapters-t3)).
-
-Llama-3.1-8B, Qwen3-8B in w4a16 and Gemma 3 12B were started again a day later on another H100, and
-predicted three times, all committed before: long before, as above; by engines of other days, their
-own first starts among them, and by narrow engines, recorded 10 minutes before the engines on a GPU
-of that kind (whether of the same host is not known). The slices are those of the first day. Of one
-of them a server was predicted as well, from its slice and narrow engine, without an event loop.
-
-At last both ran on one machine, an H200 (the same boot of it, and the same GPU): narrow engines of
-Llama-3.1-8B, Qwen3-14B and Qwen3-8B with 8 adapters of rank 32, each prompt 60 times, and a server
-of Qwen3-4B whose event loop was taken; 7 to 9 minutes later the engines and the server that were
-predicted from these and from slices of other days, single prompts 5 to 11 times. Predictions that
-were to be made on that machine failed there, since it had not the slices; they were made elsewhere
-by the same code, committed before, and committed when the engines had ended and before any of
-their files was opened. The narrow engine with adapters was ended after 10 of its 12 points, and is
-marked as done. Open loops were predicted with the very times at which `vllm-serve` sends.
-
-TPOT, throughput, the KV cache and all closed loops were within what is asked, with adapters too.
-First tokens that wait for the host were not, nor open loops: the host was slower by a fifth when
-they ran than when it was told ([below](#one-machines-host-minutes-later)).
-
-So how fast the host is was measured from then on beside each step, and all of it was tried again on
-a machine of two H200, where two GPUs served at once: narrow engines of Llama-3.1-8B and Qwen3-14B,
-40 prompts of each length, then predictions for hosts of 14 speeds, and half a minute later engines
-of both and a server of Llama-3.1-8B. The rule was fixed before: what is predicted is read where the
-loop beside the truth says, no number of the truth itself is used. On that machine predictions were
-written from slices of other days alone, since the narrow engines, which had measured all points,
-were ended by a time limit while they exited; from them the same code made the others elsewhere,
-committed when the engines had ended and before any of their files was opened but the loop's times.
-The engines of Qwen3-14B and Llama-3.1-8B were ended by the limit, too, after 6 and 8 of their 9
-points, and are marked as done. The event loop of the server is that of the machine before, whose
-loop was timed by another clock; the rule scaled it all the same, and was wrong in that.
-
-The host was as fast as told by its loop (0.97 to 1.05 times the time), and yet short prompts came
-later than predicted and open loops too: the loop on other cores does not tell how fast the core of
-an engine is ([below](#the-same-on-another-machine-with-the-loop-timed-by-every-run)). TPOT of
-batches, throughput and the capacity were within what is asked, and closed loops with the event loop
-as it was recorded.
-
-So narrow engines were recorded whose GPU is kept busy: each layer of a prompt spins there for its
-part of what the whole model takes, and each step that generates (`--busy-step`), so that their core
-waits as that of a whole engine does. On a machine of four H200, of which other programs used two,
-those of Llama-3.1-8B, Qwen3-14B and Mistral-7B told in how long the host issues prompts, by their
-own clock; predictions were made there by the same code, with time and hash, before an engine or the
-server of these models ran, one to six minutes later. How fast the host was beside the truths was in
-none of them. Of both rules of before, the loop on other cores and on the engine's thread, nothing
-was used. The event loop of the server is that of the machine of days before, as it was recorded.
-Open and closed loops, TPOT of batches, throughput, capacity and cache were within what is asked;
-first tokens of batches were not: those of Mistral-7B beyond CUDA graphs were there after two thirds
-of the predicted time, as its whole engine issued them faster than the narrow one three minutes
-before ([below](#a-narrow-engine-whose-gpu-is-kept-busy)), and batches of Qwen3-14B that wait for
-the GPU 5 to 7 % later.
-
-All of it was done once more on another machine of four H200, hours later, with the same rules and
-the models of that day, and a narrow server beside it, started behind the narrow engine: its event
-loop was taken for that of the whole one. Its engine was neither kept busy nor timed, and its limit
-of time ended it behind its last load, while it shut down. Closed loops were told no better by its
-event loop than by that of days before. Llama-3.1-8B has 4 batches of 9: the limit of time was
-reached. No correction and no interval rests on these engines yet.
-
-Llama-3.1-8B was recorded once more on a third machine, an hour later still. The prediction rests on
-its slice of another day alone, and on the models of that hour, in which all engines before it have
-a say of first tokens: it is the one row that these models were not chosen with in sight.
-
-On a fourth machine, of four H200, all that had no truth yet was predicted and recorded within six
-minutes: an engine and a server of Qwen3-14B (its slice is of another day, its host was told by a
-narrow engine with a busy GPU), an engine of Llama-3.1-8B with one LoRA adapter (from a slice and a
-narrow engine of these minutes, as [sums](#by-n-grams-and-with-lora-adapters-again-on-an-h200-t3)
-show; the same without the narrow engine is in `captures/prediction/before`), an engine of Qwen3-14B
-over two GPUs (from a slice of one rank of these minutes and collectives of another machine) and a
-server of Llama-3.1-8B over two (slice and collectives of that other machine). No server had told an
-event loop there; what one adds was predicted by what all recorded servers have in common, and
-beside it by the loop of a server of another day. Over two GPUs loops of 64 and 128 clients, and
-requests near the capacity, came sooner than predicted: the models of these minutes let each further
-request wait for the host, as servers on one GPU do. The traces of these slices lack the table of
-events at nodes of graphs, which nothing here reads.
-
-On a fifth machine, of two H200, the models that let several processes share a step were held
-against a server of Qwen3-14B over both (slice and collectives of other machines) and one of
-Qwen3-4B (its host told by a narrow engine with a busy GPU there; the event loop is that of the
-fourth machine). Seven minutes were all: the second server has one of three open loops, and of an
-engine of Llama-3.1-8B with one adapter one batch was recorded, behind a narrow engine with 9 of its
-21 points. The slice of Qwen3-14B over two had a host that took 1.15 ms for a layer beyond CUDA
-graphs, others 0.7: open loops over two were predicted so, and came much sooner.
-
-Llama-3.1-8B over two H200 was predicted from a slice of one rank and from collectives, all recorded
-on the same machine of four H200 in the minutes before, and so were n-grams (3 tokens looked up, 2.4
-per step, to which vLLM's synthetic rejection sampling kept) from a slice without drafts of another
-day, and 4 adapters of rank 16 again, from the slice of another day; the predictions were written
-there with their time and hash before a truth began. Two other GPUs of that machine served other
-engines meanwhile. A slice that looked n-grams up was recorded too, but had not ended in time, and
-is in the models of today alone. The engines over two and with adapters were ended by a time limit,
-the first while it exited, the other after 3 of its 9 points, and are marked as done. So that
-n-grams are always found, all tokens have one embedding and prompts begin and end with what the
-model then gives. The two repeats of 128 requests over two H200 differ: 7.4 and 8.7 ms per token.
-
-Mistral-7B by n-grams was to be predicted with such a slice on another machine of four, hours later.
-Again it had not ended in time (15 of its 18 batches), so that what was written there with time and
-hash rests on the slice without drafts alone, and look-ups are taken to need no time.
+- **One H100** (25 November): Llama-3.1-8B, Qwen3-8B in fp8 and with weights of 4 bits (w4a16,
+  vLLM's Machete kernels), Gemma 3 12B (five of six layers attend to a window of 1,024 tokens) and
+  Qwen3-30B-A3B (a mixture of experts, tokens spread over them at random) from slices on an H100;
+  most of them, Qwen3-8B in bf16 and Qwen2.5-7B also from runs of an H200 alone. Weights are made
+  up. Fewer points were recorded: batches of 1, 8, 32 and 128, prompts of 10, 200 and 1,000 tokens.
+- **Two H100**: Qwen3-14B and Llama-3.1-8B from a slice of one rank and collectives of two, hours
+  before. The time was over when Llama-3.1-8B had generated its batches, and the step that was
+  interrupted is marked as done in the capture; it was started again hours later, with all points.
+- **DeepSeek-V2-Lite** (latent attention, experts beside two that all tokens use): layers without a
+  profiler were recorded on one loan of an H200, the trace half an hour later on another, minutes
+  before the engine on the same board; the prediction was committed before its recording was opened.
+  Prompts beyond CUDA graphs came sooner: a layer took the host 2.5 ms without nsys, and 1.2 to 1.3
+  times that under it, which is left in.
+- **EAGLE head and LoRA** (26 November): Llama-3.1-8B with a head of one layer that drafts 3 tokens
+  (2.4 tokens per step by vLLM's synthetic rejection sampling), and with 4 adapters of rank 16, from
+  traces of 4 layers 12 and 27 minutes before. Steps of a few requests that check drafts wait for
+  the host, 5.0 to 8.1 ms by the slice, and took 7.6 to 8.9 ms for batches of 1 to 32 and 6.3 for
+  single requests. The power limit of batches of 128, which check 512 tokens a step, was not
+  predicted, as the trace's long prompts were not read. Steps with adapters took 0.1 to 0.3 ms
+  longer than the trace: nsys makes them [shorter](#steps-with-adapters-under-nsys-and-without),
+  which was not known then.
+- **Narrow engines** since then tell what the host needs: all layers of the model, each of one key
+  head, without a profiler, so that the GPU waits for it in every step. Qwen3-8B was predicted with
+  a head (2.0 tokens per step) and with 8 adapters of rank 32, from such engines on another H200.
+  With adapters two faults came to light, both mended since ([in
+  sample](#with-4-layers-beside-an-eagle-head-or-with-adapters-t3)): steps that wait for the host
+  were taken for such that do not, and one prompt was taken to read all adapters.
+- **Another H100, a day later**: Llama-3.1-8B, Qwen3-8B in w4a16 and Gemma 3 12B again, predicted
+  three times: long before, by engines of other days, and by narrow engines 10 minutes before on a
+  GPU of that kind (whether of the same host is not known); a server of one of them without an event
+  loop.
+- **One machine** (an H200, the same boot and GPU): narrow engines of Llama-3.1-8B, Qwen3-14B and
+  Qwen3-8B with 8 adapters, and a server of Qwen3-4B for its event loop; 7 to 9 minutes later the
+  engines and the server that were predicted. Predictions that were to be made there failed, since
+  the machine had not the slices; the same code made them elsewhere, committed when the engines had
+  ended and before any of their files was opened. The narrow engine with adapters was ended after 10
+  of its 12 points. TPOT, throughput, cache and closed loops were within what is asked; first tokens
+  that wait for the host and open loops were not: the host was slower by a fifth than when it told
+  ([below](#one-machines-host-minutes-later)).
+- **Two H200, the host's speed timed beside each step**: narrow engines of Llama-3.1-8B and
+  Qwen3-14B, predictions for hosts of 14 speeds, engines and a server half a minute later. By a rule
+  of before, a prediction is read where the loop beside the truth says. Narrow engines were ended by
+  a limit of time while they exited, so that only predictions from slices of other days were written
+  there; the others were made elsewhere by the same code, before any file of the truths was opened
+  but the loop's times. The engines have 6 and 8 of 9 points. The host was as fast as told by its
+  loop (0.97 to 1.05), and yet short prompts and open loops came later: a loop on other cores does
+  not tell how fast the core of an engine is
+  ([below](#the-same-on-another-machine-with-the-loop-timed-by-every-run)). The event loop was of
+  the machine before, timed by another clock; that the rule scaled it was wrong.
+- **Four H200, narrow engines with a busy GPU** (27 November): each layer of a prompt spins for its
+  part of what the whole model takes (`--busy-step`), so that the core waits as a whole engine's
+  does. Llama-3.1-8B, Qwen3-14B, Mistral-7B and a server; predictions were written there with time
+  and hash one to six minutes before. Open and closed loops, TPOT, throughput, capacity and cache
+  were within what is asked, first tokens of batches were not: Mistral-7B beyond CUDA graphs came
+  after two thirds of the predicted time ([below](#a-narrow-engine-whose-gpu-is-kept-busy)), batches
+  of Qwen3-14B that wait for the GPU 5 to 7 % later.
+- **Another four, hours later**: the same rules, and a narrow server beside it, which told closed
+  loops no better than a server of days before. Llama-3.1-8B has 4 batches of 9. No correction and
+  no interval rested on these engines then.
+- **Two of four H200**: Llama-3.1-8B from a slice of one rank and collectives of the minutes before;
+  on one GPU n-grams (3 tokens looked up, 2.4 per step) and 4 adapters of rank 16 from slices of
+  another day. A slice that looked n-grams up had not ended in time, there and hours later with
+  Mistral-7B, so that look-ups were taken to need no time. The engines over two and with adapters
+  were ended by a limit of time, the latter after 3 of 9 points. So that n-grams are always found,
+  all tokens have one embedding. Two repeats of 128 requests over two differ: 7.4 and 8.7 ms per
+  token.
+- **A third machine**: Llama-3.1-8B from a slice of another day alone.
+- **A fourth machine**, of four H200, all within six minutes: engine and server of Qwen3-14B (told
+  by a busy engine), Llama-3.1-8B with one adapter (slice and narrow engine of these minutes),
+  Qwen3-14B over two (slice of these minutes, collectives of another machine) and a server of
+  Llama-3.1-8B over two (all of that other machine). Over two GPUs many clients and requests near
+  the capacity came sooner: the models let each further request wait for the host, as on one GPU.
+- **A fifth machine**, of two H200, seven minutes: servers of Qwen3-14B over both (slice and
+  collectives of other machines) and of Qwen3-4B (told by a busy engine, event loop of the fourth
+  machine; one of three open loops), and one batch of Llama-3.1-8B with an adapter, behind a narrow
+  engine with 9 of 21 points. The slice of Qwen3-14B over two had a host that took 1.15 ms for a
+  layer beyond CUDA graphs, others 0.7: open loops over two were predicted so, and came much sooner.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
