@@ -98,10 +98,11 @@ Predictions of batches from kernels alone, and from slices, are moved by the med
 of other models took beyond such predictions (`parsers/predict/residuals.yaml`). Intervals of
 batches and loads of servers are conformal (`point_residuals.yaml`): as wide as what is left out
 needs it for 90 %, by what decides. They rest on six models for batches and on fifteen servers of
-five models; the model that is held against is left out of both. Of prompts that wait for the host they rest on
-all engines, whichever GPU they had; where narrow engines told the host, on all engines of which one
-did. Rates of batches whose first tokens wait for the host have what these may miss by their share.
-Errors are of medians; those of kernels are weighted by time. Intervals are meant to hold 90 %.
+five models; the model that is held against is left out of both. Of prompts that wait for the host
+they rest on all engines, whichever GPU they had; where narrow engines told the host, on all engines
+of which one did. Rates of batches whose first tokens wait for the host have what these may miss by
+their share. Errors are of medians; those of kernels are weighted by time. Intervals are meant to
+hold 90 %.
 [How well the measurements themselves repeat](noise-floor.md): no prediction is truer than that.
 Where starts of one engine differ by more than what is asked, a point more than they do is asked
 ("floor").
@@ -671,9 +672,9 @@ took less than 0.16; but short prompts over two H100 go from 46.6 to 41.3 % with
 two H200 from 10.9 to 26.2, both together from 35.6 to 36.7. Open loops of the server of
 Llama-3.1-8B over two have their first tokens 9 to 18 % too early with it.
 
-Of the long prompts of one GPU that wait for the host, a third were of models whose layers are
-launched otherwise than dense ones: experts and latent attention, and beside them adapters and
-heads. Their host was what the slice's trace says, under nsys. Ten whole engines of four such models
+Of the long prompts of one GPU that wait for the host, a third were of models with experts or latent
+attention, whose layers are launched otherwise than dense ones; so are those with adapters or a
+head. Their host was what the slice's trace says, under nsys. Eleven engines of four such models
 issued prompts in 0.8 to 0.85 times that, which is taken since then (the model left out), and steps
 of a head have the host's two speeds half of the time each. A layer of dense models takes the host
 what it took on machines with the same kind of GPU, where three models were served beside one, and
@@ -682,12 +683,13 @@ both, first tokens of short prompts on one GPU are off by 16.7 % in place of 17.
 in place of 4.4 (those that wait for the host by 10 in place of 13); with drafts or adapters by 13
 in place of 15.5 and by 5.2 in place of 5.8. What stays is the two speeds: beyond graphs the
 same engine needs 0.4 to 0.55 ms a layer or 0.7 to 1.0, and which one it meets was known of none.
-Qwen3-8B in w4a16 met the faster one in both of its starts, Qwen3-14B the slower one in three of six.
+Qwen3-8B in w4a16 met the faster one in both of its starts, Qwen3-14B the slower one in three of
+six.
 
 Loads of servers are bounded by what all recorded servers missed, each with its own machine, in
-place of four: closed loops by a third of the width in TPOT, and those over two GPUs too. First
-tokens over two GPUs that wait for their hosts have 1.75 times the width of one; that factor was
-chosen with the five engines at hand.
+place of four: intervals of TPOT of closed loops are six tenths as wide, and servers over two GPUs
+have such bounds too. First tokens over two GPUs that wait for their hosts have 1.75 times the width
+of one; that factor was chosen with the five engines at hand.
 
 Tried for these and not taken: the host as other models needed it alone where a narrow engine told
 it (short prompts 16.3 % in place of 17.1 of those engines, but H100 15.1 in place of 12.7), the
