@@ -344,7 +344,8 @@ class Plan:
             predictor.host = self._with_ranks(predictor.host)
             if self.trace is not None and self.trace.is_slice and self.trace.serves(self.shard):
                 unseen = self.name if self.left_out else ""
-                predictor.hosts = points_of(MEASURED_HOSTS if narrow else HOSTS, unseen)
+                machine = MEASURED_HOSTS if narrow else HOSTS
+                predictor.hosts = points_of(machine, unseen, self._experiments)
                 if self.shard.tensor_parallel > 1:
                     predictor.hosts = {kind: found.wider(RANKS_WIDER)
                                        for kind, found in predictor.hosts.items()}  # fmt: skip
@@ -535,6 +536,12 @@ class Plan:
         found = [s for s in self.sources if math.isfinite(s.around_engine()[0])]
         return min(found, key=lambda source: source.shape != self.shard, default=None)
 
+    @property
+    def _experiments(self) -> tuple[str, ...]:
+        """How the kinds of points begin that are predicted; an empty word where none were given."""
+        found = {f"{work.experiment} " for work in self.settings.workloads}
+        return tuple(sorted(found)) or ("",)
+
     def _correction(self, host: Host) -> Correction | None:
         """Return how steps of served models lie from such predictions: dense ones on one GPU."""
         shard, trace = self.shard, self.trace
@@ -552,7 +559,7 @@ class Plan:
         unseen = self.name if self.left_out else ""
         known_host = math.isfinite(host.overhead_s)
         for name in same_chip(self.gpu):
-            found = correction(name, basis, unseen, host_known=known_host)
+            found = correction(name, basis, unseen, known_host, self._experiments)
             if found is not None:
                 return self._moved(name, found)
         return None

@@ -115,7 +115,11 @@ class Correction:
 
 
 def correction(
-    gpu: str, basis: str, unseen: str = "", host_known: bool = False
+    gpu: str,
+    basis: str,
+    unseen: str = "",
+    host_known: bool = False,
+    begins: tuple[str, ...] = ("",),
 ) -> Correction | None:
     """Return how served models lie from predictions; None where too few were recorded.
 
@@ -124,6 +128,7 @@ def correction(
         basis: KERNELS or SLICE.
         unseen: model whose own residuals do not count, since it is held out.
         host_known: how long the host needs was recorded, so that short prompts are not moved.
+        begins: how the kinds of points begin that are asked for.
     """
     found = packaged_yaml("nsight_prof.parsers.predict", "residuals.yaml").get(gpu, {}).get(basis)
     if found is None or len(found[TPOT].keys() - {unseen}) < FEWEST:
@@ -131,21 +136,25 @@ def correction(
     long, short, host = factors(found[LONG], unseen), factors(found[SHORT], unseen), 1.0
     if host_known:  # short prompts wait for it, and on the GPU for weights as steps that generate
         short, host = factors(found[TPOT], unseen), short.value
-    points = points_of(gpu, unseen) if basis == SLICE else {}
+    points = points_of(gpu, unseen, begins) if basis == SLICE else {}
     models = len(found[TPOT].keys() - {unseen})
     return Correction(factors(found[TPOT], unseen), long, short, host, models=models, points=points)
 
 
-def points_of(machine: str, unseen: str = "") -> dict[str, Factors]:
+def points_of(
+    machine: str, unseen: str = "", begins: tuple[str, ...] = ("",)
+) -> dict[str, Factors]:
     """Return the factors of whole points by kind, of those that enough models have.
 
     Args:
         machine: key of a GPU's datasheet, or HOSTS or MEASURED_HOSTS: the host of whichever GPU.
         unseen: model whose own residuals do not count, since it is held out.
+        begins: how the kinds begin that are asked for.
     """
     by_kind = packaged_yaml("nsight_prof.parsers.predict", "point_residuals.yaml").get(machine, {})
     return {kind: factors(of, unseen) for kind, of in by_kind.items()
-            if len({_model(name) for name in of} - {unseen}) >= FEWEST}  # fmt: skip
+            if kind.startswith(begins)
+            and len({_model(name) for name in of} - {unseen}) >= FEWEST}  # fmt: skip
 
 
 def rank_wait_s(gpu: str, unseen: str = "") -> float:
@@ -266,7 +275,8 @@ def _spread(models: Sequence[np.ndarray]) -> tuple[float, float]:
 def _percentile(models: Sequence[np.ndarray], level: float) -> float:
     """Return a percentile of residuals, of which those of each model weigh one together."""
     values = np.concatenate(models)
-    weights = np.concatenate([np.full(len(found), 1 / len(found)) for found in models])
+    sizes = [len(found) for found in models]
+    weights = np.repeat([1 / size for size in sizes], sizes)
     order = np.argsort(values)
     below = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
     return float(np.interp(level / 100, below, values[order]))

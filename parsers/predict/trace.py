@@ -14,7 +14,7 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -260,12 +260,12 @@ def cut(
     found: dict[str, float] = defaultdict(float)
     products, layer, last = 0, 0, ""
     for category, name, seconds in names:
-        if category in GEMM and not (REDUCTION in name or ADAPTERS.search(name)):
+        if _is_product(category, name):
             after = "lm_head" if products == len(order) else DRAFT
             last = order[products] if products < len(order) else after
             layer += last == order[0] if order else 0
             products += 1
-        operator = _operator(category, name, last, order[products : products + 1])
+        operator = _operator(category, name, last, tuple(order[products : products + 1]))
         if operator == "attention" and global_every and layer % global_every:
             operator += WINDOWED
         found[operator] += seconds
@@ -273,7 +273,14 @@ def cut(
     return dict(found) if order and whole_step else None
 
 
-def _operator(category: str, name: str, last: str, following: Sequence[str]) -> str:
+@cache
+def _is_product(category: str, name: str) -> bool:
+    """Tell whether a kernel is a product of the model, whole and without adapters."""
+    return category in GEMM and not (REDUCTION in name or ADAPTERS.search(name))
+
+
+@cache
+def _operator(category: str, name: str, last: str, following: tuple[str, ...]) -> str:
     """Return the operator of a kernel, by the product before it and the next one of the layers."""
     if ADAPTERS.search(name):
         return "adapters"

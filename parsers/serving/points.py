@@ -178,8 +178,10 @@ def _latencies(requests: list[Row]) -> Row:
     for name in LATENCIES:
         known = np.array([v for v in values[name] if v is not None and math.isfinite(v)])
         found[f"{name}_mean_s"] = float(known.mean()) if len(known) else math.nan
-        for label, q in PERCENTILES.items():
-            found[f"{name}_{label}_s"] = float(np.percentile(known, q)) if len(known) else math.nan
+        shares = [*PERCENTILES.values()]
+        values_of = np.percentile(known, shares) if len(known) else [math.nan] * len(shares)
+        for label, value in zip(PERCENTILES, values_of, strict=True):
+            found[f"{name}_{label}_s"] = float(value)
     return found
 
 
