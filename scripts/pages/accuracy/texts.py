@@ -679,7 +679,7 @@ issued prompts in 0.8 to 0.85 times that, which is taken since then (the model l
 of a head have the host's two speeds half of the time each. A layer of dense models takes the host
 what it took on machines with the same kind of GPU, where three models were served beside one, and
 no longer on all: beside an H100 prompts within graphs take a fifth less than beside an H200. By
-both, first tokens of short prompts on one GPU are off by 16.7 % in place of 17.7, long ones by 4.0
+both, first tokens of short prompts on one GPU are off by 16.5 % in place of 17.7, long ones by 4.0
 in place of 4.4 (those that wait for the host by 10 in place of 13); with drafts or adapters by 13
 in place of 15.5 and by 5.2 in place of 5.8. What stays is the two speeds: beyond graphs the
 same engine needs 0.4 to 0.55 ms a layer or 0.7 to 1.0, and which one it meets was known of none.
