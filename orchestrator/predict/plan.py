@@ -487,6 +487,7 @@ class Plan:
             if found is None or narrow or math.isnan(host.issue_s):
                 return host
             beyond, within = found
+            self.notes.append(note("traced-hosts"))
             return replace(
                 host,
                 others_s=beyond * host.issue_s,

@@ -130,6 +130,11 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "half-way": partial(Text, "prompts of batches are issued half way to those of other models"),
     "other-hosts": partial(Text, "prompts are issued as other models' were (of servers: half way)"),
+    "traced-hosts": partial(
+        Text,
+        "prompts of batches are issued in the part of the time that the trace says which other "
+        "models needed whose layers are launched so (experts, latent attention, drafts, adapters)",
+    ),
     "other-gpu": partial(
         Text,
         "nothing was measured on {gpu}: each operator reaches the part of the roofline that it "

@@ -26,6 +26,8 @@ from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.corrections import traced_host
+from nsight_prof.parsers.predict.costs import note
 from nsight_prof.parsers.predict.measured import LATER_RANK
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step
@@ -568,14 +570,27 @@ def test_a_hub_name_is_read_from_the_local_cache(
     assert main(words) == 0
 
 
-def test_the_host_is_that_of_the_runs_whatever_gpu_is_predicted(copied: Copied) -> None:
+def test_the_host_is_that_of_the_runs_but_for_prompts_of_machines_with_the_gpu(
+    copied: Copied,
+) -> None:
     sources = [copied(name) for name in ("h200-llm-kernels", "prediction/slice-llama-3.1-8b")]
     hosts = [
         plan("llama-3.1-8b", sources, Settings(gpu=gpu)).predictor().host
         for gpu in ("", "h100-sxm")
     ]
     assert hosts[0].overhead_s > 0
-    assert hosts[0] == hosts[1]
+    for name in ("overhead_s", "decode_s", "each_s", "lead_s", "frontend_s", "token_s"):
+        assert getattr(hosts[0], name) == pytest.approx(getattr(hosts[1], name), nan_ok=True), name
+    assert hosts[1].others_graph_s < hosts[0].others_graph_s, "beside an H100 cores are faster"
+
+
+def test_prompts_of_experts_are_issued_in_a_part_of_what_the_trace_says(copied: Copied) -> None:
+    asked = plan("qwen3-30b-a3b", [copied("prediction/slice-qwen3-30b-a3b-h100")], Settings())
+    host = asked.predictor().host
+    assert note("traced-hosts") in asked.notes
+    beyond, within = traced_host() or (math.nan, math.nan)
+    assert host.of_batches().issue_s == pytest.approx(beyond * host.issue_s)
+    assert host.of_batches().issue_graph_s == pytest.approx(within * host.issue_graph_s)
 
 
 @pytest.mark.usefixtures("no_pictures")
