@@ -257,12 +257,12 @@ def _typed(planned: Plan, now: Prediction, change: str, work: Workload) -> Row:
     else:
         shape = replace(planned.shape, kv_bytes=BYTES[FP8])
     check_known(shape)
-    other = _same_host(planned.choice(shape=shape), now)
-    if lowest_tier(other, work) == T0 < lowest_tier(now, work):
+    chosen = _same_host(planned.choice(shape=shape), now)
+    if lowest_tier(chosen, work) == T0 < lowest_tier(now, work):
         what = "weights" if change == WEIGHTS else "a KV cache"
         raise UsageError(
             f"nothing that was measured has {what} in fp8, and the datasheet's bounds of some "
             "operators beside measured times of others would be too short",
             "add a run that has it, or imported tables: prof import --aiconfigurator DIR",
         )
-    return median_row(other, work)
+    return median_row(chosen, work)
