@@ -177,9 +177,10 @@ def _functions(rows: pd.DataFrame) -> Iterator[list[_Line]]:
 
 def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
     returning = [line for line in lines if line.source.startswith(RETURNED)]
-    returns, returned = sum(line.hits for line in returning), {
-        name for line in returning for name in re.findall(r"\w+", line.source)
-    }
+    returns, returned = (
+        sum(line.hits for line in returning),
+        {name for line in returning for name in re.findall(r"\w+", line.source)},
+    )
     entries = max(1, min(filter(None, (lines[0].hits, returns)), default=1))
     looping = [line for line in lines if line.hits >= IN_LOOP * entries]
     changed = {name for line in looping for name in line.changed}
