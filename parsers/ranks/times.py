@@ -37,6 +37,8 @@ LATE = 0.02
 H100, three differed by 0.2 to 0.3 %, and by 1.4 % over 16 steps."""
 FEWEST_STEPS, MOST_STEPS = 3, 20_000
 """Instances of a stage that may be the steps of a program."""
+FREE_CALL_NS = 10_000.0
+"""What a call of CUDA that waits for nothing takes at most: 6 to 9 us in traces of H200 hosts."""
 COLUMNS = ["kernel_id", "start_ns", "duration_ns", "device"]
 
 
@@ -63,6 +65,8 @@ class _Steps:
     kernels: Array
     collective: Array
     kernel_ns: int = 0
+    host_ns: float = 0.0
+    """Host time from the start of an instance to that of the next, the mean."""
 
     @property
     def overlapped(self) -> Array:
@@ -105,7 +109,7 @@ class RankTimes:
         instances = tables.read(folder, "stage_instances")
         by_id = {row["kernel_id"]: row for row in read["kernels"]}
         category = np.array([text(row["category"]) for row in by_id.values()])
-        launches = _launches(folder, list(by_id))
+        launches, waited_ns = _launches(folder, list(by_id)), _waited_ns(folder)
         self.names |= {str(key): text(row["short_name"]) for key, row in by_id.items()}
         messages = _messages(folder)
         zero = None
@@ -156,6 +160,7 @@ class RankTimes:
                 "matrix_ns": int(duration[is_matrix].sum()),
                 "other_ns": int(duration[others].sum()),
                 "idle_causes": {str(cause): int(ns) for cause, ns in idle.items()},
+                "waited_ns": waited_ns,
             }
 
     def _calls(
@@ -406,6 +411,8 @@ class RankTimes:
         causes = facts["idle_causes"]
         longest = max(causes, key=lambda cause: (causes[cause], cause), default="")
         clock = waits.clock if gpu != reference else None
+        stage = self._common_stage()
+        steps = None if stage is None else self.steps[gpu][stage]
         return {
             **{k: facts[k] for k in ("wall_ns", "compute_ns", "copies_ns", "idle_ns", "launches")},
             "matrix_ns": facts["matrix_ns"],
@@ -427,6 +434,9 @@ class RankTimes:
             "late_low_ns": waits.low_ns if np.isfinite(waits.low_ns) and known else None,
             "late_high_ns": waits.high_ns if np.isfinite(waits.high_ns) and known else None,
             "last": waits.last if known else None,
+            "host_step_ns": None
+            if steps is None or facts["waited_ns"] is None
+            else max(0.0, steps.host_ns - facts["waited_ns"] / len(steps.compute)),
             "idle_cause": longest,
             "idle_cause_ns": causes.get(longest),
             "clock": _clock_word(waits.clock, clock, self.align),
@@ -539,7 +549,8 @@ def _steps(instances: pd.DataFrame, covered: Sequence[Covered]) -> dict[str, _St
         bounds = np.maximum.accumulate(np.append(begins, max(end for _, end, _ in once)))
         compute, kernels, collective = (np.diff(time.before(bounds)) for time in covered)
         kernel_ns = int(rows["kernel_ns"].sum())
-        found[stage] = _Steps(bounds, compute, kernels, collective, kernel_ns)
+        host_ns = float(np.diff(rows["host_start_ns"].to_numpy(np.int64)).mean())
+        found[stage] = _Steps(bounds, compute, kernels, collective, kernel_ns, host_ns)
     return found
 
 
@@ -565,6 +576,14 @@ def _launches(folder: Path, kernels: list[Any]) -> list[Array]:
         for column, values in zip(found, columns, strict=True):
             column.append(values[known].astype(np.int64))
     return [np.concatenate(column) for column in found]
+
+
+def _waited_ns(folder: Path) -> float | None:
+    """Return how long calls of CUDA waited on the host; None where the trace has none."""
+    calls = tables.read(folder, "api_calls")
+    free = (calls["calls"] * calls["median_ns"].clip(upper=FREE_CALL_NS)).astype(float)
+    free[calls["name"].str.contains("Synchronize", na=False)] = 0.0
+    return float((calls["total_ns"] - free).clip(lower=0.0).sum()) if len(calls) else None
 
 
 def _messages(folder: Path) -> dict[int, _Message]:

@@ -35,6 +35,8 @@ class StepsView:
 
     stage: str
     count: int
+    wall_ns: float
+    """Of a step, the mean over steps and GPUs."""
     slowest: tuple[Slowest, ...]
     charts: tuple[HeatFigure, ...]
 
@@ -142,7 +144,8 @@ def steps_view(steps: pd.DataFrame) -> StepsView | None:
             "Longer by (ms)",
         ),
     )
-    return StepsView(stage, len(own_times), slowest, charts)
+    wall_ns = float(known["wall_ns"].astype(float).mean())
+    return StepsView(stage, len(own_times), wall_ns, slowest, charts)
 
 
 def time_chart(bins: pd.DataFrame) -> HeatFigure | None:

@@ -29,6 +29,9 @@ IDLE = {
     "queued": Text("with work that its host had launched already"),
 }
 """When a GPU is idle, by the cause."""
+FASTER_HOSTS = Text(
+    "Let all hosts need less for a step: CUDA graphs, torch.compile, or fewer and larger kernels."
+)
 MOST = 20
 GIGA = 1e-9
 PARTS = ("compute_ns", "later_wait_ns", "transfer_ns", "copies_ns", "idle_ns")
@@ -60,6 +63,7 @@ class TimesRow:
     late_ns: float | None
     late_low_ns: float | None
     late_high_ns: float | None
+    host_step_ns: float | None
     clock: str
     clock_residual_ns: float | None
     clock_drift_ppm: float | None
@@ -147,20 +151,48 @@ def straggler(rows: Sequence[TimesRow]) -> TimesRow | None:
     return max(late, key=lambda row: row.late_ns or 0.0, default=None)
 
 
+def next_host(rows: Sequence[TimesRow]) -> TimesRow | None:
+    """Return the GPU whose host needs longest for a step, but for the one that is latest."""
+    latest = max(rows, key=lambda row: row.late_ns or 0.0, default=None)
+    known = [row for row in rows if row is not latest and row.host_step_ns is not None]
+    return max(known, key=lambda row: row.host_step_ns or 0.0, default=None)
+
+
+def _saved(slow: TimesRow, rows: Sequence[TimesRow], steps: StepsView | None) -> Number:
+    """Return what the job saves at most once `slow` is in time: other hosts may bound it then."""
+    late, bound = slow.number("late_ns"), next_host(rows)
+    if steps is None or bound is None:
+        return late
+    per_step = max(0.0, steps.wall_ns - (bound.host_step_ns or 0.0))
+    saved = Number(per_step * steps.count, "ns", bound.number("host_step_ns").refs).at_digits(2)
+    return min(late, saved, key=lambda number: number.value or 0.0)
+
+
 def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Iterator[Finding]:
     """Yield which GPU makes the others wait and why, and what waits and transfers cost."""
     slow = straggler(rows)
     if slow is not None:
         cause, remedy = _cause(slow, [row for row in rows if row is not slow])
+        saved, bound = _saved(slow, rows, steps), next_host(rows)
+        others: Text | str = ""
+        if bound and steps and (saved.value or 0.0) < EXPLAINS * (slow.late_ns or 0.0):
+            remedy = FASTER_HOSTS
+            others = Text(
+                " It is not alone: the host of rank {rank} needs {host} for a step of {step}.",
+                rank=bound.rank,
+                host=bound.number("host_step_ns"),
+                step=Number(steps.wall_ns, "ns", digits=3),
+            )
         yield Finding(
             "straggler",
             Text(
                 "Rank {rank} is late: the others wait {late} longer for it than it does for them, "
-                "in a run of {wall}. {cause}",
+                "in a run of {wall}. {cause}{others}",
                 rank=slow.rank,
                 late=slow.number("late_ns"),
                 wall=slow.number("wall_ns"),
                 cause=cause,
+                others=others,
             ),
             evidence=(
                 Text(
@@ -173,7 +205,7 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
                 *_in_steps(slow, steps),
             ),
             action=remedy,
-            gain=slow.number("late_ns"),
+            gain=saved,
         )
     compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
     if slow is None and len(compared) > 1:

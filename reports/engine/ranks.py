@@ -48,6 +48,7 @@ from nsight_prof.reports.engine.rank_times import (
     has_several,
     has_skewed_starts,
     link_roof,
+    next_host,
     rank_name,
     roof_findings,
     straggler,
@@ -347,7 +348,9 @@ def _page_rows(rows: Sequence[TimesRow]) -> Sequence[TimesRow]:
 def communication_findings(view: JobView) -> Iterator[Finding]:
     """Yield what communication costs a step, where ranks have steps in common."""
     if view.steps is not None:
-        yield from communication(view.step_costs, [view.steps.stage])
+        bound = next_host(view.times)
+        host = None if bound is None else bound.number("host_step_ns")
+        yield from communication(view.step_costs, [view.steps.stage], host=host)
 
 
 def known_ranks(view: JobView) -> Text:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import pandas as pd
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.engine.contention import Contention
-from nsight_prof.reports.engine.rank_times import has_several, rank_name
+from nsight_prof.reports.engine.rank_times import FASTER_HOSTS, has_several, rank_name
 from nsight_prof.reports.page import Column, Finding, Name, Number, Ref, Table, Text, Value
 
 KEY = "step_communication"
@@ -70,11 +70,13 @@ def communication(
     stages: Sequence[str],
     outside: Text | str = "",
     slower: Contention | None = None,
+    host: Number | None = None,
 ) -> Iterator[Finding]:
     """Yield what communication costs a step.
 
     `stages` are those that come once with each step; `outside` says what of the run is in none,
-    `slower` what kernels beside communication lose by it.
+    `slower` what kernels beside communication lose by it, `host` what the hosts of GPUs that come
+    in time need for a step at most (ns).
     """
     if not costs:
         return
@@ -84,13 +86,16 @@ def communication(
     share, balanced = (time.share_of(wall).at_digits(2) for time in (exposed, waiting))
     low, high = (pick(costs, key=lambda cost: cost.exposed_share) for pick in (min, max))
     names: list[Value] = [*map(Name, stages)]
-    remedy = _remedy(share.value or 0.0, balanced.value or 0.0)
+    # Where all arrive together, the slowest of the other hosts bounds the step.
+    free = 1.0 if host is None else max(0.0, 1 - (host.value or 0.0) / (wall.value or 1.0))
+    hidden, together = (replace(n, value=min(free, n.value or 0.0)) for n in (share, balanced))
+    remedy = _remedy(share.value or 0.0, balanced.value or 0.0, together.value or 0.0)
     yield Finding(
         KEY,
         Text(
             "Of a step ({stages}) of {wall}, {exposed} ({share}) is communication between GPUs "
             "that nothing hides: {wait} waiting for another GPU{waits}, {transfer} transfer."
-            "{beside} Hiding all of it saves at most {share} of a step, GPUs that arrive together "
+            "{beside} Hiding all of it saves at most {hidden} of a step, GPUs that arrive together "
             "{balanced}.{outside}",
             stages=names,
             wall=wall,
@@ -100,7 +105,8 @@ def communication(
             waits=_each_wait(costs),
             transfer=transfer,
             beside=_overlap_text(costs, slower),
-            balanced=balanced,
+            hidden=hidden,
+            balanced=together,
             outside=outside,
         ),
         lay_verdict=Text(
@@ -186,10 +192,15 @@ def _overlap_text(costs: Sequence[StepCost], slower: Contention | None) -> Text 
     )
 
 
-def _remedy(share: float, balanced: float) -> Text | None:
-    """Return what shortens the steps; None where hardly any of them is communication."""
+def _remedy(share: float, balanced: float, together: float) -> Text | None:
+    """Return what shortens the steps; None where hardly any of them is communication.
+
+    `balanced` is the part of them that is waiting, `together` what is saved where nobody is late.
+    """
     if share < SIGNIFICANT:
         return None
+    if balanced > share / 2 and together < balanced / 2:
+        return FASTER_HOSTS
     if balanced > share / 2:
         return Text("Divide the work evenly: most of that time waits for a GPU that comes late.")
     return Text("Let transfers run beside other kernels, or send less.")

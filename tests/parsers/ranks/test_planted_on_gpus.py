@@ -17,9 +17,9 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import build_rank_tables
 from nsight_prof.parsers.build.refresh import refresh_tables
 from nsight_prof.parsers.cells import records
-from nsight_prof.parsers.run.directory import RunDir, decompress
+from nsight_prof.parsers.run.directory import RunDir, decompress, read_manifest
 from nsight_prof.reports.engine.rank_times import straggler, times_row, waiting_findings
-from nsight_prof.reports.engine.ranks import job_section, job_view
+from nsight_prof.reports.engine.ranks import communication_findings, job_section, job_view
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 
@@ -43,8 +43,8 @@ SELECT max(end) - min(start) FROM products WHERE n <= 8 GROUP BY step
 def job(root: Path, folder: Path, name: str) -> RunDir:
     shutil.copytree(root / "tests/fixtures/ranks" / name, folder / name)
     run = RunDir(folder / name)
-    for rank in (0, 1):
-        refresh_tables(run.rank(rank))
+    for record in read_manifest(run).ranks:
+        refresh_tables(run.rank(record.rank))
     build_rank_tables(run)
     return run
 
@@ -56,6 +56,10 @@ def planted_ns(run: RunDir, folder: Path, rank: int) -> float:
         return float(sum(time for (time,) in database.execute(PLANTED)))
 
 
+HOST = """
+SELECT max(end) - min(start), sum(end - start) FROM CUPTI_ACTIVITY_KIND_RUNTIME
+"""
+"""From the first call of CUDA to the last, and the time in such calls."""
 CAUSES = {
     "sleep": "Its host is late: its GPU is idle",
     "kernels": "It has more work: 23 % more kernels",
@@ -165,3 +169,37 @@ def test_both_ranks_sample_their_own_gpu(sampled: pd.DataFrame) -> None:
     samples = sampled[(sampled["source"] == "samples") & (sampled["category"] == "gemm")]
     use = samples.pivot_table(index="kernel_id", columns="rank", values="tensor_pct")
     assert (use[0] - use[1]).abs().max() < 5
+
+
+def test_a_slow_host_saves_no_more_than_the_next_one_leaves(root: Path, tmp_path: Path) -> None:
+    """Both hosts take about 30 ms for a step, of which a GPU computes 9: one of them is mended."""
+    run = job(root, tmp_path, "slow-host")
+    rows = [times_row(row) for row in records(tables.read(run.tables, "rank_times"))]
+    view = job_view(run.path)
+    late = next(waiting_findings(rows, view.steps))
+    (communication,) = communication_findings(view)
+    path, spans = tmp_path / "trace.sqlite", {}
+    for rank in (0, 2):
+        decompress(run.rank(rank).path / "steps/1-trace/trace.sqlite.xz", path)
+        with closing(sqlite3.connect(path)) as database:
+            spans[rank], launching = database.execute(HOST).fetchone()
+        assert launching < 0.3 * spans[rank]  # no full queue: the host is in its own code
+    slow = straggler(rows)
+    assert slow is not None
+    assert slow.rank == 2
+    gain = late.gain.value
+    assert gain == pytest.approx(spans[2] - spans[0], rel=0.5)
+    assert gain < 0.2 * slow.late_ns  # what the others wait for it is ten times as much
+    assert "It is not alone: the host of rank 0 needs" in Writer().text(late.verdict)
+    for found in (late, communication):
+        assert Writer().text(found.action).startswith("Let all hosts need less for a step")
+
+
+@pytest.mark.parametrize("name", ["sleep", "input", "kernels"])
+def test_a_late_rank_among_fast_hosts_saves_what_it_is_late(
+    root: Path, tmp_path: Path, name: str
+) -> None:
+    run = job(root, tmp_path, name)
+    rows = [times_row(row) for row in records(tables.read(run.tables, "rank_times"))]
+    late = next(waiting_findings(rows, job_view(run.path).steps))
+    assert late.gain.value == straggler(rows).late_ns
