@@ -34,7 +34,8 @@ from nsight_prof.reports.plots.bench.lines import (
 )
 from nsight_prof.reports.plots.bench.timeline import plot_timeline
 from nsight_prof.reports.plots.heat import plot_heat
-from nsight_prof.reports.plots.style import WIDTH, render_svg
+from nsight_prof.reports.plots.style import render_svg
+from nsight_prof.reports.render.gallery import NARROW
 
 X = tuple(2.0**power for power in range(13, 30))
 MIB = 2.0**20
@@ -95,6 +96,7 @@ SHORT = Series("ends early", X[:2], (1.0, 1.0))
 FIGURES = {
     "sweep": lambda: plot_lines(SWEEP),
     "legend": lambda: plot_lines(replace(SWEEP, series=(*SWEEP.series, SHORT))),
+    "narrow": lambda: plot_lines(PARETO, NARROW),
     "stairs": lambda: plot_lines(STAIRS),
     "pareto": lambda: plot_lines(PARETO),
     "one point": lambda: plot_lines(replace(SWEEP, series=(Series("p", (1.0,), (1.0,)),))),
@@ -132,16 +134,17 @@ def texts(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]
 @pytest.mark.parametrize("name", FIGURES)
 def test_all_text_lies_inside(name: str) -> None:
     figure, found = drawn(name)
-    height = figure.get_figheight() * figure.dpi
+    width, height = figure.get_size_inches() * figure.dpi
     for text, (left, bottom, right, top) in found:
         assert left >= -1, text.get_text()
         assert bottom >= -1, text.get_text()
-        assert right <= WIDTH + 1, text.get_text()
+        assert right <= width + 1, text.get_text()
         assert top <= height + 1, text.get_text()
 
 
 @pytest.mark.parametrize(
-    "name", ["sweep", "legend", "stairs", "bars", "timeline", "heat", "heat of many ranks"]
+    "name",
+    ["sweep", "legend", "narrow", "stairs", "bars", "timeline", "heat", "heat of many ranks"],
 )
 def test_no_text_covers_another(name: str) -> None:
     _, found = drawn(name)
