@@ -19,8 +19,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.strategies import just
 from jsonschema import Draft202012Validator
 
 import tests.as_prof  # noqa: F401  # before all that reads tables
@@ -112,6 +113,14 @@ def pytest_collection_finish() -> None:
 
     What is garbage by now, a few MB, may stay: to look for it takes each worker 0.4 s.
     """
+    gc.freeze()
+    # Hypothesis collects garbage before its first example: up to a second once tests keep much.
+    given(just(None))(lambda _: None)()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Leave all that tests kept out of the collections at the end, once pytest has made its own."""
     gc.freeze()
 
 
