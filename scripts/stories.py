@@ -48,8 +48,12 @@ Public programs as they are published, then two recipes of prof: what prof says 
 done, and what that gained without a profiler. The runs lie in `captures/stories`; `prof report`
 makes their whole reports. [All of them](#predicted-and-measured) in one table."""
 FACTORS = (1.3, 1.5)
-RECORDED = ("before.txt", "steps/1-trace/stdout.log", "steps/1-trace/lines/stdout.log")
-"""What a program printed of its time: alone, under nsys, and in the run of launch_lines."""
+RECORDED = (
+    ("before.txt", "steps/0-untraced/stderr.log"),
+    ("steps/1-trace/stdout.log", "steps/1-trace/stderr.log"),
+    ("steps/1-trace/lines/stdout.log",),
+)
+"""Where a program may have printed its time: alone, under nsys, and in the run of launch_lines."""
 COSTS = """## What recording costs
 
 The time of a step as the program itself prints it: alone, under nsys in the run that times are
@@ -219,7 +223,8 @@ def _costs(listed: Sequence[Mapping[str, Any]]) -> str:
     for story in listed:
         manifest = json.loads((CAPTURES / story["name"] / "manifest.json").read_text("utf-8"))
         sampled = "yes" if manifest["recipe"]["trace"].get("python_sampling") else "no"
-        times = [_ms(story, name, must=False) for name in RECORDED]
+        found = [[_ms(story, name, must=False) for name in names] for names in RECORDED]
+        times = [next((ms for ms in each if ms is not None), None) for each in found]
         first, *others = [math.nan if time is None else time for time in times]
         cells = [f"{seconds(time / 1e3)} ({share(time / first - 1)})" if time > 0 else NA
                  for time in others]  # fmt: skip
@@ -232,7 +237,7 @@ def _costs(listed: Sequence[Mapping[str, Any]]) -> str:
 def _ms(story: Mapping[str, Any], name: str, *, must: bool = True) -> float | None:
     """Return the time in ms that the program printed of itself; None where it was not run so."""
     path = CAPTURES / story["name"] / name
-    if not path.is_file():
+    if not path.is_file() or "time" not in story:
         return None
     found = re.search(story["time"], path.read_text(encoding="utf-8"))
     if found is None and not must:  # a target prints its time to stderr
