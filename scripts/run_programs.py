@@ -36,10 +36,10 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "proof_programs"
 OWN, FRESH, THIRD = "programs.yaml", "fresh.yaml", "third.yaml"
 FOURTH, FIFTH, SIXTH, SEVENTH = "fourth.yaml", "fifth.yaml", "sixth.yaml", "seventh.yaml"
 EIGHTH, NINTH, TENTH, ELEVENTH = "eighth.yaml", "ninth.yaml", "tenth.yaml", "eleventh.yaml"
-TWELFTH, THIRTEENTH = "twelfth.yaml", "thirteenth.yaml"
+TWELFTH, THIRTEENTH, FOURTEENTH = "twelfth.yaml", "thirteenth.yaml", "fourteenth.yaml"
 SETS = (
     *(OWN, FRESH, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH),
-    *(EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH),
+    *(EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH),
 )
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "actions", "report")
