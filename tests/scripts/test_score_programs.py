@@ -165,6 +165,7 @@ def test_a_word_of_many_other_causes_is_generous() -> None:
         *("eighth_set_look.json", "ninth_set_look.json", "tenth_set_look.json"),
         *("eleventh_set_look.json", "twelfth_set_look.json"),
         "thirteenth_set_look.json",
+        "fourteenth_set_look.json",
     ],
 )
 def test_a_recorded_first_look_is_of_all_programs_and_names_no_folder(name: str) -> None:
