@@ -51,6 +51,9 @@ from scripts.pages.accuracy.questions import (
     SAME_TITLE,
     SERVED,
     SERVED_MODELS,
+    SIXTH_PAIRS,
+    SIXTH_SERVERS,
+    SIXTH_TITLE,
     SLICED,
     SLICES,
     SPLIT_AGAIN_SERVER,
@@ -59,6 +62,7 @@ from scripts.pages.accuracy.questions import (
     SPLIT_H200_LATER,
     SPLIT_H200_TITLE,
     SPLIT_SERVER,
+    SPLIT_SIXTH,
     THIRD_PAIR,
     THIRD_TITLE,
     TIMED_PAIRS,
@@ -82,7 +86,8 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "qwen3-14b, on a fourth machine": FOURTH_SERVER,
                 "llama-3.1-8b, over two of them": SPLIT_SERVER,
                 "qwen3-4b, on a fifth machine": FIFTH_SERVER,
-                "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER}  # fmt: skip
+                "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER,
+                **SIXTH_SERVERS}  # fmt: skip
 WITH_NARROW = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
@@ -182,6 +187,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (BUSY_AGAIN_TITLE, "another H200 of four, told by busy engines"),
         (THIRD_TITLE, "a third H200, host of other days"),
         (FOURTH_TITLE, "a fourth H200, told by a busy engine"),
+        (SIXTH_TITLE, "a sixth H200"),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -225,6 +231,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 *EXTENDED_PAIRS,
                 SPLIT_H200,
                 SPLIT_H200_LATER,
+                SPLIT_SIXTH,
                 *NGRAM_PAIRS,
                 *EVERY_SERVED,
                 *SAME_PAIRS,
@@ -233,6 +240,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 *BUSY_AGAIN_PAIRS,
                 THIRD_PAIR,
                 FOURTH_PAIR,
+                *SIXTH_PAIRS,
             ],
         ),
         (WITH_NARROW, by_narrow),

@@ -64,6 +64,11 @@ SPLIT_H200_LATER: Pair = (
     (f"{WHOLE}qwen3-14b-tp2-h200",),
 )
 """Two others, with the slice of a rank of minutes before and collectives of the first two."""
+SPLIT_SIXTH: Pair = (
+    (f"{SLICES}qwen3-32b-tp2-h200", "prediction/h200-collectives-x2"),
+    (f"{WHOLE}qwen3-32b-tp2-sixth",),
+)
+"""Two of a sixth machine, likewise."""
 NGRAM_PAIRS: tuple[Pair, ...] = (
     (
         (f"{SLICES}llama-3.1-8b", f"{SLICES}llama-3.1-8b-ngram"), (f"{WHOLE}llama-3.1-8b-ngram",),
@@ -91,6 +96,14 @@ NGRAM_PAIRS: tuple[Pair, ...] = (
             f"{SLICES}llama-3.1-8b",
         ),
         (f"{WHOLE}llama-3.1-8b-lora1-busy",),
+    ),
+    (
+        (
+            f"{SLICES}mistral-7b-v0.3-lora4",
+            "prediction/narrow-mistral-7b-v0.3-lora4-sixth",
+            f"{SLICES}mistral-7b-v0.3",
+        ),
+        (f"{WHOLE}mistral-7b-v0.3-lora4-sixth",),
     ),
 )  # fmt: skip
 """N-grams, and adapters again, on that machine; n-grams of another model, and one adapter with a
@@ -229,7 +242,7 @@ The points of the predictions above, predicted again by the models as they are n
     ),
     Question(
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
-        (SPLIT_H200, SPLIT_H200_LATER, *NGRAM_PAIRS),
+        (SPLIT_H200, SPLIT_H200_LATER, SPLIT_SIXTH, *NGRAM_PAIRS),
         """
 The same for the engines of four machines with H200. N-grams have the slice of 4 layers that
 looked them up beside the one without drafts: what its steps take beyond their kernels is what each
@@ -278,7 +291,7 @@ AGAIN = {
 SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives (T2)"
 NGRAM_AGAIN = (
     "llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again", "llama-3.1-8b-lora1",
-    "llama-3.1-8b-lora1-busy",
+    "llama-3.1-8b-lora1-busy", "mistral-7b-v0.3-lora4-sixth",
 )  # fmt: skip
 NGRAM_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
@@ -382,6 +395,44 @@ SPLIT_AGAIN_SERVED: Pair = (
     (*SPLIT_H200_LATER[0], SAME_LOOP), (f"prediction/{SPLIT_AGAIN_SERVER.truth}",)
 )  # fmt: skip
 """On a fifth machine, of two H200: a server whose host a busy engine told, one over both GPUs."""
+SIXTH_TITLE = (
+    "On a sixth machine: Qwen3-8B from a slice there, others from slices of other days (T3)"
+)
+SIXTH = {
+    "qwen3-8b": "qwen3-8b-sixth",
+    "mistral-7b-v0.3": "mistral-7b-v0.3-sixth",
+    "qwen2.5-7b": "qwen2.5-7b-sixth",
+}
+SIXTH_PAIRS: tuple[Pair, ...] = (
+    ((f"{SLICES}qwen3-8b", "prediction/narrow-qwen3-8b-sixth"), (f"{WHOLE}qwen3-8b-sixth",)),
+    ((f"{SLICES}mistral-7b-v0.3",), (f"{WHOLE}mistral-7b-v0.3-sixth",)),
+    ((f"{SLICES}qwen2.5-7b",), (f"{WHOLE}qwen2.5-7b-sixth",)),
+)
+SIXTH_FIRST = "prediction/serve-mistral-7b-v0.3-sixth"
+"""The server of that machine whose event loop the others have."""
+SIXTH_SERVERS = {
+    "mistral-7b-v0.3, on a sixth machine": Committed(
+        "mistral-7b-v0.3-sixth", "serve-mistral-7b-v0.3-sixth"
+    ),
+    "qwen3-8b, on a sixth machine": Committed("qwen3-8b-sixth", "serve-qwen3-8b-sixth"),
+    "qwen2.5-7b, on a sixth machine": Committed("qwen2.5-7b-sixth", "serve-qwen2.5-7b-sixth"),
+    "qwen3-32b, on a sixth machine": Committed("qwen3-32b-tp2-sixth", "serve-qwen3-32b-tp2-sixth"),
+}
+SIXTH_SERVED: tuple[Pair, ...] = (
+    (
+        (*(f"{SLICES}mistral-7b-v0.3",), f"prediction/{FIFTH_SERVER.truth}"),
+        ("prediction/serve-mistral-7b-v0.3-sixth",),
+    ),
+    (
+        (*(f"{SLICES}qwen3-8b", "prediction/narrow-qwen3-8b-sixth"), SIXTH_FIRST),
+        ("prediction/serve-qwen3-8b-sixth",),
+    ),
+    ((*(f"{SLICES}qwen2.5-7b",), SIXTH_FIRST), ("prediction/serve-qwen2.5-7b-sixth",)),
+    (
+        (*(f"{SLICES}qwen3-32b-tp2-h200", "prediction/h200-collectives-x2"), SIXTH_FIRST),
+        ("prediction/serve-qwen3-32b-tp2-sixth",),
+    ),
+)
 SERVERS_RECORDED = (
     SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
     f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
@@ -390,10 +441,10 @@ SERVERS_RECORDED = (
 """Servers on one GPU whose event loop is known, with as many layers as their models have."""
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
-    FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED,
+    FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED, *SIXTH_SERVED,
 )  # fmt: skip
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
-    (tuple(name for name in sources if name not in SERVERS_RECORDED), truths)
+    (tuple(name for name in sources if name not in (*SERVERS_RECORDED, SIXTH_FIRST)), truths)
     for sources, truths in EVERY_SERVED
 )
 """The same servers, where no recorded one tells the event loop."""
@@ -459,10 +510,12 @@ ELSEWHERE = {
     FOURTH_TITLE: (
         {"qwen3-14b": Committed("qwen3-14b-served", "qwen3-14b-served")}, REQUIRED,
     ),
+    SIXTH_TITLE: ({model: Committed(name, name) for model, name in SIXTH.items()}, REQUIRED),
     SPLIT_H200_TITLE: (
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200"),
             "qwen3-14b": Committed("qwen3-14b-tp2-h200", "qwen3-14b-tp2-h200"),
+            "qwen3-32b": Committed("qwen3-32b-tp2-sixth", "qwen3-32b-tp2-sixth"),
         },
         REQUIRED | {"tpot": 0.05},
     ),
