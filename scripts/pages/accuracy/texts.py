@@ -236,6 +236,13 @@ What else was predicted before, in the order of recording. "Told" says how the h
   machine; one of three open loops), and one batch of Llama-3.1-8B with an adapter, behind a narrow
   engine with 9 of 21 points. The slice of Qwen3-14B over two had a host that took 1.15 ms for a
   layer beyond CUDA graphs, others 0.7: open loops over two were predicted so, and came much sooner.
+- **A sixth machine**, of four H200, nine minutes: engine and server of Qwen3-8B (slice and busy
+  narrow engine of these minutes), of Mistral-7B and Qwen2.5-7B (slices of other days, hosts not
+  told), of Qwen3-32B over two (slice of these minutes, collectives of another machine; cut off
+  after 7 of 9 points and 9 of 10 loads) and an engine of Mistral-7B with 4 adapters (all of these
+  minutes). The event loop is that of the server of Mistral-7B there, of that one itself of the
+  fifth machine. What counts was fixed before. No correction and no interval rests on these engines
+  and servers.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
