@@ -107,7 +107,8 @@ NGRAM_PAIRS: tuple[Pair, ...] = (
     ),
 )  # fmt: skip
 """N-grams, and adapters again, on that machine; n-grams of another model, and one adapter with a
-narrow engine twice, on other ones. Of the last engine one batch was done when its time was up."""
+narrow engine twice, on other ones. Of the second of these one batch was done when its time was up.
+Four adapters of a third model."""
 LOOKED_UP = {layers: f"{SLICES}llama-3.1-8b-ngram-{layers}" for layers in (4, 12, 20)}
 """Slices of several numbers of layers that look n-grams up, one after the other on one machine."""
 DEEP = "prediction/deep-llama-3.1-8b-lora"
@@ -244,7 +245,7 @@ The points of the predictions above, predicted again by the models as they are n
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
         (SPLIT_H200, SPLIT_H200_LATER, SPLIT_SIXTH, *NGRAM_PAIRS),
         """
-The same for the engines of four machines with H200. N-grams have the slice of 4 layers that
+The same for the engines of five machines with H200. N-grams have the slice of 4 layers that
 looked them up beside the one without drafts: what its steps take beyond their kernels is what each
 step waits for, and [moves with the speed of the
 core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to these engines.
