@@ -241,8 +241,8 @@ What else was predicted before, in the order of recording. "Told" says how the h
   told), of Qwen3-32B over two (slice of these minutes, collectives of another machine; cut off
   after 7 of 9 points and 9 of 10 loads) and an engine of Mistral-7B with 4 adapters (all of these
   minutes). The event loop is that of the server of Mistral-7B there, of that one itself of the
-  fifth machine. What counts was fixed before. No correction and no interval rests on these engines
-  and servers.
+  fifth machine. What counts was fixed before. Since then intervals of servers rest on these
+  servers, too, and what the host needs with adapters on that engine; nothing else does.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
