@@ -122,9 +122,9 @@ REACHED = """
 What [the first tables](#how-right-predictions-are-now) rest on: the newest predictions that were
 written before their truth, going back to older models until two engines or servers are among them,
 and all that ever were. Single engines and two GPUs are predicted from slices, servers from slices
-with and without the event loop of another server. The last columns have the models of today on all of
-these points, the model of each left out: a hindcast, as the truths were at hand when these models
-were chosen. Each model and load by itself stands [further
+with and without the event loop of another server. The last columns have the models of today on all
+of these points, the model of each left out: a hindcast, as the truths were at hand when these
+models were chosen. Each model and load by itself stands [further
 below](#predicted-before-they-were-recorded).
 
 "floor": the same engine differs by as much [between hosts](noise-floor.md), and a point more than
