@@ -106,6 +106,7 @@ PROBLEMS = {
     "small_kernels": Text("Many tiny steps run one after another"),
     "serial_streams": Text("Steps that could run at the same time take turns"),
     "elementwise_chain": Text("Several steps pass data through memory"),
+    "optimizer_passes": Text("The optimizer reads its data once for each operation"),
     "casts_and_copies": Text("Data is copied and converted inside the GPU"),
     "collectives_exposed": Text(
         "Part of the communication between GPUs does not overlap with computation"
@@ -150,6 +151,7 @@ ACTIONS = {
         "Let independent steps run at the same time: fewer waits between streams"
     ),
     "elementwise_chain": Text("Fuse steps that pass data through memory"),
+    "optimizer_passes": Text("Let the optimizer read its data once"),
     "casts_and_copies": Text(
         "Store data in the type and layout in which it is used: fewer casts and copies"
     ),
@@ -164,6 +166,7 @@ ACTIONS = {
 EFFORT = {
     "launch_bound": "low",
     "optimizer_loop": "low",
+    "optimizer_passes": "low",
     "convolution_search": "low",
     "tensor_prints": "low",
     "small_kernels": "low",

@@ -19,7 +19,7 @@ OF_IDLE = ("idle", "idle_outside")
 ENOUGH = 0.1
 """Part of the run that waiting for the host must cost to absorb what faster kernels save: the GPU
 then only waits longer."""
-FEWER_LAUNCHES = ("small_kernels", "elementwise_chain")
+FEWER_LAUNCHES = ("small_kernels", "elementwise_chain", "optimizer_passes")
 """Rules whose repair leaves the host less to launch, so that it need not wait for others."""
 
 

@@ -102,6 +102,41 @@ ELEMENTWISE_CHAIN = Rule(
         "it must be written anyway."
     ),
 )
+OPTIMIZER_PASSES = Rule(
+    key="optimizer_passes",
+    question="Does Adam go over its state once for each operation of its formula?",
+    requires="a trace with single launches, and counters of the optimizer's kernels",
+    thresholds={
+        "gain": ELEMENTWISE_CHAIN.thresholds["gain"],
+        "passes": Threshold(
+            7,
+            Text(
+                "PyTorch: a fused Adam reads parameters, gradients and two moments, and writes "
+                "all of them but the gradients"
+            ),
+            "count",
+        ),
+        "counted": Threshold(
+            0.8,
+            Text("prof: part of their time that must have been counted to speak for all of it"),
+        ),
+    },
+    gain="time of the kernels of torch._foreach_* that Adam launches x (1 - `passes` x bytes of a "
+    "moment / bytes that they move); a moment is what _foreach_lerp_ stores",
+    action=Text(
+        "Give the optimizer fused=True: one kernel then reads parameters, gradients and moments "
+        "once and writes them once, where foreach goes over them for each operation."
+    ),
+    advice=Text("let the optimizer update its state in one pass (fused=True)"),
+    disproof=Text(
+        "The optimizer is one without a fused kernel, or what lies between its operations, such as "
+        "a norm of its own, is needed."
+    ),
+)
+FOREACH = r"^PyTorch foreach (?:mul|lerp|pointwise op|sqrt|div|add|maximum)\b"
+"""Kernels of an optimizer that works on all tensors at once, operation by operation."""
+OF_ADAM = ("PyTorch foreach lerp", "PyTorch foreach sqrt", "PyTorch foreach pointwise op")
+"""Those of Adam's moments, of its denominator and of its step."""
 BAGS = Text(
     "Sum rows while they are looked up: torch.nn.functional.embedding_bag for an embedding that is "
     "summed, else one kernel for both (torch.compile, Triton), which never writes the rows."
@@ -200,8 +235,71 @@ class Chain:
         return Number(faster, "ns", (*self.total.refs, *column("roofs", "value")))
 
 
-def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
+def optimizer_passes(run: Run) -> list[Finding]:
+    """Return a finding where Adam works by foreach operations that a fused kernel does in one."""
+    rule, gpu_time = OPTIMIZER_PASSES, Number(kernel_time(run), "ns")
+    names = run.kernels["short_name"].fillna("")
+    rows = run.kernels[names.str.contains(FOREACH)]
+    if not all(names.str.startswith(name).any() for name in OF_ADAM):
+        return []
+    moved = _moved_bytes(run)
+    counted = rows[rows["kernel_id"].isin(list(moved))]
+    total_ns, counted_ns = (float(of["total_ns"].sum()) for of in (rows, counted))
+    each = [moved[text(row["kernel_id"])].times(number(row["calls"])) for row in records(counted)]
+    is_moment = counted["short_name"].str.startswith(OF_ADAM[0])
+    moment = sum(bytes_.stored for bytes_, at in zip(each, is_moment, strict=True) if at)
+    if not moment or counted_ns < rule.limit("counted") * total_ns:
+        return []
+    ids = tuple(rows["kernel_id"])
+    refs = counters(run, list(counted["kernel_id"]), THREADS)
+    total = Number(total_ns, "ns", column("kernels", "total_ns"))
+    bytes_ = Number(sum(b.loaded + b.stored for b in each), "B", refs)
+    needed = Number(rule.limit("passes") * moment, "B", refs)
+    saved = Number(total_ns * (1 - number(needed.value) / number(bytes_.value)), "ns", refs)
+    if number(saved.value) < rule.limit("gain") * number(gpu_time.value):
+        return []
+    return [
+        rule.finding(
+            title=Text(
+                "Adam goes over its state in {n} kernels, operation by operation", n=len(rows)
+            ),
+            verdict=Text(
+                "Adam updates its state by {names}: they take {share} of the GPU time ({total}) "
+                "and move {moved}, of which a fused kernel needs {needed}. It would save, at their "
+                "throughput, about {gain} of the GPU time ({saved}).",
+                names=names_of(zip(rows["kernel_id"], rows["short_name"], strict=True)),
+                share=total.share_of(gpu_time),
+                total=total,
+                moved=bytes_,
+                needed=needed,
+                gain=saved.share_of(gpu_time),
+                saved=saved,
+            ),
+            kernel_ids=ids,
+            evidence=(
+                measured(Text("time of these kernels"), total),
+                measured(Text("bytes that they load and store"), bytes_, Text("ncu x launches")),
+                measured(
+                    Text("of these needed by a fused kernel"),
+                    needed,
+                    Text(
+                        "{n} times what the kernels of a moment store", n=int(rule.limit("passes"))
+                    ),
+                ),
+                measured(
+                    Text("could save"), saved, Text("time x (1 - bytes needed / bytes moved)")
+                ),
+            ),
+            confidence="medium",
+            **of_gpu_time(saved, total, gpu_time),
+        )
+    ]
+
+
+def elementwise_chains(run: Run, frame: pd.DataFrame, without: Sequence[str] = ()) -> list[Finding]:
     """Return findings for chains of elementwise kernels, the largest gain first.
+
+    Kernels `without` are in none: another finding has them.
 
     Fused, what one kernel writes for the next is neither written nor read. Where these bytes are
     not known, the fused kernel is taken to need as long as the longest of the chain does. Tiny
@@ -239,6 +337,7 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
             return (same or known) and passes
         return same
 
+    fusible &= ~frame["kernel_id"].isin(without)
     mask = fusible.to_numpy(dtype=np.bool_)
     table = chains(frame, mask, flows, int(rule.limit("repeats")))
     found = []

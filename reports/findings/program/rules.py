@@ -30,6 +30,7 @@ RULES = (
     *launch_rules.RULES,
     streams.SERIAL_STREAMS,
     fusion.ELEMENTWISE_CHAIN,
+    fusion.OPTIMIZER_PASSES,
     copies.CASTS_AND_COPIES,
     copies.FILLS,
     needless.NEEDLESS_WORK,
@@ -67,5 +68,7 @@ def program_findings(run: Run) -> list[Finding]:
     found += launches.growing_steps(run, frame)
     found += launches.graph_breaks(run, frame)
     found += streams.serial_streams(run, frame)
-    found += fusion.elementwise_chains(run, frame)
+    passes = fusion.optimizer_passes(run)
+    taken = [key for finding in passes for key in finding.kernel_ids]
+    found += [*passes, *fusion.elementwise_chains(run, frame, taken)]
     return [*found, *collectives.collectives(run, frame)]
