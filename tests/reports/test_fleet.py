@@ -153,3 +153,15 @@ def test_boards_of_one_host_are_told_apart_by_what_their_engine_saw(
     command.write_text(command.read_text().replace("PCI_BUS_ID", "FASTEST_FIRST"))
     assert main(["fleet", str(tmp_path / "boards/board-0")]) == 2
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in capsys.readouterr().err
+
+
+def test_four_boards_of_one_host_are_alike(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recorded by `prof run roofline --on ray --every gpu`: of no kind of case one is apart."""
+    shutil.copytree(root / "tests/fixtures/fleet", tmp_path / "fleet")
+    assert main(["fleet", str(tmp_path / "fleet"), "--json"]) == 0
+    (model,) = json.loads(capsys.readouterr().out)
+    assert (model["gpus"], model["cases"], model["outliers"]) == (4, 246, [])
+    assert set(model["spread"]) == {"compute", "caches", "memory", "link"}
+    assert all(0 < spread < 0.01 for spread in model["spread"].values())
