@@ -24,7 +24,7 @@ input of a rank to be larger: a balanced job has none."""
 HOST = "host"
 """Cause of idle time, as table `idle_gaps` has it."""
 IDLE = {
-    "launches": Text("while its host launches, and no faster"),
+    "launches": Text("because its host launches too slowly"),
     "synchronisation": Text("after its host has waited for the GPU"),
     "queued": Text("with work that its host had launched already"),
 }
@@ -87,6 +87,13 @@ class TimesRow:
     def idle_share(self) -> float | None:
         """Idle time over wall time, but for its wait in the first collectives."""
         return self.idle_ns / self.begun_ns if self.idle_ns is not None and self.begun_ns else None
+
+    @property
+    def unused_share(self) -> float | None:
+        """The same with its waits for other ranks, in which a kernel of a collective runs."""
+        if self.idle_share is None or self.later_wait_ns is None:
+            return None
+        return self.idle_share + self.later_wait_ns / self.begun_ns
 
     def number(self, column: str, unit: str = "ns") -> Number:
         """Return a field as a number of its row in table `rank_times`."""
@@ -158,55 +165,75 @@ def next_host(rows: Sequence[TimesRow]) -> TimesRow | None:
     return max(known, key=lambda row: row.host_step_ns or 0.0, default=None)
 
 
-def _saved(slow: TimesRow, rows: Sequence[TimesRow], steps: StepsView | None) -> Number:
-    """Return what the job saves at most once `slow` is in time: other hosts may bound it then."""
-    late, bound = slow.number("late_ns"), next_host(rows)
+def _until_hosts(rows: Sequence[TimesRow], steps: StepsView | None) -> Number | None:
+    """Return what a job saves until the host of a rank that is not late bounds it, if known."""
+    bound = next_host(rows)
     if steps is None or bound is None:
-        return late
+        return None
     per_step = max(0.0, steps.wall_ns - (bound.host_step_ns or 0.0))
-    saved = Number(per_step * steps.count, "ns", bound.number("host_step_ns").refs).at_digits(2)
-    return min(late, saved, key=lambda number: number.value or 0.0)
+    refs = bound.number("host_step_ns").refs
+    return Number(per_step * steps.count, "ns", refs).at_digits(2)
+
+
+def saved_together(rows: Sequence[TimesRow], steps: StepsView | None) -> Number:
+    """Return which part of the run ranks that arrive together save at most: hosts may bound it."""
+    compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
+    waits, until = mean_share(compared, "later_wait_ns"), _until_hosts(rows, steps)
+    if until is None:
+        return waits
+    bounded = until.share_of(Number(max(row.begun_ns for row in compared), "ns")).at_digits(2)
+    return min(waits, bounded, key=lambda number: number.value or 0.0)
+
+
+def _late(slow: TimesRow, rows: Sequence[TimesRow], steps: StepsView | None) -> Finding:
+    """Say which GPU makes the others wait, or first that all hosts bound the job, and why."""
+    cause, remedy = _cause(slow, [row for row in rows if row is not slow])
+    saved, until, bound = slow.number("late_ns"), _until_hosts(rows, steps), next_host(rows)
+    verdict = Text(
+        "Rank {rank} is late: the others wait {late} longer for it than it does for them, in a run "
+        "of {wall}. {cause}",
+        rank=slow.rank,
+        late=saved,
+        wall=slow.number("wall_ns"),
+        cause=cause,
+    )
+    if until is not None and (until.value or 0.0) < (saved.value or 0.0):
+        saved = until
+    if bound and steps and (saved.value or 0.0) < EXPLAINS * (slow.late_ns or 0.0):
+        remedy = FASTER_HOSTS
+        verdict = Text(
+            "The hosts bound the job: that of rank {rank}, which is not late, needs {host} for a "
+            "step of {step}. {late} Mending rank {slow} alone saves at most {saved}.",
+            rank=bound.rank,
+            host=bound.number("host_step_ns"),
+            step=Number(steps.wall_ns, "ns", digits=3),
+            late=verdict,
+            slow=slow.rank,
+            saved=saved,
+        )
+    return Finding(
+        "straggler",
+        verdict,
+        evidence=(
+            Text(
+                "It is the last in {last} of {n} collectives; at least {low} of its lateness "
+                "is more than chance (95 %)",
+                last=slow.last or 0,
+                n=slow.collectives or 0,
+                low=slow.number("late_low_ns"),
+            ),
+            *_in_steps(slow, steps),
+        ),
+        action=remedy,
+        gain=saved,
+    )
 
 
 def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Iterator[Finding]:
     """Yield which GPU makes the others wait and why, and what waits and transfers cost."""
     slow = straggler(rows)
     if slow is not None:
-        cause, remedy = _cause(slow, [row for row in rows if row is not slow])
-        saved, bound = _saved(slow, rows, steps), next_host(rows)
-        others: Text | str = ""
-        if bound and steps and (saved.value or 0.0) < EXPLAINS * (slow.late_ns or 0.0):
-            remedy = FASTER_HOSTS
-            others = Text(
-                " It is not alone: the host of rank {rank} needs {host} for a step of {step}.",
-                rank=bound.rank,
-                host=bound.number("host_step_ns"),
-                step=Number(steps.wall_ns, "ns", digits=3),
-            )
-        yield Finding(
-            "straggler",
-            Text(
-                "Rank {rank} is late: the others wait {late} longer for it than it does for them, "
-                "in a run of {wall}. {cause}{others}",
-                rank=slow.rank,
-                late=slow.number("late_ns"),
-                wall=slow.number("wall_ns"),
-                cause=cause,
-                others=others,
-            ),
-            evidence=(
-                Text(
-                    "It is the last in {last} of {n} collectives; at least {low} of its lateness "
-                    "is more than chance (95 %)",
-                    last=slow.last or 0,
-                    n=slow.collectives or 0,
-                    low=slow.number("late_low_ns"),
-                ),
-                *_in_steps(slow, steps),
-            ),
-            action=remedy,
-            gain=saved,
-        )
+        yield _late(slow, rows, steps)
     compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
     if slow is None and len(compared) > 1:
         yield _balanced(compared, steps)
@@ -222,8 +249,10 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
             ),
             evidence=tuple(_begins(compared)),
             action=Text(
-                "Ranks that arrive together save at most the first, transfers beside other kernels "
-                "at most the second."
+                "Ranks that arrive together save at most {together} of the run, transfers beside "
+                "other kernels at most {transfer}.",
+                together=saved_together(rows, steps),
+                transfer=mean_share(compared, "transfer_ns"),
             ),
         )
 

@@ -394,15 +394,25 @@ def _findings(view: JobView) -> Iterator[Finding]:
     skewed = has_skewed_starts(view.times)
     idle = [row for row in (view.times if skewed else timed) if row.idle_share is not None]
     if idle:
-        yield Finding(
-            "idle",
-            Text(
-                "The GPU is idle for {range} of the time between the first and the last work of "
-                "its rank{apart}.",
-                range=_range(idle, "idle_share", "fraction"),
-                apart=Text(", the wait in first collectives left out") if skewed else "",
-            ),
+        unused = [row for row in view.times if row.unused_share is not None]
+        facts: dict[str, Value] = {
+            "range": _range(idle, "idle_share", "fraction"),
+            "apart": Text(", the wait in first collectives left out") if skewed else "",
+        }
+        verdict = Text(
+            "The GPU is idle for {range} of the time between the first and the last work of its "
+            "rank{apart}.",
+            **facts,
         )
+        if any(row.later_wait_ns for row in unused):
+            verdict = Text(
+                "The GPU is idle or waits for other ranks for {unused} of the time between the "
+                "first and the last work of its rank{apart}; idle alone, without the waits, for "
+                "{range}.",
+                **facts,
+                unused=_range(unused, "unused_share", "fraction"),
+            )
+        yield Finding("idle", verdict)
     yield from _most_unequal(view.kernels, timed)
 
 

@@ -228,13 +228,14 @@ def steps(run: Run, kind: str) -> StackFigure | None:
         Text("GPU time of a step") if decode else Text("GPU time per prompt token"),
         groups,
         bars,
-        subtitle="Beside each bar: its sum, and the part of it in operators that memory or compute "
-        "bounds, by the datasheet.",
+        subtitle="Each operator as recorded steps correct it. Beside each bar: its sum, and the "
+        "part of it in operators that memory or compute bounds, by the datasheet.",
     )
 
 
 def _stack(step: Row, operators: Sequence[Row], largest: Sequence[str]) -> Stack:
     per = 1.0 if step["kind"] == "decode" else number(step["tokens"])
+    per /= correction(step)
     seconds = {name: 0.0 for name in (*largest, "other")}
     for row in operators:
         name = text(row["operator"])
@@ -262,6 +263,14 @@ def _stack(step: Row, operators: Sequence[Row], largest: Sequence[str]) -> Stack
             limit=limit,
         ),
     )
+
+
+def correction(step: Row) -> float:
+    """Return how many times as long a step takes as what it is the sum of, its operators.
+
+    By how recorded steps lay from such sums, and by the power limit.
+    """
+    return number(step["seconds"]) / max(number(step["gpu_s"]), known(step["host_s"]) or 0.0)
 
 
 def largest_bound(step: Row, operators: Sequence[Row]) -> tuple[Value, float]:

@@ -38,6 +38,8 @@ from nsight_prof.reports.predict.numbers import (
 
 OPEN_STEPS = 2
 """Tables of steps that are open; the others are folded."""
+LEAST_CORRECTION = 5e-4
+"""A smaller one shows in no digit of a step."""
 TIERS = {
     "T0": Text(
         "the roofline of a datasheet: a lower bound of time, or carried over from another GPU"
@@ -378,13 +380,22 @@ def _step(step: Row, operators: list[Row], load: Value, key: str, folded: bool) 
     rows.sort(key=lambda row: -number(row["seconds"]))
     if (gap := known(step["gap_s"])) is not None:
         share = gap / number(step["gpu_s"])
-        rows.append({"operator": None, "seconds": gap, "share": share, "bound_by": "host"})
+        rows.append({"operator": "gaps", "seconds": gap, "share": share, "bound_by": "host"})
+    share = figures.correction(step) - 1
+    if abs(share) >= LEAST_CORRECTION:
+        seconds = share * number(step["gpu_s"])
+        rows.append(
+            {"operator": "correction", "seconds": seconds, "share": share, "bound_by": None}
+        )
     note, host = None, known(step["host_s"])
     if text(step["bound_by"]) == "host":
         note = Text("The step waits for the host, which needs {time}.", time=Number(host, "s"))
     elif host is not None:
         note = Text("The host needs at least {time}.", time=Number(host, "s"))
-    gaps = Text("gaps between kernels")
+    added: dict[str, Value] = {
+        "gaps": Text("gaps between kernels"),
+        "correction": Text("correction by recorded steps and the power limit"),
+    }
     return Table(
         key,
         Text(
@@ -393,7 +404,7 @@ def _step(step: Row, operators: list[Row], load: Value, key: str, folded: bool) 
             time=with_interval(predicted(step, "seconds", "s").at_digits(3)),
         ),
         [
-            Column(Text("Operator"), lambda row: text(row["operator"]) or gaps),
+            Column(Text("Operator"), lambda row: added.get(name := text(row["operator"]), name)),
             Column(Text("Calls"), lambda row: _cell(row, "calls", "count")),
             Column(Text("Rows"), lambda row: _cell(row, "m", "count")),
             Column(Text("Time"), lambda row: predicted(row, "seconds", "s")),
@@ -414,8 +425,8 @@ def _cell(row: Row, name: str, unit: str) -> Number | None:
     return None if value is None else Number(value, unit)
 
 
-def _limit(name: object) -> Value:
-    return figures.LIMITS.get(text(name), Verbatim(text(name)))
+def _limit(name: object) -> Value | None:
+    return None if name is None else figures.LIMITS.get(text(name), Verbatim(text(name)))
 
 
 def _savings(run: Run) -> list[Savings]:

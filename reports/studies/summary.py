@@ -12,6 +12,7 @@ from nsight_prof.reports.engine.rank_times import (
     TimesRow,
     longest_part,
     mean_share,
+    saved_together,
     straggler,
     waiting_findings,
 )
@@ -168,9 +169,8 @@ def _rows(view: JobView) -> Iterator[Fact]:
                 idle=mean_share(compared, "idle_ns"),
             ),
         )
-        yield Fact(
-            Text("Ranks that arrive together save at most"), mean_share(compared, "later_wait_ns")
-        )
+        together = saved_together(view.times, view.steps)
+        yield Fact(Text("Ranks that arrive together save at most"), together)
         yield Fact(
             Text("Transfers beside other kernels save at most"), mean_share(compared, "transfer_ns")
         )

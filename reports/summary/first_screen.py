@@ -193,7 +193,7 @@ def _verdict(
             why=reason,
             gain=gain,
         )
-        return _with_profiler(view, verdict)
+        return _with_profiler(view, verdict, saved)
     about_kernels = lead.key == "kernel" and lead.rule not in PROBLEMS
     values: dict[str, Value] = {
         "what": _where(view, step, largest.anchor) if about_kernels else problem(lead),
@@ -308,17 +308,20 @@ def _gain_of(action: Action) -> float:
     return action.gain.value or 0.0
 
 
-def _with_profiler(view: ReportView, verdict: Text) -> Text:
+def _with_profiler(view: ReportView, verdict: Text, saved: Savings) -> Text:
     """Return a verdict about idle time with what the profiler adds to that, where it is known."""
     time = view.run_time
     if (time.profiler_ns or 0.0) < SMALLEST_SHOWN * (time.whole_ns or math.inf):
         return verdict
     anchor = next((f.anchor for f in view.findings if f.rule == LAUNCH_BOUND.key), "caveats")
+    without = (time.whole_ns or 0.0) - (time.profiler_ns or 0.0)
     return Text(
-        "{verdict} Of the idle time, about {time} is nsys itself: it makes each call of CUDA take "
-        "longer.",
+        "{verdict} About {time} of the idle time is there only while nsys records: without it the "
+        "run takes about {without}, and the actions save up to {less} less.",
         verdict=verdict,
         time=Link(Number(time.profiler_ns, "ns"), anchor),
+        without=Number(without, "ns"),
+        less=Number(min(time.profiler_ns or 0.0, saved.total_ns), "ns"),
     )
 
 

@@ -12,7 +12,7 @@ from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.serving.workload import UNKNOWN_GPU, headed
 from nsight_prof.reports.summary.actions import near_limits
-from nsight_prof.reports.summary.first_screen import first_screen
+from nsight_prof.reports.summary.first_screen import MOSTLY, first_screen
 from nsight_prof.reports.summary.models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary.savings import savings
 from nsight_prof.reports.summary.time_parts import (
@@ -66,12 +66,20 @@ def _answer(view: ReportView) -> tuple[Text, ...]:
             Text("The GPU works for {time}; how long it waits in between is not known.", time=total)
         )
     longest, share = largest_job(view)
+    works = time.whole_ns - (time.idle_ns or 0.0)
+    facts: dict[str, Value] = {"thing": longest, "whole": whole_of(time)}
     largest = Text(
         "The largest job of the GPU is {thing}: {part} of the {whole}.",
-        thing=longest,
+        **facts,
         part=Number(share, "fraction"),
-        whole=whole_of(time),
     )
+    if works < (1 - MOSTLY) * time.whole_ns:  # small parts of the run would mislead
+        largest = Text(
+            "The GPU works for {works} of the {whole}. Its largest job is {thing}: {part} of that.",
+            **facts,
+            works=Number(works / time.whole_ns, "fraction"),
+            part=Number((share or 0.0) * time.whole_ns / works if works else None, "fraction"),
+        )
     unmeasured = [] if view.profiled_share else [Text("What limits it was not measured.")]
     return (*found, largest, *unmeasured)
 

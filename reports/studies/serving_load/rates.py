@@ -187,6 +187,10 @@ def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Va
         rate=high.load_text if plan.measured else rate,
         part=plan.base.derived(plan.share, "fraction").by(
             Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=_highest_rate(plan))
+            if plan.measured
+            else Text(
+                "1 - {reserve}, what prof leaves in reserve", reserve=Number(RESERVE, "fraction")
+            )
         ),
         most=kept_up,
         ttft=between("ttft", which),

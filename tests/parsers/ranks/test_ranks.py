@@ -311,7 +311,7 @@ def test_of_many_waits_those_of_the_calls_with_most_are_kept(
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
-        ("launches", "while its host launches, and no faster"),
+        ("launches", "because its host launches too slowly"),
         ("synchronisation", "after its host has waited for the GPU"),
         ("queued", "with work that its host had launched already"),
         ("unknown", "for a reason that the trace does not tell"),
