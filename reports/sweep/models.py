@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsight_prof.reports.page import Name
+from nsight_prof.reports.page import Name, Text, Value
+from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import Fact
+
+LONGEST = 30
+"""Characters of a name up to which it heads columns and labels bars."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class VariantColumn:
     """One variant of a sweep; `ratio` is its GPU time over that of the baseline.
 
     Of a benchmark, `ratio` is the geometric mean of the times of its cases over those there.
-    `settings` are only the keys that differ between variants. `per_unit_ns` is its GPU time over
+    `settings` are only the keys that differ between variants; `number` is its place among them, by
+    which pages call one whose name is long. `per_unit_ns` is its GPU time over
     the units of work that its arguments count, `work` these units over those of the baseline; None
     where they are not known. `problem` says why there are no numbers.
     """
@@ -48,12 +53,23 @@ class VariantColumn:
     work: float | None = None
     headline: str = ""
     problem: str = ""
+    number: int = 1
 
     @property
-    def title(self) -> Name:
-        """Its settings, or its name where these do not differ."""
+    def label(self) -> Text | str:
+        """Its name, for headings and pictures; its number where that is long."""
+        return self.name if len(self.name) <= LONGEST else Text("variant {n}", n=self.number)
+
+    @property
+    def title(self) -> Value:
+        """Its settings, for sentences; its name where they are long or do not differ."""
         settings = ", ".join(f"{fact.label} = {fact.value}" for fact in self.settings)
-        return Name(settings or self.name)
+        if settings and len(settings) <= 2 * LONGEST:
+            return Name(settings)
+        if isinstance(self.label, str):
+            return Name(self.name)
+        name = Name(brief(self.name, 2 * LONGEST))
+        return Text("{variant} ({name})", variant=self.label, name=name)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def _variant_table(view: SweepView) -> Table[VariantColumn]:
 
     per_unit = Text("GPU time per {unit}", unit=view.unit)
     columns = [
-        Column[VariantColumn](Text("Variant"), lambda variant: Name(variant.name)),
+        Column[VariantColumn](Text("Variant"), _variant),
         Column[VariantColumn](
             Text("Settings"), lambda v: [f"{f.label} = {f.value}" for f in v.settings] or None
         ),
@@ -84,6 +84,14 @@ def _variant_table(view: SweepView) -> Table[VariantColumn]:
     return Table("variants", Text("Variants"), columns, view.variants)
 
 
+def _variant(variant: VariantColumn) -> Value:
+    """Return its name, with the number that the page calls it by where that is long."""
+    name = Name(variant.name)
+    if isinstance(variant.label, str):
+        return name
+    return Text("{label}: {name}", label=variant.label, name=name)
+
+
 def _number(value: float | None, unit: str) -> Number | None:
     return None if value is None else Number(value, unit)
 
@@ -95,7 +103,7 @@ def _time_tables(
 
     def columns(field: str, unit: str) -> list[Column[SweepRow]]:
         def of_variant(n: int, variant: VariantColumn) -> Column[SweepRow]:
-            heading = Text("{variant}", variant=variant.name)
+            heading = Text("{variant}", variant=variant.label)
             return Column(heading, lambda row: _number(getattr(row.cells[n], field), unit))
 
         first = Column[SweepRow](heading, lambda row: brief(row.name))
@@ -126,11 +134,11 @@ def _figures(view: SweepView) -> list[Figure]:
         times = [row.cells[n].total_ns or 0.0 for row in ranked[:DRAWN]]
         total = variant.gpu_time_ns
         if total is None:
-            stacks.append(Stack(variant.name, (), f"n/a: {variant.problem}"))
+            stacks.append(Stack(variant.label, (), f"n/a: {variant.problem}"))
             continue
         ratio = "" if variant.ratio is None else f" ({quantity(variant.ratio, 'x', 3)})"
         values = (*times, max(total - sum(times), 0.0))
-        stacks.append(Stack(variant.name, values, f"{quantity(total, 'ns', 3)}{ratio}"))
+        stacks.append(Stack(variant.label, values, f"{quantity(total, 'ns', 3)}{ratio}"))
     groups = (*(row.name for row in ranked[:DRAWN]), "other kernels")
     title, alt = "GPU time of the variants, by kernel", "Stacked bars: GPU time by kernel"
     return [Figure(StackFigure("sweep", title, alt, "GPU time", groups, tuple(stacks)))]

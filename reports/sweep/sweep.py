@@ -23,6 +23,8 @@ MAX_CASES = 40
 """Cases of benchmarks that the comparison shows: those that take longest."""
 MAX_KERNELS = 15
 """Kernels of the comparison: those that took the most time in any variant."""
+TEXTS = {"name", "question", "notes", "sweep"}
+"""Keys of a recipe that set nothing of what runs."""
 
 
 def sweep_view(manifest: Manifest, variants: Mapping[str, Run | ProfError]) -> SweepView:
@@ -34,8 +36,8 @@ def sweep_view(manifest: Manifest, variants: Mapping[str, Run | ProfError]) -> S
     per = counted_units(runs.values())
     work = {name: units(Side(name, run), per) for name, run in runs.items()} if per else {}
     columns = tuple(
-        _column(name, run, settings.get(name, ()), base, work, ratios.get(name))
-        for name, run in variants.items()
+        _column(name, place, run, settings.get(name, ()), base, work, ratios.get(name))
+        for place, (name, run) in enumerate(variants.items(), 1)
     )
     readable = [runs.get(name) for name in variants]
     timed = [run if run and not math.isnan(kernel_time(run)) else None for run in readable]
@@ -53,7 +55,7 @@ def sweep_view(manifest: Manifest, variants: Mapping[str, Run | ProfError]) -> S
 def _differing(recipes: dict[str, dict[str, Any]]) -> dict[str, tuple[Fact, ...]]:
     """Return for each variant the recipe keys (dotted) whose values differ between variants."""
     flat = {name: _flatten(recipe) for name, recipe in recipes.items()}
-    keys = sorted({key for values in flat.values() for key in values} - {"name", "sweep"})
+    keys = sorted({key for values in flat.values() for key in values} - TEXTS)
     differing = [k for k in keys if len({repr(v.get(k)) for v in flat.values()}) > 1]
     return {
         name: tuple(Fact(key, str(values.get(key, "-"))) for key in differing)
@@ -82,18 +84,19 @@ def _case_ratios(runs: Mapping[str, Run]) -> dict[str, float]:
 
 def _column(
     name: str,
+    place: int,
     run: Run | ProfError,
     settings: tuple[Fact, ...],
     base: float,
     work: Mapping[str, float],
     of_cases: float | None,
 ) -> VariantColumn:
-    """Return a variant; `base` is the GPU time of the first in ns, `work` the units of each.
+    """Return a variant by its place; `base` is the GPU time of the first in ns, `work` their units.
 
     `of_cases` are the times of its cases over those of the first, where it is a benchmark.
     """
     if isinstance(run, ProfError):
-        return VariantColumn(name, settings, problem=run.message)
+        return VariantColumn(name, settings, problem=run.message, number=place)
     total, (wall, idle) = kernel_time(run), wall_time(run)
     lines = () if run.is_bench else headline(run)
     problem = ""
@@ -116,6 +119,7 @@ def _column(
         work=work[name] / next(iter(work.values())) if work else None,
         headline=lines[0] if lines else "",
         problem=problem,
+        number=place,
     )
 
 

@@ -18,6 +18,7 @@ from nsight_prof.parsers.run.directory import (
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Evidence, Number
 from nsight_prof.reports.page.json import section_json
+from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.sweep.models import SweepRow, SweepView
 from nsight_prof.reports.sweep.section import sweep_section
@@ -187,3 +188,22 @@ def test_benchmarks_compare_case_by_case(
     assert [column.problem for column in view.variants] == ["", ""]
     assert [[c.total_ns for c in r.cells] for r in view.cases] == [[1e6, 4e6], [5e5, 5e5]]
     assert "most at slow=1, 2.00x (geometric mean" in verdicts(view)[0]
+
+
+def test_variants_with_long_names_go_by_their_number(sweep: Path) -> None:
+    """Four keys in a name are more than a heading or a bar has room for; the table says which."""
+    names = ["batch=8,attention=flash-attention-3,compile=off", "batch=16"]
+    (sweep / VARIANTS / "batch=8").rename(sweep / VARIANTS / names[0])
+    manifest = read_manifest(RunDir(sweep))
+    manifest.variants = names
+    write_manifest(RunDir(sweep), manifest)
+    for name, question in zip(names, ("Which? " * 20, "What?"), strict=True):
+        variant = RunDir(sweep / VARIANTS / name)
+        recipe = read_manifest(variant)
+        recipe.recipe["question"] = question  # sets nothing: it is in no sentence
+        write_manifest(variant, recipe)
+    page = section_markdown(sweep_section(view_of(sweep)))
+    assert "| Stage | variant 1 | batch=16 |" in page
+    assert f"variant 1: `{names[0]}`" in page
+    assert "least at `target.args.batch = 16`" in page
+    assert "Which?" not in page
