@@ -36,8 +36,8 @@ def sweep_view(manifest: Manifest, variants: Mapping[str, Run | ProfError]) -> S
     per = counted_units(runs.values())
     work = {name: units(Side(name, run), per) for name, run in runs.items()} if per else {}
     columns = tuple(
-        _column(name, place, run, settings.get(name, ()), base, work, ratios.get(name))
-        for place, (name, run) in enumerate(variants.items(), 1)
+        _column(name, nth, run, settings.get(name, ()), base, work, ratios.get(name))
+        for nth, (name, run) in enumerate(variants.items(), 1)
     )
     readable = [runs.get(name) for name in variants]
     timed = [run if run and not math.isnan(kernel_time(run)) else None for run in readable]
@@ -84,19 +84,19 @@ def _case_ratios(runs: Mapping[str, Run]) -> dict[str, float]:
 
 def _column(
     name: str,
-    place: int,
+    nth: int,
     run: Run | ProfError,
     settings: tuple[Fact, ...],
     base: float,
     work: Mapping[str, float],
     of_cases: float | None,
 ) -> VariantColumn:
-    """Return a variant by its place; `base` is the GPU time of the first in ns, `work` their units.
+    """Return the nth variant; `base` is the GPU time of the first in ns, `work` their units.
 
     `of_cases` are the times of its cases over those of the first, where it is a benchmark.
     """
     if isinstance(run, ProfError):
-        return VariantColumn(name, settings, problem=run.message, number=place)
+        return VariantColumn(name, settings, problem=run.message, number=nth)
     total, (wall, idle) = kernel_time(run), wall_time(run)
     lines = () if run.is_bench else headline(run)
     problem = ""
@@ -119,7 +119,7 @@ def _column(
         work=work[name] / next(iter(work.values())) if work else None,
         headline=lines[0] if lines else "",
         problem=problem,
-        number=place,
+        number=nth,
     )
 
 
