@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.names import stacks
-from nsight_prof.parsers.names.source_text import Result, loop_over_results, results
+from nsight_prof.parsers.names.source_text import DERIVES, Result, loop_over_results, results
 from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
@@ -61,8 +62,6 @@ AGAIN = 10
 """Times in each step that a line runs from which on it is in a loop within that."""
 IDLE_WORK = 0.15
 """Share of the samples from which on a line that launches nothing is named before those that do."""
-BACKWARD = ".backward("
-"""A line that begins a backward pass: its kernels are those of the forward lines."""
 DOING = {
     idle_rules.SYNC_STALLS.key: ("waiting", "copying"),
     idle_rules.ALLOCATION_STALLS.key: ("allocating",),
@@ -556,7 +555,8 @@ def _host_place(line: HostLine) -> Text:
 
 def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     launched_at = callers(run, *telling(run, finding))
-    lines = sorted(launched_at, key=lambda line: BACKWARD in _text_of(run, line))
+    # Kernels of a backward pass are those of the forward lines.
+    lines = sorted(launched_at, key=lambda line: bool(re.search(DERIVES, _text_of(run, line))))
     hot_lines = _hot(lines)
     rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
     rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")

@@ -114,8 +114,12 @@ class Work(NamedTuple):
 
 CLOSED = r"[)\]](?=[.\[])"
 """What stands before the use of a result that has no name."""
+PASSED_ON, TAKES = "return RESULT", " RESULT["
+"""The use of a result that is that of its function, and of one of which a part is taken at once."""
 SLICED, EITHER = re.compile(r"::(\d+)"), re.compile(r" if .* else ")
 """Steps of a slice, and what does one of two things: a part that is taken is copied together."""
+ALIKE = 0.9
+"""Part of the time of the longest line from which on another takes about as long."""
 ENOUGH, LONGER = 0.9, 2.0
 """Launches of a gradient for each item, and times that of zeros that a sum takes, at least."""
 ADDS, SELECTED = "CUDAFunctor_add", "select_backward"
@@ -209,8 +213,13 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     ]
     places = [rows[name] for name in ("file", "line")]
     texts = zip(of_row, rows["source"].fillna(""), times, strict=True)
+    passed_on = _uses_by_callers(known, rows)
+    uses = [
+        passed_on.get(launch, each.uses) if set(each.uses) == {PASSED_ON} else each.uses
+        for each, launch in zip(of_row, rows["launch"], strict=True)
+    ]
     return rows.assign(
-        uses=pd.Series([result.uses for result in of_row], rows.index, dtype=object),
+        uses=pd.Series(uses, rows.index, dtype=object),
         again=[result.again for result in of_row],
         is_same=[result.is_same for result in of_row],
         is_last=[result.is_last for result in of_row],
@@ -221,6 +230,19 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
         times=times,
         equal=[_left_out([*result.uses, source]) or max(1.0, n) for result, source, n in texts],
     )
+
+
+def _uses_by_callers(
+    known: dict[tuple[str, int], Result], rows: pd.DataFrame
+) -> dict[int, list[str]]:
+    """Return by launch how the line that calls its function uses what that returns."""
+    calling = rows[rows["depth"].eq(1)]
+    places = zip(calling["launch"], calling["file"], calling["line"], strict=True)
+    texts = calling["source"].fillna("").str.replace(CLOSED, " RESULT", regex=True)
+    return {
+        launch: [source] if TAKES in source else known.get((file, line), Result()).uses
+        for (launch, file, line), source in zip(places, texts, strict=True)
+    }
 
 
 def _left_out(uses: list[str]) -> int:
@@ -254,7 +276,7 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
             waits = _waits(run, found, number(saved.share_of(time).value))
             gains |= of_wall_time(saved + waits, program_time(run)[0])
         of_line = of_text.groupby(["file", "line"])["gpu_ns"].sum().sort_values(ascending=False)
-        at = [(str(f), int(n)) for f, n in of_line.index[:2]]
+        at = _in_order(of_line)[:2]
         if work.at_use:
             at = [*((at[0][0], n) for n in results(run.timed_lines)[at[0]].used_at[:1]), *at][:2]
         places = [Verbatim(location(*pair)) for pair in at]
@@ -295,6 +317,13 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
             confidence="low",
             **gains,
         )
+
+
+def _in_order(of_line: pd.Series[float]) -> list[tuple[str, int]]:
+    """Return lines in the order of the program as far as they take about as long as the longest."""
+    at = [(str(file), int(line)) for file, line in of_line.index]
+    alike = int((of_line >= ALIKE * of_line.max()).sum())
+    return [*sorted(at[:alike]), *at[alike:]]
 
 
 def _formula(work: Work) -> Text:
