@@ -351,7 +351,7 @@ def without_launches(
         for line in host_lines(rows, counted)
         if number(line.share.value) >= IDLE_WORK
         and (line.file, line.line) not in launching
-        and BACKWARD not in line.source
+        and not re.search(DERIVES, line.source)
     ][:NAMED]
     if run.launch_lines.empty or not found:
         return [], rows
@@ -571,13 +571,51 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         hot_lines = sorted(large, key=lambda line: (line.file, line.line or 0))[:NAMED]
     if not hot_lines:
         return finding
+    places: list[Value] = [_host_place(line) for line in hot_lines]
+    is_converted = finding.rule == copies.CASTS_AND_COPIES.key
+    around = _converting_call(run, finding, lines) if is_converted else None
+    if around is not None:
+        within = Text("{call}, within it in {places}", call=_host_place(around), places=places)
+        places, hot_lines = [within], [around, *hot_lines]
     verdict = Text(
         "{verdict} The program launches that in {places}.{calls}",
         calls=calls_at(_text_of(run, hot_lines[0])),
         verdict=finding.verdict,
-        places=[_host_place(line) for line in hot_lines],
+        places=places,
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _converting_call(run: Run, finding: Finding, lines: Sequence[HostLine]) -> HostLine | None:
+    """Return the call round lines of layers that convert what is given to them, where no line does
+    most of that: the weights, or the images, of that call are to be of another type or layout.
+
+    Images are given to the outermost call in the loop, weights are those of the innermost one.
+    """
+    forward = [line for line in lines if not re.search(DERIVES, _text_of(run, line))]
+    total = sum(line.samples for line in forward)
+    if not forward or forward[0].samples >= INSIDE * total:
+        return None
+    if any(line.function != stacks.FORWARD for line in forward if line.samples >= LEAST * total):
+        return None
+    rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
+    rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="", source="")
+    rows = rows.reset_index(drop=True)
+    at = {(line.file, line.line) for line in forward}
+    rows = rows[[pair in at for pair in zip(rows["file"], rows["line"], strict=True)]]
+    again = run.timed_lines[run.timed_lines["hits"] >= AGAIN]
+    often = set(zip(again["file"], again["line"], strict=True))
+    around = stacks.with_callers(rows)
+    around = around[[pair in often for pair in zip(around["file"], around["line"], strict=True)]]
+    found = [line for line in host_lines(around) if line.samples >= INSIDE * total]
+    if not found or finding.action not in (copies.CASTS_AND_COPIES.action, copies.CHANNELS_LAST[0]):
+        return None
+    depth = around.groupby(["file", "line"])["depth"].mean().to_dict()
+    chosen = (max if finding.action == copies.CHANNELS_LAST[0] else min)(
+        found, key=lambda line: depth[line.file, line.line]
+    )
+    share = of_samples(chosen.samples, sum(line.samples for line in lines), chosen.share.refs)
+    return replace(chosen, share=share)
 
 
 def _text_of(run: Run, line: HostLine) -> str:

@@ -304,6 +304,7 @@ ATOMICS = Rule(
     in_code=True,
     question="Do atomic operations queue for the same addresses?",
     when=(facts.ATOMICS_A_WARP >= 0.5)
+    & ((facts.IS_OWN >= 1) | (facts.IS_ATTENTION < 1))  # gradients of a library's attention add up
     & (
         ((facts.ATOMIC_CHAIN >= CHAINED) & (facts.LEVEL_BUSY < 60))
         | ((facts.ALL_MEMORY_WAITS >= 50) & (facts.LEVEL_BUSY < 40) & (facts.ATOMIC_PART >= 10))

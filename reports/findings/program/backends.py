@@ -19,6 +19,7 @@ from nsight_prof.reports.analysis.lines import launching_rows
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.analysis.timeline import longest_kernels
 from nsight_prof.reports.findings.gain import of_gpu_time
+from nsight_prof.reports.findings.kernels.matrix import ATTENTION_MASK
 from nsight_prof.reports.findings.kernels.measure import TRANSFORM, slow_name
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
@@ -182,6 +183,8 @@ def telling(run: Run, finding: Finding) -> tuple[str, ...]:
     what to mend, not where the others take their time.
     """
     backend = BACKENDS.get(finding.key)
+    if finding.rule == ATTENTION_MASK.key:  # the forward kernel is given it, whichever pays for it
+        return tuple(run.kernels.loc[run.kernels["category"] == "attention", "kernel_id"])
     if backend is None or not backend.requires:
         return finding.kernel_ids
     names = run.kernels["name"].fillna("")

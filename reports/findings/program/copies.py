@@ -154,6 +154,7 @@ PINNED_ALREADY = Text(
     "while kernels run: it is in pinned memory already."
 )
 """What to do about copies of pinned memory."""
+MADE_ON_HOST = "tensors_made_on_host"
 UNIFIED, UNKNOWN = "unified memory", "unknown"
 """How nsys calls moves of managed memory, and the cause of idle time that no CUDA call ends."""
 
@@ -417,14 +418,17 @@ def with_work_on_results(run: Run, found: Sequence[Finding]) -> list[Finding]:
     The host works on results that were copied, or makes at one line what it copies there.
     """
     work = RESULTS_ON_HOST.key if leaves(run) else HOST_BOUND.key
+    if any(f.rule == MADE_ON_HOST for f in found):
+        work = MADE_ON_HOST
     both = {f.rule: f for f in found if f.rule in (COPIES.key, work)}
     works = host_lines(host_rows(run, doing=("program",), idle=True), "idle_samples")
     copying = host_lines(host_rows(run, doing=("copying",)))
     elsewhere = works and copying and works[0].location != copying[0].location
     # What comes from elsewhere than where the host works most ends by itself.
-    if len(both) < 2 or elsewhere or (work == HOST_BOUND.key and not (works and copying)):
+    if len(both) < 2 or elsewhere or (work != RESULTS_ON_HOST.key and not (works and copying)):
         return list(found)
-    smaller, larger = sorted(both.values(), key=lambda finding: finding.gain_ns)
+    is_cause = work == MADE_ON_HOST  # whose copies are but what follows
+    smaller, larger = sorted(both.values(), key=lambda f: (is_cause and f.rule == work, f.gain_ns))
     joined = replace(
         larger,
         gain_ns=larger.gain_ns + smaller.gain_ns,

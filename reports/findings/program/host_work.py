@@ -505,7 +505,9 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
     wall = program_time(run)[0]
     time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
     longest = stage.of_cause(HOST).longest.value or 0.0
-    lasting = number(stage.idle.value) - _at_start(run, stage)
+    # What is compiled again is no matter of the start, wherever it comes.
+    is_again = rule is COMPILATION and len(run.recompilations) > 0
+    lasting = number(stage.idle.value) - (0.0 if is_again else _at_start(run, stage))
     saved_ns = min(number(time.value), number(wall.value))
     if work.waits:
         saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting))
