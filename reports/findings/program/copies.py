@@ -165,6 +165,11 @@ IN_SHORT = Text(
     "(double precision to float32, float32 to 16 bits), fewer bytes cross: that saves about"
 )
 OF_BYTES = Text("the copy time x the part of the bytes that the cast leaves out + time of the cast")
+NORM_SUMS = r"\bbatch_norm_(?:collect_statistics|backward)_kernel"
+NORM_APPLIED = r"\bbatch_norm_transform_input_kernel"
+NORM_PASSES = 2.0
+"""Times of the second that the channels-last kernels take which stand for the first (PyTorch 2.11,
+H200: 1.8 to 2.2)."""
 CAST_ITEMS = 4
 """Elements for each thread of a cast of PyTorch (unrolled_elementwise_kernel, 2.11)."""
 ALIKE = 0.02
@@ -699,7 +704,8 @@ def casts_and_copies(run: Run) -> list[Finding]:
     about = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
     needless = 2 * number(avoidable.value) > number(time.value)
     about_ns, narrower = _widened(run)
-    saved, concerned = avoidable + narrower, time + about_ns
+    norms, by_rows = _norms(run) if largest is LAYOUTS else (Number(0.0, "ns"), Number(0.0, "ns"))
+    saved, concerned = avoidable + narrower + by_rows, time + about_ns + norms
     return [
         rule.finding(
             title=Text(
@@ -711,7 +717,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
             verdict=Text(
                 "Kernels that only copy, cast or rearrange data take {share} of the GPU time "
                 "({time} in {calls}): {kinds}. Leaving out those that no program needs saves "
-                "{gain} of the GPU time, leaving out all of them at most {share}.{wider}",
+                "{gain} of the GPU time, leaving out all of them at most {share}.{wider}{norms}",
                 gain=avoidable.share_of(gpu_time),
                 wider=Text(
                     " Kernels that only read and write what casts made wider take {time}, of which "
@@ -720,6 +726,14 @@ def casts_and_copies(run: Run) -> list[Finding]:
                     saved=narrower.share_of(gpu_time),
                 )
                 if narrower.value
+                else "",
+                norms=Text(
+                    " Batch norm takes {time}: channels first, its sums have one block for each "
+                    "channel. Channels last it has many, which saves {saved} of the GPU time.",
+                    time=norms,
+                    saved=by_rows.share_of(gpu_time),
+                )
+                if by_rows.value
                 else "",
                 share=share,
                 time=time,
@@ -763,6 +777,24 @@ def casts_and_copies(run: Run) -> list[Finding]:
             **of_gpu_time(saved, concerned, gpu_time, time),
         )
     ]
+
+
+def _norms(run: Run) -> tuple[Number, Number]:
+    """Return the time of batch norm's kernels that sum up each channel in one block, and what is
+    saved where it is shared out: then they take as long as some passes of the kernel that applies
+    the norm to as many channels (grid.x of both).
+    """
+    names = run.kernels["name"].fillna("")
+    rows = run.kernels.assign(
+        channels=run.kernels["grid"].fillna("").str.partition("x")[0],
+        each=run.kernels["total_ns"] / run.kernels["calls"],
+    )
+    one_pass = rows[names.str.contains(NORM_APPLIED)].groupby("channels")["each"].max()
+    summed = rows[names.str.contains(NORM_SUMS)]
+    shared_out = NORM_PASSES * summed["channels"].map(one_pass) * summed["calls"]
+    saved = (summed["total_ns"] - shared_out).clip(lower=0).fillna(0).sum()
+    refs = column("kernels", "total_ns")
+    return Number(summed["total_ns"].sum(), "ns", refs), Number(saved, "ns", refs)
 
 
 def _widened(run: Run) -> tuple[Number, Number]:
