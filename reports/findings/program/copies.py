@@ -791,7 +791,8 @@ def _norms(run: Run) -> tuple[Number, Number]:
     )
     one_pass = rows[names.str.contains(NORM_APPLIED)].groupby("channels")["each"].max()
     summed = rows[names.str.contains(NORM_SUMS)]
-    shared_out = NORM_PASSES * summed["channels"].map(one_pass) * summed["calls"]
+    each = summed["channels"].map(one_pass).astype(float)
+    shared_out = NORM_PASSES * each * summed["calls"]
     saved = (summed["total_ns"] - shared_out).clip(lower=0).fillna(0).sum()
     refs = column("kernels", "total_ns")
     return Number(summed["total_ns"].sum(), "ns", refs), Number(saved, "ns", refs)

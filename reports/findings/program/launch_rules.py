@@ -145,6 +145,22 @@ GROWING_STEPS = Rule(
     advice=Text("let each step reuse the results of the steps before instead of redoing them"),
     disproof=Text("The inputs of each step are new ones, sorted by their length."),
 )
+PADDED_BATCHES = Rule(
+    key="padded_batches",
+    question="Are batches of mixed lengths padded to their longest sequence?",
+    requires="a trace with single launches and lines of Python",
+    thresholds={
+        "alike": Threshold(0.5, Text("prof: part of the batches that are about as large as any")),
+    },
+    gain="not known: no trace tells padding from what is used.",
+    action=Text(
+        "Sort by length before batching (for training within windows of some batches, which are "
+        "shuffled), and put results back in order; or pack sequences without padding (nested "
+        "tensors, variable-length attention), and bound tokens instead of sequences in a batch."
+    ),
+    advice=Text("put texts of like lengths into one batch, so that little of it is padding"),
+    disproof=Text("Most sequences of a batch are about as long as its longest one."),
+)
 GRAPH_BREAKS = Rule(
     key="graph_breaks",
     question="Does torch.compile break the graph of a step into pieces?",
@@ -162,4 +178,12 @@ GRAPH_BREAKS = Rule(
     advice=Text("let the compiler see the whole step at once, without calls that interrupt it"),
     disproof=Text("With fullgraph=True, and what broke the graph left out, it takes as long."),
 )
-RULES = (GRAPH_BREAKS, SMALL_KERNELS, ONE_BY_ONE, BLOCKING_LAUNCHES, HOST_FUNCTIONS, GROWING_STEPS)
+RULES = (
+    GRAPH_BREAKS,
+    SMALL_KERNELS,
+    ONE_BY_ONE,
+    BLOCKING_LAUNCHES,
+    HOST_FUNCTIONS,
+    GROWING_STEPS,
+    PADDED_BATCHES,
+)

@@ -22,6 +22,7 @@ from nsight_prof.reports.findings.program.launch_rules import (
     GROWING_STEPS,
     HOST_FUNCTIONS,
     ONE_BY_ONE,
+    PADDED_BATCHES,
     SMALL_KERNELS,
 )
 from nsight_prof.reports.findings.program.rule import (
@@ -36,6 +37,10 @@ from nsight_prof.reports.findings.program.rule import (
 from nsight_prof.reports.findings.shortest_launch import Floor, shortest_launch
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
+PADS = r"\bpad_sequence\(|\bpadding *= *(?:True|[\"']longest)|\bDataCollatorWithPadding\("
+"""Lines that pad sequences to the longest of their batch."""
+AGAIN, ALIKE = 10, 0.9
+"""Times that a line runs in a loop, and part of the largest size from which on one is about it."""
 OF_ROWS = ("norm",)
 """Categories of kernels that work once on each element of a sequence, and on nothing else."""
 ACTIVATIONS = "gelu|silu|swiglu|relu"
@@ -172,7 +177,7 @@ def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
         rise = max(np.split(of_steps, starts_over), key=len)
         if len(rise) > len(sizes):
             sizes, ids = rise, list(map(str, launches["kernel_id"].unique()))
-    if not wall.value or len(sizes) < rule.limit("sizes"):
+    if not wall.value or len(sizes) < rule.limit("sizes") or not _padding(run).empty:
         return []
     total = Number(kernel_time(run), "ns", column("kernels", "total_ns"))
     saved = Number(number(total.value) * (1 - 1 / len(sizes)), "ns", total.refs)
@@ -204,6 +209,57 @@ def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
             ),
             confidence="low",
             **of_gpu_time(saved, total, total),
+        )
+    ]
+
+
+def _padding(run: Run) -> pd.DataFrame:
+    """Return the lines that pad sequences of batch after batch to the longest one."""
+    lines = run.timed_lines
+    return lines[(lines["hits"] >= AGAIN) & lines["source"].fillna("").str.contains(PADS)]
+
+
+def padded_batches(run: Run, frame: pd.DataFrame) -> list[Finding]:
+    """Return a finding where batches are padded, and nearly all as far as the longest of all.
+
+    Batches of like lengths differ in size; where they are of about one size, a few long sequences
+    in each make it so. Norms have a row for each element of a sequence, used or not.
+    """
+    rule, padding = PADDED_BATCHES, _padding(run)
+    norms = run.kernels[run.kernels["category"].isin(OF_ROWS)].set_index("kernel_id")
+    rows = frame[frame["kernel_id"].isin(norms.index)]
+    if padding.empty or rows.empty:
+        return []
+    rows = rows[rows["short_name"] == rows["short_name"].mode()[0]]
+    sizes = rows["kernel_id"].astype(object).map(norms["grid"]).map(blocks).astype(float)
+    refs = column("launches", "grid")
+    alike = Number((sizes >= ALIKE * sizes.max()).mean(), "fraction", refs)
+    if not rule.limit("alike") <= number(alike.value) or sizes.min() >= ALIKE * sizes.max():
+        return []
+    first = records(padding.nlargest(1, "hits"))[0]
+    return [
+        rule.finding(
+            title=Text("Batches are padded, {share} of them about to the longest", share=alike),
+            verdict=Text(
+                "Sequences are padded to the longest of their batch at {place}, and {share} of the "
+                "batches are about as large as any ({b} blocks of norms; the smallest {a}): "
+                "lengths are mixed, so that a few long sequences give all others padding, on which "
+                "the GPU works as on the rest. How much that is no trace tells.",
+                place=Verbatim(location(text(first["file"]), int(number(first["line"])))),
+                share=alike,
+                a=Number(sizes.min(), "count", refs),
+                b=Number(sizes.max(), "count", refs),
+            ),
+            evidence=(
+                Evidence(
+                    Text("launches of norms about as large as the largest"),
+                    alike,
+                    Text("{limit} or more", limit=rule.thresholds["alike"].number),
+                    rule.thresholds["alike"].source,
+                ),
+            ),
+            confidence="low",
+            gain_of="GPU time",
         )
     ]
 

@@ -48,7 +48,8 @@ class Work(NamedTuple):
     """What lines do that match `pattern`, or that are in functions of a library (`inner`).
 
     `used` matches what becomes of their result, which stands there as RESULT: each line that uses
-    it, or the line itself behind a bracket; `at_use`: that line is what to mend. `around`: the line
+    it, or the line itself behind a bracket; `once`: one such use tells enough; `at_use`: that line
+    is what to mend. `around`: the line
     may be one that calls others, whose launches count. `loop`: times per call of its function that
     it launches a kernel, at least; `state`: what the lines of its function tell of it (`Result`).
     `kernels` matches names, `launches` that of a kernel that the line launches, too. `watched`: its
@@ -75,6 +76,7 @@ class Work(NamedTuple):
     multiple: float = math.nan
     used: str = ""
     at_use: bool = False
+    once: bool = False
     around: bool = False
     loop: int = 0
     state: str = ""
@@ -100,7 +102,10 @@ class Work(NamedTuple):
             found &= rows[self.state]
         if self.used:
             itself = rows["source"].fillna("").str.replace(CLOSED, " RESULT", regex=True)
-            of_all = rows["uses"].map(lambda uses: all(re.search(self.used, use) for use in uses))
+            enough = any if self.once else all
+            of_all = rows["uses"].map(
+                lambda uses: enough(re.search(self.used, use) for use in uses)
+            )
             unsure = rows["uses"].map(lambda uses: any(EITHER.search(use) for use in uses))
             of_all &= (rows["uses"].str.len() > 0) & (rows["copied"] | ~unsure)
             found &= (itself.str.count(self.used) > 0) | of_all

@@ -66,6 +66,7 @@ def program_findings(run: Run) -> list[Finding]:
     found += launches.small_kernels(run, frame, launch_bound)
     found += launches.one_by_one(run, frame)
     found += launches.growing_steps(run, frame)
+    found += launches.padded_batches(run, frame)
     found += launches.graph_breaks(run, frame)
     found += streams.serial_streams(run, frame)
     passes = fusion.optimizer_passes(run)
