@@ -22,6 +22,7 @@ from nsight_prof.reports.analysis.lines import (
     fused_lines,
     host_lines,
     host_rows,
+    launching_rows,
     lines_of,
     location,
     native_lines,
@@ -46,6 +47,8 @@ LEAST_OF_CHAIN = 0.05
 """The same of a chain that enters a function several times: what it does besides takes little."""
 MOST = 0.5
 """Share of the samples from which on a line says where the time goes."""
+MAIN = 0.7
+"""Part of the conversions from which on a line of a layer does most of them."""
 INSIDE = 0.8
 """Part of the samples within a line that those lines have which are named in its place."""
 PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.py):\d+ \w+$"
@@ -573,7 +576,7 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         return finding
     places: list[Value] = [_host_place(line) for line in hot_lines]
     is_converted = finding.rule == copies.CASTS_AND_COPIES.key
-    around = _converting_call(run, finding, lines) if is_converted else None
+    around = _converting_call(run, finding) if is_converted else None
     if around is not None:
         within = Text("{call}, within it in {places}", call=_host_place(around), places=places)
         places, hot_lines = [within], [around, *hot_lines]
@@ -586,36 +589,30 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
 
-def _converting_call(run: Run, finding: Finding, lines: Sequence[HostLine]) -> HostLine | None:
+def _converting_call(run: Run, finding: Finding) -> HostLine | None:
     """Return the call round lines of layers that convert what is given to them, where no line does
     most of that: the weights, or the images, of that call are to be of another type or layout.
 
     Images are given to the outermost call in the loop, weights are those of the innermost one.
     """
-    forward = [line for line in lines if not re.search(DERIVES, _text_of(run, line))]
-    total = sum(line.samples for line in forward)
-    if not forward or forward[0].samples >= INSIDE * total:
-        return None
-    if any(line.function != stacks.FORWARD for line in forward if line.samples >= LEAST * total):
-        return None
-    rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
-    rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="", source="")
-    rows = rows.reset_index(drop=True)
-    at = {(line.file, line.line) for line in forward}
-    rows = rows[[pair in at for pair in zip(rows["file"], rows["line"], strict=True)]]
-    again = run.timed_lines[run.timed_lines["hits"] >= AGAIN]
-    often = set(zip(again["file"], again["line"], strict=True))
-    around = stacks.with_callers(rows)
-    around = around[[pair in often for pair in zip(around["file"], around["line"], strict=True)]]
-    found = [line for line in host_lines(around) if line.samples >= INSIDE * total]
-    if not found or finding.action not in (copies.CASTS_AND_COPIES.action, copies.CHANNELS_LAST[0]):
-        return None
+    choose = {copies.CASTS_AND_COPIES.action: min, copies.CHANNELS_LAST[0]: max}
+    rows = launching_rows(run).assign(idle_samples=0, activity="launching", nvtx_range="")
+    rows = rows[rows["kernel_id"].isin(finding.kernel_ids)]
+    inner = rows[rows["depth"].eq(0)]
+    forward = inner[inner["function"].eq(stacks.FORWARD)]
+    hits = run.timed_lines.groupby(["file", "line"])["hits"].sum()
+    often = [hits.get(at, 0) >= AGAIN for at in zip(rows["file"], rows["line"], strict=True)]
+    around = rows[rows["launch"].isin(forward["launch"]) & pd.Series(often, rows.index, dtype=bool)]
+    total = forward["samples"].sum()
     depth = around.groupby(["file", "line"])["depth"].mean().to_dict()
-    chosen = (max if finding.action == copies.CHANNELS_LAST[0] else min)(
-        found, key=lambda line: depth[line.file, line.line]
+    found = [line for line in host_lines(around) if line.samples >= MAIN * total]
+    found.sort(key=lambda line: depth[line.file, line.line])
+    if not found or finding.action not in choose or not depth[found[0].file, found[0].line]:
+        return None
+    chosen = choose[finding.action](found, key=lambda line: depth[line.file, line.line])
+    return replace(
+        chosen, share=of_samples(chosen.samples, inner["samples"].sum(), chosen.share.refs)
     )
-    share = of_samples(chosen.samples, sum(line.samples for line in lines), chosen.share.refs)
-    return replace(chosen, share=share)
 
 
 def _text_of(run: Run, line: HostLine) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from nsight_prof.reports.findings.program.rule import Rule, Threshold
+from nsight_prof.reports.findings.program.rule import Rule, Threshold, of_row, rows_of
 from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.page import Text
 
-SMALL_KERNELS = Rule(
+WORDS = rows_of("nsight_prof.reports.findings.program", "launches.yaml")
+"""What rules ask and advise, by their key."""
+SMALL_KERNELS = of_row(
+    Rule,
+    WORDS["small_kernels"],
     key="small_kernels",
-    question="Do many tiny kernels follow on each other?",
     requires="a trace with single launches",
     thresholds={
         "short": Threshold(
@@ -40,19 +43,11 @@ SMALL_KERNELS = Rule(
     "them is saved, or all but the time of SMs full of their blocks. Of several GPUs the mean. "
     "What a kernel of a few blocks would gain by more of them is told once: it gains no more than "
     "this leaves of it.",
-    action=Text(
-        "Fuse them (torch.compile, one Triton or CUDA kernel for the whole chain, foreach or "
-        "multi-tensor variants), or work on all items at a time (one batched call)."
-    ),
-    advice=Text("let it do several small steps in one go (torch.compile does so)"),
-    disproof=Text(
-        "One kernel that does the same steps takes as long as all of them, or they already run at "
-        "the same time on several streams."
-    ),
 )
-ONE_BY_ONE = Rule(
+ONE_BY_ONE = of_row(
+    Rule,
+    WORDS["one_by_one"],
     key="one_by_one",
-    question="Does a loop launch small kernels for one item after another?",
     requires="a trace with single launches",
     thresholds={
         "short": SMALL_KERNELS.thresholds["short"],
@@ -68,17 +63,11 @@ ONE_BY_ONE = Rule(
     },
     gain="from the end of the last other operation to the end of the loop's last kernel, less what "
     "these kernels take beyond the shortest launch of the trace.",
-    action=Text(
-        "Work on all items at once: one vectorised or batched operation, torch._foreach_* over a "
-        "list of tensors, one kernel for all. Where each needs the one before it, launch the loop "
-        "as a CUDA graph or fuse it (torch.compile)."
-    ),
-    advice=Text("let it work on all items at once instead of one after another"),
-    disproof=Text("One operation on all items takes as long as the loop."),
 )
-BLOCKING_LAUNCHES = Rule(
+BLOCKING_LAUNCHES = of_row(
+    Rule,
+    WORDS["blocking_launches"],
     key="blocking_launches",
-    question="Does each launch wait until its kernel has ended?",
     requires="a trace with CUDA calls",
     thresholds={
         "launches": Threshold(
@@ -94,17 +83,11 @@ BLOCKING_LAUNCHES = Rule(
         "start": Threshold(3000, Text("prof: what a launch takes the host at least"), "ns"),
     },
     gain="the time of launch calls, less `start` for each, at most the idle time.",
-    action=Text(
-        "Look for CUDA_LAUNCH_BLOCKING=1 in the environment (os.environ, the shell, the "
-        "container), left from a search for errors, and take it out: each launch waits for its "
-        "kernel (synchronously). Else look for a synchronisation after each launch."
-    ),
-    advice=Text("turn off the setting for debugging that makes the CPU wait for each step"),
-    disproof=Text("With CUDA_LAUNCH_BLOCKING unset the steps take as long."),
 )
-HOST_FUNCTIONS = Rule(
+HOST_FUNCTIONS = of_row(
+    Rule,
+    WORDS["host_functions"],
     key="host_functions",
-    question="Do kernels wait for functions of the host that stand in their stream?",
     requires="a trace with CUDA calls",
     thresholds={
         "calls": Threshold(
@@ -115,19 +98,11 @@ HOST_FUNCTIONS = Rule(
     },
     gain="gaps between queued operations, as many as there are such calls at most, beyond "
     "`queue_gap` each.",
-    action=Text(
-        "Take functions of the host out of the stream (cudaLaunchHostFunc, cudaStreamAddCallback): "
-        "what follows waits until a thread of the driver has run them. Call them rarely, once for "
-        "many kernels (progress, logging), or record an event (cudaEventRecord) and let a thread "
-        "of the program poll it (cudaEventQuery) or wait for it; a stream of its own that waits "
-        "for the event keeps the callback off the path."
-    ),
-    advice=Text("do not let the GPU wait in each step until the CPU has run a small function"),
-    disproof=Text("Without these calls the gaps between kernels are as long."),
 )
-GROWING_STEPS = Rule(
+GROWING_STEPS = of_row(
+    Rule,
+    WORDS["growing_steps"],
     key="growing_steps",
-    question="Does each step work on all of a sequence that grows?",
     requires="a trace with single launches",
     thresholds={
         "sizes": Threshold(6, Text("prof: sizes, each larger than the one before"), "count"),
@@ -137,46 +112,26 @@ GROWING_STEPS = Rule(
     },
     gain="GPU time x (1 - 1 / steps): as though only the first step worked on the whole sequence, "
     "and what the others need for their new element were nothing.",
-    action=Text(
-        "Keep what earlier steps worked out and compute only what is new: a cache of keys and "
-        "values (KV cache, past_key_values, use_cache=True) in a transformer, the state of a "
-        "recurrence or running sums elsewhere."
-    ),
-    advice=Text("let each step reuse the results of the steps before instead of redoing them"),
-    disproof=Text("The inputs of each step are new ones, sorted by their length."),
 )
-PADDED_BATCHES = Rule(
+PADDED_BATCHES = of_row(
+    Rule,
+    WORDS["padded_batches"],
     key="padded_batches",
-    question="Are batches of mixed lengths padded to their longest sequence?",
     requires="a trace with single launches and lines of Python",
     thresholds={
         "alike": Threshold(0.5, Text("prof: part of the batches that are about as large as any")),
     },
     gain="not known: no trace tells padding from what is used.",
-    action=Text(
-        "Sort by length before batching (for training within windows of some batches, which are "
-        "shuffled), and put results back in order; or pack sequences without padding (nested "
-        "tensors, variable-length attention), and bound tokens instead of sequences in a batch."
-    ),
-    advice=Text("put texts of like lengths into one batch, so that little of it is padding"),
-    disproof=Text("Most sequences of a batch are about as long as its longest one."),
 )
-GRAPH_BREAKS = Rule(
+GRAPH_BREAKS = of_row(
+    Rule,
+    WORDS["graph_breaks"],
     key="graph_breaks",
-    question="Does torch.compile break the graph of a step into pieces?",
     requires="a trace with samples of Python stacks",
     thresholds={"share": Threshold(0.05, Text("prof: part of the wall time worth a finding"))},
     gain="of compiled elementwise kernels that run one after another all but the longest of each "
     "row, and the idle time that waits for launches x (1 - 1 / pieces): one graph fuses what "
     "follows on each other, and is entered once.",
-    action=Text(
-        "Mend what breaks the graph there: no print, logging, .item(), Python objects with state "
-        "or functions under torch.compiler.disable (torch._dynamo.disable) inside what is "
-        "compiled; move them out of the step, or behind it. TORCH_LOGS=graph_breaks says why, and "
-        "fullgraph=True fails at each break. Then one graph is fused as a whole."
-    ),
-    advice=Text("let the compiler see the whole step at once, without calls that interrupt it"),
-    disproof=Text("With fullgraph=True, and what broke the graph left out, it takes as long."),
 )
 RULES = (
     GRAPH_BREAKS,
