@@ -45,9 +45,11 @@ SMALL_BYTES = 64 * 1024
 """Bytes of a copy below which the driver stages pageable memory without waiting (CUDA Runtime API,
 API synchronization behavior): the rate of the memory matters little."""
 PROBE = Text("probe of the roofline recipe")
-COPIES = Rule(
+DATA = packaged_yaml("nsight_prof.reports.findings.program", "copies.yaml")
+COPIES = of_row(
+    Rule,
+    DATA["rules"]["copies"],
     key="copies",
-    question="Do copies between host and GPU take the GPU's time?",
     requires="a trace with copies",
     thresholds={
         "share": Threshold(0.05, Text("prof: share of the GPU's busy time")),
@@ -66,34 +68,20 @@ COPIES = Rule(
     "through the GPU: what is beyond the longest of kernels and copies in each direction. Of many "
     "small copies also the part of the idle time in which the GPU waits for the host to start "
     "them.",
-    action=Text(
-        "Keep the data on the GPU, or copy from pinned memory on a stream of its own while kernels "
-        "run."
-    ),
-    advice=Text("keep the data on the GPU, or copy it while the GPU computes"),
-    disproof=Text(
-        "The copies run at the same time as kernels already, and the steps take as long without "
-        "them."
-    ),
 )
-MANAGED_MEMORY = Rule(
+MANAGED_MEMORY = of_row(
+    Rule,
+    DATA["rules"]["managed_memory"],
     key="managed_memory",
-    question="Do pages of managed memory move between host and GPU?",
     requires="a trace with copies",
     thresholds={"share": Threshold(0.05, Text("prof: part of the time in which pages move"))},
     gain="what launches of a kernel take longer than its shortest one + the idle time that no CUDA "
     "call ends.",
-    action=Text(
-        "Move what is needed in time and at once: cudaMemPrefetchAsync before the kernel, "
-        "cudaMemAdvise (preferred location, accessed by) for what both sides touch; or cudaMalloc, "
-        "with copies of the few numbers that the host reads."
-    ),
-    advice=Text("keep the data on the GPU, and copy only what the CPU really reads"),
-    disproof=Text("With the same data in memory of cudaMalloc the kernels take as long."),
 )
-CASTS_AND_COPIES = Rule(
+CASTS_AND_COPIES = of_row(
+    Rule,
+    DATA["rules"]["casts_and_copies"],
     key="casts_and_copies",
-    question="Do kernels only copy, cast or rearrange data?",
     requires="a trace",
     thresholds={
         "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
@@ -107,35 +95,15 @@ CASTS_AND_COPIES = Rule(
     gain="the time of those that no program needs (casts, conversions of layouts, clones), and of "
     "kinds that take `most` of the GPU time; at most that of all. Of kernels that DRAM bounds and "
     "that only read and write what a cast made wider, the part of the bytes that it added.",
-    action=Text(
-        "Keep data in the type and layout in which it is used: cast weights once when they are "
-        "loaded, avoid .contiguous() and .to() in the loop, write into slices of one buffer "
-        "instead of torch.cat, or let torch.compile fuse the rest."
-    ),
-    advice=Text(
-        "store data in the format in which it is used, so that it need not be converted each time"
-    ),
-    disproof=Text(
-        "Without the copy the next kernel is slower by as much (it then reads scattered or wider "
-        "data)."
-    ),
 )
-FILLS = Rule(
+FILLS = of_row(
+    Rule,
+    DATA["rules"]["fills"],
     key="fills",
-    question="Does the GPU fill tensors with zeros or a constant?",
     requires="a trace",
     thresholds={"share": Threshold(0.05, Text("prof: part of the GPU time worth a finding"))},
     gain="the time of these kernels and memsets, of which some may be needed.",
-    action=Text(
-        "Leave out what is written over before it is read: torch.empty in place of torch.zeros, no "
-        "zero_() or cudaMemset of results that a kernel writes whole, "
-        "zero_grad(set_to_none=True); masks and one-hot vectors as indices; sparse gradients for "
-        "large embeddings."
-    ),
-    advice=Text("do not clear memory that is written over anyway"),
-    disproof=Text("Without the fill results change: what it writes is read."),
 )
-DATA = packaged_yaml("nsight_prof.reports.findings.program", "copies.yaml")
 REMEDIES = {
     key: (message(row["action"]), message(row["advice"])) for key, row in DATA["remedies"].items()
 }

@@ -239,7 +239,10 @@ def padded_batches(run: Run, frame: pd.DataFrame) -> list[Finding]:
     first = records(padding.nlargest(1, "hits"))[0]
     return [
         rule.finding(
-            title=Text("Batches are padded, {share} of them about to the longest", share=alike),
+            title=Text(
+                "Sequences are padded: {share} of the batches are about as large as any",
+                share=alike,
+            ),
             verdict=Text(
                 "Sequences are padded to the longest of their batch at {place}, and {share} of the "
                 "batches are about as large as any ({b} blocks of norms; the smallest {a}): "
