@@ -193,8 +193,25 @@ def _is_of_launch(run: Run, finding: Finding) -> bool:
         return bool(rows["dynamic_shared_bytes"].sum() > rows["static_shared_bytes"].sum())
     if finding.rule == memory.LOCAL_SPILLS.key:
         is_it = run.kernels["kernel_id"] == finding.kernel_ids[0]
-        return set(run.kernels.loc[is_it, "block"]) == {ONE_WARP}
+        one_warp = set(run.kernels.loc[is_it, "block"]) == {ONE_WARP}
+        return one_warp or _spills_tiles(run, finding.kernel_ids[0])
     return finding.rule in OF_LAUNCH
+
+
+def _spills_tiles(run: Run, kernel_id: str) -> bool:
+    """Tell whether a program of Triton spills tiles as it loads them: the launch chooses how large
+    they are, and for how many warps. What a loop carries, or a function needs, the kernel chooses.
+    """
+    rows = run.source_instructions
+    rows = rows[rows["kernel_id"] == kernel_id].sort_values("offset")
+    spills = rows[rows["sass"].fillna("").str.contains(SPILLS)]
+    files = spills["file"].fillna("")
+    if spills.empty or not files.str.endswith(".py").all():
+        return False
+    texts = run.source_lines[run.source_lines["kernel_id"] == kernel_id]
+    texts = texts.loc[texts["line"].isin(spills["line"]), "source"].fillna("")
+    once = spills["instructions"].max() < kernel_code.IN_LOOP * rows["instructions"].iloc[0]
+    return bool(once) and not texts.str.contains(kernel_code.FUNCTIONS).any()
 
 
 def _in_program(rows: pd.DataFrame) -> pd.DataFrame:

@@ -54,7 +54,10 @@ def in_loop(run: Run) -> Run:
     write(
         run,
         "source_instructions",
-        [{**each, "instructions": 64, "excessive_sectors": 4} for each in (loop, store)],
+        [
+            {**each, "instructions": times, "excessive_sectors": 4}
+            for each, times in ((loop, 64), (store, 640))
+        ],
     )
     return launched(run, (LAUNCH, 9, "k[grid](a)"))
 
@@ -101,6 +104,16 @@ def test_a_single_warp_that_spills_is_a_matter_of_its_launch(in_loop: Run) -> No
     tables.write(in_loop.kernels.assign(block="32x1x1"), "kernels", in_loop.directory.tables)
     run = load_run(in_loop.path)
     assert lines_of(run, finding) == [LAUNCH, LOOP]
+
+
+def test_tiles_of_triton_that_spill_once_are_a_matter_of_their_launch(in_loop: Run) -> None:
+    """Their size and warps are chosen there; a function that spills is at fault itself."""
+    finding = finding_of(in_loop, "local_spills")
+    rows = in_loop.source_instructions.assign(instructions=64).to_dict("records")
+    run = write(in_loop, "source_instructions", rows)
+    assert lines_of(run, finding) == [LAUNCH, LOOP]
+    of_sine = in_loop.source_lines.assign(source="y = tl.sin(x)").to_dict("records")
+    assert lines_of(write(run, "source_lines", of_sine), finding) == [LOOP]
 
 
 def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:

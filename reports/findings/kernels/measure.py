@@ -153,10 +153,11 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
 def _slots_occupied(waves: float, achieved: float, limit: float) -> float:
     """Return the part of their slots that blocks of unequal length occupy until the last has ended.
 
-    Only of blocks that all start at once: those of later waves take the slots that others left.
+    Only of blocks that all start at once: those of later waves take the slots that others left. Of
+    less than a wave, the slots are those that have a block.
     """
-    at_once = waves <= 1 and achieved < limit
-    return achieved / limit if at_once else 1.0
+    at_once = waves <= 1 and achieved < limit * waves
+    return achieved / (limit * waves) if at_once else 1.0
 
 
 def _tail_loss(row: Row, blocks_a_sm: float, waves: float) -> float:

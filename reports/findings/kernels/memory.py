@@ -277,7 +277,8 @@ LOCAL_SPILLS = Rule(
     remedy=Text("Without local memory"),
     action=Text(
         "Give threads more registers (launch bounds, -maxrregcount), keep less state per "
-        "thread, or unroll loops so that indices of local arrays are constants."
+        "thread, or unroll loops so that indices of local arrays are constants. In Triton take "
+        "smaller tiles (BLOCK), or more warps for each (num_warps)."
     ),
     advice=Text(
         "let each thread keep less data at a time, so that it need not be stored and fetched again"
