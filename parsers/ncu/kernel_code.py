@@ -5,6 +5,7 @@ From its instructions (table source_instructions) and the text of its lines (sou
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -44,6 +45,9 @@ ELEMENT = re.compile(
     r"|\b(?P<element>\w+\[[^\[\]=]+\])(?! *[-+*/]?=(?!=))"
 )
 """What a line loads: an address of Triton, or an element of an array that is not assigned to."""
+LOOP = re.compile(r"^\s*for (\w+) in\b")
+AUGMENTED = re.compile(r"^\s*\w+ *[-+*/|&]=(?!=)")
+"""The head of a loop of Triton, and an assignment that goes on from what was there."""
 RETURNS = r"^@!?U?P\w+\s+EXIT\b"
 """Instructions at which some threads of a kernel end, and others go on."""
 RETURNING = 0.1
@@ -177,6 +181,52 @@ def loaded_again(source: pd.DataFrame) -> float:
             touched.setdefault(element, []).append(float(sectors) / len(loaded))
     again = sum(sum(each) - max(each) for each in touched.values())
     return again / max(1.0, float(loading["sectors"].astype(float).sum()))
+
+
+def loaded_each_pass(source: pd.DataFrame, rows: pd.DataFrame) -> float:
+    """Return the part of the sectors that an inner loop of Triton loads anew in each pass of the
+    loop around it, of whose passes their addresses do not depend.
+
+    Texts have no indentation: a loop is within another one where, behind it, the program goes on
+    as often as between their heads.
+    """
+    lines = source.sort_values("line")
+    texts = dict(zip(lines["line"], lines["source"].fillna(""), strict=True))
+    touched = dict(zip(lines["line"], lines["sectors"].fillna(0).astype(float), strict=True))
+    heads: list[int] = [line for line, text in texts.items() if LOOP.match(text)]
+    at_line = rows["line"].where(rows["file"].isin(lines["file"])).astype(float)
+    times = rows["instructions"].fillna(0).astype(float)
+    times /= max(1.0, float(times.iloc[0]))
+    loaded: dict[int, float] = {}
+    for outer, inner in itertools.combinations(heads, 2):
+        between = times[at_line.between(outer, inner, inclusive="left") & times.ge(IN_LOOP)]
+        passes = between.min()
+        behind = at_line[at_line.gt(inner) & times.eq(passes)]
+        body = [line for line in texts if outer < line <= behind.max()]
+        if not any(line > inner and touched[line] for line in body):
+            continue
+        changing = _changing([texts[line] for line in body], LOOP.findall(texts[outer]))
+        for line in body:
+            addresses = [triton for triton, _ in ELEMENT.findall(texts[line]) if triton.strip()]
+            stays = not any(changing & set(NAME.findall(address)) for address in addresses)
+            if line > inner and addresses and stays:
+                again = touched[line] * (1 - 1 / passes)
+                loaded[line] = max(loaded.get(line, 0.0), again)
+    return sum(loaded.values()) / max(1.0, sum(touched.values()))
+
+
+def _changing(texts: Iterable[str], names: Iterable[str]) -> set[str]:
+    """Return the names that change from pass to pass of a loop: its own, those that depend on them,
+    and those that go on from what they were.
+    """
+    changing = set(names)
+    for text in texts:
+        form = ASSIGNED.match(text)
+        written = set(NAME.findall(form[1])) if form else set()
+        read = set(NAME.findall(form[2])) if form else set()
+        if changing & read or written & read or (form and AUGMENTED.match(text)):
+            changing |= written
+    return changing
 
 
 def beyond_return(rows: pd.DataFrame) -> float:

@@ -132,7 +132,7 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
     `tree_share` in levels of a tree with barriers, `sides_share` are in functions of whose results
     half are dropped, `special_share` special functions, and `pairs_share`, of those that add or
     multiply, add a product. `same_share`: of the sectors, those that other blocks load from DRAM
-    as well, and `again_share`, those that another line has loaded from there.
+    as well, and `again_share`, those that the kernel itself has loaded from there before.
     """
     found: dict[str, dict[str, float]] = {f"{name}_share": {} for name in OF_CODE}
     kernels = run.kernels.set_index("kernel_id")
@@ -158,12 +158,18 @@ def code_shares(run: Run, instructions: pd.DataFrame) -> dict[str, dict[str, flo
             "functions": kernel_code.of_functions(rows.assign(line=in_file), of_file),
             "exchanged": exchanged(rows, number(row["global_load_bytes"])),
             "heap": kernel_code.of_heap(rows, of_file, issued * cycles),
-            "again": kernel_code.loaded_again(of_file) if from_dram else 0.0,
+            "again": _loaded_again(of_file, rows) if from_dram else 0.0,
             "same": kernel_code.same_loads(of_file, grid) if from_dram else 0.0,
         }
         for name, share in shares.items():
             found[f"{name}_share"][key] = share
     return found
+
+
+def _loaded_again(source: pd.DataFrame, rows: pd.DataFrame) -> float:
+    """Return the part of the sectors that another line, or the pass before, has loaded."""
+    of_passes = kernel_code.loaded_each_pass(source, rows)
+    return max(kernel_code.loaded_again(source), of_passes)
 
 
 def _instruction_shares(rows: pd.DataFrame) -> dict[str, float]:

@@ -100,3 +100,26 @@ def test_what_two_lines_load_from_memory_is_loaded_twice() -> None:
     assert kernel_code.loaded_again(lines) == 0.0
     cuda = source("sum += row[k];", "out[k] = row[k] / sum;", "row[k] = 0;", sectors=(32, 64, 32))
     assert kernel_code.loaded_again(cuda) == pytest.approx(32 / 128)
+
+
+def test_what_an_inner_loop_loads_alike_in_each_pass_of_the_outer_one_is_loaded_again() -> None:
+    """As keys and values of a group of queries that come one after another."""
+    texts = ("for voice in range(VOICES):", "query = tl.load(q + voice * SIZE + column)",
+             "for start in range(first, last, WORDS):", "at = base + start + column",
+             "keys = tl.load(k + at)", "tl.store(out + voice, total)")  # fmt: skip
+    lines = source(*texts, sectors=(0, 32, 0, 0, 320, 32)).assign(file="k.py")
+    often = [(1, "MOV R1, R2", 4), (2, "LDG.E R2, [R4.64]", 32), (5, "LDG.E R6, [R8.64]", 320)]
+
+    def again(after: int, *changes: tuple[str, str]) -> float:
+        changed = lines.copy()
+        for old, new in changes:
+            changed["source"] = changed["source"].str.replace(old, new, regex=False)
+        code = [*often, (6, "STG.E [R2.64], R3", after)]
+        rows = pd.DataFrame(code, columns=["line", "sass", "instructions"])
+        return kernel_code.loaded_each_pass(changed, rows.assign(file="k.py"))
+
+    assert again(32) == pytest.approx(320 * (1 - 1 / 8) / 384)
+    assert again(4) == 0.0  # one loop after another
+    assert again(32, ("k + at", "k + at + voice")) == 0.0
+    assert again(32, ("at = base", "at = voice")) == 0.0
+    assert again(32, ("at = base + start + column", "at += WORDS")) == 0.0  # it goes on
