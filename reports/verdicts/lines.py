@@ -31,6 +31,7 @@ from nsight_prof.reports.analysis.lines import (
     waiting_rows,
 )
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
+from nsight_prof.reports.findings.kernels.waits import LATENCY
 from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
 from nsight_prof.reports.findings.program.backends import telling
@@ -95,6 +96,8 @@ NEEDLESS, SECTORS = Text("the needless sectors"), Text("the sectors")
 DOUBLE = r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H"
 BANKS = r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b"
 SPILLS = r"\bSTL\b"
+LOADS, COPIES_BESIDE = r"\bLDG?\b", r"\b(?:LDGSTS|UTMA|UBLKCP)"
+"""Loads of single threads, and copies into shared memory that some warps may start for all."""
 ACCESSES = r"\b(?:LDG?|LDSM?|STG?|STS|ATOM[GS]?|REDG?|SHFL)\b"
 EXECUTED = At("instructions", "", Text("its instructions"))
 """What to look at where warps stand for no reason of their own, but at a busy pipe."""
@@ -176,7 +179,7 @@ def located(run: Run, finding: Finding) -> Finding:
     launched = _with_launch_lines(run, finding)
     if finding.key == "kernel":
         if _is_of_launch(run, finding):
-            return _with_kernel_lines(run, launched)
+            return _with_kernel_lines(run, _with_idle_warps(run, launched))
         in_kernel = _with_kernel_lines(run, finding)
         if in_kernel is not finding:
             is_shared_out = finding.rule in OF_SHARES
@@ -195,7 +198,38 @@ def _is_of_launch(run: Run, finding: Finding) -> bool:
         is_it = run.kernels["kernel_id"] == finding.kernel_ids[0]
         one_warp = set(run.kernels.loc[is_it, "block"]) == {ONE_WARP}
         return one_warp or _spills_tiles(run, finding.kernel_ids[0])
-    return finding.rule in OF_LAUNCH
+    return finding.rule in OF_LAUNCH or _loading_warps(run, finding) < MOST
+
+
+def _loading_warps(run: Run, finding: Finding) -> float:
+    """Return the part of its warps that load anything, of a kernel whose warps wait for each other
+    at barriers: where that is small, blocks are larger than what they work on. 1 of others.
+    """
+    counted = run.counters[run.counters["kernel_id"] == finding.kernel_ids[0]]
+    if finding.rule != LATENCY.key or "barrier" not in set(counted["top_stall"]):
+        return 1.0
+    rows = run.source_instructions
+    rows = rows[rows["kernel_id"] == finding.kernel_ids[0]].sort_values("offset")
+    sass, of_all = rows["sass"].fillna(""), rows["instructions"].iloc[:1].max()
+    loads = rows.loc[sass.str.contains(LOADS), "instructions"]
+    if sass.str.contains(COPIES_BESIDE).any() or loads.empty or not of_all > 0:
+        return 1.0
+    return number(loads.max()) / number(of_all)
+
+
+def _with_idle_warps(run: Run, finding: Finding) -> Finding:
+    """Return a finding with the warps of a block that only wait for others, where most do."""
+    loading = _loading_warps(run, finding)
+    if not loading < MOST:
+        return finding
+    refs = (Ref("source_instructions", finding.kernel_ids[0], "instructions"),)
+    verdict = Text(
+        "{verdict} Only {part} of its warps load anything: its blocks have more threads than what "
+        "they work on has pieces.",
+        verdict=finding.verdict,
+        part=Number(loading, "fraction", refs).by(Text("warps that load / warps")),
+    )
+    return replace(finding, verdict=verdict)
 
 
 def _spills_tiles(run: Run, kernel_id: str) -> bool:

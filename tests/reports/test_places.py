@@ -116,6 +116,24 @@ def test_tiles_of_triton_that_spill_once_are_a_matter_of_their_launch(in_loop: R
     assert lines_of(write(run, "source_lines", of_sine), finding) == [LOOP]
 
 
+def test_blocks_of_which_most_warps_only_wait_are_a_matter_of_their_launch(in_loop: Run) -> None:
+    finding = finding_of(in_loop, "latency")
+    counters = in_loop.counters.assign(top_stall="barrier").to_dict("records")
+    run = write(in_loop, "counters", counters)
+    load, store = in_loop.source_instructions.to_dict("records")
+    head = {**load, "offset": -16, "sass": "MOV R1, R2", "line": 3}
+    for times, copies, places in ((20, "", [LAUNCH, LOOP]), (64, "", [LOOP]), (20, "STS", [LOOP])):
+        start = {**head, "sass": f"LDG{copies} R2" if copies else head["sass"], "instructions": 64}
+        rows = [start, {**load, "instructions": times}, store]
+        assert lines_of(write(run, "source_instructions", rows), finding) == places
+    assert "Only 31 % of its warps load anything" in english(
+        located(
+            write(run, "source_instructions", [{**head, "instructions": 64},
+                                               {**load, "instructions": 20}, store]), finding
+        ).verdict
+    )  # fmt: skip
+
+
 def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:
     run = launched(run, (54, 61, "loss.backward()"), (32, 39, "y = self.layers(x)"))
     finding = finding_of(run, "tensor_idle")

@@ -240,6 +240,15 @@ def _causes(gaps: _Gaps, calls: ApiCalls, long: _Calls, waiting: Array) -> _GapC
     filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
     late_launch = late & (middle >= 0) & (2 * filled > ready - gaps.start)
     inside[late_launch] = np.append(long.name, -1)[middle][late_launch]
+    # Else several that fill it together, as frees and allocations do one after another.
+    others = long.pick(np.flatnonzero(~waiting[long.name]))
+    lasts = others.end - others.start
+    begun_before = np.append(0, np.cumsum(lasts))
+    first, behind = (_begun(others, call.thread, time) for time in (gaps.start, ready))
+    together = begun_before[behind] - begun_before[first]
+    for gap in np.flatnonzero(late & (inside < 0) & (2 * together > ready - gaps.start)):
+        of_gap = slice(first[gap], behind[gap])
+        inside[gap] = others.name[of_gap][np.argmax(lasts[of_gap])]
     return _GapCauses(
         cause, waited, inside, call.start, call.end, call.thread, np.zeros(size, np.int32)
     )
@@ -276,14 +285,21 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
     """Index of the call that each thread is in at its time; -1 where it is in none of `calls`."""
     if not len(calls.start):
         return np.full(len(time), -1)
+    at = _begun(calls, thread, time + 1) - 1
+    found = (at >= 0) & (calls.thread[at] == thread) & (calls.end[at] >= time)
+    return np.where(found, at, -1)
+
+
+def _begun(calls: _Calls, thread: Array, time: Array) -> Array:
+    """Return how many calls come before those of each thread that begin at its time or later."""
+    if not len(calls.start):
+        return np.zeros(len(time), np.int64)
     threads = np.unique(calls.thread)
     low = int(min(calls.start.min(), time.min(initial=0)))
     span = int(max(calls.start.max(), time.max(initial=0))) - low + 2
     code = np.minimum(np.searchsorted(threads, thread), len(threads) - 1)
     axis = np.searchsorted(threads, calls.thread) * span + calls.start - low
-    at = np.searchsorted(axis, code * span + time - low, "right") - 1
-    found = (at >= 0) & (calls.thread[at] == thread) & (calls.end[at] >= time)
-    return np.where(found, at, -1)
+    return np.searchsorted(axis, code * span + time - low, "left")
 
 
 def _by_stage(gaps: _Gaps, work: Work) -> _Pieces:

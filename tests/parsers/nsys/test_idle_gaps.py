@@ -169,6 +169,24 @@ def test_a_long_call_and_the_range_of_the_next_launch_are_named(
     assert row["in_call_ns"] == 5 * US
 
 
+def test_calls_that_fill_a_gap_together_are_named_by_the_longest(
+    export: Any, tmp_path: Path
+) -> None:
+    """As cudaFree and cudaMalloc in turn; what only waits for the GPU is none of them."""
+    export.rows.clear()
+    export.call(1 * US, 5 * US, 1)
+    export.kernel(10 * US, 10 * US, "a", 1)
+    for start, lasts, name in ((30, 90, "cudaFree"), (130, 100, "cudaMalloc"), (240, 60, SYNC)):
+        export.call(start * US, lasts * US, start, name=f"{name}_v3020")
+    for number, start in ((2, 310), (3, 900)):
+        export.call(start * US, 5 * US, number)
+        export.kernel((start + 10) * US, 10 * US, "b", number)
+    export.call(400 * US, 100 * US, 4, name="cudaFree_v3020")  # too little of the last gap
+    with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
+        rows = {row["call"]: row["idle_ns"] for row in trace.idle_gaps().to_dict("records")}
+    assert rows == {"cudaMalloc": 300 * US, "": 580 * US}
+
+
 def test_a_gap_whose_call_is_not_in_the_trace_has_no_cause(export: Any, tmp_path: Path) -> None:
     export.kernel(500, 10, "k", 999)
     with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
