@@ -242,8 +242,8 @@ def _spills_tiles(run: Run, kernel_id: str) -> bool:
     files = spills["file"].fillna("")
     if spills.empty or not files.str.endswith(".py").all():
         return False
-    texts = run.source_lines[run.source_lines["kernel_id"] == kernel_id]
-    texts = texts.loc[texts["line"].isin(spills["line"]), "source"].fillna("")
+    lines = run.source_lines[run.source_lines["kernel_id"] == kernel_id]
+    texts = lines.loc[lines["line"].isin(spills["line"]), "source"].fillna("")
     once = spills["instructions"].max() < kernel_code.IN_LOOP * rows["instructions"].iloc[0]
     return bool(once) and not texts.str.contains(kernel_code.FUNCTIONS).any()
 

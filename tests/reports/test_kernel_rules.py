@@ -520,9 +520,7 @@ def test_uneven_blocks_cost_what_the_mean_sm_waits() -> None:
     at_once = first(grid="264x1x1", waves=1.0, achieved_occupancy_pct=25.0, **uneven)
     assert at_once.gain == pytest.approx(1 - (1 - 0.95 + 0.38) * 0.25)
     # Places that never had a block, as less than a wave leaves them, are no unequal length.
-    few = causes(
-        row(grid="264x1x1", waves=0.25, achieved_occupancy_pct=20.0, **uneven), H200
-    )
+    few = causes(row(grid="264x1x1", waves=0.25, achieved_occupancy_pct=20.0, **uneven), H200)
     uneven_alone = next(cause for cause in few if cause.key == "imbalance")
     assert uneven_alone.gain == pytest.approx(1 - (1 - 0.95 + 0.38) * 0.8)
 

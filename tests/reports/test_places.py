@@ -9,6 +9,7 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import host_lines, native_lines
 from nsight_prof.reports.findings.model import Finding
@@ -109,29 +110,24 @@ def test_a_single_warp_that_spills_is_a_matter_of_its_launch(in_loop: Run) -> No
 def test_tiles_of_triton_that_spill_once_are_a_matter_of_their_launch(in_loop: Run) -> None:
     """Their size and warps are chosen there; a function that spills is at fault itself."""
     finding = finding_of(in_loop, "local_spills")
-    rows = in_loop.source_instructions.assign(instructions=64).to_dict("records")
+    rows = records(in_loop.source_instructions.assign(instructions=64))
     run = write(in_loop, "source_instructions", rows)
     assert lines_of(run, finding) == [LAUNCH, LOOP]
-    of_sine = in_loop.source_lines.assign(source="y = tl.sin(x)").to_dict("records")
+    of_sine = records(in_loop.source_lines.assign(source="y = tl.sin(x)"))
     assert lines_of(write(run, "source_lines", of_sine), finding) == [LOOP]
 
 
 def test_blocks_of_which_most_warps_only_wait_are_a_matter_of_their_launch(in_loop: Run) -> None:
     finding = finding_of(in_loop, "latency")
-    counters = in_loop.counters.assign(top_stall="barrier").to_dict("records")
-    run = write(in_loop, "counters", counters)
-    load, store = in_loop.source_instructions.to_dict("records")
-    head = {**load, "offset": -16, "sass": "MOV R1, R2", "line": 3}
-    for times, copies, places in ((20, "", [LAUNCH, LOOP]), (64, "", [LOOP]), (20, "STS", [LOOP])):
-        start = {**head, "sass": f"LDG{copies} R2" if copies else head["sass"], "instructions": 64}
-        rows = [start, {**load, "instructions": times}, store]
-        assert lines_of(write(run, "source_instructions", rows), finding) == places
-    assert "Only 31 % of its warps load anything" in english(
-        located(
-            write(run, "source_instructions", [{**head, "instructions": 64},
-                                               {**load, "instructions": 20}, store]), finding
-        ).verdict
-    )  # fmt: skip
+    run = write(in_loop, "counters", records(in_loop.counters.assign(top_stall="barrier")))
+    load, store = records(in_loop.source_instructions)
+    for sass, times, is_few in (("MOV", 20, True), ("MOV", 64, False), ("LDGSTS", 20, False)):
+        head = {**load, "offset": -16, "sass": f"{sass} R1, R2", "line": 3, "instructions": 64}
+        rows = [head, {**load, "instructions": times}, store]
+        found = located(write(run, "source_instructions", rows), finding)
+        places = [LAUNCH, LOOP] if is_few else [LOOP]
+        assert [int(at) for at in re.findall(r"k\.py:(\d+)", english(found.verdict))] == places
+        assert ("Only 31 % of its warps load anything" in english(found.verdict)) == is_few
 
 
 def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:
