@@ -662,7 +662,7 @@ def _converting_call(run: Run, finding: Finding) -> HostLine | None:
         return None
     chosen = choose[finding.action](found, key=lambda line: depth[line.file, line.line])
     return replace(
-        chosen, share=of_samples(chosen.samples, inner["samples"].sum(), chosen.share.refs)
+        chosen, share=of_samples(chosen.samples, int(inner["samples"].sum()), chosen.share.refs)
     )
 
 

@@ -254,8 +254,8 @@ def optimizer_passes(run: Run) -> list[Finding]:
     refs = counters(run, list(counted["kernel_id"]), THREADS)
     total = Number(total_ns, "ns", column("kernels", "total_ns"))
     bytes_ = Number(sum(b.loaded + b.stored for b in each), "B", refs)
-    needed = Number(rule.limit("passes") * moment, "B", refs)
-    saved = Number(total_ns * (1 - number(needed.value) / number(bytes_.value)), "ns", refs)
+    fused = Number(rule.limit("passes") * moment, "B", refs)
+    saved = Number(total_ns * (1 - number(fused.value) / number(bytes_.value)), "ns", refs)
     if number(saved.value) < rule.limit("gain") * number(gpu_time.value):
         return []
     return [
@@ -271,7 +271,7 @@ def optimizer_passes(run: Run) -> list[Finding]:
                 share=total.share_of(gpu_time),
                 total=total,
                 moved=bytes_,
-                needed=needed,
+                needed=fused,
                 gain=saved.share_of(gpu_time),
                 saved=saved,
             ),
@@ -281,7 +281,7 @@ def optimizer_passes(run: Run) -> list[Finding]:
                 measured(Text("bytes that they load and store"), bytes_, Text("ncu x launches")),
                 measured(
                     Text("of these needed by a fused kernel"),
-                    needed,
+                    fused,
                     Text(
                         "{n} times what the kernels of a moment store", n=int(rule.limit("passes"))
                     ),
