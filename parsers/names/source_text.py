@@ -103,6 +103,11 @@ class _Line:
         return self.source.partition(" = ")[2] or self.source
 
 
+def derives(source: str) -> bool:
+    """Tell whether a line derives: its kernels are those of the forward lines."""
+    return bool(re.search(DERIVES, source))
+
+
 def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
     """Return what is known of lines of table `timed_lines`, by file and line."""
     found: dict[tuple[str, int], Result] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.names import stacks
-from nsight_prof.parsers.names.source_text import DERIVES, Result, loop_over_results, results
+from nsight_prof.parsers.names.source_text import Result, derives, loop_over_results, results
 from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
@@ -405,7 +404,7 @@ def without_launches(
         for line in host_lines(rows, counted)
         if number(line.share.value) >= IDLE_WORK
         and (line.file, line.line) not in launching
-        and not re.search(DERIVES, line.source)
+        and not derives(line.source)
     ][:NAMED]
     if run.launch_lines.empty or not found:
         return [], rows
@@ -609,8 +608,7 @@ def _host_place(line: HostLine) -> Text:
 
 def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     launched_at = callers(run, *telling(run, finding))
-    # Kernels of a backward pass are those of the forward lines.
-    lines = sorted(launched_at, key=lambda line: bool(re.search(DERIVES, _text_of(run, line))))
+    lines = sorted(launched_at, key=lambda line: derives(_text_of(run, line)))
     hot_lines = _hot(lines)
     rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
     rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
@@ -646,7 +644,8 @@ def _converting_call(run: Run, finding: Finding) -> HostLine | None:
 
     Images are given to the outermost call in the loop, weights are those of the innermost one.
     """
-    choose = {copies.CASTS_AND_COPIES.action: min, copies.CHANNELS_LAST[0]: max}
+    first = records(run.kernels[run.kernels["kernel_id"] == finding.kernel_ids[0]])[0]
+    kind = copies.kind_of(first)
     rows = launching_rows(run).assign(idle_samples=0, activity="launching", nvtx_range="")
     rows = rows[rows["kernel_id"].isin(finding.kernel_ids)]
     inner = rows[rows["depth"].eq(0)]
@@ -658,12 +657,11 @@ def _converting_call(run: Run, finding: Finding) -> HostLine | None:
     depth = around.groupby(["file", "line"])["depth"].mean().to_dict()
     found = [line for line in host_lines(around) if line.samples >= MAIN * total]
     found.sort(key=lambda line: depth[line.file, line.line])
-    if not found or finding.action not in choose or not depth[found[0].file, found[0].line]:
+    if kind.pattern not in (copies.LAYOUTS.pattern, copies.CASTS) or not found:
         return None
-    chosen = choose[finding.action](found, key=lambda line: depth[line.file, line.line])
-    return replace(
-        chosen, share=of_samples(chosen.samples, int(inner["samples"].sum()), chosen.share.refs)
-    )
+    chosen = found[-1 if kind is copies.LAYOUTS else 0]
+    share = of_samples(chosen.samples, int(inner["samples"].sum()), chosen.share.refs)
+    return replace(chosen, share=share) if depth[found[0].file, found[0].line] else None
 
 
 def _text_of(run: Run, line: HostLine) -> str:

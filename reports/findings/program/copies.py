@@ -669,7 +669,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
         if kind.required is None or (kind is not OF_SEQUENCES and number(value.value) >= minimum)
     }
     avoidable = Number(sum(number(value.value) for value in needless_kinds.values()), "ns", refs)
-    about = [row for row in records(rows) if _kind(row) in needless_kinds] or records(rows)
+    about = [row for row in records(rows) if kind_of(row) in needless_kinds] or records(rows)
     needless = 2 * number(avoidable.value) > number(time.value)
     about_ns, narrower = _widened(run)
     norms, by_rows = _norms(run) if largest is LAYOUTS else (Number(0.0, "ns"), Number(0.0, "ns"))
@@ -814,7 +814,8 @@ def _within(run: Run) -> Number:
     return Number(total if is_large else 0.0, "ns", column("memory_operations", "total_ns"))
 
 
-def _kind(row: Row) -> Kind:
+def kind_of(row: Row) -> Kind:
+    """Return the kind of a kernel that moves data."""
     return next(kind for kind in KINDS if re.search(kind.pattern, _names(row)))
 
 
@@ -825,7 +826,7 @@ def _names(row: Row) -> str:
 def _of_sequences(run: Run) -> bool:
     """Tell whether layouts are converted for convolutions of one dimension."""
     rows = launching_rows(run)
-    layouts = [row["kernel_id"] for row in records(run.kernels) if _kind(row) is LAYOUTS]
+    layouts = [row["kernel_id"] for row in records(run.kernels) if kind_of(row) is LAYOUTS]
     lines = rows.loc[rows["kernel_id"].isin(layouts), ["file", "line"]].drop_duplicates()
     if lines.empty:
         return False
@@ -838,6 +839,6 @@ def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:
     """Return the time of each kind that comes, in their order."""
     found = dict.fromkeys(KINDS, 0.0)
     for row in records(rows):
-        found[_kind(row)] += number(row["total_ns"])
+        found[kind_of(row)] += number(row["total_ns"])
     refs = column("kernels", "total_ns")
     return {kind: Number(value, "ns", refs) for kind, value in found.items() if value > 0}
