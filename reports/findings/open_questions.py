@@ -71,7 +71,7 @@ def _bounds(run: Run) -> Iterator[OpenQuestion]:
     unknown = run.counters[run.counters["bound_by"].fillna("") == ""]
     gaps = run.gaps[(run.gaps["table"] == "counters") & (run.gaps["column"] == "bound_by")]
     reasons = gaps.drop_duplicates("kernel_id").set_index("kernel_id")["reason"]
-    causes = unknown["kernel_id"].map(reasons).fillna("")
+    causes = unknown["kernel_id"].map(lambda key: str(reasons.get(key, "")))
     names = run.kernels.set_index("kernel_id")["short_name"]
     for reason, rows in unknown.groupby(causes, sort=False):
         different = [*dict.fromkeys(str(names.get(k, k)) for k in rows["kernel_id"])]
