@@ -28,7 +28,7 @@ def quiet(remaining: str) -> Callable[..., Any]:
     return click.option("-q", "--quiet", is_flag=True, help=f"For scripts: print {remaining}.")
 
 
-def page(formats: Sequence[str], about: str = "") -> Callable[..., Any]:
+def page(formats: Sequence[str], about: str) -> Callable[..., Any]:
     """Give a command that writes one page --format, --language and --output."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +38,7 @@ def page(formats: Sequence[str], about: str = "") -> Callable[..., Any]:
             click.option("--language", type=click.Choice(LANGUAGES), default=LANGUAGES[0],
                          show_default=True, help="Language of the page; JSON is in English."),
             click.option("--format", "style", type=click.Choice(formats), default=formats[0],
-                         show_default=True, help=about or None),
+                         show_default=True, help=about),
         ):  # fmt: skip
             command = option(command)
         return command

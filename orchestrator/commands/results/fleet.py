@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("fleet")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN…")
 @shared_options.as_json
-@shared_options.page(("md", "html"))
+@shared_options.page(("md", "html"), "html: one file, with the picture.")
 def command(
     runs: tuple[Path, ...], as_json: bool, style: str, language: str, output: Path | None
 ) -> None:
