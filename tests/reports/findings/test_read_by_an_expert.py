@@ -352,7 +352,8 @@ def test_a_launch_that_loads_its_module_is_not_what_nsys_adds_to_each(imported: 
     (launch,) = records(run.api_calls[run.api_calls["name"] == "cudaLaunchKernel"])
     assert launch["total_ns"] / launch["calls"] > WAITS_FROM * launch["median_ns"]
     assert launch_cost(run).traced.value == launch["median_ns"]
-    assert "About 75 us of the idle time is there only while nsys records" in words(summary(run).first.verdict)
+    said = words(summary(run).first.verdict)
+    assert "About 75 us of the idle time is there only while nsys records" in said
 
 
 def test_idle_time_of_half_the_run_stands_beside_what_is_saved_elsewhere(imported: Runs) -> None:
