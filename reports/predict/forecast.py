@@ -157,7 +157,7 @@ def _best(points: list[Row]) -> Iterator[Text]:
 
 
 def _drafting(points: list[Row]) -> Iterator[Text]:
-    """Yield from how many tokens a step on drafting pays, at the first and the last load."""
+    """Yield from how many tokens per step on drafting pays, at the first and the last load."""
     judged = [row for row in points if known(row["break_even_accept"]) is not None]
     for row in judged if len(judged) < 3 else (judged[0], judged[-1]):
         yield Text(

@@ -95,7 +95,7 @@ NEEDLESS, SECTORS = Text("the needless sectors"), Text("the sectors")
 DOUBLE = r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H"
 BANKS = r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b"
 SPILLS = r"\bSTL\b"
-LOADS, COPIES_BESIDE = r"\bLDG?\b", r"\b(?:LDGSTS|UTMA|UBLKCP)"
+LOADS, ASYNC_COPIES = r"\bLDG?\b", r"\b(?:LDGSTS|UTMA|UBLKCP)"
 """Loads of single threads, and copies into shared memory that some warps may start for all."""
 ACCESSES = r"\b(?:LDG?|LDSM?|STG?|STS|ATOM[GS]?|REDG?|SHFL)\b"
 EXECUTED = At("instructions", "", Text("its instructions"))
@@ -211,7 +211,7 @@ def _loading_warps(run: Run, finding: Finding) -> float:
     rows = rows[rows["kernel_id"] == finding.kernel_ids[0]].sort_values("offset")
     sass, of_all = rows["sass"].fillna(""), rows["instructions"].iloc[:1].max()
     loads = rows.loc[sass.str.contains(LOADS), "instructions"]
-    if sass.str.contains(COPIES_BESIDE).any() or loads.empty or not of_all > 0:
+    if sass.str.contains(ASYNC_COPIES).any() or loads.empty or not of_all > 0:
         return 1.0
     return number(loads.max()) / number(of_all)
 

@@ -148,15 +148,15 @@ def _host_layers(work: Path) -> dict[str, Found]:
                 firsts = clock["case"].eq(row["case"]) & clock["index"].eq(0)
                 issued = float(clock[firsts]["seconds"].median())
                 if split:
-                    beside = predictor.host.overhead_s + predictor.issued(decode).value
-                    issued = float(row["ttft_p50_s"]) - beside
+                    other_s = predictor.host.overhead_s + predictor.issued(decode).value
+                    issued = float(row["ttft_p50_s"]) - other_s
                 if (sources, names) in pairs:
                     kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
                     found[machine][kind][truth.model].append(1e3 * issued / layers)
                 elif trace is not None and not math.isnan(issued):
                     kind = TRACED_IN_GRAPHS if within else TRACED_BEYOND
-                    told = issued / trace.issue_s(layers, in_graphs=within)
-                    found[HOSTS][kind][truth.model].append(told)
+                    of_trace = issued / trace.issue_s(layers, in_graphs=within)
+                    found[HOSTS][kind][truth.model].append(of_trace)
     return found
 
 
@@ -165,8 +165,8 @@ def _event_loops(work: Path) -> Found:
     found = _found()
     for name in SERVERS_RECORDED:
         server = recorded(work, name)
-        told = (*server.around_engine(), server.token_s())
-        for kind, seconds in zip((LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN), told, strict=True):
+        loop = (*server.around_engine(), server.token_s())
+        for kind, seconds in zip((LOOP_ALONE, LOOP_REQUEST, LOOP_TOKEN), loop, strict=True):
             if math.isfinite(seconds):
                 found[kind][server.model].append(1e3 * seconds)
     return found
@@ -201,9 +201,9 @@ def point_residuals(work: Path) -> str:
     engines = [*(pair for question in (*SLICED, EXPERTS) for pair in question.pairs), *H100_PAIRS]
     hosts = _residual_lines(work, engines, _kind_of_host, corrected=True)
     pairs = [*TOLD_PAIRS, *BUSY_PAIRS, *BUSY_AGAIN_PAIRS]
-    told = _residual_lines(work, pairs, _kind_of_host, corrected=True, by_engine=True)
+    measured = _residual_lines(work, pairs, _kind_of_host, corrected=True, by_engine=True)
     found = [POINT_RESIDUALS_INTRO, f"{datasheet(gpu).name}:", *lines, f"{HOSTS}:", *hosts]
-    found += [f"{MEASURED_HOSTS}:", *told]
+    found += [f"{MEASURED_HOSTS}:", *measured]
     return "\n".join(found) + "\n"
 
 

@@ -176,7 +176,7 @@ What else was predicted before, in the order of recording. "Told" says how the h
   (2.4 tokens per step by vLLM's synthetic rejection sampling), and with 4 adapters of rank 16, from
   traces of 4 layers 12 and 27 minutes before. Steps of a few requests that check drafts wait for
   the host, 5.0 to 8.1 ms by the slice, and took 7.6 to 8.9 ms for batches of 1 to 32 and 6.3 for
-  single requests. The power limit of batches of 128, which check 512 tokens a step, was not
+  single requests. The power limit of batches of 128, which check 512 tokens per step, was not
   predicted, as the trace's long prompts were not read. Steps with adapters took 0.1 to 0.3 ms
   longer than the trace: nsys makes them [shorter](#steps-with-adapters-under-nsys-and-without),
   which was not known then.
