@@ -197,7 +197,7 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
         **svgs,
     }
     first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
-    known = [*first_of, *headline(run)][:HEADLINE]
+    known = [*first_of, *headline(run, summary.first.in_short)][:HEADLINE]
     rooflines = {f"roofline-{slug(key)}": data for key, data in live_rooflines(view).items()}
     folds = {
         language: {

@@ -74,6 +74,13 @@ class Action:
     share: float | None = None
     alone: Number | None = None
 
+    @property
+    def in_short(self) -> Text:
+        """What to do and what it saves, as a sentence."""
+        if self.estimate.value:
+            return Text("Saves {time}: {do}.", time=self.estimate, do=self.do)
+        return Text("Saves at most {time}: {do}.", time=self.upper, do=self.do)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -224,6 +231,11 @@ class FirstScreen:
     floor_parts: tuple[FloorPart, ...] = ()
     picture: str = ""
     to_measure: str | None = None
+
+    @property
+    def in_short(self) -> list[Text]:
+        """The verdict and what to do, a sentence each; empty where nothing is to be done."""
+        return [self.verdict, *(action.in_short for action in self.actions)] if self.actions else []
 
     @property
     def largest_first(self) -> bool:

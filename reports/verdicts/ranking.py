@@ -26,6 +26,7 @@ from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_B
 from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rules import program_findings
+from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked
 from nsight_prof.reports.verdicts.lines import located
@@ -172,10 +173,14 @@ def _gain(finding: Finding) -> float:
     return 0.0 if math.isnan(finding.gain_kernel) else finding.gain_kernel / 1e9
 
 
-def headline(run: Run) -> list[str]:
-    """Return at most three short sentences: what a reader should know first."""
+def headline(run: Run, answer: Sequence[Text] = ()) -> list[str]:
+    """Return at most three short sentences: what a reader should know first.
+
+    These are `answer`, the verdict and what to do, or findings where there is no such answer.
+    """
     write = Writer()
-    found = [f"{write.text(finding.headline)}." for finding in findings(run)]
+    found = [write.text(text) for text in answer]
+    found = found or [f"{write.text(finding.headline)}." for finding in findings(run)]
     unanswered = [write.text(question.text) for question in open_questions(run)]
     # Who asked for counters and got none must learn that before the third finding.
     limit = 2 if run.counters.empty and unanswered else 3

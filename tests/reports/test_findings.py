@@ -17,6 +17,8 @@ from nsight_prof.reports.analysis.stages import ALL, wall_time
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.summary.summary import summarise
 from nsight_prof.reports.verdicts.ranking import findings, headline
 from tests.reports.programs import amount, english, kernels, where, write
 
@@ -455,6 +457,15 @@ def test_the_terminal_gets_three_short_sentences(run: Run, trace_only_run: Run) 
     assert len(headline(run)) == 3
     assert all(len(line) < 160 and line.endswith(".") for line in headline(run))
     assert "not known" in headline(trace_only_run)[-1]
+
+
+def test_the_terminal_gets_what_the_first_screen_says(run: Run) -> None:
+    first = summarise(report_view(run)).first
+    verdict, *actions = headline(run, first.in_short)
+    assert verdict == english(first.verdict)
+    assert [re.match(r"Saves (at most )?[\d.]+ \w+: ", line) is not None for line in actions] == [
+        True
+    ] * min(2, len(first.actions))
 
 
 def test_an_empty_run_has_no_findings_but_says_why(make_run: Callable[..., Path]) -> None:
