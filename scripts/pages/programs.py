@@ -16,6 +16,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
 from scripts.run_programs import (
     EIGHTH,
+    FIFTEENTH,
     FOURTEENTH,
     FRESH,
     NINTH,
@@ -45,6 +46,7 @@ LOOKS = {
     "twelfth_set_look.json": "Whole programs, twelfth set: first look",
     "thirteenth_set_look.json": "Whole programs, thirteenth set: first look",
     "fourteenth_set_look.json": "Whole programs, fourteenth set: first look",
+    "fifteenth_set_look.json": "Whole programs, fifteenth set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
@@ -67,6 +69,10 @@ REMARKS = {
     "pull request stands above each program. Counters of `triton_tide_norms` failed. Of 30 "
     "programs four were dropped before: two repairs were slower on this GPU, and two programs had "
     "not ended after 120 s.",
+    FIFTEENTH: " Causes are from issues and pull requests of public code. Six slow programs, which "
+    "had not ended in 120 s while sixteen ran side by side, were run again on the same machine. "
+    "Of 26 programs one was dropped before: it did not end in 150 s under prof. Twins were "
+    "profiled of 22.",
 }
 """What a reader of a set's scores must know of how its programs were chosen."""
 PUBLIC = "public.yaml"
