@@ -27,10 +27,12 @@ from scripts.pages.accuracy.residuals import (  # noqa: E402
     HOST_SPEEDS,
     POINT_RESIDUALS,
     RESIDUALS,
+    SLOWDOWNS,
     host_residuals,
     host_speeds,
     point_residuals,
     residuals,
+    slowdowns,
 )
 
 PAGE, IMPORTED_PAGE = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy-imported.md"
@@ -48,8 +50,8 @@ def main(argv: Sequence[str]) -> int:
             return _settle(IMPORTED_PAGE, render_imported(folder, tables), given.check)
         # Each rests on what is written before it.
         made = (
-            (HOST_SPEEDS, host_speeds), (RESIDUALS, residuals), (POINT_RESIDUALS, point_residuals),
-            (HOST_RESIDUALS, host_residuals), (PAGE, render),
+            (HOST_SPEEDS, host_speeds), (SLOWDOWNS, slowdowns), (RESIDUALS, residuals),
+            (POINT_RESIDUALS, point_residuals), (HOST_RESIDUALS, host_residuals), (PAGE, render),
         )  # fmt: skip
         return max(_settle(path, make(folder), given.check) for path, make in made)
 

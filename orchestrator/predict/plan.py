@@ -39,6 +39,7 @@ from nsight_prof.parsers.predict.corrections import (
     event_loop_s,
     host_layer_s,
     points_of,
+    power_slowdown,
     rank_wait_s,
     traced_host,
 )
@@ -576,6 +577,8 @@ class Plan:
             added = [self.settings.draft] if self.settings.drafted else []
             added += ["LoRA"] if self.shard.adapters else []
             self.notes.append(note("moved-extended", dtype=", ".join(added)))
+            if self.settings.draft == NGRAM:  # their prompts came sooner than others'
+                found = replace(found, long=found.of_decode().long)
             return found.unbounded()
         if self.shard.tensor_parallel > 1:
             self.notes.append(note("moved-ranks"))
@@ -590,6 +593,19 @@ class Plan:
 
     @cached_property
     def power(self) -> Power:
+        """How the power limit slows the GPU: by a trace, or of dense models by slices of others.
+
+        One slice shows one board of many.
+        """
+        found, shard = self.traced_power, self.shard
+        dense = not (shard.quantized or shard.experts or shard.latent or shard.extended)
+        if self.trace is None or not self.trace.is_slice or found == Power() or not dense:
+            return found
+        slowdown = power_slowdown(self.gpu.name, self.name if self.left_out else "")
+        return found if slowdown is None else found._replace(slowdown=slowdown)
+
+    @cached_property
+    def traced_power(self) -> Power:
         """How the power limit slows the recorded engine's GPU."""
         return Power() if self.trace is None else power_of(self.trace, self.fitted)
 

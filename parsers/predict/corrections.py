@@ -2,7 +2,8 @@
 
 residuals.yaml holds measured over predicted medians of recorded serving points, by GPU, by what was
 predicted from and by model, and point_residuals.yaml those of whole points, batches and closed
-loops of servers, with steps that are corrected; scripts/accuracy.py writes both from captures/.
+loops of servers, with steps that are corrected; slowdowns.yaml how the power limit slowed slices.
+scripts/accuracy.py writes them from captures/.
 Steps of a model are moved by the median of the residuals of other models. They are bounded by
 conformal prediction with groups: how far the residuals of each model lie from the median of the
 others, at the percentile that holds 90 %, corrected for their finite number. As few models say
@@ -198,6 +199,23 @@ def host_layer_s(gpu: str, unseen: str = "") -> tuple[float, float] | None:
             return None
         middles.append(_percentile([np.array(times) for times in by_model.values()], 50) / 1e3)
     return middles[0], middles[1]
+
+
+def power_slowdown(gpu: str, unseen: str = "") -> float | None:
+    """Return how many times as long prompts take under a GPU's power limit: the median of slices.
+
+    Args:
+        gpu: key of its datasheet.
+        unseen: model whose own slice does not count, since it is held out.
+
+    Returns:
+        None where too few slices of dense models in 16 bits were recorded on it.
+    """
+    found = packaged_yaml("nsight_prof.parsers.predict", "slowdowns.yaml").get(gpu, {})
+    others = _others(found, unseen)
+    if len(others) < FEWEST:
+        return None
+    return _percentile([np.array(of) for of in others.values()], 50)
 
 
 def traced_host(unseen: str = "") -> tuple[float, ...] | None:

@@ -778,6 +778,7 @@ def simulate(
     lead_s: float = 0.0,
     *,
     ahead: bool = True,
+    workers: bool = False,
 ) -> list[Served]:
     """Return how the requests of `queue` are served.
 
@@ -789,9 +790,10 @@ def simulate(
     it schedules and issues a step while the GPU computes the one before, and only then sends the
     tokens of that one. So a step that is long to issue holds the tokens of another back. Not
     `ahead`, as with n-grams that are looked up in what a step gave, it sends them before, and
-    what the GPU waits for it is in the time of each step that generates.
+    what the GPU waits for it is in the time of each step that generates. `workers`: each GPU has a
+    process that issues (`WorkerProc`), so that the loop holds nothing back.
     """
-    host_s = gpu_s = loaded = 0.0
+    host_s = gpu_s = issued_s = loaded = 0.0
     on_gpu: deque[tuple[float, Tokens]] = deque()
     while True:
         host_s = queue.admit(host_s, idle=not on_gpu)
@@ -802,8 +804,10 @@ def simulate(
             took = seconds(step, loaded)
             heats = queue.engine.tokens(step) >= LOADING_TOKENS
             loaded = max(0.0, loaded + (took if heats else -took))
-            host_s += issued(step, host_s)
-            gpu_s = max(begin + took, host_s)
+            issued_s = max(issued_s, host_s) + issued(step, host_s)
+            gpu_s = max(begin + took, issued_s)
+            if not workers:
+                host_s = issued_s
             on_gpu.append((gpu_s, queue.advance(chunks)))
             if ahead and len(on_gpu) == 1:
                 continue
@@ -1050,7 +1054,9 @@ def _numbers(
         return found[which]
 
     ahead = not predictor.exposed.by_requests
-    served = simulate(seconds, queue, issued, _known(predictor.host.lead_s), ahead=ahead)
+    workers = work.batch > 0 and predictor.shape.tensor_parallel > 1
+    lead_s = 0.0 if workers else _known(predictor.host.lead_s)
+    served = simulate(seconds, queue, issued, lead_s, ahead=ahead, workers=workers)
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     if work.warmups:

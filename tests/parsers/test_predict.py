@@ -26,6 +26,7 @@ from nsight_prof.parsers.predict.corrections import (
     factors,
     host_layer_s,
     points_of,
+    power_slowdown,
     rank_wait_s,
     traced_host,
 )
@@ -427,9 +428,12 @@ def test_a_step_that_is_long_to_issue_holds_the_tokens_of_the_one_before_back() 
     assert [(one.first_s, one.finish_s) for one in served] == [(7, 8), (3, 12)]
 
 
-@pytest.mark.parametrize(("ahead", "first_s", "finish_s"), [(True, 3, 3), (False, 1, 4)])
-def test_a_host_that_does_not_look_ahead_sends_tokens_before_the_next_step(
-    ahead: bool, first_s: float, finish_s: float
+@pytest.mark.parametrize(
+    ("ahead", "workers", "first_s", "finish_s"),
+    [(True, False, 3, 3), (False, False, 1, 4), (True, True, 1, 3)],
+)
+def test_a_host_that_looks_ahead_and_issues_itself_sends_tokens_after_the_next_step(
+    ahead: bool, workers: bool, first_s: float, finish_s: float
 ) -> None:
     """By hand: steps take the GPU 1 s; those that generate take the host 3 s, prompts none."""
     (served,) = simulate(
@@ -437,6 +441,7 @@ def test_a_host_that_does_not_look_ahead_sends_tokens_before_the_next_step(
         queue(100, [Request(0.0, 10, 2)]),
         lambda step, _: 0.0 if step.prefill else 3.0,
         ahead=ahead,
+        workers=workers,
     )
     assert (served.first_s, served.finish_s) == (first_s, finish_s)
 
@@ -811,6 +816,16 @@ def test_what_a_layer_needs_of_the_host_is_the_median_of_other_models() -> None:
     every = host_layer_s("a100-sxm")
     assert every is not None, "where no model was served beside such a GPU all machines count"
     assert every == host_layer_s(""), "as for several GPUs, whose ranks issue by themselves"
+
+
+def test_the_power_limit_slows_prompts_as_much_as_in_slices_of_other_models() -> None:
+    slices = packaged_yaml("nsight_prof.parsers.predict", "slowdowns.yaml")["h200-sxm"]
+    assert power_slowdown("h200-sxm") == pytest.approx(np.median([of for (of,) in slices.values()]))
+    largest = max(slices, key=lambda model: slices[model])
+    without = power_slowdown("h200-sxm", largest)
+    assert without is not None
+    assert 1 < without < max(slices.values())[0], "a model that is held out says nothing"
+    assert power_slowdown("a100-sxm") is None, "no slices were recorded on it"
 
 
 def test_what_models_of_many_launches_need_of_the_host_is_less_than_under_nsys() -> None:

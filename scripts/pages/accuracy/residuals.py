@@ -18,7 +18,6 @@ from nsight_prof.parsers.predict.corrections import (
     LAYER_BEYOND,
     LAYER_IN_GRAPHS,
     LONG,
-    LONG_TOKENS,
     LOOP_ALONE,
     LOOP_REQUEST,
     LOOP_TOKEN,
@@ -57,6 +56,7 @@ from scripts.pages.accuracy.questions import (
     NGRAM_PAIRS,
     SAME_PAIRS,
     SERVERS_RECORDED,
+    SIXTH_PAIRS,
     SLICED,
     TOLD_PAIRS,
     Pair,
@@ -66,6 +66,7 @@ from scripts.pages.accuracy.texts import (
     HOST_SPEEDS_INTRO,
     POINT_RESIDUALS_INTRO,
     RESIDUALS_INTRO,
+    SLOWDOWNS_INTRO,
 )
 
 RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
@@ -73,9 +74,27 @@ BATCH_KINDS = ("batch throughput", "batch tpot", "batch ttft gpu")
 OPEN_RATE = "open throughput"
 HOST_KINDS = ("batch ttft host", "batch ttft host in graphs")
 POINT_RESIDUALS = RESIDUALS.with_name("point_residuals.yaml")
+SLOWDOWNS = RESIDUALS.with_name("slowdowns.yaml")
 HOST_SPEEDS = RESIDUALS.with_name("host_speeds.yaml")
 HOST_RESIDUALS = ROOT / "parsers" / "operations" / "host_residuals.yaml"
 NETWORK_KERNELS, NETWORKS = "h100-network-kernels", "prediction/networks-h100"
+
+
+def slowdowns(work: Path) -> str:
+    """Return slowdowns.yaml: how many times as long prompts took under the power limit, by slice.
+
+    Of dense models in 16 bits, by GPU and model.
+    """
+    found = _found()
+    pairs = [*(pair for question in SLICED for pair in question.pairs), SIXTH_PAIRS[0]]
+    for sources, (name, *_) in pairs:
+        truth = recorded(work, name)
+        slowdown = uncorrected_plan(work, name, sources).traced_power.slowdown
+        found[datasheet(truth.gpu_name).name][truth.model].append(slowdown)
+    lines = [SLOWDOWNS_INTRO]
+    for gpu, models in found.items():
+        lines += [f"{gpu}:", *_lines_of(models, "  ")]
+    return "\n".join(lines) + "\n"
 
 
 def residuals(work: Path) -> str:
@@ -119,16 +138,16 @@ def _grouped(found: Found) -> list[str]:
 
 
 def _host_layers(work: Path) -> dict[str, Found]:
-    """Return ms in which the host issued a layer of short prompts, by machine, kind and model.
+    """Return ms in which the host issued a layer of prompts, by machine, kind and model.
 
     Of single prompts, by the clock of the engine, whose first step issues them and waits for
-    nothing. Over several GPUs other processes do it: what is left of the time to first token beside
-    the next step, which is issued before it is sent, and the way of request and token. Of models
-    whose layers are launched otherwise than dense ones it is over what the slice's trace says.
+    nothing. Over several GPUs other processes do it, whose clocks were not read. Of models whose
+    layers are launched otherwise than dense ones it is over what the slice's trace says.
     """
     found: dict[str, Found] = defaultdict(_found)
     found[HOSTS] |= _event_loops(work)
-    dense = [pair for name, of in H100_CLASSES.items() if "experts" not in name for pair in of]
+    dense = [pair for name, of in H100_CLASSES.items()
+             if name not in ("one H100, experts", "two H100") for pair in of]  # fmt: skip
     pairs = [*(pair for question in SLICED for pair in question.pairs), *dense, *DENSE_TOLD]
     others = [*EXPERTS.pairs, *H100_CLASSES["one H100, experts"], LATENT_PAIR, *EXTENDED_PAIRS,
               *(pair for pair in NGRAM_PAIRS if "lora" in pair[1][0]), SAME_PAIRS[2]]  # fmt: skip
@@ -137,19 +156,14 @@ def _host_layers(work: Path) -> dict[str, Found]:
             truth = recorded(work, name)
             planned = uncorrected_plan(work, name, sources)
             predictor, trace = planned.predictor(), planned.trace
-            layers, split = predictor.shape.layers, predictor.shape.tensor_parallel > 1
-            machine = HOSTS if split else datasheet(truth.gpu_name).name
+            layers, machine = predictor.shape.layers, datasheet(truth.gpu_name).name
             for load, row in truth.points():
-                prefill, decode = load.steps()
-                if load.batch != 1 or load.prompt >= LONG_TOKENS:
+                if load.batch != 1:
                     continue
-                within = bool(predictor.engine.rows(prefill))
+                within = bool(predictor.engine.rows(load.steps()[0]))
                 clock = truth.table("host_steps")
                 firsts = clock["case"].eq(row["case"]) & clock["index"].eq(0)
                 issued = float(clock[firsts]["seconds"].median())
-                if split:
-                    other_s = predictor.host.overhead_s + predictor.issued(decode).value
-                    issued = float(row["ttft_p50_s"]) - other_s
                 if (sources, names) in pairs:
                     kind = LAYER_IN_GRAPHS if within else LAYER_BEYOND
                     found[machine][kind][truth.model].append(1e3 * issued / layers)

@@ -42,6 +42,11 @@ HOST_SPEEDS_INTRO = """\
 # by what timed it: a host that is not known is taken to lie between the 5th and the 95th percentile
 # of these over their median.
 """
+SLOWDOWNS_INTRO = """\
+# Written by scripts/accuracy.py from captures/; do not edit.
+# How many times as long prompts took the GPU once its power limit had set in, by GPU and model:
+# steps of slices (dense models in 16 bits) over what their kernels take before it.\
+"""
 HOST_RESIDUALS_INTRO = """\
 # Written by scripts/accuracy.py from captures/; do not edit.
 # Measured time of passes that torch launched and that waited for the host, over what the host needs
@@ -58,8 +63,8 @@ RESIDUALS_INTRO = """\
 # Measured over predicted medians of recorded serving points (batches of requests, vLLM 0.20, dense
 # models in bf16), without a correction: by GPU, by what was predicted from, quantity and model.
 # rank_wait_s: measured less predicted seconds of steps over two GPUs. layer_: ms in which the host
-# issued a layer of a short prompt, beside one such GPU, and below "hosts" beside several. traced_:
-# the same with experts, latent attention, a head or adapters, over what the slice's trace says.\
+# issued a layer of a single prompt, beside one such GPU. traced_: the same with experts, latent
+# attention, a head or adapters, over what the slice's trace says.\
 """
 INTRO = """\
 <!-- Written by scripts/accuracy.py from captures/; do not edit. -->
@@ -672,12 +677,27 @@ front of the engine (TPOT 8.5 and 8.7, TTFT 15.8 and 16.8); a busy narrow engine
 idle one's on that host as a factor for others (LoRA and EAGLE within graphs 12 to 29 and 16 to
 36 %).
 
-Tried and not taken: that engines over several GPUs do not hold a first token back for
-the next step, as other processes issue it (`WorkerProc`). It would explain the second start of
-Llama-3.1-8B over two H100, whose host would else have issued a layer in 0.06 ms where no other
-took less than 0.16; but short prompts over two H100 go from 46.6 to 41.3 % with it and those over
-two H200 from 10.9 to 26.2, both together from 35.6 to 36.7. Open loops of the server of
-Llama-3.1-8B over two have their first tokens 9 to 18 % too early with it.
+Engines over several GPUs do not hold a first token of a batch back for the next step, as other
+processes issue it (`WorkerProc`), and three of five engines had it when the kernels of one rank
+were done, without the time in which a traced GPU waits for its first kernel. With two models at
+hand this was not taken (short prompts over both kinds of GPU would have gone from 35.6 to 36.7 %);
+with three it takes them from 36.7 to 31 %. What a layer takes the host there is that of engines on
+one GPU, since no clock tells it of other processes. Servers are as before: open loops of
+Llama-3.1-8B over two would have their first tokens 16 % too early.
+
+Three more changes of that day, with all truths at hand. What a layer takes the host beyond graphs
+is read from prompts of 1,000 and 4,000 tokens too, and not from one of 512 alone. How much the
+power limit slows prompts differs between slices by the board (1.11 to 1.15 on H200), so that dense
+models have the median of the slices of others: prompts of one H200 that fit a step and wait for the
+GPU go from 2.0 to 1.7 %. Prompts of engines that look n-grams up came 5 % sooner than those of the
+same models without, in both engines, and are not moved by what others took: their GPUs wait in each
+step, and may be cooler.
+
+Tried then and not taken, for short prompts on one GPU (16.4 %, of which 7 % are between the points
+of one engine): half of the time in which a traced GPU waits for its first kernel (16.3); another
+spread of both speeds (16.3 to 16.5); what narrow engines told at a quarter in place of half (0.3
+points less, better for 8 of 15 engines and worse for 7); with adapters what a layer takes other
+engines that have them (beyond graphs 23.7 to 20.7 %, within them 9.2 to 11.4).
 
 Of the long prompts of one GPU that wait for the host, a third were of models with experts or latent
 attention, whose layers are launched otherwise than dense ones; so are those with adapters or a
