@@ -18,6 +18,7 @@ from nsight_prof.parsers.predict.corrections import (
     LAYER_BEYOND,
     LAYER_IN_GRAPHS,
     LONG,
+    LONG_TOKENS,
     LOOP_ALONE,
     LOOP_REQUEST,
     LOOP_TOKEN,
@@ -138,7 +139,7 @@ def _grouped(found: Found) -> list[str]:
 
 
 def _host_layers(work: Path) -> dict[str, Found]:
-    """Return ms in which the host issued a layer of prompts, by machine, kind and model.
+    """Return ms in which the host issued a layer of short prompts, by machine, kind and model.
 
     Of single prompts, by the clock of the engine, whose first step issues them and waits for
     nothing. Over several GPUs other processes do it, whose clocks were not read. Of models whose
@@ -158,7 +159,7 @@ def _host_layers(work: Path) -> dict[str, Found]:
             predictor, trace = planned.predictor(), planned.trace
             layers, machine = predictor.shape.layers, datasheet(truth.gpu_name).name
             for load, row in truth.points():
-                if load.batch != 1:
+                if load.batch != 1 or load.prompt >= LONG_TOKENS:
                     continue
                 within = bool(predictor.engine.rows(load.steps()[0]))
                 clock = truth.table("host_steps")

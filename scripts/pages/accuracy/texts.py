@@ -63,7 +63,7 @@ RESIDUALS_INTRO = """\
 # Measured over predicted medians of recorded serving points (batches of requests, vLLM 0.20, dense
 # models in bf16), without a correction: by GPU, by what was predicted from, quantity and model.
 # rank_wait_s: measured less predicted seconds of steps over two GPUs. layer_: ms in which the host
-# issued a layer of a single prompt, beside one such GPU. traced_: the same with experts, latent
+# issued a layer of a short prompt, beside one such GPU. traced_: the same with experts, latent
 # attention, a head or adapters, over what the slice's trace says.\
 """
 INTRO = """\
@@ -685,16 +685,17 @@ with three it takes them from 36.7 to 31 %. What a layer takes the host there is
 one GPU, since no clock tells it of other processes. Servers are as before: open loops of
 Llama-3.1-8B over two would have their first tokens 16 % too early.
 
-Three more changes of that day, with all truths at hand. What a layer takes the host beyond graphs
-is read from prompts of 1,000 and 4,000 tokens too, and not from one of 512 alone. How much the
-power limit slows prompts differs between slices by the board (1.11 to 1.15 on H200), so that dense
-models have the median of the slices of others: prompts of one H200 that fit a step and wait for the
-GPU go from 2.0 to 1.7 %. Prompts of engines that look n-grams up came 5 % sooner than those of the
-same models without, in both engines, and are not moved by what others took: their GPUs wait in each
-step, and may be cooler.
+Two more changes of that day, with all truths at hand. How much the power limit slows prompts
+differs between slices by the board (1.11 to 1.15 on H200), so that dense models have the median of
+the slices of others: prompts of one H200 that fit a step and wait for the GPU go from 2.0 to 1.7 %.
+Prompts of engines that look n-grams up came 5 % sooner than those of the same models without, in
+both engines, and are not moved by what others took: their GPUs wait in each step, and may be
+cooler.
 
 Tried then and not taken, for short prompts on one GPU (16.4 %, of which 7 % are between the points
-of one engine): half of the time in which a traced GPU waits for its first kernel (16.3); another
+of one engine): what a layer takes the host beyond graphs read from prompts of 1,000 and 4,000
+tokens too (beyond graphs 22.8 to 22.2, but open loops of servers from 13.9 to 14.7 in TTFT, 11.8 to
+12.7 in TPOT); half of the time in which a traced GPU waits for its first kernel (16.3); another
 spread of both speeds (16.3 to 16.5); what narrow engines told at a quarter in place of half (0.3
 points less, better for 8 of 15 engines and worse for 7); with adapters what a layer takes other
 engines that have them (beyond graphs 23.7 to 20.7 %, within them 9.2 to 11.4).
