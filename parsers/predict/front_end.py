@@ -1,10 +1,11 @@
 """The server in front of an engine, whose one event loop passes requests on and sends tokens.
 
 vLLM's API server is one process that runs one event loop (vLLM 0.20: entrypoints/openai, asyncio).
-What is there when the loop comes round is done in that turn: each request is parsed, tokenized and
-handed to the engine, each token is turned into text and sent to its client. So requests that come
-together are passed on together, tokens of a large batch hold requests up, and where there is more
-to do than time, answers lag behind the engine, which is a process of its own and does not wait.
+What is there when the loop comes round is done in that turn: of each request a part of parsing it,
+tokenizing it and handing it to the engine, each token is turned into text and sent to its client.
+So requests that come together are passed on together, tokens of a large batch and requests that
+come meanwhile hold them up, and where there is more to do than time, answers lag behind the engine,
+which is a process of its own and does not wait.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ T = TypeVar("T")
 SAME_STEP = 0.25
 """Tokens that reach clients within this part of the time between two of one client are of one
 step."""
+
+TURNS = 8
+"""Turns of the loop until a request is with the engine: chosen by closed loops of fifteen recorded
+servers, whose TTFT is missed by 9.3 % with 1 of them, 8.4 with 4 and 8.1 with 8."""
 
 
 class Turn(NamedTuple, Generic[T]):
@@ -45,21 +50,21 @@ class FrontEnd(Generic[T]):
     token_s: float = 0.0
     fixed_s: float = 0.0
     free_s: float = 0.0
-    _todo: list[tuple[float, int, float, Turn[T]]] = field(default_factory=list)
+    _todo: list[tuple[float, int, float, int, Turn[T]]] = field(default_factory=list)
     _count: int = 0
 
     def receive(self, request: T, when_s: float) -> None:
         """Take a request that a client sends at `when_s`."""
-        self._add(when_s, self.request_s, Turn(when_s, (request,), (), ()))
+        self._add(when_s, self.request_s / TURNS, Turn(when_s, (request,), (), ()), TURNS)
 
     def send(self, when_s: float, tokens: int, firsts: Sequence[T], lasts: Sequence[T]) -> None:
         """Take a step's tokens; `firsts` and `lasts`: whose first or last one is among them."""
         turn = Turn(when_s, (), tuple(firsts), tuple(lasts))
         self._add(when_s, tokens * self.token_s, turn)
 
-    def _add(self, when_s: float, work_s: float, turn: Turn[T]) -> None:
+    def _add(self, when_s: float, work_s: float, turn: Turn[T], turns: int = 1) -> None:
         self._count += 1
-        heapq.heappush(self._todo, (when_s, self._count, work_s, turn))
+        heapq.heappush(self._todo, (when_s, self._count, work_s, turns, turn))
 
     @property
     def next_s(self) -> float:
@@ -68,12 +73,17 @@ class FrontEnd(Generic[T]):
 
     def turn(self) -> Turn[T]:
         """Do the next turn: all that is there when it begins."""
-        start, taken = self.next_s, []
+        start, taken, again = self.next_s, [], []
         end = start
         while self._todo and self._todo[0][0] <= start:
-            *_, work_s, turn = heapq.heappop(self._todo)
-            taken.append(turn)
+            *_, work_s, turns, turn = heapq.heappop(self._todo)
             end += work_s
+            if turns == 1:
+                taken.append(turn)
+            else:
+                again.append((work_s, turn, turns - 1))
+        for item in again:
+            self._add(end, *item)
         self.free_s = end
         if len(taken) == 1:  # nearly always
             return taken[0]._replace(end_s=end)

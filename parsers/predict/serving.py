@@ -45,9 +45,6 @@ HOST_BOUND = 0.25
 LOADING_TOKENS = 400
 """Tokens of a step from which on its products keep the Tensor Cores busy, and heat the GPU: twice
 the FLOP per byte at which both roofs of an H200 meet."""
-SUSTAINED = 1.7
-"""What the power limit costs a server, over what it costs prompts of less than a second: seconds of
-load, of two recorded servers (H200), have lower clocks than a slice shows."""
 ISSUE_SPREAD = (1.0, 0.7, 1.3)
 """Value and bounds of the time in which the host issues prompts: of two recorded servers it changed
 so from load to load."""
@@ -440,8 +437,7 @@ class Predictor:
         if self.correction is not None:
             factor = self.correction.of(step).value
             found = Seconds(*(value * factor for value in found))
-        slowdown = 1 + SUSTAINED * (self.power.slowdown - 1)
-        return self._stretched(step, found, self.power._replace(slowdown=slowdown), loaded_s)
+        return self._stretched(step, found, self.power, loaded_s)
 
     def issued(self, step: Step) -> Seconds:
         """Return how long the host takes to issue a step."""
@@ -665,15 +661,18 @@ class Queue:
     def admit(self, now: float, *, idle: bool) -> float:
         """Let in the requests that are there at `now`; return when the next step is made.
 
-        An `idle` engine waits for the next request; where none comes any more, all tokens are sent.
+        An `idle` engine waits for the next request, and begins with it alone, however many come
+        right behind it; where none comes any more, all tokens are sent.
         """
         while self.front.next_s <= now:
             self._turn()
         if idle and not self.waiting and not self.running:
             while not self.arriving and self.front.next_s < math.inf:
                 self._turn()
-            if self.arriving:
-                now = max(now, self.arriving[0][0])
+            if self.arriving and self.arriving[0][0] > now:
+                now, first = self.arriving.popleft()
+                self.waiting.append(first)
+                return now
         while self.arriving and self.arriving[0][0] <= now:
             self.waiting.append(self.arriving.popleft()[1])
         return now

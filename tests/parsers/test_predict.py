@@ -446,12 +446,12 @@ def test_a_host_that_looks_ahead_and_issues_itself_sends_tokens_after_the_next_s
     assert (served.first_s, served.finish_s) == (first_s, finish_s)
 
 
-def test_a_server_passes_requests_on_together_and_sends_tokens_between() -> None:
-    """By hand: two requests take the loop 0.5 s, and each step's two tokens 0.2 s."""
+def test_a_server_passes_requests_on_together_and_an_idle_engine_begins_with_the_first() -> None:
+    """By hand: two requests take the loop 0.5 s, and each token 0.1 s."""
     two = [Request(0.0, 10, 2)] * 2
     served = simulate(lambda *_: 1.0, queue(100, two, clients=2, front=FrontEnd(0.25, 0.1, 0.05)))
-    assert [one.first_s for one in served] == pytest.approx([1.75, 1.75])
-    assert [one.finish_s for one in served] == pytest.approx([2.75, 2.75])
+    assert [one.first_s for one in served] == pytest.approx([1.65, 2.75])
+    assert [one.finish_s for one in served] == pytest.approx([2.75, 3.65])
 
 
 def test_answers_lag_behind_where_the_server_has_more_to_do_than_time() -> None:
