@@ -256,7 +256,9 @@ def callers(run: Run, *kernel_ids: str) -> list[HostLine]:
     if frame.empty:
         frame = run.host_lines
         return host_lines(frame[frame["kernel_id"].isin(kernel_ids)])
-    return host_lines(frame.assign(idle_samples=0, activity="launching", nvtx_range="", source=""))
+    return host_lines(
+        with_texts(run, frame).assign(idle_samples=0, activity="launching", nvtx_range="")
+    )
 
 
 def launching_rows(run: Run) -> pd.DataFrame:
@@ -268,12 +270,15 @@ def launching_rows(run: Run) -> pd.DataFrame:
         rows = run.host_lines[run.host_lines["kernel_id"].fillna("") != ""]
     if rows.empty:
         return rows
-    texts = pd.concat([run.timed_lines, run.host_lines])
-    texts = texts[texts["source"].fillna("") != ""]
-    texts = texts.drop_duplicates(["file", "line"])[["file", "line", "source"]]
-    rows = rows.drop(columns="source", errors="ignore")
     rows = with_callers(rows[rows["line"].notna()].reset_index(drop=True))
-    return rows.reset_index(names="launch").merge(texts, on=["file", "line"], how="left")
+    return with_texts(run, rows.reset_index(names="launch"))
+
+
+def with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of lines of Python with the text of each, where that was kept."""
+    texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
+    texts = texts[texts["source"].fillna("") != ""].drop_duplicates(["file", "line"])
+    return rows.drop(columns="source", errors="ignore").merge(texts, on=["file", "line"], how="left")
 
 
 def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:

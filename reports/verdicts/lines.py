@@ -28,6 +28,7 @@ from nsight_prof.reports.analysis.lines import (
     of_samples,
     program_lines,
     waiting_rows,
+    with_texts,
 )
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.kernels.waits import LATENCY
@@ -318,7 +319,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if finding.rule in IDLE and finding.choice:
         items = _over_items(run, rows, counted)
         idle_work, rows = without_launches(run, rows, counted)
-        rows = stacks.holding_lines(rows, counted, run.timed_lines)
+        rows = with_texts(run, stacks.holding_lines(rows, counted, run.timed_lines))
     lines = host_lines(rows, counted)
     ordered = loops_first(run, lines, finding)
     hot_lines = _hot(ordered)
@@ -582,7 +583,11 @@ def _over_results(run: Run, lines: Sequence[HostLine]) -> HostLine | None:
 def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
     """Return the lines with most samples; those of one function that differ by less than samples
     tell apart in the order of the program, where the first begins what the others go on with.
+
+    Lines that derive come last: what they launch, and wait for, is that of the lines before.
     """
+    lines = [line for line in lines if number(line.share.value) >= LEAST]
+    lines = sorted(lines, key=lambda line: derives(line.source))
     if not lines:
         return []
     function = (lines[0].file, lines[0].function)
@@ -592,9 +597,8 @@ def _hot(lines: Sequence[HostLine]) -> list[HostLine]:
         for line in lines
         if number(line.share.value) >= minimum and (line.file, line.function) == function
     ]
-    ordered = sorted(alike, key=lambda line: line.line or 0)
-    rest = [line for line in lines if line not in alike]
-    return [line for line in [*ordered, *rest] if number(line.share.value) >= LEAST][:NAMED]
+    alike.sort(key=lambda line: (derives(line.source), line.line or 0))
+    return [*alike, *(line for line in lines if line not in alike)][:NAMED]
 
 
 def _host_place(line: HostLine) -> Text:
@@ -607,8 +611,7 @@ def _host_place(line: HostLine) -> Text:
 
 
 def _with_launch_lines(run: Run, finding: Finding) -> Finding:
-    launched_at = callers(run, *telling(run, finding))
-    lines = sorted(launched_at, key=lambda line: derives(_text_of(run, line)))
+    lines = callers(run, *telling(run, finding))
     hot_lines = _hot(lines)
     rows = run.launch_lines[run.launch_lines["kernel_id"].isin(finding.kernel_ids)]
     rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
@@ -616,11 +619,12 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         hot_lines = _hot(host_lines(stacks.loop_lines(rows, run.launch_lines))) or hot_lines
     if finding.rule == fusion.ELEMENTWISE_CHAIN.key:  # a chain is where it begins
         entered = stacks.entered_again(rows, run.timed_lines)
-        lines, minimum = (
-            (lines, LEAST) if entered is rows else (host_lines(entered), LEAST_OF_CHAIN)
-        )
-        large = (line for line in lines if number(line.share.value) >= minimum)
-        hot_lines = sorted(large, key=lambda line: (line.file, line.line or 0))[:NAMED]
+        minimum = LEAST
+        if entered is not rows:
+            lines, minimum = host_lines(with_texts(run, entered)), LEAST_OF_CHAIN
+        large = [line for line in lines if number(line.share.value) >= minimum]
+        large.sort(key=lambda line: (derives(line.source), line.file, line.line or 0))
+        hot_lines = large[:NAMED]
     if not hot_lines:
         return finding
     places: list[Value] = [_host_place(line) for line in hot_lines]
@@ -631,7 +635,7 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         places, hot_lines = [within], [around, *hot_lines]
     verdict = Text(
         "{verdict} The program launches that in {places}.{calls}",
-        calls=calls_at(_text_of(run, hot_lines[0])),
+        calls=calls_at(hot_lines[0].source),
         verdict=finding.verdict,
         places=places,
     )
@@ -662,13 +666,6 @@ def _converting_call(run: Run, finding: Finding) -> HostLine | None:
     chosen = found[-1 if kind is copies.LAYOUTS else 0]
     share = of_samples(chosen.samples, int(inner["samples"].sum()), chosen.share.refs)
     return replace(chosen, share=share) if depth[found[0].file, found[0].line] else None
-
-
-def _text_of(run: Run, line: HostLine) -> str:
-    """Return the text of a line that launches kernels, which samples of the host may hold."""
-    frame = pd.concat([run.timed_lines, run.host_lines])
-    rows = frame[(frame["file"] == line.file) & (frame["line"] == line.line)]
-    return str(rows["source"].iloc[0]) if len(rows) else ""
 
 
 def _with_fused_lines(run: Run, finding: Finding) -> Finding:

@@ -190,6 +190,15 @@ def test_where_the_host_works_as_much_as_it_launches_the_work_stands_first(
     assert lines_of(run, replace(finding_of(run, "host_bound"), stage="")) == order
 
 
+@pytest.mark.parametrize("rule", ["launch_bound", "host_bound", "idle"])
+def test_where_the_host_launches_a_backward_pass_the_forward_line_stands_first(
+    run: Run, rule: str
+) -> None:
+    run = sampled(run, (57, "launching", "loss.backward()", 60), (55, "launching", "y = f(x)", 40))
+    finding = replace(finding_of(run, rule), stage="", choice=rule == "launch_bound")
+    assert lines_of(run, finding) == [55, 57]
+
+
 def test_a_line_that_launches_nothing_is_told_from_those_that_do(run: Run) -> None:
     """A look at statistics in each layer keeps the GPU waiting as much as slow launches do."""
     lines = [(16, "program", "used = bytes()", 30), (29, "program", "y = up(x)", 50),

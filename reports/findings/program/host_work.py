@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST
@@ -383,6 +384,8 @@ def busy_threads(run: Run) -> pd.DataFrame:
     if not _idles_in_libraries(run):
         running = running[on_one_line[running.index] <= limits.limit("one_line")]
     waits = frame["inner"].fillna("") != ""  # in a lock, a queue or a socket
+    in_library = frame["file"].fillna("").str.contains(LIBRARY)  # a thread of a library alone
+    waits |= in_library & frame["thread"].map(on_one_line).gt(limits.limit("one_line"))
     waiting = frame["samples"].where(waits, 0).groupby(frame["thread"]).sum()
     running = running[waiting[running.index] <= limits.limit("one_line") * running]
     return frame[frame["thread"].isin(running.index)]

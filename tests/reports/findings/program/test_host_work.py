@@ -214,6 +214,15 @@ def test_a_loop_on_one_line_holds_the_lock_of_a_thread_that_is_held_up_anywhere(
     assert found.rule == rule
 
 
+def test_a_thread_of_a_library_that_waits_at_one_line_holds_no_lock(run: Run) -> None:
+    places = ("/torch/a.py:1 f", "/torch/b.py:2 g", "/torch/c.py:3 h")
+    rows = [line("", 20, inner=place, line=9 + at) for at, place in enumerate(places)]
+    run = write(waiting(run, "host"), "host_lines", rows)
+    feeder = [{**row, "file": "/usr/lib/python3.12/threading.py"} for row in threads((355, 60))]
+    (found,) = [f for f in findings(write(run, "thread_lines", feeder)) if f.key == "idle"]
+    assert found.rule == "host_bound"
+
+
 def test_stacks_without_code_of_the_program_are_not_named(run: Run) -> None:
     library = "/usr/lib/python3.12/site-packages/torch/nn/functional.py"
     rows = [line("", 40, file=library), line("", 15)]
