@@ -278,7 +278,9 @@ def with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows of lines of Python with the text of each, where that was kept."""
     texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
     texts = texts[texts["source"].fillna("") != ""].drop_duplicates(["file", "line"])
-    return rows.drop(columns="source", errors="ignore").merge(texts, on=["file", "line"], how="left")
+    return rows.drop(columns="source", errors="ignore").merge(
+        texts, on=["file", "line"], how="left"
+    )
 
 
 def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:

@@ -14,6 +14,7 @@ from nsight_prof.parsers.names.source_text import Result, derives, loop_over_res
 from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.lines import (
     HostLine,
     KernelLine,
@@ -30,12 +31,16 @@ from nsight_prof.reports.analysis.lines import (
     waiting_rows,
     with_texts,
 )
+from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.findings.gain import of_wall_time
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
+from nsight_prof.reports.findings.kernels.measure import filled
 from nsight_prof.reports.findings.kernels.waits import LATENCY
 from nsight_prof.reports.findings.model import Finding, concatenated
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
 from nsight_prof.reports.findings.program.backends import telling
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
+from nsight_prof.reports.findings.program.rule import column
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
@@ -316,12 +321,14 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     rows, counted = _host_samples(run, finding)
     items: Sequence[HostLine] = ()
     idle_work: Sequence[HostLine] = ()
+    all_samples = rows[counted].sum()
     if finding.rule in IDLE and finding.choice:
         items = _over_items(run, rows, counted)
         idle_work, rows = without_launches(run, rows, counted)
         rows = with_texts(run, stacks.holding_lines(rows, counted, run.timed_lines))
     lines = host_lines(rows, counted)
-    ordered = loops_first(run, lines, finding)
+    inner = inner_loop(run, lines) if finding.choice else []
+    ordered = [*inner, *(line for line in lines if line not in inner)]
     hot_lines = _hot(ordered)
     if hot_lines and finding.rule == idle_rules.HOST_BOUND.key:
         hot_lines = _work_first(hot_lines, without_launches(run, rows, counted)[0])
@@ -329,6 +336,9 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     hot_lines = [*new, *hot_lines][:NAMED]
     if not hot_lines:
         return finding
+    if to_mend := idle_work or items or inner:
+        held = sum(line.samples for line in to_mend)
+        finding = _of_lines(run, finding, held / all_samples, of_items=not idle_work)
     waits = _waiting(run, finding, hot_lines[0].file)
     head = _over_results(run, lines) if finding.rule == idle_rules.SYNC_STALLS.key else None
     finding = with_operation(finding, [head or hot_lines[0]], waits, of_items=bool(new))
@@ -340,7 +350,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
     around = around or head
-    if around is None and ordered is lines and not (idle_work or new):
+    if around is None and not (inner or idle_work or new):
         around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
@@ -464,22 +474,39 @@ def _switched_on(run: Run, finding: Finding) -> Finding:
     return replace(finding, verdict=verdict)
 
 
-def loops_first(run: Run, lines: Sequence[HostLine], finding: Finding) -> Sequence[HostLine]:
-    """Return lines with those of a loop within the step first, where they hold about as much
-    together as the hottest line and the finding is about launches, a choice.
-
-    What such a loop launches for each item can be done for all at once; the rest of a step cannot.
+def inner_loop(run: Run, lines: Sequence[HostLine]) -> list[HostLine]:
+    """Return the lines of a loop within the step where they hold about as much together as the
+    hottest line: what it launches for each item can be done for all at once; the rest cannot.
     """
     runs = run.timed_lines.groupby(["file", "line"])["hits"].sum()
     hits = {id(line): int(runs.get((line.file, line.line), 0)) for line in lines}
     large = [line for line in lines if number(line.share.value) >= LEAST and hits[id(line)]]
     steps = min((hits[id(line)] for line in large), default=0)
-    inner = [line for line in lines if hits[id(line)] >= max(1, AGAIN * steps)]
-    if not (finding.choice and inner) or sum(
-        number(line.share.value) for line in inner
-    ) < INSIDE * max(number(line.share.value) for line in lines):
-        return lines
-    return [*inner, *(line for line in lines if line not in inner)]
+    inner = [line for line in lines if hits[id(line)] >= AGAIN * steps > 0]
+    hottest = max((line.samples for line in lines), default=0)
+    return inner if sum(line.samples for line in inner) >= INSIDE * hottest else []
+
+
+def _of_lines(run: Run, finding: Finding, part: float, *, of_items: bool) -> Finding:
+    """Return a finding about launches with what the lines save that are to mend, of whose samples
+    they hold a part. `of_items`: for all items at once kernels that leave SMs empty take no longer.
+    """
+    held = Number(part, "fraction", (Ref("host_lines", "", "idle_samples"),))
+    empty = run.kernels["kernel_id"].map(filled(run)).rsub(1).fillna(0) * of_items
+    beside = (empty * run.kernels["total_ns"]).sum() / gpu_count(run)
+    wall = program_time(run)[0]
+    saved = Number(part * (finding.gain_ns + float(beside)), "ns", column("kernels", "total_ns"))
+    gains = of_wall_time(saved, wall, Number(finding.gain_ns, "ns"))
+    verdict = Text(
+        "{verdict} What is to mend holds {part} of that{beside}: {gain} of the wall time "
+        "({saved}).",
+        verdict=finding.verdict,
+        part=held,
+        beside=Text(", and of the time of kernels that leave SMs empty") if beside else "",
+        gain=saved.share_of(wall),
+        saved=saved,
+    )
+    return replace(finding, verdict=verdict, **gains)
 
 
 def _called_there(

@@ -74,8 +74,8 @@ def findings(run: Run) -> list[Finding]:
     if not any(f.rule == BLOCKING_LAUNCHES.key for f in found):  # the host waits in each of these
         found = [behind_host(run, finding) for finding in found]
     time_ns = number(program_time(run)[0].value or kernel_time(run))
-    found = [with_interval(finding, kernel_time(run), time_ns) for finding in found]
     found = [located(run, marked(run, in_words_of_owner(run, finding))) for finding in found]
+    found = [with_interval(finding, kernel_time(run), time_ns) for finding in found]
     ranks = count(1)
     graphs_ns = threshold("small_gain") * (run_time(run).graphs_ns or 0.0)
     found = [f for f in found if not f.share * kernel_time(run) < graphs_ns or f.key in OVERVIEW]

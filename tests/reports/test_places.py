@@ -14,7 +14,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import host_lines, native_lines
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
-from nsight_prof.reports.verdicts.lines import located, loops_first, without_launches
+from nsight_prof.reports.verdicts.lines import inner_loop, located, without_launches
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import english, write
 
@@ -153,9 +153,9 @@ def test_lines_of_a_native_program_are_those_with_the_time_of_their_calls(run: R
     assert found[0].share.value == pytest.approx(5.6 / 6.8)
 
 
-@pytest.mark.parametrize(("hits", "order"), [(4800, [34, 37, 57]), (100, [57, 34, 37])])
+@pytest.mark.parametrize(("hits", "inner"), [(4800, [34, 37]), (100, [])])
 def test_a_loop_within_the_step_stands_before_the_rest_of_it(
-    run: Run, hits: int, order: list[int]
+    run: Run, hits: int, inner: list[int]
 ) -> None:
     """A backward pass, and a loop over parameters after it: the loop alone can be mended."""
     found = [(57, 39, 100), (34, 28, hits), (37, 11, hits)]
@@ -168,8 +168,22 @@ def test_a_loop_within_the_step_stands_before_the_rest_of_it(
     sampled = pd.DataFrame(rows).assign(samples=[samples for _, samples, _ in found])
     empty = dict.fromkeys(("activity", "call", "nvtx_range", "inner", "callers"), "")
     lines = host_lines(sampled.assign(idle_samples=0, **empty))
-    about_launches = replace(finding_of(run), choice=True)
-    assert [line.line for line in loops_first(run, lines, about_launches)] == order
+    assert [line.line for line in inner_loop(run, lines)] == inner
+
+
+def test_a_loop_within_the_step_saves_what_its_lines_hold(run: Run) -> None:
+    """The rest of the step launches as slowly as before once the items of the loop go at once."""
+    run = sampled(run, (57, "launching", "y = f(x)", 60), (34, "launching", "n += p.norm()", 40))
+    texts = [{**row, "hits": 100 if row["line"] == 57 else 4800} for row in records(run.host_lines)]
+    finding = replace(finding_of(run, "launch_bound"), stage="", choice=True, gain_ns=1e9)
+    run = write(run, "timed_lines", texts)
+    of_step = located(run, finding)
+    assert of_step.gain_ns == 1e9  # 40 % are too few beside 60 %: the step is to mend
+    texts[1]["idle_samples"] = texts[1]["samples"] = 55
+    of_loop = located(write(run, "host_lines", texts), finding)
+    busy = run.kernels["total_ns"].sum()
+    assert 1e9 * 55 / 115 <= of_loop.gain_ns <= (1e9 + busy) * 55 / 115
+    assert of_loop.most_ns == 1e9
 
 
 def sampled(run: Run, *lines: tuple[int, str, str, int]) -> Run:
