@@ -337,8 +337,8 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if not hot_lines:
         return finding
     if to_mend := idle_work or items or inner:
-        held = sum(line.samples for line in to_mend)
-        finding = _of_lines(run, finding, held / all_samples, of_items=not idle_work)
+        share = sum(line.samples for line in to_mend) / all_samples
+        finding = _of_lines(run, finding, share, of_items=not idle_work)
     waits = _waiting(run, finding, hot_lines[0].file)
     head = _over_results(run, lines) if finding.rule == idle_rules.SYNC_STALLS.key else None
     finding = with_operation(finding, [head or hot_lines[0]], waits, of_items=bool(new))
@@ -487,25 +487,25 @@ def inner_loop(run: Run, lines: Sequence[HostLine]) -> list[HostLine]:
     return inner if sum(line.samples for line in inner) >= INSIDE * hottest else []
 
 
-def _of_lines(run: Run, finding: Finding, part: float, *, of_items: bool) -> Finding:
+def _of_lines(run: Run, finding: Finding, share: float, *, of_items: bool) -> Finding:
     """Return a finding about launches with what the lines save that are to mend, of whose samples
-    they hold a part. `of_items`: for all items at once kernels that leave SMs empty take no longer.
+    they have a share. `of_items`: for all items at once kernels that leave SMs empty take no
+    longer.
     """
-    held = Number(part, "fraction", (Ref("host_lines", "", "idle_samples"),))
     empty = run.kernels["kernel_id"].map(filled(run)).rsub(1).fillna(0) * of_items
-    beside = (empty * run.kernels["total_ns"]).sum() / gpu_count(run)
+    unfilled = float((empty * run.kernels["total_ns"]).sum()) / gpu_count(run)
     wall = program_time(run)[0]
-    saved = Number(part * (finding.gain_ns + float(beside)), "ns", column("kernels", "total_ns"))
-    gains = of_wall_time(saved, wall, Number(finding.gain_ns, "ns"))
+    saved = Number(share * (finding.gain_ns + unfilled), "ns", column("kernels", "total_ns"))
     verdict = Text(
         "{verdict} What is to mend holds {part} of that{beside}: {gain} of the wall time "
         "({saved}).",
         verdict=finding.verdict,
-        part=held,
-        beside=Text(", and of the time of kernels that leave SMs empty") if beside else "",
+        part=Number(share, "fraction", (Ref("host_lines", "", "idle_samples"),)),
+        beside=Text(", and of the time of kernels that leave SMs empty") if unfilled else "",
         gain=saved.share_of(wall),
         saved=saved,
     )
+    gains = of_wall_time(saved, wall, Number(finding.gain_ns, "ns"))
     return replace(finding, verdict=verdict, **gains)
 
 
