@@ -332,13 +332,14 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     hot_lines = _hot(ordered)
     if hot_lines and finding.rule == idle_rules.HOST_BOUND.key:
         hot_lines = _work_first(hot_lines, without_launches(run, rows, counted)[0])
-    new = [line for line in items if line.location not in (hot.location for hot in hot_lines)]
+    hot_places = {line.location for line in hot_lines}
+    new = [line for line in items[:1] if line.location not in hot_places]
     hot_lines = [*new, *hot_lines][:NAMED]
     if not hot_lines:
         return finding
-    if to_mend := idle_work or items or inner:
+    if to_mend := {line.location: line for line in (*inner, *items, *idle_work)}.values():
         share = sum(line.samples for line in to_mend) / all_samples
-        finding = _of_lines(run, finding, share, of_items=not idle_work)
+        finding = _of_lines(run, finding, share, of_items=bool(inner or items))
     waits = _waiting(run, finding, hot_lines[0].file)
     head = _over_results(run, lines) if finding.rule == idle_rules.SYNC_STALLS.key else None
     finding = with_operation(finding, [head or hot_lines[0]], waits, of_items=bool(new))
@@ -437,8 +438,8 @@ def _copying(run: Run, finding: Finding, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over_items(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
-    """Return the hottest of the innermost lines that work on items one after another, where those
-    of a function together hold the samples.
+    """Return the innermost lines that work on items one after another, the hottest first, where
+    those of a function together hold the samples.
     """
     texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
     known = results(run.timed_lines)
@@ -454,8 +455,8 @@ def _over_items(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
         of_function = each.groupby(["file", "function"])[counted].transform("sum")
         lines = host_lines(each[of_function >= MOST * total], counted)
         if lines:
-            share = of_samples(lines[0].samples, int(total), lines[0].share.refs)
-            return [replace(lines[0], share=share)]
+            refs = lines[0].share.refs
+            return [replace(x, share=of_samples(x.samples, int(total), refs)) for x in lines]
     return []
 
 
@@ -492,8 +493,9 @@ def _of_lines(run: Run, finding: Finding, share: float, *, of_items: bool) -> Fi
     they have a share. `of_items`: for all items at once kernels that leave SMs empty take no
     longer.
     """
-    empty = run.kernels["kernel_id"].map(filled(run)).rsub(1).fillna(0) * of_items
-    unfilled = float((empty * run.kernels["total_ns"]).sum()) / gpu_count(run)
+    empty = 1 - run.kernels["kernel_id"].map(filled(run)).astype(float).fillna(1.0)
+    side_by_side = (empty * run.kernels["total_ns"].astype(float)).sum() / gpu_count(run)
+    unfilled = float(side_by_side) if of_items else 0.0
     wall = program_time(run)[0]
     saved = Number(share * (finding.gain_ns + unfilled), "ns", column("kernels", "total_ns"))
     verdict = Text(
@@ -644,7 +646,8 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     rows = rows.assign(idle_samples=0, activity="launching", nvtx_range="")
     if finding.rule == launch_rules.GROWING_STEPS.key:  # the loop is at fault, not what it runs
         hot_lines = _hot(host_lines(stacks.loop_lines(rows, run.launch_lines))) or hot_lines
-    if finding.rule == fusion.ELEMENTWISE_CHAIN.key:  # a chain is where it begins
+    if finding.rule == fusion.ELEMENTWISE_CHAIN.key or finding.key == "math_attention":
+        # What goes from kernel to kernel is to mend where it begins.
         entered = stacks.entered_again(rows, run.timed_lines)
         minimum = LEAST
         if entered is not rows:

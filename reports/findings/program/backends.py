@@ -17,7 +17,7 @@ from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.lines import launching_rows
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
-from nsight_prof.reports.analysis.timeline import longest_kernels
+from nsight_prof.reports.analysis.timeline import longest_kernels, timeline
 from nsight_prof.reports.findings.gain import of_gpu_time
 from nsight_prof.reports.findings.kernels.matrix import ATTENTION_MASK
 from nsight_prof.reports.findings.kernels.measure import TRANSFORM, slow_name
@@ -182,7 +182,11 @@ def telling(run: Run, finding: Finding) -> tuple[str, ...]:
     """Return the kernels of a finding, or those alone that tell of it: where they are launched is
     what to mend, not where the others take their time.
     """
-    backend = BACKENDS.get(finding.key)
+    backend, frame = BACKENDS.get(finding.key), timeline(run)
+    if backend is not None and finding.key == "double_tensors" and frame is not None:
+        ids = [text(row["kernel_id"]) for row in backend.of(records(run.kernels))]
+        first = frame[frame["kernel_id"].isin(ids)].nsmallest(1, "start_ns")
+        return tuple(map(str, first["kernel_id"]))  # it makes all others double
     if finding.rule == ATTENTION_MASK.key:  # the forward kernel is given it, whichever pays for it
         return tuple(run.kernels.loc[run.kernels["category"] == "attention", "kernel_id"])
     if backend is None or not backend.requires:

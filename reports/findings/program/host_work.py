@@ -300,7 +300,8 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
         here = {f.rule for f in found if f.stage == stage.name}
         for name, work in OF_WORK.items():
             rows = _rows(run, stage, name)
-            time, bound = rows[work.counted[1]].sum(), stage.idle if work.waits else stage.wall
+            bound = stage.idle if work.waits else stage.wall
+            time = rows[work.counted[1]].sum() * _unsampled(run, stage, work.counted[1], bound)
             lost = Number(
                 min(time, number(bound.value)), "ns", column("host_lines", work.counted[1])
             )
@@ -462,6 +463,13 @@ def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
     return rows[chosen]
 
 
+def _unsampled(run: Run, stage: Stage, counted: str, time: Number) -> float:
+    """Return how many times as long all samples of a stage stand for as the time between two: a
+    library that keeps the interpreter's lock lets nobody take any.
+    """
+    return max(1.0, number(time.value) / max(1.0, host_rows(run, stage.name)[counted].sum()))
+
+
 def _few_at_once(run: Run) -> bool:
     """Tell whether an optimizer launches kernels for many tensors so often that each has few.
 
@@ -506,7 +514,8 @@ def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
 def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: Number) -> Finding:
     rule, where, samples = work.rule, stage.where, work.counted[0]
     wall = program_time(run)[0]
-    time = Number(rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
+    times = _unsampled(run, stage, "time_ns", stage.wall)
+    time = Number(times * rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
     longest = stage.of_cause(HOST).longest.value or 0.0
     # What is compiled again is no matter of the start, wherever it comes.
     is_again = rule is COMPILATION and len(run.recompilations) > 0

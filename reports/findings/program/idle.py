@@ -80,6 +80,8 @@ SYNCHRONISING = r"cu(?:da)?(?:Stream|Device|Ctx)Synchronize"
 TO_GPU, TO_HOST = "host to device", "device to host"
 SELECTION = "cub::DeviceSelect"
 """NVTX range of the kernels that choose elements by a mask (CUB 2.7 marks its own)."""
+OFTEN = 0.5
+"""Part of the times that a line of a loop runs from which on another is in that loop, too."""
 ITEM, ITEMS_IDLE, ITEM_NS = 20, 0.75, 3000.0
 """Launches per wait up to which a loop goes over items, the least part of the time in which the GPU
 is idle then, and the mean kernel up to which they do next to nothing."""
@@ -235,6 +237,7 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
         saved = all_gaps = of_host(run, number(late.idle.value), number(late.count.value))
     if of_items:  # what ends is the loop, with its lines, not its waits
         saved = max(saved, min(number(waiting.value), number(wall.value)))
+        saved *= _in_loop(run, stage)
         sentence = Text(
             "The loop goes over items one by one, with {launches} launches for each wait. As "
             "operations on all items at once, at most {gain} of the wall time under nsys is saved "
@@ -540,6 +543,21 @@ def _goes_over_items(run: Run, stage: Stage, waits: list[str], waiting: Number) 
         and number(stage.of_cause(LAUNCHES).idle.value)
         >= (standing if len(rows) else number(waiting.value))
     )
+
+
+def _in_loop(run: Run, stage: Stage) -> float:
+    """Return the part of the idle time in which the host is at lines that run about as often as the
+    one at which it waits most, or are called there; 1 where nobody knows.
+    """
+    runs = run.timed_lines.groupby(["file", "line"])["hits"].sum()
+    waits, rows = waiting_rows(run, stage.name), host_rows(run, stage.name, idle=True)
+    if waits.empty or runs.empty:
+        return 1.0
+    first = waits.nlargest(1, "samples").iloc[0]
+    often = OFTEN * runs.get((first["file"], first["line"]), 0)
+    hits = [runs.get(at, 0) for at in zip(rows["file"], rows["line"], strict=True)]
+    inside = rows.loc[[often <= times for times in hits], "idle_samples"].sum()
+    return float(inside / max(1, rows["idle_samples"].sum()))
 
 
 def _launches_per_wait(stage: Stage, waits: list[str]) -> Number:
