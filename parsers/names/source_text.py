@@ -33,7 +33,9 @@ OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
 STEPS = re.compile(r"\.step\(")
 ATTRIBUTE = re.compile(r"(?<![\w.])(?!self\b)[A-Za-z_]\w*\.(?:dtype|device|shape|size\(|ndim)\b")
 """What a tensor is, beside its numbers."""
-MODULES = {"torch", "F", "nn", "np", "math", "self", "None", "True", "False"}
+TABLES = re.compile(r"\b(?:arange|linspace)\(([^()]*)")
+"""What makes a table of numbers alone."""
+MODULES = {"return", "torch", "F", "nn", "np", "math", "self", "None", "True", "False"}
 """Names of what no line changes."""
 MUTATES = re.compile(
     r"\b(self\.\w+)(?:\.\w+|\[[^\]]*\])*\.(?:append|update|extend|insert|add|push|put|pop|clear)\("
@@ -61,7 +63,9 @@ class Result:
     line of the program derives. `is_kept`: it takes attributes (`self.x`) which no
     line changes that runs again. `indexed`: how often it takes an item by the number of a pass.
     `is_constant`: it
-    computes from such attributes alone, and from what was computed of them.
+    computes from such attributes alone, and from what was computed of them. `is_table`: so does all
+    that its function returns, from a number, and `is_fixed`: a call of the line takes nothing that
+    its loop changes, but sizes.
     `is_returned`: what it sets or adds to is what its function returns.
     """
 
@@ -76,6 +80,8 @@ class Result:
     indexed: int = 0
     is_returned: bool = False
     is_constant: bool = False
+    is_table: bool = False
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,28 +137,44 @@ def results(lines: pd.DataFrame) -> dict[tuple[str, int], Result]:
     }
     for (file, _), rows in again.groupby(["file", "function"]):
         for function in _functions(rows):
-            for number_of_line in _constants(function, changed):
-                found[str(file), number_of_line].is_constant = True
+            constants, is_table = _constants(function, changed)
+            for line in function:
+                result = found[str(file), line.number]
+                result.is_constant, result.is_table = line.number in constants, is_table
     return found
 
 
-def _constants(lines: Sequence[_Line], changed: set[str]) -> Iterator[int]:
-    """Yield the lines of a function that compute from attributes alone which no line changes."""
+def _constants(lines: Sequence[_Line], changed: set[str]) -> tuple[set[int], bool]:
+    """Return the lines of a function that compute from attributes alone which no line changes, and
+    whether it returns a table that comes from these and from numbers that it was given.
+    """
     known: set[str] = set()
+    constants: set[int] = set()
+    made = (args for line in lines for args in TABLES.findall(line.source))
+    numbers = {name for args in made for name in NAMES.findall(ATTRIBUTE.sub("", args))}
+    numbers -= {name for line in lines for name in line.changed}
+    tables: set[str] = set()
+    returned: list[bool] = []
     for line in lines:
         assigned = ASSIGNS.match(line.source)
-        if assigned is None or LOOPS.match(line.source):
-            known -= line.changed
+        if LOOPS.match(line.source) or not (assigned or line.source.startswith(RETURNED)):
+            known, tables = known - line.changed, tables - line.changed
             continue
-        taken = set(NAMES.findall(ATTRIBUTE.sub("", assigned[3]))) - MODULES
-        of_attributes = {name for name in taken if name.startswith("self.")}
-        fixed = (of_attributes - changed) | (taken & known)
-        computes = re.search(r"[(@*+/-]", assigned[3])  # no other name of what may change elsewhere
-        if computes and taken and taken == fixed and not CHANGING.search(line.source):
+        value = assigned[3] if assigned else line.source
+        taken = set(NAMES.findall(ATTRIBUTE.sub("", value))) - MODULES
+        of_attributes = {name for name in taken if name.startswith("self.")} - changed
+        computes = re.search(r"[(@*+/-]", value)  # no other name of what may change elsewhere
+        computes = None if CHANGING.search(TABLES.sub("", value)) else computes
+        is_table = bool(computes and taken) and taken <= of_attributes | known | tables | numbers
+        if assigned is None:
+            returned.append(is_table and bool(taken & tables))
+        elif computes and taken and taken <= of_attributes | known and not TABLES.search(value):
             known |= line.changed
-            yield line.number
+            constants.add(line.number)
         else:
             known -= line.changed
+        tables = tables | line.changed if is_table else tables - line.changed
+    return constants, bool(returned) and all(returned)
 
 
 def loop_over_results(
@@ -208,6 +230,11 @@ def _results(lines: Sequence[_Line]) -> Iterator[tuple[int, Result]]:
                 line.hits >= OFTEN * entries >= OFTEN**2 and line in items,
                 indexed=line.hits if line in looping and _takes_item(line, targets) else 0,
                 is_returned=bool(line.changed & returned),
+                is_fixed=line in looping
+                and any(
+                    not set(NAMES.findall(ATTRIBUTE.sub("", names))) & changed
+                    for _, names in CALLS.findall(line.source)
+                ),
             ),
         )
 

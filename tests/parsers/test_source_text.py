@@ -112,6 +112,27 @@ def test_what_comes_of_attributes_that_nothing_changes_is_constant(
     assert [line for line in (10, 11) if at(frame, line).is_constant] == constant
 
 
+@pytest.mark.parametrize(
+    ("text", "is_table"),
+    [
+        (
+            "at = torch.arange(n, device=dev)\nfar = at - at[:, None]\nreturn self.bias(far)",
+            True,
+        ),
+        ("at = torch.arange(n, device=x.device)\nfar = at[None] - x\nreturn self.bias(far)", False),
+        ("at = self.places\nfar = at[None] - at[:, None]\nreturn self.bias(far)", False),
+    ],
+)
+def test_a_table_of_a_number_is_the_same_wherever_sizes_are(text: str, is_table: bool) -> None:
+    frame = lines(text, 80, 80, 80)
+    assert [at(frame, line).is_table for line in (10, 12)] == [is_table, is_table]
+    loop = lines("for layer in layers:\nx = layer(x, self.far(x.shape[1]))\nreturn x", 90, 80, 10)
+    assert at(loop, 11).is_fixed
+    assert not at(
+        lines("for k in n:\nx = layer(x, self.far(x))\nreturn x", 90, 80, 10), 11
+    ).is_fixed
+
+
 def test_what_a_function_returns_is_known() -> None:
     frame = lines("total += y.mean()\nspread = y.std()\nreturn total / steps", 20, 20, 1)
     assert [at(frame, line).is_returned for line in (10, 11)] == [True, False]

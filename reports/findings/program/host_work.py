@@ -465,9 +465,10 @@ def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
 
 def _unsampled(run: Run, stage: Stage, counted: str, time: Number) -> float:
     """Return how many times as long all samples of a stage stand for as the time between two: a
-    library that keeps the interpreter's lock lets nobody take any.
+    library that keeps the interpreter's lock lets nobody take any. 1 where most of it has none.
     """
-    return max(1.0, number(time.value) / max(1.0, host_rows(run, stage.name)[counted].sum()))
+    times = number(time.value) / max(1.0, host_rows(run, stage.name)[counted].sum())
+    return float(times) if 1 < times <= 1 / MOST_AT_ONE else 1.0
 
 
 def _few_at_once(run: Run) -> bool:

@@ -219,6 +219,8 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     places = [rows[name] for name in ("file", "line")]
     texts = zip(of_row, rows["source"].fillna(""), times, strict=True)
     passed_on = _uses_by_callers(known, rows)
+    tables = rows["depth"].eq(0) & pd.Series([r.is_table for r in of_row], rows.index, dtype=bool)
+    of_tables = set(rows.loc[tables, "launch"])
     uses = [
         passed_on.get(launch, each.uses) if set(each.uses) == {PASSED_ON} else each.uses
         for each, launch in zip(of_row, rows["launch"], strict=True)
@@ -231,6 +233,10 @@ def _with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
         is_kept=[result.is_kept for result in of_row],
         is_returned=[result.is_returned for result in of_row],
         is_constant=[result.is_constant for result in of_row],
+        is_table=[
+            result.is_fixed and depth == 1 and launch in of_tables
+            for result, depth, launch in zip(of_row, rows["depth"], rows["launch"], strict=True)
+        ],
         copied=rows["category"].eq("copy").groupby(places).transform("any"),
         times=times,
         equal=[_left_out([*result.uses, source]) or max(1.0, n) for result, source, n in texts],

@@ -10,7 +10,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.program import host_work
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.verdicts.ranking import findings
-from tests.reports.programs import english, kernels, write
+from tests.reports.programs import amount, english, kernels, write
 
 MS = 1_000_000
 
@@ -151,6 +151,19 @@ def test_all_that_the_host_does_less_shortens_a_loop_that_waits_for_it(run: Run)
     run = write(waiting(run, "launches"), "host_lines", rows)
     (found,) = [f for f in program_findings(run) if f.rule == "optimizer_loop"]
     assert found.gain_ns == pytest.approx(5 * MS)
+
+
+def test_where_few_samples_were_taken_each_stands_for_more(run: Run) -> None:
+    """A library that keeps the lock of Python lets nobody take any."""
+    run = waiting(run, "host")
+    wall = run.stages.loc[run.stages["stage"] == "decode", "wall_ns"].iloc[0]
+    works = [("loading data", 0.45), ("", 0.15)]
+    rows = [
+        line(work, 30, time_ns=part * wall, line=9 + at) for at, (work, part) in enumerate(works)
+    ]
+    (found,) = [f for f in findings(write(run, "host_lines", rows)) if f.rule == "data_loading"]
+    times = [amount(row) for row in found.evidence if "of the host in it" in english(row.label)]
+    assert times == [pytest.approx(0.75 * wall)]
 
 
 @pytest.mark.parametrize("groups", [1, 12])
