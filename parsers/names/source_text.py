@@ -150,8 +150,8 @@ def _constants(lines: Sequence[_Line], changed: set[str]) -> tuple[set[int], boo
     """
     known: set[str] = set()
     constants: set[int] = set()
-    made = (args for line in lines for args in TABLES.findall(line.source))
-    numbers = {name for args in made for name in NAMES.findall(ATTRIBUTE.sub("", args))}
+    calls = (args for line in lines for args in TABLES.findall(line.source))
+    numbers = {name for args in calls for name in NAMES.findall(ATTRIBUTE.sub("", args))}
     numbers -= {name for line in lines for name in line.changed}
     tables: set[str] = set()
     returned: list[bool] = []
