@@ -111,7 +111,8 @@ def test_few_samples_and_little_time_tell_nothing(run: Run, samples: int, times:
 def test_nothing_else_is_told_of_gaps_that_are_explained(
     run: Run, samples: int, others: set[str]
 ) -> None:
-    run = write(waiting(run, "host"), "host_lines", [line("loading data", samples)])
+    rows = [line("loading data", samples), line("", 75 - samples, line=12)]
+    run = write(waiting(run, "host"), "host_lines", rows)
     assert {f.rule for f in findings(run) if f.key == "idle"} == {"data_loading"} | others
 
 
