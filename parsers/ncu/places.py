@@ -16,7 +16,8 @@ HEADERS = r"(?:^|/)(?:(?:cuda[^/]*|targets/[^/]+)/include|triton/language)/"
 """Files of the CUDA toolkit and of Triton, by a part of their path."""
 ATOMICS = r"\b(?:RED|ATOM)"
 BARRIER, AT_BARRIER = r"\bBAR\b", "barrier"
-"""The instruction, and the stall of warps that wait at it."""
+LOADS, AT_LOADED = r"\bLDG?\b", "long_sb"
+"""The instruction, and the stall of warps that wait at it, or for it."""
 PLACE = ("file", "line")
 Place = tuple[str, int]
 """Their values."""
@@ -104,21 +105,31 @@ def at_calls(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_writers(
-    rows: pd.DataFrame, chosen: pd.Series[bool], better: Container[Place] = ()
+    rows: pd.DataFrame, chosen: pd.Series[bool], better: Container[Place] = (), by: str = ""
 ) -> pd.DataFrame:
     """Return instructions with the `chosen` ones at the line that wrote their operands last.
 
-    Lines that are `better` go before others.
+    Lines that are `better` go before others. Only instructions that match `by` count as writers.
     """
     if not chosen.any():
         return rows
     rows = rows.reset_index(drop=True)
     places: list[Place] = list(zip(rows["file"], rows["line"], strict=True))
-    written = writers(rows["sass"].fillna("").tolist(), rows["instructions"].fillna(0).tolist())
+    sass = rows["sass"].fillna("").tolist()
+    written = writers(sass, rows["instructions"].fillna(0).tolist())
     for at in chosen.to_numpy().nonzero()[0]:
-        found = [*(places[writer] for writer in written[at]), places[at]]
+        wrote = [writer for writer in written[at] if re.search(by, sass[writer])]
+        found = [*(places[writer] for writer in wrote), places[at]]
         rows.loc[at, list(PLACE)] = next((line for line in found if line in better), found[0])
     return rows
+
+
+def at_loads(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return instructions with those at which warps wait for a load at the line of that load.
+
+    Warps stand where its value is first needed, which may be many lines on.
+    """
+    return at_writers(rows, rows["stall"].eq(AT_LOADED), by=LOADS)
 
 
 def at_barriers(rows: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 from nsight_prof.parsers.cells import count, from_row, known, number, records, text
 from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.names.stacks import called_rows, of_waits, with_callers
-from nsight_prof.parsers.ncu.places import at_barriers, at_program, at_writers, in_order
+from nsight_prof.parsers.ncu.places import at_barriers, at_loads, at_program, at_writers, in_order
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
@@ -180,11 +180,14 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
 
 
 def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
-    """Return the lines of a kernel, with headers and barriers at the lines that ask for them."""
+    """Return the lines of a kernel, with headers, barriers and loads at the lines that ask for them.
+
+    Warps that wait for a load are at its line.
+    """
     lines = kernel_lines(run, kernel_id)
     if run.source_instructions.empty:
         return lines
-    moved = at_barriers(_instructions(run, kernel_id))
+    moved = at_loads(at_barriers(_instructions(run, kernel_id)))
     foreign = moved["is_foreign"]
     if foreign.all():
         return lines

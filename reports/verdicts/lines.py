@@ -61,10 +61,15 @@ PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.p
 """A function of Python's own library, as the innermost frame of a stack."""
 COPYING = r"\.(?:to|cuda|cpu|copy_)\("
 """Calls of PyTorch that copy, in the text of a line."""
-OF_LAUNCH = ("tail", "block_limited", "warps_limited", "short_blocks", "narrow_blocks")
-"""Rules about the threads and warps that a launch asks for: the line at fault is its line."""
-OF_SHARES = ("small_grid", "few_blocks")
-"""Rules about work that is shared out among too few blocks: to mend where each of them does it."""
+OF_LAUNCH = (
+    *("small_grid", "few_blocks", "imbalance", "tail", "short_blocks", "narrow_blocks"),
+    *("block_limited", "warps_limited"),
+)
+"""Rules about the blocks, threads and warps that a launch asks for, and what it gives to each: the
+line at fault is its line."""
+OF_TILES = ("local_spills", "register_limited")
+"""The same where the program is one of Triton, whose launch chooses the tiles that registers hold,
+and the warps that share them."""
 ONE_WARP = "32x1x1"
 """Block whose registers spill since no other warp shares its values."""
 AGAIN = 10
@@ -187,8 +192,7 @@ def located(run: Run, finding: Finding) -> Finding:
             return _with_kernel_lines(run, _with_idle_warps(run, launched))
         in_kernel = _with_kernel_lines(run, finding)
         if in_kernel is not finding:
-            is_shared_out = finding.rule in OF_SHARES
-            return _with_launch_lines(run, in_kernel) if is_shared_out else in_kernel
+            return in_kernel
     return _with_fused_lines(run, finding) if launched is finding else launched
 
 
@@ -199,10 +203,10 @@ def _is_of_launch(run: Run, finding: Finding) -> bool:
     if finding.rule == occupancy.SHARED_LIMITED.key:
         rows = run.launches[run.launches["kernel_id"] == finding.kernel_ids[0]]
         return bool(rows["dynamic_shared_bytes"].sum() > rows["static_shared_bytes"].sum())
-    if finding.rule == memory.LOCAL_SPILLS.key:
+    if finding.rule in OF_TILES:
         is_it = run.kernels["kernel_id"] == finding.kernel_ids[0]
         one_warp = set(run.kernels.loc[is_it, "block"]) == {ONE_WARP}
-        return one_warp or _spills_tiles(run, finding.kernel_ids[0])
+        return one_warp or _holds_tiles(run, finding.kernel_ids[0])
     return finding.rule in OF_LAUNCH or _loading_warps(run, finding) < MOST
 
 
@@ -237,20 +241,11 @@ def _with_idle_warps(run: Run, finding: Finding) -> Finding:
     return replace(finding, verdict=verdict)
 
 
-def _spills_tiles(run: Run, kernel_id: str) -> bool:
-    """Tell whether a program of Triton spills tiles as it loads them: the launch chooses how large
-    they are, and for how many warps. What a loop carries, or a function needs, the kernel chooses.
-    """
-    rows = run.source_instructions
-    rows = rows[rows["kernel_id"] == kernel_id].sort_values("offset")
-    spills = rows[rows["sass"].fillna("").str.contains(SPILLS)]
-    files = spills["file"].fillna("")
-    if spills.empty or not files.str.endswith(".py").all():
-        return False
+def _holds_tiles(run: Run, kernel_id: str) -> bool:
+    """Tell whether registers hold tiles of a program of Triton, and not what a function needs."""
     lines = run.source_lines[run.source_lines["kernel_id"] == kernel_id]
-    texts = lines.loc[lines["line"].isin(spills["line"]), "source"].fillna("")
-    once = spills["instructions"].max() < kernel_code.IN_LOOP * rows["instructions"].iloc[0]
-    return bool(once) and not texts.str.contains(kernel_code.FUNCTIONS).any()
+    functions = lines["source"].fillna("").str.contains(kernel_code.FUNCTIONS)
+    return bool(lines["file"].fillna("").str.endswith(".py").any() and not functions.any())
 
 
 def _in_program(rows: pd.DataFrame) -> pd.DataFrame:

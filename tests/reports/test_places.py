@@ -66,12 +66,12 @@ def in_loop(run: Run) -> Run:
 @pytest.mark.parametrize(
     ("rule", "places"),
     [
-        ("small_grid", [LOOP, LAUNCH]),  # the loop is what more blocks share
-        ("few_blocks", [LOOP, LAUNCH]),
-        ("short_blocks", [LAUNCH, LOOP]),
-        ("tail", [LAUNCH, LOOP]),  # threads and warps are asked for at the launch
+        ("small_grid", [LAUNCH, LOOP]),  # blocks, threads and warps are asked for at the launch
+        ("imbalance", [LAUNCH, LOOP]),
+        ("tail", [LAUNCH, LOOP]),
         ("block_limited", [LAUNCH, LOOP]),
-        ("local_spills", [LOOP]),
+        ("local_spills", [LAUNCH, LOOP]),  # tiles of Triton, of a size that is chosen there, too
+        ("register_limited", [LAUNCH, LOOP]),
         ("uncoalesced_loads", [LOOP]),
         ("l2_saturated", [LOOP]),
     ],
@@ -107,14 +107,12 @@ def test_a_single_warp_that_spills_is_a_matter_of_its_launch(in_loop: Run) -> No
     assert lines_of(run, finding) == [LAUNCH, LOOP]
 
 
-def test_tiles_of_triton_that_spill_once_are_a_matter_of_their_launch(in_loop: Run) -> None:
-    """Their size and warps are chosen there; a function that spills is at fault itself."""
+def test_what_a_function_or_a_kernel_in_cuda_spills_is_a_matter_of_its_lines(in_loop: Run) -> None:
     finding = finding_of(in_loop, "local_spills")
-    rows = records(in_loop.source_instructions.assign(instructions=64))
-    run = write(in_loop, "source_instructions", rows)
-    assert lines_of(run, finding) == [LAUNCH, LOOP]
-    of_sine = records(in_loop.source_lines.assign(source="y = tl.sin(x)"))
-    assert lines_of(write(run, "source_lines", of_sine), finding) == [LOOP]
+    of_sine = write(
+        in_loop, "source_lines", records(in_loop.source_lines.assign(source="y = tl.sin(x)"))
+    )
+    assert lines_of(of_sine, finding) == [LOOP]
 
 
 def test_blocks_of_which_most_warps_only_wait_are_a_matter_of_their_launch(in_loop: Run) -> None:

@@ -277,7 +277,7 @@ def _work_alone(row: Row, context: Context) -> tuple[float, Evidence | None]:
     reached = {key: TILED if key == "tensor" else BOUND_FROM for key in work}
     busy = {k: use[k] / limit for k, limit in reached.items() if use.get(k, math.nan) >= 0}
     of_program = text(row["library"]) in OWN and row["category"] != "attention"
-    of_program &= by_l2 or not number(row.get("float_share")) >= MOSTLY
+    of_program &= by_l2 or number(row.get("float_share")) < MOSTLY
     if not of_program or text(row["bound_by"]) not in EXCESS or not busy:
         return 1.0, None
     last = max(busy, key=lambda key: busy[key])

@@ -292,12 +292,9 @@ SHORT_BLOCKS = Rule(
     unless=("early_returns", "sorted_for_few"),
     evidence=(facts.WAVES, facts.LOADED_A_THREAD),
 )
-SHARED_LIMITED = Rule(
-    key="shared_limited",
-    in_code=True,
-    question="Does shared memory leave room for warps?",
-    # What keeps the Tensor Cores busy holds few warps by design, each with much in flight.
-    when=(facts.IS_MATRIX < 1)
+# What keeps the Tensor Cores busy holds few warps by design, each with much in flight.
+_ROOM_MISSING = (
+    (facts.IS_MATRIX < 1)
     & (facts.TENSOR_ACTIVE < 20).or_unknown()
     & (facts.THEORETICAL_OCCUPANCY < 80)
     & (facts.WAVES >= 0.8).or_unknown()
@@ -306,8 +303,14 @@ SHARED_LIMITED = Rule(
     # Where nobody counted what warps wait for, room for half of them and more is no cause.
     & ((facts.TOP_STALL >= 0) | (facts.THEORETICAL_OCCUPANCY <= 50))
     & (facts.ISSUE_ACTIVE < 80).or_unknown()
-    # Where others are ready whenever a warp issues, more of them hide little more.
-    & (facts.READY_WARPS < 2).or_unknown(),
+)
+SHARED_LIMITED = Rule(
+    key="shared_limited",
+    in_code=True,
+    question="Does shared memory leave room for warps?",
+    # Registers and shared memory are of use: what frees them costs more than more warps hide where
+    # others are ready whenever a warp issues. Blocks of another size cost nothing.
+    when=_ROOM_MISSING & (facts.READY_WARPS < 2).or_unknown(),
     clause=lambda k: Text(
         "{limiters} per block allow only {theoretical} of the warps an SM can hold",
         limiters=[LIMITERS[name] for name in limiters(k.row)],
@@ -352,6 +355,7 @@ REGISTER_LIMITED = replace(
 BLOCK_LIMITED = replace(
     SHARED_LIMITED,
     key="block_limited",
+    when=_ROOM_MISSING,
     question="Do small blocks leave places for warps empty?",
     limiter="blocks",
     clause=lambda k: Text(
@@ -368,6 +372,7 @@ BLOCK_LIMITED = replace(
 WARPS_LIMITED = replace(
     SHARED_LIMITED,
     key="warps_limited",
+    when=_ROOM_MISSING,
     question="Does the block size divide the warps of an SM?",
     limiter="warps",
     clause=lambda k: Text(

@@ -3,7 +3,13 @@
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.ncu.places import at_barriers, at_program, at_writers, in_order
+from nsight_prof.parsers.ncu.places import (
+    at_barriers,
+    at_loads,
+    at_program,
+    at_writers,
+    in_order,
+)
 from nsight_prof.parsers.ncu.registers import writers
 
 HEADER = "/usr/local/cuda-13.0/targets/x86_64-linux/include/device_atomic_functions.hpp"
@@ -69,6 +75,17 @@ def test_of_headers_alone_nothing_is_moved() -> None:
 def test_a_value_that_is_spilled_is_at_the_line_that_made_it() -> None:
     frame = rows(("k.py", 26, "FMUL R7, R7, R2"), ("k.py", 20, "STL [R1+0x4], R7"))
     assert at_writers(frame, frame["sass"].str.startswith("STL"))["line"].tolist() == [26, 26]
+
+
+def test_warps_that_wait_for_a_load_are_at_its_line() -> None:
+    frame = rows(
+        ("k.cu", 13, "LDG.E.U8 R6, desc[UR4][R2.64]"),
+        ("k.cu", 13, "MOV R8, R4"),
+        ("k.cu", 7, "I2FP.F32.U32 R6, R6"),
+        ("k.cu", 7, "FADD R9, R8, R8"),
+    )
+    frame.loc[[0, 1], "stall"] = "wait"
+    assert at_loads(frame)["line"].tolist() == [13, 13, 13, 7]
 
 
 def test_warps_that_wait_at_a_barrier_are_at_its_line() -> None:
