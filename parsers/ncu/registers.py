@@ -151,7 +151,7 @@ def products_added(sass: Sequence[str], executed: Sequence[float]) -> float:
     return found / total
 
 
-EXCHANGE = r"^(?:@!?U?P\w+\s+)?SHFL\b"
+EXCHANGE, STORED = (rf"^(?:@!?U?P\w+\s+)?{name}" for name in (r"SHFL\b", r"(?:STG|REDG?|ATOMG?)\b"))
 LOADED_EACH = 128.0
 """Bytes that a warp loads for each exchange between its threads below which it exchanges each
 number, rather than what threads have added up."""
@@ -160,11 +160,14 @@ number, rather than what threads have added up."""
 def exchanged(rows: pd.DataFrame, loaded: float) -> float:
     """Return the part of the instructions that exchange numbers in each pass of a loop.
 
-    `loaded` are the bytes that the kernel loads. 0 where a warp loads `LOADED_EACH` for each.
+    `loaded` are the bytes that the kernel loads. 0 where a warp loads `LOADED_EACH` for each, or
+    the loop stores what each pass makes, so that none of it can wait for the end of the loop.
     """
-    executed = rows["instructions"].fillna(0).astype(float)
-    times = executed[rows["sass"].fillna("").str.contains(EXCHANGE)]
+    executed, sass = rows["instructions"].fillna(0).astype(float), rows["sass"].fillna("")
+    times, stores = (executed[sass.str.contains(name)] for name in (EXCHANGE, STORED))
     in_loop = times[times >= PASSES * executed.iloc[0]]
     if in_loop.empty or not loaded < LOADED_EACH * in_loop.sum():
+        return 0.0
+    if (PASSES * stores > in_loop.max()).any():
         return 0.0
     return float(in_loop.sum() / executed.sum())

@@ -180,9 +180,8 @@ def kernel_lines(run: Run, kernel_id: str) -> list[KernelLine]:
 
 
 def program_lines(run: Run, kernel_id: str) -> list[KernelLine]:
-    """Return the lines of a kernel, with headers, barriers and loads at the lines that ask for them.
-
-    Warps that wait for a load are at its line.
+    """Return the lines of a kernel, with headers, barriers and what waits for a load at the lines
+    that ask for them.
     """
     lines = kernel_lines(run, kernel_id)
     if run.source_instructions.empty:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.ncu import kernel_code
-from nsight_prof.parsers.ncu.registers import products_added
+from nsight_prof.parsers.ncu.registers import exchanged, products_added
 
 
 def listing(*sass: str, line: int = 1, times: int = 10) -> pd.DataFrame:
@@ -61,6 +61,13 @@ def test_loads_that_do_not_depend_on_an_axis_are_the_same_along_it() -> None:
     assert kernel_code.same_loads(lines, (64, 16, 1)) == pytest.approx(0.96 * 15 / 16)
     assert kernel_code.same_loads(lines, (1, 1, 1)) == 0.0
     assert kernel_code.same_loads(lines[lines["line"] != 2], (64, 16, 1)) < 0.1
+
+
+def test_what_each_pass_stores_cannot_be_reduced_after_the_loop() -> None:
+    loop = listing("SHFL.DOWN PT, R3, R2, 0x10, 0x1f", "FADD R2, R2, R3", times=640)
+    once, each = (listing("@!P0 REDG.E.ADD.F64", times=times) for times in (10, 640))
+    assert exchanged(pd.concat([listing("S2R R0"), loop, once]), 0.0) == pytest.approx(640 / 1300)
+    assert exchanged(pd.concat([listing("S2R R0"), loop, each]), 0.0) == 0.0
 
 
 LEVEL = ("@!P6 LDS R8, [R3]", "@!P6 LDS R7, [R3+0x100]", "@!P6 FADD R8, R8, R7",
