@@ -93,14 +93,15 @@ def at_calls(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.reset_index(drop=True)
     base = int(returns.dropna().iloc[-1], 16)
     position = {offset: at for at, offset in enumerate(rows["offset"])}
-    places: list[Place] = list(zip(rows["file"], rows["line"], strict=True))
+    given: list[Place] = list(zip(rows["file"], rows["line"], strict=True))
+    places = [*given]
     ends = returns.notna().to_numpy().nonzero()[0]
     for target in called.dropna().unique():
         start = position.get(int(target, 16) - base, 0)
         end = next((int(at) for at in ends if at > start), 0)
         calls = rows["instructions"].fillna(0).where((called == target).to_numpy())
-        if 0 < start < end and set(places[start - 1 : end]) == {places[start]}:
-            places[start : end + 1] = [places[int(calls.argmax())]] * (end + 1 - start)
+        if 0 < start < end and set(given[start - 1 : end]) == {given[start]}:
+            places[start : end + 1] = [given[int(calls.argmax())]] * (end + 1 - start)
     return rows.assign(**dict(zip(PLACE, map(list, zip(*places, strict=True)), strict=True)))
 
 

@@ -18,7 +18,7 @@ from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, gpu_count, per_gpu_gaps
 from nsight_prof.reports.analysis.stages import ALL, program_time, stage_rows
 from nsight_prof.reports.analysis.timeline import timeline
-from nsight_prof.reports.findings.launch_cost import added_to_call, launch_cost
+from nsight_prof.reports.findings.launch_cost import LAUNCH_NS, added_to_call, launch_cost
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.shortest_launch import QUEUE_GAP_NS
 from nsight_prof.reports.page import Evidence, Number, Ref, Text
@@ -69,10 +69,32 @@ def untraced_wall(run: Run) -> Number:
     nsys, and within 1.47 of the wall time under it (half of them were looked at for that).
     """
     wall, idle = program_time(run)
-    often = min(run.api_calls["calls"].sum(), CALLS * run.kernels["calls"].sum()) / gpu_count(run)
-    added = often * (1.0 if run.host_lines.empty else AROUND) * added_to_call(run)
+    added = _added(run, added_to_call(run))
     added_ns = min(added, number(idle.value)) if added > 0 else 0.0
     return wall - Number(added_ns, "ns", (Ref("api_calls", "", "calls"),))
+
+
+def _added(run: Run, to_call: float) -> float:
+    """Return the ns that nsys adds to a program, of what it adds to a call of CUDA."""
+    often = min(run.api_calls["calls"].sum(), CALLS * run.kernels["calls"].sum()) / gpu_count(run)
+    return float(often * (1.0 if run.host_lines.empty else AROUND) * to_call)
+
+
+@once
+def _issue_wall(run: Run) -> float:
+    """Return the ns that the host takes to issue all work, without nsys and any wait for the GPU.
+
+    That is the time outside of calls that launch or wait, and each launch as the fastest of them.
+    """
+    calls = run.api_calls
+    launches = calls[calls["name"].fillna("").str.contains("Launch")]
+    waits = calls[calls["name"].fillna("").str.fullmatch(BLOCKING)]
+    if launches.empty:
+        return 0.0
+    inside = launches["total_ns"].sum() + waits["total_ns"].sum()
+    each = float(launches["median_ns"].min())
+    issued = (launches["calls"].sum() * each - inside) / gpu_count(run)
+    return number(program_time(run)[0].value) + issued - _added(run, max(0.0, each - LAUNCH_NS))
 
 
 def of_gpu_time(
@@ -111,8 +133,10 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     """
     of_kernels = finding.rule and finding.gain_of == "GPU time" and finding.gain_ns > 0
     hidden = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
+    wall, idle = program_time(run)
+    if of_kernels:  # once kernels end sooner, the host is late that had been ahead
+        hidden = max(hidden, 1 - (number(wall.value) - _issue_wall(run)) / finding.gain_ns)
     if hidden > 0:  # a host that stands in waits for a GPU that works gains so much at least
-        wall, idle = program_time(run)
         calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(BLOCKING)]
         waited = min(calls["total_ns"].sum() / gpu_count(run), number((wall - idle).value))
         hidden = min(hidden, max(0.0, 1 - waited / finding.gain_ns))

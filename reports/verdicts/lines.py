@@ -67,7 +67,7 @@ OF_LAUNCH = (
 )
 """Rules about the blocks, threads and warps that a launch asks for, and what it gives to each: the
 line at fault is its line."""
-OF_TILES = ("local_spills", "register_limited")
+OF_TILES = ("local_spills", "register_limited", "narrow_accesses")
 """The same where the program is one of Triton, whose launch chooses the tiles that registers hold,
 and the warps that share them."""
 ONE_WARP = "32x1x1"

@@ -12,6 +12,7 @@ from nsight_prof.parsers.build.bound import WHERE as COLUMNS
 from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.ncu.kernel_code import CYCLES
+from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.findings.kernels.fact import Condition, Context, Fact, Facts, cell
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
 from nsight_prof.reports.findings.kernels.occupancy import limiters
@@ -215,8 +216,15 @@ def required(rule: Rule, facts: Facts, use: dict[str, float]) -> dict[str, float
         fact = rule.unloads.get(resource)
         work = facts[fact.name] / 100 if fact is not None else 1.0
         if not math.isnan(busy * work):
-            required_shares[resource] = busy * work / rule.attainable
+            required_shares[resource] = busy * work / _attainable(rule, resource)
     return required_shares
+
+
+def _attainable(rule: Rule, resource: str) -> float:
+    """Return the part of the roof of a resource up to which a remedy takes a kernel: plain copies
+    do not come nearer to that of DRAM.
+    """
+    return min(rule.attainable, threshold("near_roof")) if resource == "dram" else rule.attainable
 
 
 def _rows(

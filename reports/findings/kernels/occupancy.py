@@ -181,7 +181,10 @@ FEW_BLOCKS = Rule(
     key="few_blocks",
     in_code=True,
     question="Are there as many blocks as fit on the SMs at a time (a full wave)?",
-    when=(facts.WAVES < 0.8) & (facts.OCCUPANCY_GAP > 10),
+    # A block of a warp or two leaves schedulers of its SM without any, too.
+    when=(facts.WAVES < 0.8)
+    & (facts.OCCUPANCY_GAP > 10)
+    & ((facts.BLOCKS_MISSING < 20).or_unknown() | (facts.THREADS < 128)),
     clause=lambda k: Text(
         "its {blocks} are only {waves} of those that fit on the GPU at a time",
         blocks=_blocks(k),
@@ -211,7 +214,6 @@ FEW_BLOCKS = Rule(
     attainable=ALL_WARPS,
     attainable_source=ALL_WARPS_SOURCE,
     bounds=("latency",),
-    unless=("small_grid",),
     evidence=(facts.WAVES, facts.ACHIEVED_OCCUPANCY),
     batches=True,
     actions=MORE_BLOCKS | {"gemm": _TILES},

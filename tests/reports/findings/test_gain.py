@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.findings.gain import of_host, untraced_wall
+from nsight_prof.reports.findings.gain import behind_host, of_host, untraced_wall
 from nsight_prof.reports.findings.gain_intervals import LEAST, measured_repairs
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
 from nsight_prof.reports.findings.launch_cost import LAUNCH_NS, launch_cost
@@ -63,6 +64,19 @@ def test_steps_that_were_queued_are_what_launches_cost(recorded_run_of: Recorded
     kept = gaps["gaps"].sum() * (QUEUE_GAP_NS + number(launch_cost(run).added.value))
     assert found.gain_ns == pytest.approx(gaps["idle_ns"].sum() - kept)
     assert not found.is_bound
+
+
+def test_kernels_that_end_sooner_leave_the_host_its_time(run: Run) -> None:
+    """It works while kernels run, and stands in launches where the queue is full."""
+    wall = number(program_time(run)[0].value)
+    kernel = next(f for f in findings(run) if f.key == "kernel")
+    kernel = replace(kernel, rule="small_grid", gain_of="GPU time", gain_ns=0.8 * wall)
+    run = write(run, "idle_gaps", [])
+    for standing, saved in ((0.5, 0.5), (0.9, 0.8)):
+        launch = {"name": "cudaLaunchKernel", "calls": 10, "total_ns": round(standing * wall),
+                  "median_ns": LAUNCH_NS}  # fmt: skip
+        found = behind_host(write(run, "api_calls", [launch]), kernel)
+        assert found.gain_ns == pytest.approx(saved * wall - (10 * LAUNCH_NS if saved < 0.8 else 0))
 
 
 @pytest.mark.parametrize("late", [0, 500])
