@@ -84,16 +84,15 @@ def _added(run: Run, to_call: float) -> float:
 def _issue_wall(run: Run) -> float:
     """Return the ns that the host takes to issue all work, without nsys and any wait for the GPU.
 
-    That is the time outside of calls that launch or wait, and each launch as the fastest of them.
+    That is its time outside of calls of CUDA, and each launch as the fastest kind of them. 0 where
+    it never waits: it may have gone on to what is not recorded, while the GPU still worked.
     """
-    calls = run.api_calls
-    launches = calls[calls["name"].fillna("").str.contains("Launch")]
-    waits = calls[calls["name"].fillna("").str.fullmatch(BLOCKING)]
-    if launches.empty:
+    calls, names = run.api_calls, run.api_calls["name"].fillna("")
+    launches = calls[names.str.contains("Launch")]
+    if launches.empty or not names.str.fullmatch(BLOCKING).any():
         return 0.0
-    inside = launches["total_ns"].sum() + waits["total_ns"].sum()
     each = float(launches["median_ns"].min())
-    issued = (launches["calls"].sum() * each - inside) / gpu_count(run)
+    issued = (launches["calls"].sum() * each - calls["total_ns"].sum()) / gpu_count(run)
     return number(program_time(run)[0].value) + issued - _added(run, max(0.0, each - LAUNCH_NS))
 
 
