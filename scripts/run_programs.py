@@ -37,10 +37,10 @@ OWN, FRESH, THIRD = "programs.yaml", "fresh.yaml", "third.yaml"
 FOURTH, FIFTH, SIXTH, SEVENTH = "fourth.yaml", "fifth.yaml", "sixth.yaml", "seventh.yaml"
 EIGHTH, NINTH, TENTH, ELEVENTH = "eighth.yaml", "ninth.yaml", "tenth.yaml", "eleventh.yaml"
 TWELFTH, THIRTEENTH, FOURTEENTH = "twelfth.yaml", "thirteenth.yaml", "fourteenth.yaml"
-FIFTEENTH = "fifteenth.yaml"
+FIFTEENTH, SIXTEENTH = "fifteenth.yaml", "sixteenth.yaml"
 SETS = (
-    *(OWN, FRESH, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH),
-    *(EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH, FIFTEENTH),
+    *(OWN, FRESH, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
+    *(ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH, FIFTEENTH, SIXTEENTH),
 )
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "actions", "report")
