@@ -11,7 +11,8 @@ import aiohttp.web  # noqa: F401
 import nsight_prof.orchestrator.cli
 import nsight_prof.orchestrator.commands.rank
 import nsight_prof.orchestrator.imports.importing
-import nsight_prof.orchestrator.ranks.counting  # noqa: F401
+import nsight_prof.orchestrator.ranks.counting
+import nsight_prof.targets.serving.server  # noqa: F401
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.names.kernel_names import classify

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.targets.serving.healthy import GpuMemory, Server, free_port, members
+from nsight_prof.targets.serving.models import CONFIGS
 from nsight_prof.targets.serving.serve_command import joined
 from nsight_prof.targets.serving.word_tokenizer import has_tokenizer, write_word_tokenizer
 from tests.forked import Forked
@@ -31,7 +32,14 @@ Start = Callable[..., Forked]
 
 @pytest.fixture
 def start(root: Path, tmp_path: Path) -> Start:
-    """Start the target with a stand-in that has a fault; its records go to tmp_path/out.jsonl."""
+    """Start the target with a stand-in that has a fault; its records go to tmp_path/out.jsonl.
+
+    The folder of the model has a vocabulary for which a tokenizer is made in no time.
+    """
+    config = json.loads((CONFIGS / "qwen2.5-0.5b" / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "qwen2.5-0.5b").mkdir()
+    small = json.dumps(config | {"vocab_size": 512, "eos_token_id": 511})
+    (tmp_path / "qwen2.5-0.5b" / "config.json").write_text(small, encoding="utf-8")
 
     def started(
         *words: str, fault: str = "", fake: str = "vllm_server", rate: str = "40"
