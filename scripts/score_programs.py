@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nsight_prof.parsers.errors import ProfError  # noqa: E402
+from scripts.pages.looks_page import looks_page  # noqa: E402
 from scripts.pages.programs import (  # noqa: E402
     LOOKS,
     PUBLIC,
     collect,
     read_look,
     section,
-    sections,
     with_measured_twins,
     write_look,
 )
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_look(file, with_measured_twins(read_look(file), asked.folder))
             return 0
         if asked.folder is None:
-            print("\n\n".join(sections()))
+            print(looks_page())
             return 0
         revision = ["git", "-C", str(ROOT), "rev-parse", asked.commit]
         commit = subprocess.run(revision, capture_output=True, text=True, check=True).stdout.strip()

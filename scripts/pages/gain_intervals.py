@@ -11,7 +11,7 @@ import numpy as np
 
 from nsight_prof.reports.findings.gain_intervals import LEAST, OTHERS, UNPRICED
 from nsight_prof.reports.page.formats import share, significant
-from scripts.pages.programs import FAULT, LOOKS, Judged, judge, recorded_look
+from scripts.pages.programs import FAULT, LOOKS, Judged, recorded_look
 
 ENOUGH = 8
 """Measured repairs from which on a rule has an interval of its own."""
@@ -45,7 +45,7 @@ def repairs() -> list[Repair]:
     return [
         found
         for name in names
-        for one in judge(recorded_look(name))
+        for one in recorded_look(name).judged
         if one.rank and one.answer.gain >= FAULT
         if (found := _repair(name, one)) is not None
     ]

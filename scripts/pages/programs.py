@@ -87,6 +87,8 @@ MEASURED_BY = {"launch_bound": "graph", "slow_backend": "tf32", "tensor_idle": "
 """Choices of `scripts/run_programs.py` that measure what findings promise."""
 BORNE_OUT = 1.5
 """Factor by which a finding may promise more than was measured."""
+ENOUGH = 8
+"""Large gains from which on the first page says how far a rule can be trusted."""
 OTHERS = 3
 """From so many first findings on that are of other causes, an accepted pattern is generous."""
 PLACE = re.compile(r"([\w.]+\.(?:py|cu)):(\d+)(?: in [\w.<>]+)?")
@@ -188,6 +190,24 @@ class Look:
             for pattern in patterns
         }
         return frozenset(pattern for pattern, number in others.items() if number >= OTHERS)
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """Its programs, judged one by one, in the order of the set."""
+        return [
+            Judged(
+                program,
+                answer := self.answers[program["name"]],
+                _rank(program["accepts"], [said.words for said in answer.slow]),
+                _rank(
+                    [pattern for pattern in program["accepts"] if pattern not in self.generous],
+                    [said.own_words for said in answer.slow],
+                ),
+                line_at_fault(program),
+            )
+            for program in planted(self.programs)
+            if program["name"] in self.answers
+        ]
 
 
 @dataclass(frozen=True)
@@ -417,25 +437,6 @@ def _rank(patterns: Sequence[str], words: Iterable[str]) -> int | None:
     return next((at for at, said in enumerate(words, 1) if fits(patterns, said)), None)
 
 
-def judge(look: Look) -> list[Judged]:
-    """Judge a look, program by program, in the order of its set."""
-    loose = look.generous
-    return [
-        Judged(
-            program,
-            answer := look.answers[program["name"]],
-            _rank(program["accepts"], [said.words for said in answer.slow]),
-            _rank(
-                [pattern for pattern in program["accepts"] if pattern not in loose],
-                [said.own_words for said in answer.slow],
-            ),
-            line_at_fault(program),
-        )
-        for program in planted(look.programs)
-        if program["name"] in look.answers
-    ]
-
-
 def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
     """Return each question with how many programs did right, of how many, and what is asked for."""
     right = [one for one in judged if one.answer.gain >= FAULT]
@@ -464,18 +465,6 @@ def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
         (f"Has the repaired twin no finding with a gain over {share(LARGE)}?",
          sum(not found for found in twins), len(twins), "100 %"),
     ]  # fmt: skip
-
-
-def sections() -> list[str]:
-    """Return the parts of docs/proof.md about all recorded looks."""
-    looks = {
-        heading: recorded_look(name)
-        for name, heading in LOOKS.items()
-        if (PROGRAMS / name).is_file()
-    }
-    found = [part for heading, look in looks.items() for part in section(heading, look)]
-    first = [look for heading, look in looks.items() if "in sample" not in heading]
-    return [*found, *trust(one for look in first for one in judge(look))]
 
 
 @dataclass
@@ -536,6 +525,21 @@ def promises(judged: Iterable[Judged]) -> dict[str, Promises]:
     return found
 
 
+def trusted(found: Mapping[str, Promises]) -> str:
+    """Say in a sentence which rules can be trusted, and which promise too much."""
+    often = {rule: each for rule, each in found.items() if each.large >= ENOUGH}
+
+    def named(holds: Callable[[float], bool]) -> str:
+        return ", ".join(f"`{rule}`" for rule, each in often.items() if holds(each.borne_out))
+
+    return (
+        f"**Which rules to trust**, of those that promised a large gain {ENOUGH} times or more: "
+        f"three of four were there, or more, of {named(lambda part: part >= 0.75)}; half of them, "
+        f"or fewer, of {named(lambda part: part <= 0.5)} ([all "
+        "rules](#how-far-each-rule-can-be-trusted))."
+    )
+
+
 def trust(judged: Iterable[Judged]) -> list[str]:
     """Return the part of the page on how far each rule can be trusted."""
     found = {rule: each for rule, each in promises(judged).items() if each.large}
@@ -549,7 +553,7 @@ def trust(judged: Iterable[Judged]) -> list[str]:
         cells = (each.named, each.fair, each.of_cause, each.aside, in_twins)
         lines.append(f"| `{rule}` | {' | '.join(map(str, cells))} | {share(each.borne_out)} |")
     return [
-        "## Whole programs: how far each rule can be trusted",
+        "## How far each rule can be trusted",
         "All first looks together, by the rules of their days, which were changed after most of "
         f"them. Counted are findings: those that name the cause first; gains over {share(LARGE)} "
         "that are no choice of the owner; and of these the part that was there: of the cause up "
@@ -562,7 +566,7 @@ def trust(judged: Iterable[Judged]) -> list[str]:
 
 def section(heading: str, look: Look) -> list[str]:
     """Return the parts of the page about one look, as markdown."""
-    judged = judge(look)
+    judged = look.judged
     return [
         f"## {heading}",
         _introduction(heading, look, judged),
@@ -640,19 +644,11 @@ def _explained(look: Look, judged: Sequence[Judged]) -> str:
     loose = ", ".join(f"`{pattern}`" for pattern in sorted(look.generous))
     return "\n".join(
         (
-            "- **Faults of the set**, in no score but that of the twins, since their repair saved "
-            f"less than {share(FAULT)}: {listed or 'none'}.",
-            "- **Unsure**, but in the scores: programs whose repair saved another part of the time "
-            "under nsys, each variant in a fresh process, than without it, both in one process (in "
-            f"brackets: under nsys; listed from a difference of {share(UNSURE)} of the time on): "
-            f"{unsure or 'none'}.",
-            "- **Gains** are parts of the program's time: the measured one without a profiler, the "
-            "predicted one, of the first finding that names the cause, of the time under nsys. A "
-            "cause that no finding names, or that has no gain, counts as not priced.",
+            f"- **Faults of the set** (the repair saved less than {share(FAULT)}): "
+            f"{listed or 'none'}.",
+            f"- **Unsure** (in brackets: what the repair saved under nsys): {unsure or 'none'}.",
             f"- **Twins**: {_twins(judged)}",
-            "- **Words**: places (`file.py:12 in run`) name no cause. Generous are words that fit "
-            f"the first findings of {OTHERS} or more programs with another cause, too: "
-            f"{loose or 'none'}. A name of a kernel may hold a cause by chance (`fp64`).",
+            f"- **Generous words**: {loose or 'none'}.",
         )
     )
 

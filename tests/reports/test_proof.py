@@ -7,9 +7,8 @@ import math
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text, Verbatim
 from scripts.pages.first_look import first_look, read_first_look, write_first_look
-from scripts.pages.programs import sections
+from scripts.pages.marked import anchor
+from scripts.pages.planted_page import Recording, planted_page, recording
 from scripts.pages.proof import (
     FACTOR,
     Planted,
@@ -33,7 +33,6 @@ from scripts.pages.proof import (
     planted,
     verdicts,
 )
-from scripts.pages.proof_page import Recording, anchor, proof_page, recording
 from scripts.pages.stage_run import stage_runs
 
 RECORDED = "h200-planted-defects"
@@ -91,14 +90,6 @@ def seen(run: Run) -> Recording:
     return recording(run)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def recorded_looks_are_judged_once() -> Iterator[None]:
-    """Each page has the same sections about the whole programs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scripts.pages.proof_page.sections", cache(sections))
-        yield
-
-
 def test_the_plan_comes_from_the_output_of_the_program(run: Run) -> None:
     (plan,), step = planted(run)
     assert step == "trace"
@@ -136,7 +127,7 @@ def test_a_stage_is_a_program_of_its_own(run: Run) -> None:
 
 
 def test_the_page_tells_the_verdict(seen: Recording) -> None:
-    page = proof_page(seen)
+    page = planted_page([seen])
     assert "| question | first set, rules of now | wanted |" in page
     assert "| Is the planted cause the first finding? | 1 of 1 (100.0 %) | 90.0 % |" in page
     assert "**First set: in sample.**" in page
@@ -149,8 +140,10 @@ def test_the_page_keeps_two_sets_and_two_looks_apart(seen: Recording) -> None:
     first = seen
     wrong = Verdict(a_plan(name="one", expects=("tail",)), (a_finding("idle"),), (), math.nan)
     look = first_look([wrong, *first.judged], "0123456789abcdef")
-    page = proof_page(first, replace(first, title="Second set", look=look,
-                                     missing={"tail": "Mismatch: they differ"}))  # fmt: skip
+    second = replace(
+        first, title="Second set", look=look, missing={"tail": "Mismatch: they differ"}
+    )
+    page = planted_page([first, second])
     assert "| question | first set, rules of now | second set, first look | " in page
     row = next(line for line in page.splitlines() if line.startswith("| Is the planted cause"))
     cells = [cell.strip() for cell in row.split("|")]
@@ -165,7 +158,7 @@ def test_the_page_keeps_two_sets_and_two_looks_apart(seen: Recording) -> None:
     assert "Not right then: `one` (named, priced)" in page
     assert "`tail`: Mismatch: they differ" in page
     assert "The third set" not in page
-    third = proof_page(first, first, replace(first, title="Third set"))
+    third = planted_page([first, first, replace(first, title="Third set")])
     assert third.startswith(page[: page.index("1 and 1")] + "1, 1 and 1 small programs")
     assert "[third.yaml](../targets/defects/third.yaml)" in third
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
@@ -186,14 +179,16 @@ def test_scores_of_large_repairs_are_counted_apart(seen: Recording) -> None:
     look = first_look([judged[2], replace(judged[2], planted=judged[1].planted), named], "abc")
     told = replace(second, look=replace(look, score=replace(look.score, programs=3)))
     rows = [
-        line.split("|")[2:4] for line in proof_page(told).splitlines() if "first finding?" in line
+        line.split("|")[2:4]
+        for line in planted_page([told]).splitlines()
+        if "first finding?" in line
     ]
     assert [[cell.strip() for cell in row] for row in rows] == [
         ["1 of 3 (33.3 %)", "2 of 3 (66.7 %)"],
         ["1 of 2 (50.0 %)", "1 of 2 (50.0 %)"],
     ]
     other = replace(told, look=replace(look, score=replace(look.score, programs=4)))
-    large = proof_page(other).split("| Repairs that gained")[1]
+    large = planted_page([other]).split("| Repairs that gained")[1]
     assert large.split("|")[1].strip() == "n/a", "of which programs that look was is not known"
 
 
@@ -375,6 +370,6 @@ def test_a_later_set_was_recorded_and_looked_at(
 def test_the_page_in_the_docs_tells_of_each_planned_pair(root: Path) -> None:
     from nsight_prof.targets.defects.pair import plans
 
-    page = (root / "docs" / "proof.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "proof-planted.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^### (.*)$", page, re.MULTILINE))
     assert {plan.title for plan in plans().values()} <= told, "scripts/proof writes it anew"

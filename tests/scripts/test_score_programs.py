@@ -20,7 +20,6 @@ from scripts.pages.programs import (
     Promises,
     Said,
     collect,
-    judge,
     line_at_fault,
     planted,
     promises,
@@ -63,12 +62,10 @@ def test_a_file_a_function_or_a_kernel_names_no_cause() -> None:
     line = line_at_fault(programs(["tokenise"])[0])
     first = said("The GPU waits", f"Its host is in tokenise.py:{line} in tokenise (90 % of it).")
     fp64 = said("Elementwise kernels in a row: PyTorch mul, fp64", "", 0.2, "PyTorch mul, fp64")
-    tokens, filters = judge(
-        a_look(
-            tokenise=an_answer(200.0, 100.0, (first,), ()),
-            double_filterbank=an_answer(100.0, 80.0, (fp64,), None),
-        )
-    )[:2]
+    tokens, filters = a_look(
+        tokenise=an_answer(200.0, 100.0, (first,), ()),
+        double_filterbank=an_answer(100.0, 80.0, (fp64,), None),
+    ).judged
     assert tokens.rank is None
     assert tokens.line_named
     assert (filters.rank, filters.strict) == (1, None)
@@ -77,13 +74,14 @@ def test_a_file_a_function_or_a_kernel_names_no_cause() -> None:
 
 def test_the_gain_is_that_of_the_finding_that_names_the_cause() -> None:
     found = (said("Something else", gain=0.9), said("Pageable memory is copied", gain=0.3))
-    (one,) = judge(a_look(pageable=an_answer(200.0, 100.0, found, (said("Still", gain=0.11),))))
+    twin = (said("Still", gain=0.11),)
+    (one,) = a_look(pageable=an_answer(200.0, 100.0, found, twin)).judged
     assert (one.rank, one.estimate) == (2, 0.3)
     assert one.ratio == pytest.approx(0.6)
     assert not one.within(1.5)
     assert one.false_findings == [said("Still", gain=0.11)]
     nothing = an_answer(200.0, 100.0, (said("Pinned memory", gain=None),), ())
-    (unpriced,) = judge(a_look(pageable=nothing))
+    (unpriced,) = a_look(pageable=nothing).judged
     assert unpriced.ratio is None
     assert not unpriced.within(1.5)
 
@@ -93,7 +91,7 @@ def test_a_program_whose_repair_saves_nothing_is_in_no_score_of_causes() -> None
         pageable=an_answer(100.0, 97.0, (said("Pageable"),), ()),
         loader=an_answer(100.0, 50.0, (said("Its workers"),), ()),
     )
-    assert rows(judge(look))[0][1:3] == (1, 1)
+    assert rows(look.judged)[0][1:3] == (1, 1)
     assert "`pageable` (3.0 %)" in "".join(section("Whole programs", look))
 
 
@@ -101,28 +99,28 @@ def test_a_rule_is_held_to_what_was_there_of_what_it_promised() -> None:
     cause, aside = said("A tokenizer on the host", "", 0.5), said("Copies", "", 0.3)
     twin = (said("Copies", "", 0.3), said("Fills", "", 0.1))  # the second promises little
     fair = a_look(tokenise=an_answer(100.0, 50.0, (cause, aside), twin))
-    assert promises(judge(fair)) == {"rule": Promises(1, 1, of_cause=1, aside=1, in_twins=1)}
+    assert promises(fair.judged) == {"rule": Promises(1, 1, of_cause=1, aside=1, in_twins=1)}
     # Of 100 ms the repaired program takes 20: beside the cause no 30 ms can be saved.
     beyond = a_look(tokenise=an_answer(100.0, 20.0, (cause, aside), None))
-    found = promises(judge(beyond))["rule"]
+    found = promises(beyond.judged)["rule"]
     assert (found.beyond, found.large, found.borne_out) == (1, 2, 0.5)
     nothing = a_look(tokenise=an_answer(100.0, 99.0, (cause, aside), twin))
-    assert promises(judge(nothing)) == {"rule": Promises(in_twins=1)}
+    assert promises(nothing.judged) == {"rule": Promises(in_twins=1)}
 
 
 def test_a_large_gain_in_a_twin_is_held_to_what_its_action_gained() -> None:
     twin = (replace(said("Copies", "", 0.3), cause="copies"), said("Waits", "", 0.4))
     look = a_look(tokenise=an_answer(100.0, 50.0, (said("A tokenizer on the host"),), twin))
-    assert [s.title for s in judge(look)[0].false_findings or ()] == ["Copies", "Waits"]
+    assert [s.title for s in look.judged[0].false_findings or ()] == ["Copies", "Waits"]
     done = {
         "copies": 0.2,
         "rule": 0.26,
     }  # the first to the point within a factor of 1.5, the other beyond it
     measured = a_look(tokenise=replace(look.answers["tokenise"], actions=done))
-    assert [s.title for s in judge(measured)[0].false_findings or ()] == ["Waits"]
+    assert [s.title for s in measured.judged[0].false_findings or ()] == ["Waits"]
     page = "".join(section("Whole programs", measured))
     assert "`copies` 30.0 % (measured 20.0 %), `rule` 40.0 % (measured 26.0 %) ✗" in page
-    found = promises(judge(measured))
+    found = promises(measured.judged)
     assert (found["rule"].in_twins, found["copies"].gained, found["copies"].borne_out) == (1, 1, 1)
 
 
@@ -153,8 +151,8 @@ def test_a_word_of_many_other_causes_is_generous() -> None:
     launch = an_answer(100.0, 50.0, (said("The GPU waits for launches"),), ())
     look = a_look(decode_launches=launch, loader=launch, tokenise=launch, pageable=launch)
     assert "launch" in look.generous
-    assert [one.strict for one in judge(look)] == [None] * 4
-    assert [one.rank for one in judge(look)].count(1) == 1
+    assert [one.strict for one in look.judged] == [None] * 4
+    assert [one.rank for one in look.judged].count(1) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Writes docs/proof.md: the table of planted defects, and what the report made of each."""
+"""Writes docs/proof-planted.md: the planted defects, and what the report made of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page.formats import NA, count, escape, seconds, share, significant
 from nsight_prof.reports.page.writer import Writer
 from scripts.pages.first_look import FirstLook, look_at, read_first_look
-from scripts.pages.gain_intervals import interval_section
-from scripts.pages.programs import sections
+from scripts.pages.marked import anchor
 from scripts.pages.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
 
 COLUMNS = (
@@ -93,20 +92,14 @@ def recording(run: Run, title: str = "First set") -> Recording:
     return Recording(title, run, verdicts(run), read_first_look(run.path), left_out(run))
 
 
-def proof_page(first: Recording, *later: Recording) -> str:
-    """Return the page of runs of recipes/planted-defects.yaml, one of each set, as markdown.
-
-    Between their scores and their tables stand the recorded looks at the whole programs.
-    """
-    sets = [first, *later]
+def planted_page(sets: Sequence[Recording]) -> str:
+    """Return the page of runs of recipes/planted-defects.yaml, one of each set, as markdown."""
     parts = [
         "<!-- Written by scripts/proof from recorded runs; do not edit. -->",
-        "# Proof: planted defects",
+        "# Proof: small programs with planted defects",
         _introduction(sets),
         _summary(sets),
         *(_sample(one) for one in sets),
-        *sections(),
-        *interval_section(),
         *(part for one in sets for part in _set(one)),
     ]
     for one in sets:
@@ -126,10 +119,8 @@ def _introduction(sets: Sequence[Recording]) -> str:
         f"{programs} small programs have one defect each, and a repaired twin that does "
         f"the same work ([targets/defects](../targets/defects/defects.yaml)).{other} All were "
         f"profiled on {where}. The report was made of each as "
-        "though it were a program of its own. `scripts/proof` makes this page from the recorded "
-        "runs, without a GPU; `prof run planted-defects` records a new one. Proof by action, in "
-        "programs that nothing was planted in: what prof says first was done, and its gain stands "
-        "[beside the predicted one](stories.md#predicted-and-measured)."
+        "though it were a program of its own. `prof run planted-defects` records them anew. [Whole "
+        "programs](proof.md), of which nothing was known before, are the harder test."
     )
 
 
@@ -159,6 +150,14 @@ def _summary(sets: Sequence[Recording]) -> str:
         cells = [_of(found, key) for *_, found in columns]
         lines.append(f"| {LARGE}: {_small(words)} | {' | '.join(cells)} | {share(wanted)} |")
     return "\n".join(lines) + f"\n\n{SMALLER}"
+
+
+def scores(found: Score) -> str:
+    """Return the answers to the three questions in a sentence."""
+    return (
+        f"named {_of(found, 'named')}, gone in the twin {_of(found, 'gone')}, gain within "
+        f"{FACTOR:g} {_of(found, 'priced')}"
+    )
 
 
 def _same_programs(one: Recording) -> bool:
@@ -269,9 +268,3 @@ def _cause(finding: Finding) -> str:
 
 def _mark(right: bool) -> str:
     return "yes" if right else "no ✗"
-
-
-def anchor(title: str) -> str:
-    """Return the anchor that GitHub gives a heading."""
-    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
