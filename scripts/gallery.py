@@ -60,7 +60,7 @@ HEAD = """\
 What the reports of the recorded runs in `captures/` say. `scripts/example` renders all of them to
 `build/gallery`, without a GPU; `prof run NAME --replay captures/h200-NAME` renders one, and
 `prof export` makes a timeline of it for [Perfetto](https://ui.perfetto.dev). CI renders them all
-and checks that this page is what they say. [The proof](PROOF) sums up the reports of
+and checks that this page is what they say. [The proof](PROOF) sums up those of
 `captures/h200-planted-defects-second` and `captures/h200-planted-defects-third`.
 """
 
@@ -115,7 +115,7 @@ def render_page(entries: Sequence[Entry], comparisons: Sequence[Path], base: Pat
         f"{str(e.manifest['created'])[:10]} |\n"
         for e in entries
     ]
-    head = HEAD.replace("PROOF", os.path.relpath(ROOT / "docs" / "proof.md", base))
+    head = HEAD.replace("PROOF", os.path.relpath(ROOT / "docs" / "proof-planted.md", base))
     parts = [head, heads + "".join(rows), *(_section(e, base) for e in entries)]
     parts += ["## Comparisons\n"] if comparisons else []
     return "\n".join([*parts, *(_comparison(path, base) for path in comparisons)])

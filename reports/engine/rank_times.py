@@ -249,8 +249,8 @@ def waiting_findings(rows: Sequence[TimesRow], steps: StepsView | None) -> Itera
             ),
             evidence=tuple(_begins(compared)),
             action=Text(
-                "Ranks that arrive together save at most {together} of the run, transfers beside "
-                "other kernels at most {transfer}.",
+                "Let ranks arrive together (saves at most {together} of the run), and transfer "
+                "beside other kernels (at most {transfer}).",
                 together=saved_together(rows, steps),
                 transfer=mean_share(compared, "transfer_ns"),
             ),

@@ -25,8 +25,6 @@ from nsight_prof.reports.page.units import change
 from nsight_prof.reports.page.values import Capital
 from nsight_prof.reports.page.writer import Markup
 
-NOISE = 5e-4
-"""Differences below it are shown as none: processes on one GPU differ by more."""
 BARS = 24
 """GPUs of a picture, the slowest ones."""
 NAMES = {
@@ -138,8 +136,7 @@ def _outlier(outlier: Outlier) -> Finding:
 
 
 def _share(value: float | None) -> Number:
-    is_noise = value is not None and abs(value) < NOISE
-    return Number(0.0 if is_noise else value, "fraction", digits=2)
+    return Number(value, "fraction", digits=2)
 
 
 def _slowest_first(model: Model) -> list[Board]:

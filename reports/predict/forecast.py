@@ -187,7 +187,7 @@ def _capacity(row: Row, request: Mapping[str, Any]) -> Text:
         )
     return Text(
         "The KV cache of each GPU holds {tokens} tokens ({bytes}), {requests} requests of {length} "
-        "tokens at once: of more, some wait.",
+        "tokens at once: with more, some wait.",
         **values,
     )
 
@@ -302,7 +302,8 @@ def _points(run: Run) -> Section:
         (
             Text(
                 "Each number with its interval in brackets. The KV cache of each GPU holds "
-                "{tokens} tokens ({bytes}) beside {weights} of weights.",
+                "{tokens} tokens ({bytes}) beside {weights} of weights. TPOT also counts steps "
+                "that read prompts of other requests: a decode step alone may be shorter.",
                 tokens=Number(tokens, "count"), bytes=Number(kv_bytes, "B", digits=3),
                 weights=Number(known(request.get("weight_bytes")), "B", digits=3),
             ),

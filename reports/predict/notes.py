@@ -81,8 +81,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "host-speed": partial(
         Text,
-        "how long the host takes is from {runs}; in brackets what a fixed loop of Python took there"
-        " (–: nobody timed it, so that this part is not scaled to another host)",
+        "how long the host takes comes from {runs} (in brackets: what a fixed loop of Python took "
+        "there; –: not timed, so that it is not scaled to another host)",
     ),
     "host-speed-asked": partial(
         Text,
@@ -90,8 +90,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "host-speed-range": partial(
         Text,
-        "how fast the host is that will serve is not known: intervals allow for one that takes "
-        "{low} to {high}, as recorded ones did; --host-speed says it",
+        "how fast the host will be is not known: intervals allow for times that differ by {low} to "
+        "{high}, as on recorded hosts; --host-speed says it",
     ),
     "network-unknown": partial(Text, "{network} ({launch}) is not predicted: {reason}"),
     "ngram": partial(

@@ -8,7 +8,7 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -375,9 +375,18 @@ class ReportView(KernelFigures, RunReport):
     @property
     def sm_clock_hz(self) -> float | None:
         """Mean SM clock of the profiled kernels, weighted by GPU time; None where not known."""
-        known = [(r.share, r.sm_clock_hz) for r in self.kernels if r.profiled]
-        pairs = [(share, clock) for share, clock in known if share and clock]
-        return sum(p * c for p, c in pairs) / sum(p for p, _ in pairs) if pairs else None
+        return self.mean(lambda row: row.sm_clock_hz)
+
+    @property
+    def tensor_pct(self) -> float | None:
+        """The same of the per cent of cycles in which the Tensor Cores worked."""
+        return self.mean(lambda row: 0.0 if row.matrix_work is False else row.tensor_pct)
+
+    def mean(self, of: Callable[[KernelRow], float | None]) -> float | None:
+        """Return the mean of a number of the profiled kernels, weighted by GPU time."""
+        known = [(row.share, of(row)) for row in self.kernels if row.profiled]
+        pairs = [(share, value) for share, value in known if share and value is not None]
+        return sum(p * v for p, v in pairs) / sum(p for p, _ in pairs) if pairs else None
 
 
 def working_gpus(gpus: Iterable[GpuTime]) -> int:

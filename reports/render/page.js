@@ -128,8 +128,26 @@
     });
   }
 
+  // On a phone a short table that is wider than the page is shown as cards, a long one scrolls and sorts.
+  const narrow = matchMedia("(max-width: 40rem)");
+  const stack = (table) => {
+    const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+    const named = heads[0].length > 1 ? 1 : 2; // a name first, or a number and a name
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, at) => {
+        if (at >= named && heads[at]) cell.dataset.label = heads[at];
+        if (["", "–"].includes(cell.textContent.trim())) cell.dataset.none = "";
+      });
+    }
+    table.classList.add("cards");
+  };
+
   // What is wider than the page is moved by keys, too, from a link or button in it, or from itself.
   const reach = () => {
+    for (const wide of narrow.matches ? all(".wide") : []) {
+      const table = wide.querySelector("table:not(.cards)");
+      if (table?.tHead?.textContent.trim() && table.rows.length <= 40 && wide.scrollWidth > wide.clientWidth) stack(table);
+    }
     for (const wide of all(".wide, figure")) {
       if (wide.scrollWidth > wide.clientWidth && !wide.querySelector("a[href], button")) wide.tabIndex = 0;
     }

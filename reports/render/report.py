@@ -21,7 +21,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
-from nsight_prof.reports.page import Section, Table
+from nsight_prof.reports.page import Section, Table, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
 from nsight_prof.reports.page.frame import Places
 from nsight_prof.reports.page.html import section_html
@@ -196,8 +196,8 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
         **_results(run, view.sections),
         **svgs,
     }
-    first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
-    known = [*first_of, *headline(run, summary.first.in_short)][:HEADLINE]
+    first_of = section_verdicts(view.sections)[: HEADLINE - 1]
+    known = headline(run, [*first_of, *summary.first.in_short])
     rooflines = {f"roofline-{slug(key)}": data for key, data in live_rooflines(view).items()}
     folds = {
         language: {
@@ -226,8 +226,8 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     lead, studies = leading_figure(view.sections)
     sections = (*studies, view.trust)
     summary = bench_summary(view)
-    given = {"view": view, "pictures": drawings, "lead": lead, "headline": summary.answer}
-    given |= _first_screen(view)
+    given = {"view": view, "pictures": drawings, "lead": lead}
+    given |= _first_screen(view, summary.answer)
     markdown, texts, tables = _section_pages(
         "bench.md.j2", sections, lambda w: {**given, "sections": w[:-1], "trust": w[-1]}, style
     )
@@ -242,17 +242,20 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     return _write(run.directory.report, files, drawn, first[:HEADLINE], style, html)
 
 
-def _first_screen(view: BenchReport) -> dict[str, Any]:
-    """Return the answer and how sure it is, with links from numbers to their rows."""
+def _first_screen(view: BenchReport, answer: Sequence[Text]) -> dict[str, Any]:
+    """Return the answer, what else was found, and how sure it is: numbers lead to their rows."""
     places = {f"section-{section.key}": Places(section) for section in view.sections}
     pairs = zip(view.leading, view.answer_anchors, strict=True)
+    leads = [(f.verdict, places[anchor].linked(f.verdict, f), anchor) for f, anchor in pairs]
+    linked_in_answer = {text: with_links for text, with_links, _ in leads}
     basis = [
         places[f"section-{section.key}"].linked(item.text)
         for section in view.sections
         for item in section.basis
     ]
     return {
-        "leads": [(places[anchor].linked(f.verdict, f), anchor) for f, anchor in pairs],
+        "headline": [linked_in_answer.get(text, text) for text in answer],
+        "leads": [(text, anchor) for verdict, text, anchor in leads if verdict not in answer],
         "sure": [*basis, *(caveat.text for caveat in view.caveats[len(basis) :])],
     }
 

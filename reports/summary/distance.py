@@ -44,7 +44,7 @@ def over_floors(view: ReportView, saved: Savings) -> tuple[Text | None, tuple[Fl
     ]
     sentence = Text(
         "Steps take {ratios} their floor, the least time that their bytes or their arithmetic "
-        "allow. The {above} above the floors ({part} of the run) divide into: {parts}.",
+        "allow. What lies above the floors is {above} ({part} of the run): {parts}.",
         ratios=[_ratio(section, finding) for section, finding in found],
         above=Link(above, f"{ROW}-1"),
         part=Number(above_ns / whole_ns, "fraction"),

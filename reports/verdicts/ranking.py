@@ -173,14 +173,11 @@ def _gain(finding: Finding) -> float:
     return 0.0 if math.isnan(finding.gain_kernel) else finding.gain_kernel / 1e9
 
 
-def headline(run: Run, answer: Sequence[Text] = ()) -> list[str]:
-    """Return at most three short sentences: what a reader should know first.
-
-    These are `answer`, the verdict and what to do, or findings where there is no such answer.
-    """
+def headline(run: Run, first: Sequence[Text] = ()) -> list[str]:
+    """Return at most three short sentences: what a reader should know first; `first` go before."""
     write = Writer()
-    found = [write.text(text) for text in answer]
-    found = found or [f"{write.text(finding.headline)}." for finding in findings(run)]
+    found = [write.text(text) for text in first]
+    found += [f"{write.text(finding.headline)}." for finding in findings(run)]
     unanswered = [write.text(question.text) for question in open_questions(run)]
     # Who asked for counters and got none must learn that before the third finding.
     limit = 2 if run.counters.empty and unanswered else 3

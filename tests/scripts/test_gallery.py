@@ -89,7 +89,7 @@ def test_docs_show_one_report_with_few_pictures_and_no_link_to_what_is_not_there
     page = texts["gallery.md"]
     assert "[report](example/report.md)" in page
     assert "![roofline](pictures/roofline-roofline-measured.svg)" in page
-    assert page.count("](") == page.count("](#") + page.count("(proof.md)") + page.count(
+    assert page.count("](") == page.count("](#") + page.count("(proof-planted.md)") + page.count(
         "https://"
     ) + page.count("example/") + page.count("pictures/")
 
@@ -100,7 +100,7 @@ def test_what_is_stale_or_leads_nowhere_is_told(entries: list[Entry], tmp_path: 
     for name in (*texts, *pictures):
         (docs / name).parent.mkdir(parents=True, exist_ok=True)
         (docs / name).write_text(texts.get(name, "<svg/>"), encoding="utf-8")
-    (docs / "proof.md").write_text("# Proof\n", encoding="utf-8")
+    (docs / "proof-planted.md").write_text("# Proof\n", encoding="utf-8")
     nothing = tmp_path / "nothing"
     assert gallery.faults(nothing, texts, list(pictures), docs) == []
     (docs / "example" / "report.md").write_text("# y\n\n[z](#z) [x](#y)\n", encoding="utf-8")

@@ -173,8 +173,8 @@ def bound_findings(run: Run) -> list[Finding]:
     }
     verdict = Text(
         "Of the GPU time, {split}{rest}. With the same work and data the measured kernels could "
-        "save {gain} of the GPU time ({time}); leaving work or data out, as fusion does, is not in "
-        "that.{note}",
+        "save {gain} of the GPU time ({time}), not counting work or data that is left out, as by "
+        "fusion.{note}",
         **values,
     )
     return [
@@ -561,8 +561,8 @@ def _ended(finding: Finding, group: Sequence[Judged]) -> Text | None:
             **values,
         )
     return Text(
-        "As near to the roof as {peer} it would save {gain} of the GPU time ({time}), at the full "
-        "roof at most {bound} ({most}) with the same bytes; fewer bytes save more.",
+        "If it came as near to the roof as {peer}, it would save {gain} of the GPU time ({time}); "
+        "at the full roof at most {bound} ({most}) with the same bytes, and more with fewer.",
         **values,
     )
 
@@ -634,7 +634,7 @@ def _floor(lead: Judged) -> Text | str:
 def _start(fixed: Floor) -> Text:
     """Return what of each launch of a short kernel stays at any roof."""
     return Text(
-        " The {time} that a launch takes whatever it does ({origin}) stay.",
+        " The {time} that every launch takes ({origin}) remain.",
         time=Number(fixed.ns, "ns"),
         origin=fixed.origin,
     )

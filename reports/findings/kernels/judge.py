@@ -166,7 +166,7 @@ def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:
         Text("prof: two runs differ by as much"),
     )  # fmt: skip
     clause = Text(
-        "{resource} is near to a limit, too: {reached} of its roof, and {limit} is one",
+        "{resource} is nearly a limit, too: it reaches {reached} of its roof, and {limit} counts",
         reached=share,
         limit=Number(limit, "%"),
         resource=RESOURCES[resource],

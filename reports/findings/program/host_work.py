@@ -544,21 +544,17 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
             gain=saves,
         ),
         evidence=(
-            Evidence(
+            _share_limit(stage).met(
                 Text("idle share") if work.waits else Text("share of the time"),
                 lost.share_of(stage.wall),
-                Text("{limit} or more", limit=_share_limit(stage).number),
-                _share_limit(stage).source,
             ),
             measured(Text("idle time"), lost, OF_STACKS) if work.waits else None,
             measured(Text("time of the host in it"), time, OF_STACKS),
-            Evidence(
+            limit.met(
                 Text("samples of stacks in it without GPU work")
                 if work.waits
                 else Text("samples of stacks in it"),
                 Number(rows[samples].sum(), "count", column("host_lines", samples)),
-                Text("{limit} or more", limit=limit.number),
-                limit.source,
             ),
             wall_evidence(wall),
             measured(Text("idle time of all causes"), stage.idle),

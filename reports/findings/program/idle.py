@@ -691,11 +691,9 @@ def _first_use(stage: Stage, gaps: Gaps, loading_ns: float, comes: Text) -> Find
         ),
         evidence=(
             measured(Text("idle time"), gaps.idle),
-            Evidence(
+            limit.met(
                 Text("of it in calls of first use"),
                 Number(loading_ns, "ns", (*IDLE_CELLS, *column("idle_gaps", "in_call_ns"))),
-                Text("{limit} or more", limit=limit.number),
-                limit.source,
             ),
         ),
         gain_of="wall time",

@@ -137,11 +137,9 @@ def one_by_one(run: Run, frame: pd.DataFrame) -> list[Finding]:
             kernel_ids=tuple(map(str, often.index[:LISTED])),
             share=number(total.value) / kernel_time(run),
             evidence=(
-                Evidence(
+                rule.thresholds["repeats"].met(
                     Text("launches in a row for each of their kernels"),
                     Number(len(rows) / len(again) / len(often), "count", STARTS),
-                    Text("{limit} or more", limit=rule.thresholds["repeats"].number),
-                    rule.thresholds["repeats"].source,
                 ),
                 measured(Text("time of these kernels"), total),
                 measured(Text("time of the loops"), Number(spans, "ns", STARTS)),
@@ -161,7 +159,7 @@ def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
     Each element of a sequence has a row there: that all of them come again in every step shows that
     results of earlier steps are computed anew.
     """
-    rule, wall = GROWING_STEPS, program_time(run)[0]
+    rule, limits, wall = GROWING_STEPS, GROWING_STEPS.thresholds, program_time(run)[0]
     kernels = run.kernels
     of_rows = kernels["category"].isin(OF_ROWS) | kernels["short_name"].str.contains(ACTIVATIONS)
     grids = {text(row["kernel_id"]): text(row["grid"]) for row in records(kernels[of_rows])}
@@ -198,12 +196,7 @@ def growing_steps(run: Run, frame: pd.DataFrame) -> list[Finding]:
             ),
             kernel_ids=tuple(ids[:LISTED]),
             evidence=(
-                Evidence(
-                    Text("steps, each of more blocks than the one before"),
-                    steps,
-                    Text("{limit} or more", limit=rule.thresholds["sizes"].number),
-                    rule.thresholds["sizes"].source,
-                ),
+                limits["sizes"].met(Text("steps, each of more blocks than the one before"), steps),
                 measured(Text("GPU time of all kernels"), total),
                 measured(Text("could save"), saved),
             ),
@@ -254,11 +247,8 @@ def padded_batches(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 b=Number(sizes.max(), "count", refs),
             ),
             evidence=(
-                Evidence(
-                    Text("launches of norms about as large as the largest"),
-                    alike,
-                    Text("{limit} or more", limit=rule.thresholds["alike"].number),
-                    rule.thresholds["alike"].source,
+                rule.thresholds["alike"].met(
+                    Text("launches of norms about as large as the largest"), alike
                 ),
             ),
             confidence="low",
@@ -399,7 +389,7 @@ def graph_breaks(run: Run, frame: pd.DataFrame) -> list[Finding]:
 
 def host_functions(run: Run) -> list[Finding]:
     """Return a finding where kernels wait for functions of the host in their stream."""
-    rule, wall = HOST_FUNCTIONS, program_time(run)[0]
+    rule, limits, wall = HOST_FUNCTIONS, HOST_FUNCTIONS.thresholds, program_time(run)[0]
     calls = run.api_calls[run.api_calls["name"].fillna("").str.contains(IN_STREAM)]
     often = Number(calls["calls"].sum(), "count", column("api_calls", "calls"))
     queued = run.idle_gaps[run.idle_gaps["cause"].eq(QUEUED)]
@@ -431,12 +421,7 @@ def host_functions(run: Run) -> list[Finding]:
                 saved=saved,
             ),
             evidence=(
-                Evidence(
-                    Text("calls that put a function into a stream"),
-                    often,
-                    Text("{limit} or more", limit=rule.thresholds["calls"].number),
-                    rule.thresholds["calls"].source,
-                ),
+                limits["calls"].met(Text("calls that put a function into a stream"), often),
                 measured(Text("mean gap between queued operations"), each),
                 measured(Text("could save"), saved),
                 wall_evidence(wall),
@@ -540,12 +525,7 @@ def _evidence(row: Short, floor: Floor, saved: Number, wall: Number) -> tuple[Ev
             Text("under {limit}", limit=limits["short"].number),
             limits["short"].source,
         ),
-        Evidence(
-            Text("kernels in a row"),
-            Number(row.launches / row.runs, "", STARTS),
-            Text("{limit} or more", limit=limits["run"].number),
-            limits["run"].source,
-        ),
+        limits["run"].met(Text("kernels in a row"), Number(row.launches / row.runs, "", STARTS)),
         measured(Text("kernels in these rows"), Number(row.launches, "count", STARTS)),
         measured(Text("rows"), Number(row.runs, "count", STARTS)),
         *batched,

@@ -36,6 +36,10 @@ class Threshold:
         """The limit with its unit."""
         return Number(self.value, self.unit)
 
+    def met(self, label: Text, value: Number) -> Evidence:
+        """Return a number that is as large as the limit as evidence."""
+        return Evidence(label, value, Text("{limit} or more", limit=self.number), self.source)
+
 
 @dataclass(frozen=True)
 class Rule:

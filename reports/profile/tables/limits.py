@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nsight_prof.parsers.build.roofline import LEVELS
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import BoundShare
@@ -110,18 +111,10 @@ def peaks(view: ReportView) -> Table[KernelRow]:
         Column(Text("Tensor Cores"), tensor, right=True),
         Column(Text("SM clock"), lambda k: explained(k.sm_clock_hz, "Hz", k, "sm_clock_hz")),
     ]
-    mean = None
-    if view.sm_clock_hz is not None:
-        cells: list[Value | None] = [
-            "",
-            Text("mean, weighted by GPU time"),
-            "",
-            "",
-            "",
-            "",
-            Number(view.sm_clock_hz, "Hz"),
-        ]
-        mean = Footer(cells, "peaks-mean")
+    cells: list[Value | None] = ["", Text("mean, weighted by GPU time")]
+    cells += [Number(view.mean(lambda k, name=name: getattr(k, name).pct), "%") for name in LEVELS]
+    cells += [Number(view.tensor_pct, "%"), Number(view.sm_clock_hz, "Hz")]
+    mean = None if view.sm_clock_hz is None else Footer(cells, "peaks-mean")
     rows = [kernel for kernel in view.kernels if kernel.profiled]
     return Table("peaks", NO_TITLE, columns, rows, footer=mean, footnotes=True)
 
@@ -137,11 +130,9 @@ def could_save(view: ReportView, links: Links) -> Table[KernelRow]:
         Column(Text("Could save"), lambda k: time(k.gain_ns)),
         Column(Text("Of the GPU time"), lambda k: share(k.gain_program)),
     ]
-    total = None
-    if view.saved_ns is not None:
-        sums = time(view.saved_ns), share(view.saved_share)
-        cells: list[Value | None] = ["", Text("all together"), "", "", "", "", *sums]
-        total = Footer(cells, links.wanted_id("could-save-all"))
+    cells: list[Value | None] = ["", Text("all together"), "", "", "", ""]
+    cells += [time(view.saved_ns), share(view.saved_share)]
+    total = None if view.saved_ns is None else Footer(cells, links.wanted_id("could-save-all"))
     rows = [kernel for kernel in view.kernels if kernel.profiled and kernel.gain is not None]
     return Table("could-save", NO_TITLE, columns, rows, footer=total,
                  ids=lambda kernel: f"could-save-{kernel.number}")  # fmt: skip

@@ -97,6 +97,11 @@ def kernels(
             return ends
         return Text("{median} ({range})", median=value, range=ends)
 
+    def limited(kernel: KernelRow) -> Value | None:
+        label = Word(kernel.bound_label)
+        of_roof = Text("{limit} ({part})", limit=label, part=share(kernel.roof_share))
+        return (label if kernel.roof_share is None else of_roof) if kernel.bound_label else None
+
     rest = None
     if links is not None and view.rest_kernels:
         left_out = Text("{n} further kernel", "{n} further kernels", n=view.rest_kernels)
@@ -104,20 +109,16 @@ def kernels(
     of_trace: list[Column[KernelRow]] = [
         Column(Text("Launches"), lambda k: count(k.calls)),
         Column(Text("Share"), lambda k: share(k.share)),
-        Column(Text("So far"), lambda k: share(k.so_far)),
         Column(Text("Total"), lambda k: time(k.total_ns)),
         Column(Text("Median"), median, sort=lambda k: k.median_ns, right=True),
     ]
-    of_launch: list[Column[KernelRow]] = [
-        Column(Text("Profiled launch"), lambda k: time(k.ncu_duration_ns)),
-        Column(Text("Limit"), lambda k: Word(k.bound_label or NA)),
-        Column(Text("Of its roof"), lambda k: share(k.roof_share)),
-    ]
+    of_launch = Column[KernelRow](Text("Profiled launch"), lambda k: time(k.ncu_duration_ns))
     columns: list[Column[KernelRow]] = [
         number_column(),
         Column(Text("Kernel"), lambda k: k.short_name),
         Column(Text("Category"), lambda k: Word(k.category)),
-        *(of_launch if view.gpu_time_ns is None else of_trace),
+        *([of_launch] if view.gpu_time_ns is None else of_trace),
+        Column(Text("Limited by (of its roof)"), limited, sort=lambda k: k.roof_share),
     ]
     ids = None if links is None else lambda k: links.wanted_id(f"kernels-{k.number}")
     return Table("kernels", NO_TITLE, columns, rows, ids=ids, footer=rest)
@@ -306,6 +307,11 @@ def whole_run(view: ReportView, links: Links) -> Table[ReportView]:
         steps = [step.link for step in row.method.commands if step.folder and step.step in MEASURED]
         return Series(steps) if steps else Word(row.tier)
 
+    dram = Number(view.mean(lambda kernel: kernel.dram.pct), "%")
+    used: tuple[Column[ReportView], ...] = (
+        Column(Text("DRAM peak used in kernels"), lambda _: dram),
+        Column(Text("Tensor Cores used in kernels"), lambda row: Number(row.tensor_pct, "%")),
+    )
     idle_heading = Text("GPU idle")
     if view.working_gpus > 1:
         idle_heading = Text("GPU idle (each of {n} GPUs)", n=view.working_gpus)
@@ -316,6 +322,7 @@ def whole_run(view: ReportView, links: Links) -> Table[ReportView]:
         Column(of_gpus(view, Text("GPU time in kernels")), lambda row: time(row.gpu_time_ns)),
         Column(Text("Wall time"), lambda row: time(row.wall_ns)),
         Column(idle_heading, idle_share, right=True),
+        *(used if dram.value is not None else ()),
         Column(Text("Time with counters"), lambda row: share(row.profiled_share)),
         Column(Text("Kernels"), lambda row: profiled, right=True),
         Column(Text("Rests on"), rests_on),

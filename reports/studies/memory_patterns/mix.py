@@ -205,8 +205,9 @@ def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> Ite
         turn = linear.turnaround
         price = Number(turn.value, "s", low=turn.low, high=turn.high)
         verdict = Text(
-            "A fixed cost per switch between reads and writes does not fit the times: at {price} "
-            "(95 % interval {interval}) the error is {error}, with the model above {best}.",
+            "A fixed cost per switch between reads and writes does not explain the times: with the "
+            "best one, {price} (95 % interval {interval}), the error is {error}; with the model "
+            "above, {best}.",
             price=price,
             interval=price.interval,
             error=Number(linear.error, "fraction"),
