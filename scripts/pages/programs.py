@@ -75,9 +75,9 @@ REMARKS = {
     "had not ended in 120 s while sixteen ran side by side, were run again on the same machine. "
     "Of 26 programs one was dropped before: it did not end in 150 s under prof. Twins were "
     "profiled of 22.",
-    SIXTEENTH: " Causes are from issues and pull requests of public code. The programs were profiled "
-    "before the rules were frozen, and no report of them was opened before; reports were made anew "
-    "by the frozen rules. Counters of `argon_droplets` failed. No twin was profiled.",
+    SIXTEENTH: " Causes are from issues and pull requests of public code. Programs were profiled "
+    "before the rules were frozen, and none of their reports was opened before; these were made "
+    "anew by the frozen rules. Counters of `argon_droplets` failed. No twin was profiled.",
 }
 """What a reader of a set's scores must know of how its programs were chosen."""
 PUBLIC = "public.yaml"
