@@ -3,8 +3,6 @@
 import errno
 import fcntl
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed, UsageError
 from nsight_prof.parsers.run.artifacts import describe, differences
 from nsight_prof.parsers.run.directory import Artifact, RunDir, read_manifest, write_manifest
+from tests.forked import Forked
 
 
 def cut(path: Path) -> None:
@@ -174,11 +173,8 @@ def test_a_report_beside_a_run_says_who_writes_there(
 
 
 def test_two_reports_at_once_leave_one_whole_report(recorded: Path, root: Path) -> None:
-    argv = [sys.executable, "-m", "nsight_prof", "report", str(recorded), "--format", "md"]
-    two = [
-        subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    argv = ["-m", "nsight_prof", "report", str(recorded), "--format", "md"]
+    two = [Forked(argv, cwd=root) for _ in range(2)]
     ended = [(one.communicate()[1], one.returncode) for one in two]
     assert 0 in [code for _, code in ended]
     for error, code in ended:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from nsight_prof.orchestrator.cli import group, main
+from nsight_prof.orchestrator.run import doctor
 
 BASH_SCRIPTS, PYTHON_SCRIPTS = "```bash\n", "```python\n"
 
@@ -44,7 +46,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) ->
 
 
 def test_a_replayed_run_its_report_and_its_export_as_json(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], no_pictures: None
 ) -> None:
     run, capture = tmp_path / "run", root / "captures/h200-known-gemm"
     arguments = map(str, ("known-gemm", "--replay", capture, "--out", run, "--json"))
@@ -106,7 +108,9 @@ def test_top_kernels_as_json_and_quiet(trace: Path, capsys: pytest.CaptureFixtur
     assert names == [kernel["short_name"] for kernel in made["kernels"]]
 
 
-def test_recipes_metrics_and_doctor_as_json_and_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_metrics_and_doctor_as_json_and_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     listed = answer(capsys, "recipe", "list")
     assert all(Path(one["file"]).is_file() and one["question"] for one in listed)
     assert main(["recipe", "list", "-q"]) == 0
@@ -117,6 +121,7 @@ def test_recipes_metrics_and_doctor_as_json_and_quiet(capsys: pytest.CaptureFixt
     assert main(["recipe", "check", "top-kernels", "-q"]) == 0
     assert capsys.readouterr().out == ""
     assert answer(capsys, "metrics", "--chip", "H100")["chip"] == "GH100"
+    monkeypatch.setattr(doctor, "examine", cache(doctor.examine))
     code = main(["doctor", "--quiet"])
     missing = [line for line in capsys.readouterr().out.splitlines() if line.startswith("missing")]
     states = [check["state"] for check in answer(capsys, "doctor", code=code)]

@@ -27,12 +27,11 @@ SMALL = (
 )
 NO_OPERATORS = ("operators.enabled=false",)
 OPERATORS = ("operators.args.output_tokens=3", "target.env.FAKE_VLLM_TORCH=1")
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 PREFILL, DECODE = "execute_context_2(32)_generation_0(0)", "execute_context_0(0)_generation_2(2)"
 
 
 @pytest.fixture
-def vllm(lab: Any) -> Any:
+def vllm(lab: Any, no_pictures: None) -> Any:
     """A lab that traces engine steps and makes real reports."""
     lab.fake(FAKE_TRACE="vllm")
     lab.monkeypatch.setattr(runner, "make_report", reporting.make_report)
@@ -55,12 +54,8 @@ def table(run: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(run / "tables" / f"{name}.parquet")
 
 
-@pytest.mark.parametrize(
-    "operators", [NO_OPERATORS, pytest.param(OPERATORS, marks=needs_torch)], ids=["without", "with"]
-)
-def test_the_recipe_runs_from_the_untraced_engine_to_the_report(
-    vllm: Any, operators: tuple[str, ...]
-) -> None:
+def test_the_recipe_runs_from_the_untraced_engine_to_the_report(vllm: Any) -> None:
+    operators = NO_OPERATORS if find_spec("torch") is None else OPERATORS
     outcome = vllm.run(recipe(*operators))
     assert outcome.errors == ()
     assert outcome.exit_code == 0
