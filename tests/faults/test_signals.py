@@ -23,12 +23,12 @@ def start(root: Path, tmp_path: Path) -> Iterator[Start]:
     began: list[subprocess.Popen[str]] = []
 
     def run(script: str, *, out: str = "out", before: tuple[str, ...] = ()) -> Any:
-        target = tmp_path / "target.py"
-        target.write_text(script)
+        target = tmp_path / "target"  # a Python target would be asked for its torch
+        target.write_text(f"#!{sys.executable} -IS\n{script}")
+        target.chmod(0o755)
         recipe = tmp_path / "mine.yaml"
-        recipe.write_text(
-            f"target: {{file: {target}}}\nbench: {{processes: 1}}\ncounters: {{enabled: false}}\n"
-        )
+        bench = "bench: {processes: 1}\ncounters: {enabled: false}\n"
+        recipe.write_text(f"target: {{command: [{target}]}}\n{bench}")
         command = ["run", str(recipe), "--out", str(tmp_path / out)]
         process = subprocess.Popen(
             [*before, sys.executable, "-m", "nsight_prof", *command],
