@@ -13,8 +13,6 @@ from scripts.pages.programs import (
     LARGE,
     LOOKS,
     OTHERS,
-    OWN,
-    PROGRAMS,
     PUBLIC,
     UNSURE,
     Judged,
@@ -26,6 +24,7 @@ from scripts.pages.programs import (
     trust,
     trusted,
 )
+from scripts.run_programs import OWN, PROGRAMS
 
 NEWEST = 3
 """Sets that are summed up as what to expect now: one alone has too few programs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from nsight_prof.parsers.build.roofline import LEVELS
 from nsight_prof.reports.analysis.models import RoofComparison
@@ -112,7 +113,7 @@ def peaks(view: ReportView) -> Table[KernelRow]:
         Column(Text("SM clock"), lambda k: explained(k.sm_clock_hz, "Hz", k, "sm_clock_hz")),
     ]
     cells: list[Value | None] = ["", Text("mean, weighted by GPU time")]
-    cells += [Number(view.mean(lambda k, name=name: getattr(k, name).pct), "%") for name in LEVELS]
+    cells += [Number(view.mean(attrgetter(f"{name}.pct")), "%") for name in LEVELS]
     cells += [Number(view.tensor_pct, "%"), Number(view.sm_clock_hz, "Hz")]
     mean = None if view.sm_clock_hz is None else Footer(cells, "peaks-mean")
     rows = [kernel for kernel in view.kernels if kernel.profiled]

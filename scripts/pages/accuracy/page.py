@@ -1,4 +1,4 @@
-"""The page of accuracy as a whole."""
+"""The pages of accuracy as a whole."""
 
 from __future__ import annotations
 
@@ -67,6 +67,8 @@ from scripts.pages.accuracy.texts import (
     LOOK_UPS,
     MEMSET,
     MISSED,
+    MISSED_ROWS,
+    MODELS_INTRO,
     PAUSES,
     REACHED,
     READ_SO,
@@ -75,31 +77,23 @@ from scripts.pages.accuracy.texts import (
     TIMED_SPEED,
     WAITS,
 )
+from scripts.pages.marked import linked
 
 
-def render(work: Path) -> str:
-    """Return the page; copies of the captures and runs are made below `work`."""
+def render(work: Path) -> dict[str, str]:
+    """Return the pages by file name; copies of the captures and runs are made below `work`."""
     answers = answered(work, QUESTIONS)
     models = {model: Committed(model, model) for model in BEFORE}
-    before = [REACHED, evidence(work), MISSED, missed(work)]
-    before += ["\n## Predicted before they were recorded\n"]
-    before += [BEFORE_INTRO, before_table(work, models)]
-    before.append(ELSEWHERE_INTRO)
+    first = [INTRO, glance(work), READ_SO, REACHED, evidence(work), MISSED, CAUSES]
+    parts = [MODELS_INTRO, "\n## Predicted before they were recorded\n"]
+    parts += [BEFORE_INTRO, before_table(work, models)]
+    parts.append(ELSEWHERE_INTRO)
     for title, (written, bounds) in ELSEWHERE.items():
-        before += [f"\n### {title}\n", before_table(work, written, bounds)]
-    before += [PAUSES, pauses(work)]
-    before += [BEFORE_SERVER, before_server(work), BEFORE_KERNELS, before_kernels(work)]
-    before += [against_peer(work)]
-    parts = [
-        INTRO,
-        glance(work),
-        READ_SO,
-        *before,
-        KV_CACHE,
-        kv_cache(work),
-        INTERVALS,
-        intervals(work),
-    ]
+        parts += [f"\n### {title}\n", before_table(work, written, bounds)]
+    parts += [PAUSES, pauses(work)]
+    parts += [BEFORE_SERVER, before_server(work), BEFORE_KERNELS, before_kernels(work)]
+    parts += [MISSED_ROWS, missed(work), against_peer(work)]
+    parts += [KV_CACHE, kv_cache(work), INTERVALS, intervals(work)]
     parts += [*answers, known_server(work), WAITS, waiting(work)]
     parts += [HOST_SPEED, host_speed(), SLOWER_HOST, slower_host(work, SAME)]
     parts += [TIMED_SPEED, timed_speed(work), TIMED_HOST, slower_host(work, TIMED)]
@@ -111,5 +105,5 @@ def render(work: Path) -> str:
     parts += [FURTHER, further_requests(work)]
     kernels = pd.concat([validated(work, truth, KERNELS_RUNS) for truth in (TRACE, SPLIT)])
     parts += ["\n## Operators of recorded steps, held out (T1)\n", operator_shares(kernels)]
-    parts += [HOST_ADDS, host_adds(work), CAUSES]
-    return "\n".join(parts)
+    parts += [HOST_ADDS, host_adds(work)]
+    return linked({"accuracy.md": "\n".join(first), "accuracy-models.md": "\n".join(parts)})

@@ -129,8 +129,7 @@ written before their truth, going back to older models until two engines or serv
 and all that ever were. Single engines and two GPUs are predicted from slices, servers from slices
 with and without the event loop of another server. The last columns have the models of today on all
 of these points, the model of each left out: a hindcast, as the truths were at hand when these
-models were chosen. Each model and load by itself stands [further
-below](#predicted-before-they-were-recorded).
+models were chosen. [Each model and load by itself](#predicted-before-they-were-recorded).
 
 "floor": the same engine differs by as much [between hosts](noise-floor.md), and a point more than
 that is asked. Below, where the host was told on the same machine, no more than starts on one host
@@ -139,11 +138,8 @@ differ by.
 MISSED = """
 ### What the missed rows are missed by
 
-The points of each missed row by what the models of today take them to wait for: how many there are,
-how much of the row's error they make, how far off they were as predicted, and how far off the
-models of today have them, their own model left out. The latter are hindcasts: the truths were at
-hand when these models were chosen. Of servers they have the event loop of another model's server.
-TPOT and throughput of batches are not divided.
+[All points of the missed rows](#the-missed-rows-by-what-their-points-wait-for) were divided by what
+they wait for. What misses the bounds:
 
 - **First tokens of batches, of short and long prompts alike, are missed by those that wait for the
   host**: it is another machine's, at one of two speeds
@@ -155,11 +151,28 @@ TPOT and throughput of batches are not divided.
 - **KV cache on H100**: slices were started for more requests than engines, and sampling from more
   held memory ([by the model of today](#kv-cache-by-the-model-of-today)).
 - **TPOT and throughput with a head or adapters**: steps wait for the host, or are longer without
-  nsys than under it ([above](#predicted-before-they-were-recorded)); a narrow engine tells the
-  first.
+  nsys than under it ([each of them](#predicted-before-they-were-recorded)); a narrow engine
+  tells the first.
 - **Servers**: [where first tokens wait](#where-first-tokens-of-servers-wait) has each load, within
   the engine and outside of it, and how fast its host was. Where no event loop was known it was
   taken as none; today it is the median of recorded servers of other models.
+"""
+MISSED_ROWS = """
+## The missed rows, by what their points wait for
+
+The points of each missed row by what the models of today take them to wait for: how many there are,
+how much of the row's error they make, how far off they were as predicted, and how far off the
+models of today have them, their own model left out. The latter are hindcasts: the truths were at
+hand when these models were chosen. Of servers they have the event loop of another model's server.
+TPOT and throughput of batches are not divided.
+"""
+MODELS_INTRO = """\
+<!-- Written by scripts/accuracy.py from captures/; do not edit. -->
+# How far predictions lie from what was measured: each model
+
+[How right predictions are now](#how-right-predictions-are-now) stands on the first page, with [what
+the numbers are](#what-the-numbers-are) and [where the errors come
+from](#where-the-errors-come-from). Here is each model, machine, load and operator.
 """
 ELSEWHERE_INTRO = """
 What else was predicted before, in the order of recording. "Told" says how the host was known.
@@ -554,12 +567,12 @@ the host's time to issue.
 CAUSES = """
 ## Where the errors come from
 
-The table above says what each operator contributes to the error of a step. Kernels of benchmarks
-differ from those of the engine: attention is that of PyTorch's back ends and not vLLM's, which
-splits keys among SMs and combines the parts; a KV write was measured by nobody, and is taken to
-move its bytes like a norm does; products take longer among other kernels than one after the other.
-With a recorded engine these differences are gone at its batch, and what remains is how they change
-with batch and length.
+Operators contribute to the error of a step by [their parts of
+it](#operators-of-recorded-steps-held-out-t1). Kernels of benchmarks differ from those of the
+engine: attention is that of PyTorch's back ends and not vLLM's, which splits keys among SMs and
+combines the parts; a KV write was measured by nobody, and is taken to move its bytes like a norm
+does; products take longer among other kernels than one after the other. With a recorded engine
+these differences are gone at its batch, and what remains is how they change with batch and length.
 
 The time to first token of short prompts waits for the host, which differs from machine to machine
 and from start to start; no kernel tells it. [What it adds](#what-the-host-adds) differs between the
