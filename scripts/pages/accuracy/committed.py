@@ -51,6 +51,9 @@ from scripts.pages.accuracy.questions import (
     SAME_TITLE,
     SERVED,
     SERVED_MODELS,
+    SEVENTH_PAIRS,
+    SEVENTH_SERVERS,
+    SEVENTH_TITLE,
     SIXTH_PAIRS,
     SIXTH_SERVERS,
     SIXTH_TITLE,
@@ -62,6 +65,7 @@ from scripts.pages.accuracy.questions import (
     SPLIT_H200_LATER,
     SPLIT_H200_TITLE,
     SPLIT_SERVER,
+    SPLIT_SEVENTH,
     SPLIT_SIXTH,
     THIRD_PAIR,
     THIRD_TITLE,
@@ -87,7 +91,7 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, over two of them": SPLIT_SERVER,
                 "qwen3-4b, on a fifth machine": FIFTH_SERVER,
                 "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER,
-                **SIXTH_SERVERS}  # fmt: skip
+                **SIXTH_SERVERS, **SEVENTH_SERVERS}  # fmt: skip
 WITH_NARROW = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
@@ -188,6 +192,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (THIRD_TITLE, "a third H200, host of other days"),
         (FOURTH_TITLE, "a fourth H200, told by a busy engine"),
         (SIXTH_TITLE, "a sixth H200"),
+        (SEVENTH_TITLE, "a seventh H200, told by busy engines"),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -232,6 +237,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 SPLIT_H200,
                 SPLIT_H200_LATER,
                 SPLIT_SIXTH,
+                SPLIT_SEVENTH,
                 *NGRAM_PAIRS,
                 *EVERY_SERVED,
                 *SAME_PAIRS,
@@ -241,6 +247,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 THIRD_PAIR,
                 FOURTH_PAIR,
                 *SIXTH_PAIRS,
+                *SEVENTH_PAIRS,
             ],
         ),
         (WITH_NARROW, by_narrow),

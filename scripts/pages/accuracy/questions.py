@@ -69,6 +69,11 @@ SPLIT_SIXTH: Pair = (
     (f"{WHOLE}qwen3-32b-tp2-sixth",),
 )
 """Two of a sixth machine, likewise."""
+SPLIT_SEVENTH: Pair = (
+    (*SPLIT_H200_LATER[0], "prediction/narrow-qwen3-14b-tp2-seventh"),
+    (f"{WHOLE}qwen3-14b-tp2-seventh",),
+)
+"""Two of a seventh, whose hosts a narrow engine over both told."""
 NGRAM_PAIRS: tuple[Pair, ...] = (
     (
         (f"{SLICES}llama-3.1-8b", f"{SLICES}llama-3.1-8b-ngram"), (f"{WHOLE}llama-3.1-8b-ngram",),
@@ -105,10 +110,23 @@ NGRAM_PAIRS: tuple[Pair, ...] = (
         ),
         (f"{WHOLE}mistral-7b-v0.3-lora4-sixth",),
     ),
+    (
+        (f"{SLICES}qwen3-8b-lora", "prediction/narrow-qwen3-8b-lora-seventh"),
+        (f"{WHOLE}qwen3-8b-lora-seventh",),
+    ),
+    (
+        (
+            f"{SLICES}llama-3.1-8b-lora1",
+            "prediction/narrow-llama-3.1-8b-lora1-busy",
+            f"{SLICES}llama-3.1-8b",
+        ),
+        (f"{WHOLE}llama-3.1-8b-lora1-seventh",),
+    ),
 )  # fmt: skip
 """N-grams, and adapters again, on that machine; n-grams of another model, and one adapter with a
 narrow engine twice, on other ones. Of the second of these one batch was done when its time was up.
-Four adapters of a third model."""
+Four adapters of a third model. On a seventh machine eight adapters, and one with the narrow engine
+of another day, cut off after 7 of 9 points."""
 LOOKED_UP = {layers: f"{SLICES}llama-3.1-8b-ngram-{layers}" for layers in (4, 12, 20)}
 """Slices of several numbers of layers that look n-grams up, one after the other on one machine."""
 DEEP = "prediction/deep-llama-3.1-8b-lora"
@@ -243,9 +261,9 @@ The points of the predictions above, predicted again by the models as they are n
     ),
     Question(
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
-        (SPLIT_H200, SPLIT_H200_LATER, SPLIT_SIXTH, *NGRAM_PAIRS),
+        (SPLIT_H200, SPLIT_H200_LATER, SPLIT_SIXTH, SPLIT_SEVENTH, *NGRAM_PAIRS),
         """
-The same for the engines of five machines with H200. N-grams have the slice of 4 layers that
+The same for the engines of six machines with H200. N-grams have the slice of 4 layers that
 looked them up beside the one without drafts: what its steps take beyond their kernels is what each
 step waits for, and [moves with the speed of the
 core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to these engines.
@@ -292,7 +310,8 @@ AGAIN = {
 SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives (T2)"
 NGRAM_AGAIN = (
     "llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again", "llama-3.1-8b-lora1",
-    "llama-3.1-8b-lora1-busy", "mistral-7b-v0.3-lora4-sixth",
+    "llama-3.1-8b-lora1-busy", "mistral-7b-v0.3-lora4-sixth", "qwen3-8b-lora-seventh",
+    "llama-3.1-8b-lora1-seventh",
 )  # fmt: skip
 NGRAM_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
@@ -434,6 +453,38 @@ SIXTH_SERVED: tuple[Pair, ...] = (
         ("prediction/serve-qwen3-32b-tp2-sixth",),
     ),
 )
+SEVENTH_TITLE = "On a seventh machine, minutes after narrow engines with a busy GPU there (T3)"
+SEVENTH = {"llama-3.1-8b": "llama-3.1-8b-seventh", "mistral-7b-v0.3": "mistral-7b-v0.3-seventh"}
+SEVENTH_PAIRS: tuple[Pair, ...] = tuple(
+    ((f"{SLICES}{model}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}",))
+    for model, name in SEVENTH.items()
+)
+SEVENTH_ALONE_TITLE = "Engines of the seventh machine, as predicted without their narrow ones"
+SEVENTH_ALONE = {
+    f"{model}, host not told": Committed(f"{name}-alone", name)
+    for model, name in (
+        ("qwen3-14b, over two", "qwen3-14b-tp2-seventh"), ("qwen3-8b-lora", "qwen3-8b-lora-seventh")
+    )
+}  # fmt: skip
+SEVENTH_FIRST = "prediction/serve-llama-3.1-8b-seventh"
+"""The server of that machine whose event loop that of Qwen3-4B has."""
+SEVENTH_SERVERS = {
+    f"{model}, on a seventh machine": Committed(name, f"serve-{name}")
+    for model, name in (
+        ("llama-3.1-8b", "llama-3.1-8b-seventh"),
+        ("qwen3-14b over two", "qwen3-14b-tp2-seventh"),
+        ("qwen3-4b", "qwen3-4b-seventh"),
+    )
+}
+LOOP_BEFORE_SEVENTH = "prediction/serve-qwen3-8b-sixth"
+SEVENTH_SERVED: tuple[Pair, ...] = (
+    ((*SEVENTH_PAIRS[0][0], LOOP_BEFORE_SEVENTH), (SEVENTH_FIRST,)),
+    ((*SPLIT_SEVENTH[0], LOOP_BEFORE_SEVENTH), ("prediction/serve-qwen3-14b-tp2-seventh",)),
+    (
+        (f"{SLICES}qwen3-4b", "prediction/narrow-qwen3-4b-seventh", SEVENTH_FIRST),
+        ("prediction/serve-qwen3-4b-seventh",),
+    ),
+)
 SERVERS_RECORDED = (
     SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
     f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
@@ -443,9 +494,11 @@ SERVERS_RECORDED = (
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
     FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED, *SIXTH_SERVED,
+    *SEVENTH_SERVED,
 )  # fmt: skip
+LOOPS = (*SERVERS_RECORDED, SIXTH_FIRST, LOOP_BEFORE_SEVENTH, SEVENTH_FIRST)
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
-    (tuple(name for name in sources if name not in (*SERVERS_RECORDED, SIXTH_FIRST)), truths)
+    (tuple(name for name in sources if name not in LOOPS), truths)
     for sources, truths in EVERY_SERVED
 )
 """The same servers, where no recorded one tells the event loop."""
@@ -512,11 +565,14 @@ ELSEWHERE = {
         {"qwen3-14b": Committed("qwen3-14b-served", "qwen3-14b-served")}, REQUIRED,
     ),
     SIXTH_TITLE: ({model: Committed(name, name) for model, name in SIXTH.items()}, REQUIRED),
+    SEVENTH_TITLE: ({model: Committed(name, name) for model, name in SEVENTH.items()}, REQUIRED),
+    SEVENTH_ALONE_TITLE: (SEVENTH_ALONE, REQUIRED),
     SPLIT_H200_TITLE: (
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200"),
             "qwen3-14b": Committed("qwen3-14b-tp2-h200", "qwen3-14b-tp2-h200"),
             "qwen3-32b": Committed("qwen3-32b-tp2-sixth", "qwen3-32b-tp2-sixth"),
+            "qwen3-14b, host told": Committed("qwen3-14b-tp2-seventh", "qwen3-14b-tp2-seventh"),
         },
         REQUIRED | {"tpot": 0.05},
     ),

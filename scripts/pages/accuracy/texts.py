@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsight_prof.parsers.predict.measured import LATER_RANK
 from nsight_prof.parsers.predict.serving import SERVED_SPEEDS, UNTRACED_ADAPTED
 from nsight_prof.parsers.predict.trace import MEMSET_TRACED_S
-from scripts.pages.accuracy.questions import VERSION
+from scripts.pages.accuracy.questions import EVERY_SERVED, VERSION
 
 IMPORTED_INTRO = f"""\
 <!-- Written by scripts/accuracy.py --aiconfigurator DIR; do not edit. -->
@@ -82,7 +82,7 @@ on](#what-is-asked-and-what-is-reached), beside what the models of today make of
 - **interval only**: farther than is asked; what was measured lies within the interval
 - **no**: neither; measure it
 """
-READ_SO = """
+READ_SO = f"""
 First tokens that wait for the host, those of short prompts above all, are as fast as a host that
 differs from machine to machine and from minute to minute. A narrow engine on the machine that
 serves tells it (`layer-slice`; with drafts or adapters nothing else does), and a recorded server of
@@ -102,8 +102,9 @@ With a recorded engine the *model* was seen, at one batch and one length; the po
 Predictions of batches from kernels alone, and from slices, are moved by the median of what batches
 of other models took beyond such predictions (`parsers/predict/residuals.yaml`). Intervals of
 batches and loads of servers are conformal (`point_residuals.yaml`): as wide as what is left out
-needs it for 90 %, by what decides. They rest on six models for batches and on fifteen servers of
-five models; the model that is held against is left out of both. Of prompts that wait for the host
+needs it for 90 %, by what decides. They rest on six models for batches and for loads on
+{sum(len(truths) for _, truths in EVERY_SERVED)} recorded servers; the model that is held against is
+left out of both. Of prompts that wait for the host
 they rest on all engines, whichever GPU they had; where narrow engines told the host, on all engines
 of which one did. Rates of batches whose first tokens wait for the host have what these may miss by
 their share. Errors are of medians; those of kernels are weighted by time. Intervals are meant to
@@ -261,6 +262,18 @@ What else was predicted before, in the order of recording. "Told" says how the h
   minutes). The event loop is that of the server of Mistral-7B there, of that one itself of the
   fifth machine. What counts was fixed before. Since then intervals of servers rest on these
   servers, too, and what the host needs with adapters on that engine; nothing else does.
+- **A seventh machine**, of four H200, eight minutes, models frozen before: engine and server of
+  Llama-3.1-8B, engine of Mistral-7B, server of Qwen3-4B (cut off behind its closed loops, its
+  engine not begun) and engine of Qwen3-8B with 8 adapters, told by busy narrow engines of these
+  minutes beside slices of other days; engine and server of Qwen3-14B over two, told for the first
+  time by a narrow engine over both, its GPUs idle, beside slice and collectives of other machines;
+  and an engine of Llama-3.1-8B with one adapter, told by the busy narrow engine of the fifth
+  machine (cut off after 7 of 9 points).
+  The event loop is that of Qwen3-8B on the sixth machine, for Qwen3-4B that of Llama-3.1-8B there.
+  Where an engine without a narrow one was predicted, too, it stands [by
+  itself](#engines-of-the-seventh-machine-as-predicted-without-their-narrow-ones) and counts in no
+  sum above. Since then intervals of servers rest on these servers, too, and what the host needs
+  with adapters on these engines; nothing else does.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
