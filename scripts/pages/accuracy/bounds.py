@@ -34,7 +34,7 @@ def unknown_host_words(
 ) -> str:
     """Return the same for a host that is not known: by how far the same engine differs on others.
 
-    `several`: engines over several GPUs, of which one was started twice.
+    `several`: engines over several GPUs, which have floors of their own.
     """
     floors = dict(_floors())
     for name, (distance, *_) in between_hosts(ROOT / "captures").items():
