@@ -28,6 +28,8 @@ CHANGING = re.compile(
 """What gives another result each time, changes something, or costs nothing."""
 DERIVES = r"\.backward\(|\bgrad\(|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|grad_and_value)\("
 """Calls that derive; the texts of lines are those that ran."""
+OPTIMIZER = r"\boptim\w*\.(?:step|zero_grad)\("
+"""Lines of an optimizer, which has kernels for each weight."""
 OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
 """Lines of loops over what they read back from the GPU."""
 STEPS = re.compile(r"\.step\(")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, from_row, known, number, records, text
 from nsight_prof.parsers.names.activity import activity
+from nsight_prof.parsers.names.source_text import DERIVES, OPTIMIZER, Result, results
 from nsight_prof.parsers.names.stacks import called_rows, of_waits, with_callers
 from nsight_prof.parsers.ncu.places import at_barriers, at_loads, at_program, at_writers, in_order
 from nsight_prof.parsers.run.run import Run
@@ -18,6 +19,10 @@ from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
 
 Z95 = 1.959964
+MOST = 0.5
+"""Share of the samples from which on lines say where the time goes."""
+ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
+"""Lines that make a list of results, one item after another, none of which depends on another."""
 
 
 class Located:
@@ -296,6 +301,37 @@ def fused_lines(run: Run, *kernel_ids: str) -> list[FusedLine]:
         for row in rows
     }
     return sorted(found, key=lambda line: (line.file, line.line))
+
+
+def goes_on(rows: pd.DataFrame) -> pd.Series:
+    """Tell for rows whether their line derives, or changes the weights, for what the lines before
+    computed.
+    """
+    sources = rows["source"].fillna("")
+    return sources.str.contains(DERIVES) | sources.str.contains(OPTIMIZER)
+
+
+def item_lines(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
+    """Return the innermost lines that work on items one after another, the hottest first, where
+    those of a function together hold the samples.
+    """
+    texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
+    known = results(run.timed_lines)
+    places = zip(texts["file"], texts["line"], strict=True)
+    of_items = pd.Series(
+        [known.get(at, Result()).is_item for at in places], texts.index, dtype=bool
+    )
+    of_items |= texts["source"].fillna("").str.contains(ITEMS)
+    texts = texts[of_items].drop_duplicates(["file", "line"])
+    around = with_callers(rows.drop(columns="source")).merge(texts, on=["file", "line"])
+    total = rows.loc[~goes_on(rows), counted].sum()
+    for _, each in around.groupby("depth"):
+        of_function = each.groupby(["file", "function"])[counted].transform("sum")
+        lines = host_lines(each[of_function >= MOST * total], counted)
+        if lines:
+            refs = lines[0].share.refs
+            return [replace(x, share=of_samples(x.samples, int(total), refs)) for x in lines]
+    return []
 
 
 def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:

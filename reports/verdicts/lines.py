@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.names import stacks
-from nsight_prof.parsers.names.source_text import Result, derives, loop_over_results, results
+from nsight_prof.parsers.names.source_text import derives, loop_over_results
 from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
@@ -20,8 +20,10 @@ from nsight_prof.reports.analysis.lines import (
     KernelLine,
     callers,
     fused_lines,
+    goes_on,
     host_lines,
     host_rows,
+    item_lines,
     launching_rows,
     lines_of,
     location,
@@ -162,8 +164,6 @@ SHARED_ATOMIC_ACTION = Text(
     "frequent value in a register: atomics on one word run one after another."
 )
 """What to do where bank conflicts are those of atomics on shared memory."""
-ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
-"""Lines that make a list of results, one item after another, none of which depends on another."""
 SWITCHES = {
     "dispatch_modes": r"Mode\(|set_default_device\(|torch\.device\(",
     "profiling": r"\bprofile\w*\(|Profile\(|tracemalloc\.start",
@@ -318,7 +318,9 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     idle_work: Sequence[HostLine] = ()
     all_samples = rows[counted].sum()
     if finding.rule in IDLE and finding.choice:
-        items = _over_items(run, rows, counted)
+        items = item_lines(run, rows, counted)
+        if items:  # all lines that go on with what others began belong to these in proportion
+            all_samples = rows.loc[~goes_on(rows), counted].sum()
         idle_work, rows = without_launches(run, rows, counted)
         rows = with_texts(run, stacks.holding_lines(rows, counted, run.timed_lines))
     lines = host_lines(rows, counted)
@@ -432,29 +434,6 @@ def _copying(run: Run, finding: Finding, rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def _over_items(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
-    """Return the innermost lines that work on items one after another, the hottest first, where
-    those of a function together hold the samples.
-    """
-    texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
-    known = results(run.timed_lines)
-    places = zip(texts["file"], texts["line"], strict=True)
-    of_items = pd.Series(
-        [known.get(at, Result()).is_item for at in places], texts.index, dtype=bool
-    )
-    of_items |= texts["source"].fillna("").str.contains(ITEMS)
-    texts = texts[of_items].drop_duplicates(["file", "line"])
-    around = stacks.with_callers(rows.drop(columns="source")).merge(texts, on=["file", "line"])
-    total = rows[counted].sum()
-    for _, each in around.groupby("depth"):
-        of_function = each.groupby(["file", "function"])[counted].transform("sum")
-        lines = host_lines(each[of_function >= MOST * total], counted)
-        if lines:
-            refs = lines[0].share.refs
-            return [replace(x, share=of_samples(x.samples, int(total), refs)) for x in lines]
-    return []
-
-
 def _switched_on(run: Run, finding: Finding) -> Finding:
     """Return a finding about a mode with the line at which the program switches it on."""
     texts = run.timed_lines["source"].fillna("")
@@ -544,14 +523,18 @@ def _around(
 ) -> HostLine | None:
     """Return the line around the hottest ones that says more than they do; None where none does.
 
-    That is who waits for a data loader or asked for checkpoints, and, of work that no line has most
-    of, the line of the loop.
+    That is who waits for a data loader or asked for checkpoints, who goes over items one after
+    another that wait, and, of work that no line has most of, the line of the loop.
     """
     if finding.rule == host_work.DATA_LOADING.key:
         found = host_lines(stacks.asking_lines(rows), counted)
     elif finding.rule == host_work.RECOMPUTATION.key:
         every = host_rows(run, finding.stage)
         found = host_lines(stacks.asking_lines(every[every["work"] == "checkpointing"]))
+    elif finding.rule == idle_rules.LAUNCH_BOUND.key and not finding.choice:
+        hot_places = {hot.location for hot in hot_lines}
+        items = item_lines(run, rows, counted)[:1]
+        return next((line for line in items if line.location not in hot_places), None)
     elif number(hot_lines[0].share.value) < MOST and finding.rule not in DOING:
         # Each call that copies, waits or allocates is a line by itself.
         found = host_lines(

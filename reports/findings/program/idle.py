@@ -10,12 +10,13 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
-from nsight_prof.parsers.names.stacks import WAITING
+from nsight_prof.parsers.names.source_text import OVER_RESULTS
+from nsight_prof.parsers.names.stacks import WAITING, with_callers
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES, QUEUED, SYNCHRONISATION
 from nsight_prof.reports.analysis.idle import Gaps, Stage, idle_stages
-from nsight_prof.reports.analysis.lines import host_rows, waiting_rows
+from nsight_prof.reports.analysis.lines import host_rows, item_lines, waiting_rows
 from nsight_prof.reports.analysis.repeats import QUEUED_UP_TO_NS, Repeats, repeats
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import idle_at_start, timeline
@@ -82,11 +83,15 @@ SELECTION = "cub::DeviceSelect"
 """NVTX range of the kernels that choose elements by a mask (CUB 2.7 marks its own)."""
 OFTEN = 0.5
 """Part of the times that a line of a loop runs from which on another is in that loop, too."""
+COMPREHENSION = re.compile(r"\[.*\bfor\b.*\bin\b.*\]")
+"""Lines that make a list of all items."""
 ITEM, ITEMS_IDLE, ITEM_NS = 20, 0.75, 3000.0
 """Launches per wait up to which a loop goes over items, the least part of the time in which the GPU
 is idle then, and the mean kernel up to which they do next to nothing."""
 EACH = 2
 """Launches per wait up to which the host waits after all but each of them."""
+WAITS_IDLE = 0.5
+"""The same where the text of the line that waits tells that."""
 IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 RANGE = 0.5
@@ -222,7 +227,8 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
         saved = max(0.0, min(saved, number((stage.idle - (wall - untraced)).value)))
     waits = [] if rule is HOST_BOUND else _waits(stage)
     waiting = _blocked(run, stage, waits)
-    if waits and number(waiting.value) < LAUNCH_BOUND.limit("waiting") * lost:
+    of_items = bool(waits) and _waits_for_items(run, stage, waiting)
+    if not of_items and number(waiting.value) < LAUNCH_BOUND.limit("waiting") * lost:
         waits = []  # the host waits, and would be as late without it
 
     def values(saved: float) -> dict[str, Value]:
@@ -231,7 +237,7 @@ def _price(run: Run, stage: Stage, gaps: Gaps, rule: Rule, once: float) -> Price
             "saved": Number(saved, "ns"),
         }
 
-    of_items = bool(waits) and _goes_over_items(run, stage, waits, waiting)
+    of_items |= bool(waits) and _goes_over_items(run, stage, waits, waiting)
     if waits:  # a host that waits comes late with what it launches next, too
         late = stage.of_cause(LAUNCHES, SYNCHRONISATION, *((HOST,) if of_items else ()))
         saved = all_gaps = of_host(run, number(late.idle.value), number(late.count.value))
@@ -534,30 +540,55 @@ def _goes_over_items(run: Run, stage: Stage, waits: list[str], waiting: Number) 
     nothing to do, and the host more to do at its launches than in its waits: then it goes over
     items one by one.
     """
-    rows = waiting_rows(run, stage.name)
-    standing = rows.loc[rows["activity"].isin(WAITING), "time_ns"].sum()
     return (
         number(stage.kernel_mean.value) < ITEM_NS
         and number(_launches_per_wait(stage, waits).value) <= ITEM
         and number(stage.idle_share.value) >= ITEMS_IDLE
-        and number(stage.of_cause(LAUNCHES).idle.value)
-        >= (standing if len(rows) else number(waiting.value))
+        and _launches_longer(run, stage, waiting)
     )
+
+
+def _waits_for_items(run: Run, stage: Stage, waiting: Number) -> bool:
+    """Tell whether the line at which the host waits launches for one item after another, or goes
+    over what it reads there, and the host has more to do at its launches than in its waits.
+    """
+    rows = waiting_rows(run, stage.name)
+    launches = rows["activity"].eq("launching").any()
+    over = rows.nlargest(1, "samples")["source"].fillna("").str.contains(OVER_RESULTS).any()
+    return (
+        number(stage.idle_share.value) >= WAITS_IDLE
+        and bool(over or (launches and item_lines(run, rows, "samples")))
+        and _launches_longer(run, stage, waiting)
+    )
+
+
+def _launches_longer(run: Run, stage: Stage, waiting: Number) -> bool:
+    """Tell whether the GPU waits longer for launches than the host for the GPU."""
+    rows = waiting_rows(run, stage.name)
+    standing = rows.loc[rows["activity"].isin(WAITING), "time_ns"].sum()
+    late = number(stage.of_cause(LAUNCHES).idle.value)
+    return late >= (standing if len(rows) else number(waiting.value))
 
 
 def _in_loop(run: Run, stage: Stage) -> float:
     """Return the part of the idle time in which the host is at lines that run about as often as the
-    one at which it waits most, or are called there; 1 where nobody knows.
+    one at which it waits most, or within the list that goes over what waits; 1 where nobody knows.
     """
     runs = run.timed_lines.groupby(["file", "line"])["hits"].sum()
     waits, rows = waiting_rows(run, stage.name), host_rows(run, stage.name, idle=True)
     if waits.empty or runs.empty:
         return 1.0
     first = waits.nlargest(1, "samples").iloc[0]
+    total = max(1, rows["idle_samples"].sum())
+    for line in item_lines(run, waits, "samples")[:1]:
+        if COMPREHENSION.search(line.source):  # runs once for all items, which are all within it
+            around = with_callers(rows)
+            at_line = (around["file"] == line.file) & (around["line"] == line.line)
+            return float(around.loc[at_line, "idle_samples"].sum() / total)
     often = OFTEN * runs.get((first["file"], first["line"]), 0)
     hits = [runs.get(at, 0) for at in zip(rows["file"], rows["line"], strict=True)]
     inside = rows.loc[[often <= times for times in hits], "idle_samples"].sum()
-    return float(inside / max(1, rows["idle_samples"].sum()))
+    return float(inside / total)
 
 
 def _launches_per_wait(stage: Stage, waits: list[str]) -> Number:
