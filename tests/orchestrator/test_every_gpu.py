@@ -22,7 +22,7 @@ __all__ = ["head"]  # a fixture
 pytestmark = pytest.mark.timeout(1800)  # as in test_on_ray
 FAKES = Path(__file__).resolve().parent.parent / "fakes"
 # Measures, but the GPU that the file `stuck` names: there it says so, and never ends.
-TARGET = """
+TARGET = """#!{python} -IS
 import os, pathlib, runpy, time
 folder, gpu = pathlib.Path(__file__).parent, os.environ["CUDA_VISIBLE_DEVICES"]
 if gpu == (folder / "stuck").read_text():
@@ -33,18 +33,20 @@ runpy.run_path({fake!r}, run_name="__main__")
 RECIPE = """
 name: boards
 question: How fast is this GPU?
-target: {file: target.py, args: {roofs: true}}
-bench: {processes: 1, repeat: 1}
-trace: {enabled: false}
-counters: {enabled: false}
+target: {{command: [{target}, --roofs]}}
+bench: {{processes: 1, repeat: 1}}
+trace: {{enabled: false}}
+counters: {{enabled: false}}
 """
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    (tmp_path / "target.py").write_text(TARGET.format(fake=str(FAKES / "bench_target.py")))
+    target = tmp_path / "target"  # no file in Python, which would be asked for its torch
+    target.write_text(TARGET.format(python=sys.executable, fake=str(FAKES / "bench_target.py")))
+    target.chmod(0o755)
     path = tmp_path / "boards.yaml"
-    path.write_text(RECIPE)
+    path.write_text(RECIPE.format(target=target))
     return path
 
 
