@@ -123,9 +123,10 @@ def test_scattered_stores_explain_a_transpose_and_not_its_occupancy() -> None:
     assert [cause.key for cause in others] == ["latency", "achieved_occupancy"]
 
 
-@pytest.mark.parametrize(("dram", "gain"), [(12.2, 0.94 * 0.778), (45.0, 0.55)])
+@pytest.mark.parametrize(("dram", "gain"), [(12.2, 0.94 * 0.778), (45.0, 1 - 45 / 90)])
 def test_useful_sectors_alone_still_take_the_time_that_dram_needs(dram: float, gain: float) -> None:
-    # Warps wait for memory in 94 % of their stalls: what they do else does not go.
+    # Warps wait for memory in 94 % of their stalls: what they do else does not go. DRAM is
+    # reached to nine tenths of its roof at most.
     stalls = {"drain": 0.44, "long_scoreboard": 0.5, "selected": 0.06}
     (first, *_) = causes(row(**TRANSPOSE | {"dram_pct": dram}, stalls=stalls), H200)
     assert first.gain == pytest.approx(gain)
