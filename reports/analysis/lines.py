@@ -20,7 +20,7 @@ from nsight_prof.reports.page import Number, Ref
 
 Z95 = 1.959964
 MOST = 0.5
-"""Share of the samples from which on lines say where the time goes."""
+"""Share of the samples from which on a line, or lines, say where the time goes."""
 ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
 """Lines that make a list of results, one item after another, none of which depends on another."""
 

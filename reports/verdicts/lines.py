@@ -16,6 +16,7 @@ from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.lines import (
+    MOST,
     HostLine,
     KernelLine,
     callers,
@@ -53,8 +54,6 @@ LEAST = 0.1
 """Share of the samples below which a line is not named."""
 LEAST_OF_CHAIN = 0.05
 """The same of a chain that enters a function several times: what it does besides takes little."""
-MOST = 0.5
-"""Share of the samples from which on a line says where the time goes."""
 MAIN = 0.7
 """Part of the conversions from which on a line of a layer does most of them."""
 INSIDE = 0.8

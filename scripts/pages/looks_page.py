@@ -181,7 +181,7 @@ def _moved() -> str:
 
 def _small(sets: Sequence[Recording]) -> str:
     """Say how right small programs with one defect each were at their first looks."""
-    told = "; ".join(
+    listed = "; ".join(
         f"{one.title.lower()} {scores(one.look.score)}" for one in sets if one.look is not None
     )
-    return f"**Small programs** with one defect each, at their first looks: {told or NA}."
+    return f"**Small programs** with one defect each, at their first looks: {listed or NA}."

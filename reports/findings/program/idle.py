@@ -91,7 +91,7 @@ is idle then, and the mean kernel up to which they do next to nothing."""
 EACH = 2
 """Launches per wait up to which the host waits after all but each of them."""
 WAITS_IDLE = 0.5
-"""The same where the text of the line that waits tells that."""
+"""Idle share of a stage from which on waits at a line of items are a loop over items."""
 IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 RANGE = 0.5

@@ -1,4 +1,4 @@
-"""The engine: schedules requests into steps and gives each a token a step."""
+"""The engine: schedules requests into steps and gives each a token per step."""
 
 from __future__ import annotations
 
