@@ -38,10 +38,12 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
     for step in saved.steps[:LONGEST]:
         if max(step.saves_ns, step.most_ns) < MINIMUM * total_ns:
             continue
-        lead = step.findings[0]
+        lead, do = step.findings[0], remedy(view, step)
+        if step.is_choice:
+            do = Text("{what}: a choice of the owner, no repair", what=do)
         found.append(
             Action(
-                remedy(view, step),
+                do,
                 Number(step.saves_ns, "ns"),
                 Number(step.saves_ns / total_ns, "fraction"),
                 Number(step.estimate_ns, "ns"),
