@@ -28,6 +28,9 @@ from scripts.pages.accuracy.questions import (
     BUSY_PAIRS,
     BUSY_SERVER,
     BUSY_TITLE,
+    EIGHTH_PAIRS,
+    EIGHTH_SERVERS,
+    EIGHTH_TITLE,
     ELSEWHERE,
     ENGINE,
     EVERY_SERVED,
@@ -61,6 +64,7 @@ from scripts.pages.accuracy.questions import (
     SLICES,
     SPLIT_AGAIN_SERVER,
     SPLIT_BEFORE,
+    SPLIT_EIGHTH,
     SPLIT_H200,
     SPLIT_H200_LATER,
     SPLIT_H200_TITLE,
@@ -91,7 +95,7 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, over two of them": SPLIT_SERVER,
                 "qwen3-4b, on a fifth machine": FIFTH_SERVER,
                 "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER,
-                **SIXTH_SERVERS, **SEVENTH_SERVERS}  # fmt: skip
+                **SIXTH_SERVERS, **SEVENTH_SERVERS, **EIGHTH_SERVERS}  # fmt: skip
 WITH_NARROW = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
@@ -193,6 +197,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (FOURTH_TITLE, "a fourth H200, told by a busy engine"),
         (SIXTH_TITLE, "a sixth H200"),
         (SEVENTH_TITLE, "a seventh H200, told by busy engines"),
+        (EIGHTH_TITLE, "an eighth H200, told by a busy engine"),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -238,6 +243,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 SPLIT_H200_LATER,
                 SPLIT_SIXTH,
                 SPLIT_SEVENTH,
+                SPLIT_EIGHTH,
                 *NGRAM_PAIRS,
                 *EVERY_SERVED,
                 *SAME_PAIRS,
@@ -248,6 +254,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 FOURTH_PAIR,
                 *SIXTH_PAIRS,
                 *SEVENTH_PAIRS,
+                *EIGHTH_PAIRS,
             ],
         ),
         (WITH_NARROW, by_narrow),

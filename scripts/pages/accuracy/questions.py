@@ -74,6 +74,11 @@ SPLIT_SEVENTH: Pair = (
     (f"{WHOLE}qwen3-14b-tp2-seventh",),
 )
 """Two of a seventh, whose hosts a narrow engine over both told."""
+SPLIT_EIGHTH: Pair = (
+    (*SPLIT_H200_LATER[0], "prediction/narrow-qwen3-14b-tp2-eighth"),
+    (f"{WHOLE}qwen3-14b-tp2-eighth",),
+)
+"""Two of an eighth, likewise."""
 NGRAM_PAIRS: tuple[Pair, ...] = (
     (
         (f"{SLICES}llama-3.1-8b", f"{SLICES}llama-3.1-8b-ngram"), (f"{WHOLE}llama-3.1-8b-ngram",),
@@ -261,9 +266,9 @@ The points of the predictions above, predicted again by the models as they are n
     ),
     Question(
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
-        (SPLIT_H200, SPLIT_H200_LATER, SPLIT_SIXTH, SPLIT_SEVENTH, *NGRAM_PAIRS),
+        (SPLIT_H200, SPLIT_H200_LATER, SPLIT_SIXTH, SPLIT_SEVENTH, SPLIT_EIGHTH, *NGRAM_PAIRS),
         """
-The same for the engines of six machines with H200. N-grams have the slice of 4 layers that
+The same for the engines of seven machines with H200. N-grams have the slice of 4 layers that
 looked them up beside the one without drafts: what its steps take beyond their kernels is what each
 step waits for, and [moves with the speed of the
 core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to these engines.
@@ -485,6 +490,36 @@ SEVENTH_SERVED: tuple[Pair, ...] = (
         ("prediction/serve-qwen3-4b-seventh",),
     ),
 )
+EIGHTH_TITLE = "On an eighth machine, minutes after narrow engines with a busy GPU there (T3)"
+EIGHTH = {"llama-3.1-8b": "llama-3.1-8b-eighth"}
+EIGHTH_PAIRS: tuple[Pair, ...] = (
+    (
+        (f"{SLICES}llama-3.1-8b", "prediction/narrow-llama-3.1-8b-eighth"),
+        (f"{WHOLE}llama-3.1-8b-eighth",),
+    ),
+)
+EIGHTH_ALONE_TITLE = "An engine of the eighth machine, as predicted without its narrow one"
+EIGHTH_ALONE = {
+    "qwen3-14b, over two, host not told": Committed(
+        "qwen3-14b-tp2-eighth-alone", "qwen3-14b-tp2-eighth"
+    )
+}
+EIGHTH_SERVERS = {
+    f"{model}, on an eighth machine": Committed(name, f"serve-{name}")
+    for model, name in (
+        ("llama-3.1-8b", "llama-3.1-8b-eighth"),
+        ("qwen3-14b over two", "qwen3-14b-tp2-eighth"),
+        ("qwen3-4b", "qwen3-4b-eighth"),
+    )
+}
+EIGHTH_SERVED: tuple[Pair, ...] = (
+    ((*EIGHTH_PAIRS[0][0], LOOP_BEFORE_SEVENTH), ("prediction/serve-llama-3.1-8b-eighth",)),
+    ((*SPLIT_EIGHTH[0], LOOP_BEFORE_SEVENTH), ("prediction/serve-qwen3-14b-tp2-eighth",)),
+    (
+        (f"{SLICES}qwen3-4b", "prediction/narrow-qwen3-4b-eighth", LOOP_BEFORE_SEVENTH),
+        ("prediction/serve-qwen3-4b-eighth",),
+    ),
+)
 SERVERS_RECORDED = (
     SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
     f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
@@ -494,7 +529,7 @@ SERVERS_RECORDED = (
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
     FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED, *SIXTH_SERVED,
-    *SEVENTH_SERVED,
+    *SEVENTH_SERVED, *EIGHTH_SERVED,
 )  # fmt: skip
 LOOPS = (*SERVERS_RECORDED, SIXTH_FIRST, LOOP_BEFORE_SEVENTH, SEVENTH_FIRST)
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
@@ -567,12 +602,15 @@ ELSEWHERE = {
     SIXTH_TITLE: ({model: Committed(name, name) for model, name in SIXTH.items()}, REQUIRED),
     SEVENTH_TITLE: ({model: Committed(name, name) for model, name in SEVENTH.items()}, REQUIRED),
     SEVENTH_ALONE_TITLE: (SEVENTH_ALONE, REQUIRED),
+    EIGHTH_TITLE: ({model: Committed(name, name) for model, name in EIGHTH.items()}, REQUIRED),
+    EIGHTH_ALONE_TITLE: (EIGHTH_ALONE, REQUIRED),
     SPLIT_H200_TITLE: (
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200"),
             "qwen3-14b": Committed("qwen3-14b-tp2-h200", "qwen3-14b-tp2-h200"),
             "qwen3-32b": Committed("qwen3-32b-tp2-sixth", "qwen3-32b-tp2-sixth"),
             "qwen3-14b, host told": Committed("qwen3-14b-tp2-seventh", "qwen3-14b-tp2-seventh"),
+            "qwen3-14b, host told again": Committed("qwen3-14b-tp2-eighth", "qwen3-14b-tp2-eighth"),
         },
         REQUIRED | {"tpot": 0.05},
     ),

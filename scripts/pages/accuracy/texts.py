@@ -274,6 +274,13 @@ What else was predicted before, in the order of recording. "Told" says how the h
   itself](#engines-of-the-seventh-machine-as-predicted-without-their-narrow-ones) and counts in no
   sum above. Since then intervals of servers rest on these servers, too, and what the host needs
   with adapters on these engines; nothing else does.
+- **An eighth machine**, of four H200, eight minutes, the same models frozen before: engine and
+  server of Llama-3.1-8B and server of Qwen3-4B, told by busy narrow engines of these minutes, and
+  engine and server of Qwen3-14B over two, told by a narrow engine over both. The event loop is that
+  of Qwen3-8B on the sixth machine. Engines of Qwen3-4B and of Qwen3-8B with adapters were to come
+  and were not begun when the time was up. The engine over two is predicted [without its narrow
+  one](#an-engine-of-the-eighth-machine-as-predicted-without-its-narrow-one), too, which counts in
+  no sum above.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
