@@ -47,7 +47,7 @@ def as_tensor(flights, repaired):
 def prepare(device, repaired):
     cuda = device == "cuda"
     flights, moments, numbers, flowers, width, batch = (
-        (4000, 128, 12, 20, 192, 128) if cuda else (8, 10, 3, 4, 8, 3)
+        (4000, 64, 12, 20, 192, 64) if cuda else (8, 10, 3, 4, 8, 3)
     )
     tracks = Tracks(flights, moments, numbers, flowers)
     torch.manual_seed(8)
@@ -70,4 +70,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=80)
+main(prepare, run, steps=40)

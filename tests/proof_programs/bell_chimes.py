@@ -79,4 +79,4 @@ def run(state, steps, repaired):
     return total / steps
 
 
-main(prepare, run, steps=400)
+main(prepare, run, steps=600)
