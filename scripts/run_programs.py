@@ -37,10 +37,10 @@ OWN, FRESH, THIRD = "programs.yaml", "fresh.yaml", "third.yaml"
 FOURTH, FIFTH, SIXTH, SEVENTH = "fourth.yaml", "fifth.yaml", "sixth.yaml", "seventh.yaml"
 EIGHTH, NINTH, TENTH, ELEVENTH = "eighth.yaml", "ninth.yaml", "tenth.yaml", "eleventh.yaml"
 TWELFTH, THIRTEENTH, FOURTEENTH = "twelfth.yaml", "thirteenth.yaml", "fourteenth.yaml"
-FIFTEENTH, SIXTEENTH = "fifteenth.yaml", "sixteenth.yaml"
+FIFTEENTH, SIXTEENTH, SEVENTEENTH = "fifteenth.yaml", "sixteenth.yaml", "seventeenth.yaml"
 SETS = (
     *(OWN, FRESH, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
-    *(ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH, FIFTEENTH, SIXTEENTH),
+    *(ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH, FIFTEENTH, SIXTEENTH, SEVENTEENTH),
 )
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "actions", "report")

@@ -8,7 +8,7 @@ constexpr int TILE = 64, DEPTH = 32, THREADS = 256, PAD = 8;
 
 // Both kernels: a block has 64 circles and 64 members, and takes 32 waves at a time through shared memory.
 struct Tiles {
-    __half a[TILE][DEPTH + PAD], b[DEPTH][TILE + PAD];
+    alignas(32) __half a[TILE][DEPTH + PAD], b[DEPTH][TILE + PAD];
 
     __device__ void load(const __half *matrix, const __half *waves, int first) {
         int t = threadIdx.x, row = t / 4, col = t % 4 * 8;

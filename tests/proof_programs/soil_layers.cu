@@ -72,6 +72,6 @@ struct Country {
 int main(int argc, char **argv) {
     turn();
     Country country;
-    return measure("soil_layers", argc, argv, 400,
+    return measure("soil_layers", argc, argv, 300,
                    [&](bool repaired, int steps) { return country.run(repaired, steps); });
 }

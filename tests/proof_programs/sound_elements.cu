@@ -70,6 +70,6 @@ struct Hall {
 int main(int argc, char **argv) {
     turn();
     Hall hall;
-    return measure("sound_elements", argc, argv, 150,
+    return measure("sound_elements", argc, argv, 400,
                    [&](bool repaired, int steps) { return hall.run(repaired, steps); });
 }

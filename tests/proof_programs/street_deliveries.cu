@@ -72,6 +72,6 @@ struct Town {
 int main(int argc, char **argv) {
     turn();
     Town town;
-    return measure("street_deliveries", argc, argv, 600,
+    return measure("street_deliveries", argc, argv, 300,
                    [&](bool repaired, int steps) { return town.run(repaired, steps); });
 }
