@@ -17,7 +17,7 @@ class Teller(nn.Module):
 
     def forward(self, ids, state):
         state = self.cell(self.words(ids), state)
-        scale = 5 * state.shape[1] ** 0.5
+        scale = 6 * state.shape[1] ** 0.5
         return self.last(F.normalize(state, dim=-1)) * scale, state
 
 

@@ -76,7 +76,7 @@ def run(state, steps, repaired):
     total = torch.zeros((), device=ids.device)
     for step in range(steps):
         x = model(ids[step % 2], cos, sin).float()
-        total += (x[:, 1:] * x[:, :-1]).mean()
+        total += x.abs().mean()
     return total / steps
 
 
