@@ -111,6 +111,9 @@ TABLES = {
     "modules": "One row per module of the model in a stage, from layer-wise NVTX ranges.",
     "module_kernels": "One row per kernel in a module of the model, in a stage.",
     "operators": "One row per operator and its shapes in a stage, from the torch profiler.",
+    "operator_values": "One row per operator, line of the program and shapes: repeated, zero and "
+    "unread values (`values.enabled`).",
+    "value_profiles": "One row per process whose values were recorded (`values.enabled`).",
     "cublas_calls": "One row per different matrix product of cuBLASLt's log (`trace.cublas_log`).",
     "stage_memory": "GPU memory of each stage by torch's allocator, with `operators.detailed`.",
     "gemms": "One row per matrix product of the model in a stage: operator, kernel, roof share.",

@@ -347,6 +347,16 @@ class Run:
         return self._read("operators")
 
     @cached_property
+    def operator_values(self) -> pd.DataFrame:
+        """Table `operator_values`: how often operators computed the same, and who read it."""
+        return self._read("operator_values")
+
+    @cached_property
+    def value_profiles(self) -> pd.DataFrame:
+        """Table `value_profiles`: what was recorded of the values of each process."""
+        return self._read("value_profiles")
+
+    @cached_property
     def cublas_calls(self) -> pd.DataFrame:
         """Table `cublas_calls`: what cuBLASLt computed, and the algorithm that it chose."""
         return self._read("cublas_calls")
