@@ -88,6 +88,7 @@ def recipe(program: Program, binary: Path, repaired: bool) -> dict[str, Any]:
         "trace": {"timeout": "100s", "python_sampling": python, "launch_lines": True},
         "select": {"top_k": 3},
         "counters": counters,
+        "values": {"enabled": python, "seconds": 5, "timeout": "60s"},
     }
 
 

@@ -22,6 +22,7 @@ UNPROFILED = (
     "trace.enabled=false",
     "counters.enabled=false",
     "operators.enabled=false",
+    "values.enabled=false",
 )
 
 

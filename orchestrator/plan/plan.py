@@ -12,9 +12,13 @@ from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.orchestrator.recipe.sections import Bench
 
 Tool = Literal["nsys", "ncu", "prof", "target"]
-StepName = Literal["bench", "untraced", "trace", "select", "counters", "operators", "report"]
+StepName = Literal[
+    "bench", "untraced", "trace", "select", "counters", "operators", "values", "report"
+]
 # Steps whose failure leaves the others, and a report without what they would tell.
-SPARE = ("untraced", "counters", "operators")
+SPARE = ("untraced", "counters", "operators", "values")
+
+VALUE_LIMITS = ("operators", "seconds")
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,10 @@ def plan(recipe: Recipe, capabilities: Capabilities) -> tuple[Step, ...]:
         steps.append(_counters(recipe, capabilities))
     if recipe.operators.enabled:
         steps.append(_by_target("operators", "steps/4-operators", recipe, capabilities))
+    if recipe.values.enabled:
+        step = _by_target("values", "steps/5-values", recipe, capabilities)
+        limits = {f"values.{key}": str(getattr(recipe.values, key)) for key in VALUE_LIMITS}
+        steps.append(replace(step, inputs=step.inputs | limits))
     return _identify([*steps, _report(steps)])
 
 
@@ -129,7 +137,7 @@ def _own_args(recipe: Recipe, step: str) -> dict[str, str]:
 
 
 def _by_target(
-    name: Literal["untraced", "operators"],
+    name: Literal["untraced", "operators", "values"],
     directory: str,
     recipe: Recipe,
     capabilities: Capabilities,

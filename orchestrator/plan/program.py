@@ -19,7 +19,9 @@ from nsight_prof.parsers.errors import RecipeError
 BUNDLED_TARGETS = Path(__file__).resolve().parents[2] / "targets"
 BUNDLED_DATASETS = BUNDLED_TARGETS / "inference" / "datasets"
 TORCH_PROFILER = BUNDLED_TARGETS / "under_torch_profiler.py"
+VALUE_PROFILER = BUNDLED_TARGETS / "value_profiler" / "run.py"
 LINE_TIMER = BUNDLED_TARGETS / "line_timer"
+WRAPPERS = {"operators": "torch's profiler", "values": "the recorder of values"}
 HEAD = 2000  # characters of a file that may say how it is run
 INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?")
 # Options of the interpreter that may stand before a script: -c and -m take no script.
@@ -154,7 +156,25 @@ def operators_program(recipe: Recipe, out: Path) -> Program:
     return replace(program, argv=(*python, *wrapper, *script))
 
 
-def _script(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def values_program(recipe: Recipe, out: Path) -> Program:
+    """Return the target under the recorder of values, which leaves them in the file `out`.
+
+    As `operators_program`: `capture: {nvtx: …}` gives the whole program.
+
+    Raises:
+        RecipeError: the target is no Python script, or does not exist.
+    """
+    program, values = step_program(recipe, "values"), recipe.values
+    python, script = _script(program.argv, "values")
+    capture = recipe.capture if recipe.capture == "profiler-api" else "all"
+    limits = ("--operators", str(values.operators), "--seconds", f"{values.seconds:g}")
+    wrapper = (str(VALUE_PROFILER), "--out", str(out), "--capture", capture, *limits, "--")
+    return replace(program, argv=(*python, *wrapper, *script))
+
+
+def _script(
+    argv: tuple[str, ...], step: str = "operators"
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split a command into the interpreter with its options, and the script with its arguments."""
     index = 1
     while index < len(argv) and OPTION.fullmatch(argv[index]):
@@ -162,9 +182,9 @@ def _script(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     python = INTERPRETER.fullmatch(Path(argv[0]).name)
     if python is None or index >= len(argv) or argv[index].startswith("-"):
         raise RecipeError(
-            f"torch's profiler needs a Python script, and the target is {shlex.join(argv[:3])} …",
+            f"{WRAPPERS[step]} needs a Python script, and the target is {shlex.join(argv[:3])} …",
             "give target.file, or a command of the form [python, script.py, …]; else leave the "
-            "step out: --set operators.enabled=false",
+            f"step out: --set {step}.enabled=false",
         )
     return argv[:index], argv[index:]
 

@@ -26,6 +26,7 @@ ARGUMENTS = (
     ("trace", "args"),
     ("counters", "args"),
     ("operators", "args"),
+    ("values", "args"),
 )
 
 

@@ -22,6 +22,7 @@ from nsight_prof.orchestrator.recipe.sections import (
     Target,
     Trace,
     Untraced,
+    Values,
     WaitUntil,
 )
 from nsight_prof.orchestrator.recipe.values import Model, Regex, Regexes, Words, kind_of_value
@@ -29,7 +30,7 @@ from nsight_prof.orchestrator.recipe.values import Model, Regex, Regexes, Words,
 # Arguments that prof gives to a benchmark target.
 RESERVED_ARGS = ("out", "process", "repeat", "count", "list")
 # Sections of steps that start the program, each with arguments of its own.
-PROFILED = ("untraced", "trace", "counters", "operators")
+PROFILED = ("untraced", "trace", "counters", "operators", "values")
 # Cells of tables list the stages of a kernel with commas, and `(all)` is the whole capture.
 LONGEST_NAME = 120  # a folder with a time behind it
 STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
@@ -110,6 +111,9 @@ class Recipe(Model):
     counters: Counters = Field(default_factory=Counters, description="The ncu run.")
     operators: Operators = Field(
         default_factory=Operators, description="The run under the torch profiler."
+    )
+    values: Values = Field(
+        default_factory=Values, description="The run that records what operators compute."
     )
     bench: Bench | None = Field(
         default=None,
@@ -218,7 +222,9 @@ class Recipe(Model):
                     "`engine` is for jobs of several ranks: leave it out, or say ranks"
                 )
             return self
-        others = [step for step in ("operators", "untraced") if getattr(self, step).enabled]
+        others = [
+            step for step in ("operators", "untraced", "values") if getattr(self, step).enabled
+        ]
         others += [name for name in ("bench", "sweep") if getattr(self, name)]
         self._check_counters_of_ranks(self.ranks)
         if others:
@@ -288,7 +294,7 @@ class Recipe(Model):
     def _bench_steps(self) -> Self:
         if self.bench is None:
             return self
-        for step in ("untraced", "operators"):
+        for step in ("untraced", "operators", "values"):
             if getattr(self, step).enabled:
                 raise ValueError(
                     f"a benchmark measures itself un-profiled: leave `{step}` out beside `bench`"
@@ -305,11 +311,12 @@ class Recipe(Model):
         if self.bench is not None:
             return self
         traced = self.trace.enabled or self.trace.from_run is not None
-        counted, has_operators = self.counters.enabled, self.operators.enabled
-        if not (traced or counted or has_operators or self.untraced.enabled):
+        counted = self.counters.enabled
+        by_target = (getattr(self, step).enabled for step in ("untraced", "operators", "values"))
+        if not (traced or counted or any(by_target)):
             raise ValueError(
                 "neither the program without a profiler nor the trace nor the counters nor the "
-                "operators are enabled: nothing to do"
+                "operators nor the values are enabled: nothing to do"
             )
         if counted and not traced and self.select.kernels is None:
             raise ValueError(

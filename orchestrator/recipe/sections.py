@@ -326,6 +326,31 @@ class Operators(Model):
     )
 
 
+class Values(Model):
+    """The program once more, with what its operators compute: repeated, zero and unread values."""
+
+    enabled: bool = Field(
+        default=False,
+        description="true: also run the program, a Python script that uses torch, while the values "
+        "that its operators read and return are compared where they lie; tables `operator_values` "
+        "and `value_profiles` come from it. What the program computes stays the same; regions of "
+        "torch.compile, CUDA graphs and other processes are not recorded.",
+    )
+    operators: int = Field(
+        default=20_000,
+        ge=1,
+        le=1_000_000,
+        description="Calls of operators after which the recording ends; the program goes on.",
+    )
+    seconds: float = Field(
+        default=20.0, gt=0, description="Seconds after which it ends, from the first operator."
+    )
+    args: Arguments = _own_args("{steps: 4}")
+    timeout: Duration = Field(
+        default=900.0, description="Longest time for the program, seconds or 90s, 10m, 1h."
+    )
+
+
 class Bench(Model):
     """A benchmark target, which measures its own cases; it is not profiled while it does.
 

@@ -76,6 +76,9 @@ def first_recipe(command: Sequence[str]) -> str:
             "# The operators of torch behind the kernels, with their shapes: one more run.",
             "operators:",
             "  enabled: true",
+            "# Once more: what they compute again, what is zero, and what nobody reads.",
+            "values:",
+            "  enabled: true",
         ]
     return "\n".join(lines) + "\n"
 

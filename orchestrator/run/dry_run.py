@@ -16,7 +16,6 @@ from nsight_prof.orchestrator.plan.program import (
     Turn,
     counting_program,
     measuring_program,
-    operators_program,
     resolve_program,
     step_program,
 )
@@ -28,6 +27,7 @@ from nsight_prof.orchestrator.plan.requests import (
     trace_request,
 )
 from nsight_prof.orchestrator.recipe.read import Recipe, expand
+from nsight_prof.orchestrator.run.target_step import UNDER, target_program
 from nsight_prof.orchestrator.run.work import RESULTS, RESULTS_VARIABLE
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu, find_nsys
 from nsight_prof.orchestrator.system.environment import read_gpus
@@ -66,7 +66,7 @@ def _render_step(step: Step, recipe: Recipe, program: Program, folder: Path) -> 
     path = folder / step.directory
     if step.name == "bench":
         return _render_bench(step, recipe, program, path)
-    if step.name in ("untraced", "operators"):
+    if step.name in ("untraced", "operators", "values"):
         return _render_target(step, recipe, path)
     if step.name == "trace" and step.tool == "nsys":
         return _render_trace(step, recipe, path)
@@ -95,14 +95,10 @@ def _render_bench(step: Step, recipe: Recipe, program: Program, path: Path) -> s
 
 def _render_target(step: Step, recipe: Recipe, path: Path) -> str:
     """Render a run of the target without Nsight."""
-    how = "under the torch profiler" if step.name == "operators" else "without a profiler"
-    head = f"# {step.name}: the target {how}, at most {step.timeout_s:g} s"
+    how = UNDER.get(step.name, " without a profiler")
+    head = f"# {step.name}: the target{how}, at most {step.timeout_s:g} s"
     try:
-        program = (
-            operators_program(recipe, path / "operators.json.gz")
-            if step.name == "operators"
-            else step_program(recipe, step.name)
-        )
+        program = target_program(recipe, step.name, path)
     except RecipeError as error:
         return f"# {step.name}: not possible: {error.message}"
     lines = [head, *_around(program, {**_results(path), **program.env})]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.orchestrator.plan.plan import Capabilities
-from nsight_prof.orchestrator.plan.program import Program, operators_program
+from nsight_prof.orchestrator.plan.program import Program, operators_program, values_program
 from nsight_prof.orchestrator.recipe.read import Recipe
 from nsight_prof.orchestrator.system.discover import Tool, find_ncu, find_nsys
 from nsight_prof.orchestrator.system.environment import (
@@ -82,11 +82,12 @@ def look_around(recipe: Recipe, program: Program) -> Machine:
         obstacle = _counters_tool(tools, environment)
         if obstacle is not None:
             obstacles["counters"] = obstacle
-    if recipe.operators.enabled:
-        try:
-            operators_program(recipe, Path())
-        except RecipeError as error:
-            obstacles["operators"] = error
+    for step, program_of in (("operators", operators_program), ("values", values_program)):
+        if getattr(recipe, step).enabled:
+            try:
+                program_of(recipe, Path())
+            except RecipeError as error:
+                obstacles[step] = error
     nvml = read_gpus()
     interpreter = _interpreter(recipe, program, environment)
     software = {"driver": nvml.driver, "cuda_driver": nvml.cuda}

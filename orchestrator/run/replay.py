@@ -60,7 +60,8 @@ def like_recorded(recipe: Recipe, recorded: Manifest) -> tuple[Recipe, str]:
     left_out = [
         step
         for step in PROFILED
-        if getattr(recipe, step).enabled and not (before.get(step) or {}).get("enabled", True)
+        if getattr(recipe, step).enabled
+        and not (before.get(step) or {}).get("enabled", step != "values")  # older ones have none
     ]
     differences = _differences(recipe, recorded) + [
         f"{step}.enabled is false there" for step in left_out

@@ -218,7 +218,7 @@ def _waits_for(step: Step, work: Work) -> str:
         return "the choice of kernels" if step.name == "select" else str(work.recipe.trace.from_run)
     is_profiling = step.name in PROFILED and work.recipe.bench is None
     program = step_program(work.recipe, step.name) if is_profiling else work.program
-    under = {"target": "", "operators": "torch profiler: "}
+    under = {"target": "", "operators": "torch profiler: ", "values": "values: "}
     tool = under.get(step.name, under.get(step.tool, f"{step.tool} "))
     words = work.machine.environment.redact(f"{tool}{shlex.join(program.argv)}")
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"

@@ -102,7 +102,7 @@ def _cool(step: Step, work: Work, result: Result) -> None:
 
 def _start(step: Step, folder: Path, work: Work, result: Result) -> None:
     """Start the program for `step`, under its tool."""
-    if step.name in ("untraced", "operators"):
+    if step.name in ("untraced", "operators", "values"):
         run_target(step, folder, work, result)
         return
     if work.recipe.bench is not None:

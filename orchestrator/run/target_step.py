@@ -1,4 +1,4 @@
-"""Runs the target without Nsight: by itself, or under the torch profiler."""
+"""Runs the target without Nsight: alone, under torch's profiler, or with its values recorded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from nsight_prof.orchestrator.plan.plan import Step
-from nsight_prof.orchestrator.plan.program import operators_program, step_program
+from nsight_prof.orchestrator.plan.program import (
+    WRAPPERS,
+    Program,
+    operators_program,
+    step_program,
+    values_program,
+)
+from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.orchestrator.recipe.sections import NvtxCapture
 from nsight_prof.orchestrator.run.work import (
     RESULTS,
@@ -21,22 +28,33 @@ from nsight_prof.orchestrator.system.discover import Tool
 from nsight_prof.orchestrator.system.process import Finished
 from nsight_prof.orchestrator.tools import target
 from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.torch.values import VALUES
 
-OPERATORS = "operators.json.gz"
+RECORDS = {"operators": "operators.json.gz", "values": VALUES}
+"""What a step leaves beside the output of the program."""
+UNDER = {"operators": " under the torch profiler", "values": " with its values recorded"}
+
+
+def target_program(recipe: Recipe, step: str, folder: Path) -> Program:
+    """Return the program of the step `untraced`, `operators` or `values`, which writes to `folder`.
+
+    Raises:
+        RecipeError: the target is no Python script where it must be, or does not exist.
+    """
+    if step == "operators":
+        return operators_program(recipe, folder / RECORDS[step])
+    if step == "values":
+        return values_program(recipe, folder / RECORDS[step])
+    return step_program(recipe, step)
 
 
 def run_target(step: Step, folder: Path, work: Work, result: Result) -> None:
-    """Do the step `untraced` or `operators` into `folder`.
+    """Do the step `untraced`, `operators` or `values` into `folder`.
 
     Raises:
         ProfError: the program failed, did not end in time, or the profiler left no trace.
     """
-    is_operators = step.name == "operators"
-    program = (
-        operators_program(work.recipe, folder / OPERATORS)
-        if is_operators
-        else step_program(work.recipe, step.name)
-    )
+    program = target_program(work.recipe, step.name, folder)
     result.argv = list(program.argv)
     tool = Tool("target", program.argv[0], "", frozenset())
     environment = {RESULTS_VARIABLE: str(folder / RESULTS)}
@@ -45,22 +63,24 @@ def run_target(step: Step, folder: Path, work: Work, result: Result) -> None:
     result.exit_code = finished.exit_code
     if not finished.ok:
         raise _failure(finished, what)
-    if is_operators and not (folder / OPERATORS).is_file():
+    if step.name not in RECORDS:
+        return
+    if not (folder / RECORDS[step.name]).is_file():
         raise StepFailed(
-            "the program ended well under the torch profiler and left no trace",
+            f"the program ended well{UNDER[step.name]} and left no trace",
             "with capture: profiler-api it must call torch.cuda.profiler.start() and stop(); see "
-            "stderr.log of the operators step",
+            f"stderr.log of the {step.name} step",
         )
-    if is_operators and isinstance(work.recipe.capture, NvtxCapture):
+    if isinstance(work.recipe.capture, NvtxCapture):
         result.warnings.append(
-            "the operators are those of the whole program: torch's profiler cannot begin at the "
-            f"NVTX range {', '.join(work.recipe.capture.names)}"
+            f"the {step.name} are those of the whole program: {WRAPPERS[step.name]} cannot begin "
+            f"at the NVTX range {', '.join(work.recipe.capture.names)}"
         )
 
 
 def _failure(finished: Finished, what: Call) -> ProfError:
     """Return why the program failed, in its own words where it says it."""
-    under = " under the torch profiler" if what.step == "operators" else ""
+    under = UNDER.get(what.step, "")
     alone = f"run it by itself: command.json of the {what.step} step has the command"
     if finished.timed_out:
         return StepFailed(

@@ -23,6 +23,7 @@ from nsight_prof.parsers.serving.model_shape import Linear
 from nsight_prof.parsers.serving.stored_weights import stored_shape
 from nsight_prof.parsers.torch.fused_kernels import FUSED_KERNELS, FUSED_LINES, read_fused_lines
 from nsight_prof.parsers.torch.trace import open_torch_trace
+from nsight_prof.parsers.torch.values import VALUES, read_values
 
 OPERATORS = ("operators.json.gz", "operators.json")
 BEYOND = 1.05
@@ -80,6 +81,23 @@ def operator_frames(
     if frames.get("modules", tables.empty("modules")).empty:
         by_table["modules"] = trace.modules()
     return by_table
+
+
+def value_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
+    """Return tables `operator_values` and `value_profiles`; empty for a run without the step."""
+    step, path = read_manifest(run).step("values"), run.artifact("values", VALUES, "values.jsonl")
+    if path is None:
+        if step is not None:
+            gaps.add("operator_values", step.error or "the values step left no recording")
+        return {}
+    try:
+        values, profiles = read_values(path)
+    except ArtifactUnreadable as error:
+        gaps.add("operator_values", f"{path.name} gave nothing: {error.message}")
+        return {}
+    for reason in set(profiles["error"]) - {""}:
+        gaps.add("operator_values", f"some values are not known: {reason}")
+    return {"operator_values": values, "value_profiles": profiles}
 
 
 def _fused_lines(run: RunDir, kernels: pd.DataFrame, gaps: Gaps) -> pd.DataFrame:

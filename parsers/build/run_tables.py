@@ -25,7 +25,7 @@ from nsight_prof.parsers.build.bench_tables import (
 from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
-from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
+from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames, value_frames
 from nsight_prof.parsers.build.predicted_tables import ROWS_AS_CSV, build_predicted, new_tables
 from nsight_prof.parsers.build.serving_tables import (
     prediction_frames,
@@ -113,7 +113,7 @@ def _write(run: RunDir, folder: Path, refuse: bool) -> tuple[RoofsFile | None, C
     of_target = frames.get("telemetry", tables.empty("telemetry"))
     frames["telemetry"] = telemetry_frame(run, of_target, gaps)
     frames["host_speed"] = host_speed_frame(run, gaps)
-    frames |= operator_frames(run, frames, folder, gaps)
+    frames |= operator_frames(run, frames, folder, gaps) | value_frames(run, gaps)
     frames |= cublas_frames(run, frames["kernels"], gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))

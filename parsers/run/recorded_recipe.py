@@ -58,6 +58,7 @@ class RecordedRecipe(_Open):
     select: dict[str, Any] | None = None
     counters: _Counters | None = None
     operators: _Step | None = None
+    values: _Step | None = None
     bench: dict[str, Any] | None = None
     sweep: dict[str, list[Any]] | None = None
     notes: list[str] | None = None

@@ -1,16 +1,248 @@
-"""Reads what targets/under_value_profiler.py recorded: tables `operator_values`, `value_profiles`."""
+"""Reads what targets/value_profiler recorded: tables `operator_values` and `value_profiles`.
+
+The file has a JSON object a line: `start`; a `stack` for each place; an `operator` for each kind of
+call; the `call`s, whose numbers of inputs and results are equal where the values are; `end`.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
+import lzma
+import statistics
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run.directory import most_unpacked
 
 VALUES = "values.jsonl.gz"
+TENSORS = 16
+"""Tensors whose shapes a cell lists."""
+VERSION = 1
+LARGEST = 1 << 62
+
+
+@dataclass
+class _Calls:
+    """An operator as it was called, and its calls."""
+
+    row: Row
+    inputs: list[int | None] = field(default_factory=list)
+    results: list[int | None] = field(default_factory=list)
+    zeros: list[list[float | None]] = field(default_factory=list)
+    zero_rows: list[list[float | None]] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    readers: Counter[int] = field(default_factory=Counter)
+    stacks: Counter[int] = field(default_factory=Counter)
+    time_ns: list[int | None] = field(default_factory=list)
 
 
 def read_values(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return tables `operator_values` and `value_profiles` of one recording."""
-    return tables.empty("operator_values"), tables.empty("value_profiles")
+    """Return tables `operator_values` and `value_profiles` of a recording (.gz, .xz or unpacked).
+
+    Raises:
+        ArtifactUnreadable: the file is cut off, damaged, or of another recorder.
+    """
+    try:
+        with _open(path) as stream:
+            return _tables(_lines(stream, most_unpacked(path)))
+    except (
+        *(OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, TypeError, LookupError),
+        *(RecursionError, MemoryError, AttributeError, OverflowError),
+    ) as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read as recorded values: {type(error).__name__}: {error}",
+            "record them again, or leave the step out: prof run RECIPE --set values.enabled=false",
+        ) from error
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    if path.suffix == ".xz":
+        return lzma.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def _lines(stream: IO[str], limit: int) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of no more characters than a recording may have."""
+    while line := stream.readline(limit):
+        limit -= len(line)
+        if limit <= 0:
+            raise ValueError("it is longer than any recording")
+        found = json.loads(line, parse_constant=_refuse)
+        if not isinstance(found, dict):
+            raise ValueError(f"a line holds {type(found).__name__}, and no object")
+        yield found
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no value of a recording")
+
+
+def _tables(lines: Iterator[dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    start = next(lines, {})
+    if start.get("kind") != "start" or start.get("version") != VERSION:
+        raise ValueError("it does not begin as a recording of values")
+    process = _count(start["pid"])
+    stacks: list[list[Row]] = []
+    operators: list[_Calls] = []
+    end: dict[str, Any] | None = None
+    for line in lines:
+        kind = line.get("kind")
+        if end is not None:
+            raise ValueError("it goes on behind its end")
+        if kind == "stack":
+            stacks.append([_frame(frame) for frame in line["frames"]])
+        elif kind == "operator":
+            operators.append(_Calls(_operator(line, process)))
+        elif kind == "call":
+            _add(_of(operators, line["operator"]), line, len(stacks), len(operators))
+        elif kind == "end":
+            end = line
+    if end is None:
+        raise ValueError("its end is missing")
+    rows = [_row(calls, operators, stacks) for calls in operators if calls.time_ns]
+    return _frame_of(rows, "operator_values"), _frame_of([_profile(start, end)], "value_profiles")
+
+
+def _frame_of(rows: Sequence[Row], table: str) -> pd.DataFrame:
+    columns = [column.name for column in tables.tables()[table]]
+    return tables.check(pd.DataFrame(rows, columns=columns), table)
+
+
+def _operator(line: dict[str, Any], process: int) -> Row:
+    file, function, number = line["place"] or ("", "", None)
+    tensors = {
+        f"{side}_{what}": json.dumps([_tensor(tensor)[at] for tensor in line[sides][:TENSORS]])
+        for side, sides in (("input", "inputs"), ("result", "results"))
+        for at, what in enumerate(("shapes", "dtypes"))
+    }
+    return {
+        "process": process,
+        "operator": _text(line["operator"]),
+        "direction": _text(line["direction"]),
+        **{"file": _text(file), "function": _text(function)},
+        "line": None if number is None else _count(number),
+        **tensors,
+        **{name: _truth(line[name]) for name in ("random", "sampled")},
+    }
+
+
+def _add(calls: _Calls, line: dict[str, Any], stacks: int, operators: int) -> None:
+    """Add a call, all of whose numbers are checked."""
+    stack, reader = _count(line["stack"]), _optional(line["reader"])
+    if stack >= stacks or (reader is not None and reader >= operators):
+        raise ValueError("a call names what is not there")
+    calls.stacks[stack] += 1
+    if reader is not None:
+        calls.readers[reader] += 1
+    calls.inputs.append(_optional(line["inputs"]))
+    calls.results.append(_optional(line["results"]))
+    calls.time_ns.append(_optional(line["ns"]))
+    for name in ("zeros", "zero_rows"):
+        if line[name]:
+            getattr(calls, name).append([_share(value) for value in line[name][:TENSORS]])
+    if (share := _share(line["read"])) is not None:
+        calls.shares.append(share)
+
+
+def _row(calls: _Calls, operators: list[_Calls], stacks: list[list[Row]]) -> Row:
+    reader = max(calls.readers, key=calls.readers.__getitem__, default=None)
+    stack = max(calls.stacks, key=calls.stacks.__getitem__)
+    read_by = None if reader is None else operators[reader].row
+    is_timed = all(time is not None for time in calls.time_ns)
+    return calls.row | {
+        "callers": json.dumps(stacks[stack][1:]),
+        "calls": len(calls.time_ns),
+        "distinct_inputs": _distinct(calls.inputs),
+        "distinct_results": _distinct(calls.results),
+        "zeros": json.dumps(_means(calls.zeros)),
+        "zero_rows": json.dumps(_means(calls.zero_rows)),
+        "results_read": statistics.fmean(calls.shares) if calls.shares else None,
+        "read_by": json.dumps(
+            read_by and {name: read_by[name] for name in ("operator", "file", "function", "line")}
+        ),
+        "time_ns": sum(time or 0 for time in calls.time_ns) if is_timed else None,
+    }
+
+
+def _distinct(numbers: Sequence[int | None]) -> int | None:
+    return None if None in numbers else len(set(numbers))
+
+
+def _means(measured: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Return the mean of each tensor over the calls that measured it."""
+    columns = [[x for x in column if x is not None] for column in zip(*measured, strict=True)]
+    return [statistics.fmean(column) if column else None for column in columns]
+
+
+def _profile(start: dict[str, Any], end: dict[str, Any]) -> Row:
+    missed = {_text(name): _count(number) for name, number in end["not_recorded"].items()}
+    return {
+        "process": start["pid"],
+        "torch": _text(start["torch"]),
+        "device": _text(start["device"]),
+        "operators": _count(end["operators"]),
+        "seconds": _number(end["seconds"]),
+        "ended": _text(end["ended"]),
+        "not_recorded": json.dumps(missed),
+        "error": _text(end["error"]),
+    }
+
+
+def _frame(frame: Any) -> Row:
+    file, function, line = frame
+    return {"file": _text(file), "function": _text(function), "line": _count(line)}
+
+
+def _tensor(tensor: Any) -> tuple[list[int], str]:
+    shape, dtype = tensor
+    return [_count(size) for size in shape], _text(dtype)
+
+
+def _of(operators: list[_Calls], number: Any) -> _Calls:
+    return operators[_count(number)]
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < LARGEST:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _optional(value: Any) -> int | None:
+    return None if value is None else _count(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST:
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
+
+
+def _share(value: Any) -> float | None:
+    if value is not None and not 0 <= _number(value) <= 1:
+        raise ValueError(f"{value!r} is no share")
+    return None if value is None else float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
