@@ -9,8 +9,8 @@ import torch
 
 WRITES_ALONE = frozenset(
     [
-        *("copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "set_"),
-        *("exponential_", "geometric_", "log_normal_", "cauchy_", "resize_"),
+        *("copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_"),
+        *("exponential_", "geometric_", "log_normal_", "cauchy_"),
     ]
 )
 """Operators in place that do not read what they write over."""
@@ -18,7 +18,7 @@ LOOK_UPS = {
     "index": 0, "index_select": 0, "gather": 0, "embedding": 0, "take": 0, "_unsafe_index": 0
 }  # fmt: skip
 """Operators that read only some elements of this argument, as many as they return."""
-NOTHING = ("aten::detach", "aten::lift_fresh", "aten::alias", "aten::record_stream")
+NOTHING = ("aten::detach", "aten::lift_fresh", "aten::alias", "aten::set_", "aten::resize_")
 UNWRITTEN = ("empty", "new_empty")
 PRODUCTS = (
     *("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "linear", "matmul", "dot"),
