@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-LEAVES = ("data_ptr", "numpy", "tolist", "untyped_storage", "__dlpack__")
-"""Methods of tensors by which their elements are read without an operator; others call these."""
+READS, LEAVES = ("numpy", "tolist", "__dlpack__"), ("data_ptr", "untyped_storage")
+"""Methods by which the elements of a tensor are read without an operator, and those behind which
+any of its storage may be; others call these."""
 storage_of = torch.Tensor.untyped_storage
 
 
@@ -49,8 +51,9 @@ class Reads:
                 continue
             self._live[weak] = Produced(call, weak, tensor.numel())
 
-    def read(self, tensor: Any, reader: int, looked_up: int | None = None) -> None:
-        """Count a tensor as read by an operator, or `looked_up` elements of it alone."""
+    def read(self, tensor: Any, reader: int | None, looked_up: int | None = None) -> None:
+        """Count a tensor as read by an operator, or `looked_up` elements of it alone; `reader` is
+        None for a method of its."""
         produced = self._live.get(storage_of(tensor)._cdata)
         if produced is None:
             return
@@ -64,7 +67,8 @@ class Reads:
                 for size, step in zip(shape, stride, strict=True):
                     count //= size if step == 0 and size else 1
                 produced.views[key] = count
-        produced.readers[reader] = produced.readers.get(reader, 0) + 1
+        if reader is not None:
+            produced.readers[reader] = produced.readers.get(reader, 0) + 1
 
     def leave(self, tensor: Any) -> None:
         """Note that elements of a tensor may be read unseen."""
@@ -72,12 +76,12 @@ class Reads:
         if produced is not None:
             produced.unknown = True
 
-    def settle(self) -> dict[int, tuple[float | None, int | None]]:
+    def settle(self, is_final: bool) -> dict[int, tuple[float | None, int | None]]:
         """Return for each call the greatest share of a result that was read, None where it may be
-        read later, and who read it; counts anew afterwards."""
+        read later, and who read it; counts anew afterwards. `is_final`: nothing is read later."""
         found: dict[int, tuple[float | None, int | None]] = {}
         for produced in self._live.values():
-            is_gone = torch.UntypedStorage._expired(produced.weak)
+            is_gone = is_final or torch.UntypedStorage._expired(produced.weak)
             torch.UntypedStorage._free_weak_ref(produced.weak)
             share: float | None = produced.share
             if share != 1 and (produced.unknown or not is_gone):
@@ -91,16 +95,20 @@ class Reads:
         return found
 
 
-def watch_leaving(leave: Callable[[Any], None]) -> None:
-    """Let methods by which elements leave torch's operators say so first."""
-    for name in LEAVES:
-        setattr(torch.Tensor, name, _watched(getattr(torch.Tensor, name), leave))
+def watch(
+    read: Callable[[Any], None], leave: Callable[[Any], None], start: Callable[[Any], None]
+) -> None:
+    """Let methods by which elements leave torch's operators say so, and threads that start."""
+    for names, call in ((READS, read), (LEAVES, leave)):
+        for name in names:
+            setattr(torch.Tensor, name, _watched(getattr(torch.Tensor, name), call))
+    threading.Thread.start = _watched(threading.Thread.start, start)  # type: ignore[method-assign]
 
 
-def _watched(method: Any, leave: Callable[[Any], None]) -> Any:
+def _watched(method: Any, call: Callable[[Any], None]) -> Any:
     @functools.wraps(method)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        leave(self)
+        call(self)
         return method(self, *args, **kwargs)
 
     return watched

@@ -36,6 +36,8 @@ MEASURED_CALLS, MEASURED_ELEMENTS = 8, 1024
 """Calls of an operator in which zeros are counted, and the size of a tensor from which on."""
 LAYER = torch._C._disabled_torch_dispatch_impl
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+QUIET = ("torch.", "tqdm.")
+"""Packages whose threads read no results."""
 KNOWN_LIBRARIES = (
     "/torch/",
     "/torchvision/",
@@ -133,31 +135,42 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.__enter__()
         self._active = self._entered = True
 
-    def pause(self) -> None:
-        """Record nothing until the next start."""
+    def pause(self, is_final: bool = False) -> None:
+        """Record nothing until the next start; `is_final`: the program has come to its end."""
         if not self._active:
             return
         self._active = False
-        self._settle()
+        self._shares |= self._reads.settle(is_final)
         from torch.utils._python_dispatch import _get_current_dispatch_mode
 
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)
             self._entered = False
 
-    def stop(self, ended: str = "program") -> None:
-        """End the recording and write it, once."""
+    def stop(self, is_final: bool = False) -> None:
+        """End the recording and write it, once; `is_final`: the program has come to its end."""
         if os.getpid() != self._pid or self._pid < 0:
             return
-        self.ended = self.ended or (ended if self._active else "profiler-api")
-        self.pause()
+        self.ended = self.ended or ("program" if self._active else "profiler-api")
+        self.pause(is_final)
         self._pid = -1
         self._write()
 
+    def take(self, tensor: Any) -> None:
+        """A method of a tensor gives its elements to the program."""
+        if self._active and self._is_plain(tensor) and tensor.layout is torch.strided:
+            self._reads.read(tensor, None)
+
     def leave(self, tensor: Any) -> None:
-        """A method of a tensor reads it unseen."""
+        """A method of a tensor gives the program its memory."""
         if self._active and self._is_plain(tensor) and tensor.layout is torch.strided:
             self._reads.leave(tensor)
+
+    def thread(self, thread: threading.Thread) -> None:
+        """Another thread of the program begins, which may read what this one computed."""
+        target = getattr(thread, "_target", None) or type(thread)
+        if self._active and not str(target.__module__).startswith(QUIET):
+            self._missed["threads"] += 1
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -281,10 +294,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if len(self.calls) >= operators or self._took >= seconds:
             self.ended = "operators" if len(self.calls) >= operators else "seconds"
             self._active = False
-            self._settle()
-
-    def _settle(self) -> None:
-        self._shares |= self._reads.settle()
+            self._shares |= self._reads.settle(is_final=False)
 
     def _write(self) -> None:
         """Write the file whole or not at all."""
@@ -317,21 +327,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 "inputs": inputs, "results": results,
                 "random": facts["random"], "sampled": facts["sampled"],
             }  # fmt: skip
-        unseen = self._libraries()
-        compiled = self._compiled()
+        self._missed |= Counter(libraries=self._libraries(), compiled=self._compiled())
+        is_unseen = any(self._missed[name] for name in ("threads", "libraries", "compiled"))
         numbers: dict[Any, int] = {}
         for at, call in enumerate(self.calls):
             share, reader = self._shares.get(at, (None, None))
-            if share != 1 and (unseen or compiled):
+            if share != 1 and is_unseen:
                 share = None
             yield self._line(call, slots, numbers) | {"read": share, "reader": reader}
-        if compiled:
-            self._missed["compiled"] = compiled
-        if unseen:
-            self._missed["libraries"] = unseen
         yield {
             "kind": "end", "operators": len(self.calls), "seconds": round(self._took, 3),
-            "ended": self.ended, "not_recorded": dict(self._missed), "error": self._error,
+            "ended": self.ended, "not_recorded": dict(+self._missed), "error": self._error,
         }  # fmt: skip
 
     def _line(

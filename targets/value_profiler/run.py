@@ -72,11 +72,11 @@ def main(argv: list[str] | None = None) -> int:
     need("torch")
     import torch
 
-    from nsight_prof.targets.value_profiler.reads import watch_leaving
+    from nsight_prof.targets.value_profiler.reads import watch
     from nsight_prof.targets.value_profiler.recorder import Recorder
 
     recorder = Recorder(options.out, options.script, options.operators, options.seconds)
-    watch_leaving(recorder.leave)
+    watch(recorder.take, recorder.leave, recorder.thread)
     sys.path.insert(0, str(options.script.resolve().parent))
     write_at_exit(recorder)
     if options.capture == "all":
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
 def finish(recorder: Any, code: int, script: Path) -> int:
     """Write what was recorded; return the exit code: the script's own where it failed."""
     try:
-        recorder.stop()
+        recorder.stop(is_final=not code)
     except Exception as error:
         message = f"the values of the operators cannot be written to {recorder.out}: {error}"
         return fail(message, "free some space, or record less: values.operators", code or 1)
