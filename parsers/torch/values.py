@@ -160,10 +160,10 @@ def _row(calls: _Calls, operators: list[_Calls], stacks: list[list[Row]]) -> Row
     reader = max(calls.readers, key=calls.readers.__getitem__, default=None)
     stack = max(calls.stacks, key=calls.stacks.__getitem__)
     read_by = None if reader is None else operators[reader].row
-    is_timed = all(time is not None for time in calls.time_ns)
+    times, calls_made = [time for time in calls.time_ns if time is not None], len(calls.time_ns)
     return calls.row | {
         "callers": json.dumps(stacks[stack][1:]),
-        "calls": len(calls.time_ns),
+        "calls": calls_made,
         "distinct_inputs": _distinct(calls.inputs),
         "distinct_results": _distinct(calls.results),
         "zeros": json.dumps(_means(calls.zeros)),
@@ -172,7 +172,10 @@ def _row(calls: _Calls, operators: list[_Calls], stacks: list[list[Row]]) -> Row
         "read_by": json.dumps(
             read_by and {name: read_by[name] for name in ("operator", "file", "function", "line")}
         ),
-        "time_ns": sum(time or 0 for time in calls.time_ns) if is_timed else None,
+        # The median: in its first call a kernel is loaded.
+        "time_ns": round(statistics.median(times) * len(times))
+        if len(times) == calls_made
+        else None,
     }
 
 

@@ -15,8 +15,9 @@ import torch
 
 SAMPLE, WHOLE = 1 << 16, 1 << 26
 """Elements that are weighed one by one, and elements up to which all of them are added up."""
-CHUNK = 1 << 14
+CHUNK = 1 << 12
 """Slots of a buffer."""
+DIMENSIONS = tuple(range(64))
 COUNTED = 1 << 26
 """Elements up to which zeros are counted."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -31,6 +32,8 @@ class Hashes:
         self._chunks: dict[Any, list[Any]] = {}
         self._used: dict[Any, int] = {}
         self._weights: dict[Any, Any] = {}
+        self._fitting: dict[tuple[Any, int], Any] = {}
+        self._slots: dict[Any, tuple[Any, ...]] = {}
 
     def write(self, tensor: Any) -> tuple[Slot, ...]:
         """Return the slots with the hashes of a strided tensor; none where it has no elements."""
@@ -61,7 +64,11 @@ class Hashes:
         device = flat.device
         if device not in self._weights:
             self._weights[device] = _weights(device)
-        return self._sum(flat * self._weights[device][: flat.numel()])
+        count = flat.numel()
+        weights = self._fitting.get((device, count))
+        if weights is None:
+            weights = self._fitting[device, count] = self._weights[device][:count]
+        return self._sum(flat * weights)
 
     def _sum(self, values: Any) -> Slot:
         device, used = values.device, self._used.get(values.device, 0)
@@ -69,20 +76,24 @@ class Hashes:
         if used == CHUNK * len(chunks):
             with torch.inference_mode(False):
                 chunks.append(torch.zeros(CHUNK, dtype=torch.int64, device=device))
-        out = chunks[-1][used % CHUNK]
-        torch.sum(values, dim=tuple(range(values.dim())), dtype=torch.int64, out=out)
+                self._slots[device] = chunks[-1].unbind()
+        out = self._slots[device][used % CHUNK]
+        torch.sum(values, DIMENSIONS[: values.dim()], dtype=torch.int64, out=out)
         self._used[device] = used + 1
         return device, used
 
 
 def _bits(tensor: Any) -> Any:
     """Return the elements as integers; what was expanded counts once."""
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        if stride == 0 and size > 1:
-            tensor = tensor.narrow(dim, 0, 1)
+    if not tensor.is_contiguous():
+        for dim, stride in enumerate(tensor.stride()):
+            if stride == 0 and tensor.shape[dim] > 1:
+                tensor = tensor.narrow(dim, 0, 1)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.resolve_neg().view(INTEGERS[tensor.element_size()])
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor.view(INTEGERS[tensor.element_size()])
 
 
 def _sampled(bits: Any) -> Any:

@@ -47,6 +47,7 @@ KNOWN_LIBRARIES = (
     "/triton/",
 )
 Row = tuple[str, str, Place | None, tuple[Any, ...], tuple[Any, ...]]
+Hash = tuple[int, ...]
 Values = tuple[tuple[Slot, ...], ...]
 
 
@@ -112,6 +113,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._scalars: dict[str, int] = {}
         self._shares: dict[int, tuple[float | None, int | None]] = {}
         self._missed: Counter[str] = Counter()
+        # Equal inputs give equal results, also where a GPU adds in another order each time.
+        self._first: dict[tuple[int, int | None], tuple[Hash, ...]] = {}
+        self._same: dict[Hash, Hash] = {}
         self._error = ""
         self._began = self._took = 0.0
         self._pid, self._active, self._entered = os.getpid(), False, False
@@ -241,7 +245,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Return the number of a row."""
         number = self._rows.setdefault(key, len(self._rows))
         if number == len(self._facts):
-            self._facts.append({"random": is_random, "sampled": is_sampled, "calls": 0})
+            repeats = not is_random and key[0].startswith("aten::")  # others may keep a state
+            facts = {"random": is_random, "sampled": is_sampled, "repeats": repeats, "calls": 0}
+            self._facts.append(facts)
         self._facts[number]["calls"] += 1
         return number
 
@@ -343,11 +349,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _line(
         self, call: Call, slots: dict[Any, list[int]] | None, numbers: dict[Any, int]
     ) -> dict[str, Any]:
-        def number(values: Values | None, scalars: int = 0) -> int | None:
+        def hashes(values: Values | None) -> tuple[Hash, ...] | None:
             if values is None or slots is None:
                 return None
-            hashes = tuple(tuple(slots[device][at] for device, at in slot) for slot in values)
-            return numbers.setdefault((scalars, hashes), len(numbers))
+            read = (tuple(slots[device][at] for device, at in slot) for slot in values)
+            return tuple(self._same.get(value, value) for value in read)
+
+        def number(values: tuple[Hash, ...] | None, scalars: int) -> int | None:
+            return None if values is None else numbers.setdefault((scalars, values), len(numbers))
+
+        given, results = hashes(call.inputs), hashes(call.results)
+        inputs = number(given, call.scalars)
+        if given and results and self._facts[call.row]["repeats"]:
+            first = self._first.setdefault((call.row, inputs), results)
+            self._same |= {
+                now: then for now, then in zip(results, first, strict=True) if now != then
+            }
+            results = first
 
         def shares(counts: list[tuple[Slot, int] | None]) -> list[float | None]:
             return [
@@ -362,8 +380,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             took = None
         return {
             "kind": "call", "operator": call.row, "stack": call.stack, "ns": took,
-            "inputs": number(call.inputs, call.scalars),
-            "results": number(call.results, call.returned),
+            "inputs": inputs,
+            "results": number(results, call.returned),
             "zeros": shares(call.zeros), "zero_rows": shares(call.zero_rows),
         }  # fmt: skip
 
@@ -449,6 +467,10 @@ class _Looked:
             return
         self._timer.stop()
         _sort([result], results, [])
+        results = results or self._written  # _foreach_add_ and its like return nothing
+        if any(tensor.layout is not torch.strided for tensor in results):
+            recorder.miss("sparse or nested", self._tensors)
+            return
         storages = {storage_of(tensor)._cdata for tensor in self._tensors}
         new = [tensor for tensor in results if storage_of(tensor)._cdata not in storages]
         if self._operator.is_unwritten or (results and not new and not self._written):
