@@ -226,9 +226,11 @@ the name of a bundled recipe.
   `--out FILE --process N --repeat N --count`, and writes one line per case
   ([records](bench-records.md)). `prof run roofline --repeat 3` says how well the roofs repeat.
 - **See more than kernels:** `operators: {enabled: true}` runs a torch program once more under the
-  torch profiler, for operators and shapes; `untraced: {enabled: true}` runs it without a profiler,
-  so that the report can say what profiling costs. `args` of `trace`, `counters`, `operators` and
-  `untraced` change the program's arguments in that step alone: a shorter run under ncu, say.
+  torch profiler, for operators and shapes; `values: {enabled: true}` once more to say what they
+  compute again, what is zero and what nobody reads; `untraced: {enabled: true}` runs it without a
+  profiler, so that the report can say what profiling costs. `args` of `trace`, `counters`,
+  `operators`, `values` and `untraced` change the program's arguments in that step alone: a shorter
+  run under ncu, say.
 - **Name stages:** `stages: {prefill: ^ctx_.*, decode: ^gen_.*}`: all ranges that match are one.
 - **Look before:** `prof recipe check FILE`, `prof recipe show NAME --resolved`, and
   `prof run NAME --dry-run` for the exact commands.

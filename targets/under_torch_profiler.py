@@ -246,7 +246,7 @@ def named(message: object, domain: str | None) -> str:
     return f"{domain}:{message}" if domain else str(message)
 
 
-def follow_profiler_api(torch: Any, recorder: Recorder) -> None:
+def follow_profiler_api(torch: Any, start: Callable[[], None], stop: Callable[[], None]) -> None:
     """Let cudaProfilerStart and cudaProfilerStop begin and end the recording."""
 
     class Runtime:
@@ -256,15 +256,15 @@ def follow_profiler_api(torch: Any, recorder: Recorder) -> None:
             return getattr(runtime(), name)
 
         def cudaProfilerStart(self) -> int:  # noqa: N802 - the name of the API
-            recorder.start()
+            start()
             return 0
 
         def cudaProfilerStop(self) -> int:  # noqa: N802 - the name of the API
-            recorder.stop()
+            stop()
             return 0
 
     runtime = torch.cuda.cudart
-    torch.cuda.profiler.start, torch.cuda.profiler.stop = recorder.start, recorder.stop
+    torch.cuda.profiler.start, torch.cuda.profiler.stop = start, stop
     torch.cuda.cudart = Runtime
     torch.cuda.profiler.cudart = torch.cuda.cudart
 
@@ -387,7 +387,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.capture == "all":
         recorder.start()
     else:
-        follow_profiler_api(torch, recorder)
+        follow_profiler_api(torch, recorder.start, recorder.stop)
     code = run_script(options.script, options.arguments)
     return finish(recorder, code, options.script)
 

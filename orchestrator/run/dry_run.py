@@ -102,6 +102,13 @@ def _render_target(step: Step, recipe: Recipe, path: Path) -> str:
     except RecipeError as error:
         return f"# {step.name}: not possible: {error.message}"
     lines = [head, *_around(program, {**_results(path), **program.env})]
+    if step.name == "values":
+        operators, seconds = recipe.values.operators, recipe.values.seconds
+        lines.insert(
+            1,
+            f"#   recorded are at the utmost {operators:,} operators or {seconds:g} s, some 0.1 ms "
+            "more for each",
+        )
     return "\n".join([*lines, shlex.join(program.argv)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import sys
@@ -21,22 +22,13 @@ from nsight_prof.targets.value_profiler.operators import Operator, describe
 from nsight_prof.targets.value_profiler.places import Place, Places, Stack
 from nsight_prof.targets.value_profiler.reads import Reads, storage_of
 
-try:
-    from torch._C._dynamo.eval_frame import (
-        _FrameAction,
-        _FrameExecStrategy,
-        set_code_exec_strategy,
-    )
-except ImportError:  # another torch
-    _FrameAction = None
-
 TENSORS = 16
 """Tensors of a call whose values are compared; of calls with more none are."""
 MEASURED_CALLS, MEASURED_ELEMENTS = 8, 1024
 """Calls of an operator in which zeros are counted, and the size of a tensor from which on."""
 LAYER = torch._C._disabled_torch_dispatch_impl
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-QUIET = ("torch.", "tqdm.")
+QUIET = ("torch.", "tqdm.", "multiprocessing.")
 """Packages whose threads read no results."""
 KNOWN_LIBRARIES = (
     "/torch/",
@@ -79,16 +71,17 @@ class Timer:
         """End it."""
         if self._events is not None:
             self._events[1].record(self._stream)
-        self._took = time.perf_counter_ns() - self._start
+        self._took: int = time.perf_counter_ns() - self._start
 
     def read(self) -> int:
         """Return nanoseconds."""
         if self._events is None:
             return self._took
-        return round(self._events[0].elapsed_time(self._events[1]) * 1e6)
+        return int(self._events[0].elapsed_time(self._events[1]) * 1e6)
 
 
-_is_hidden = _FrameAction is not None
+_frames: Any = importlib.import_module("torch._C._dynamo.eval_frame")
+_is_hidden = hasattr(_frames, "set_code_exec_strategy") and hasattr(_frames, "_FrameExecStrategy")
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -173,7 +166,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def thread(self, thread: threading.Thread) -> None:
         """Another thread of the program begins, which may read what this one computed."""
         target = getattr(thread, "_target", None) or type(thread)
-        if self._active and not str(target.__module__).startswith(QUIET):
+        if not self.ended and not str(target.__module__).startswith(QUIET):
             self._missed["threads"] += 1
 
     def __torch_dispatch__(
@@ -416,9 +409,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 if _is_hidden:  # torch.compile leaves alone what runs between the operators of a program
-    set_code_exec_strategy(
-        Recorder.__torch_dispatch__.__code__,
-        _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP),
+    _skip = _frames._FrameAction.SKIP
+    _frames.set_code_exec_strategy(
+        Recorder.__torch_dispatch__.__code__, _frames._FrameExecStrategy(_skip, _skip)
     )
 
 
@@ -443,7 +436,7 @@ class _Looked:
         self._is_random = operator.draws(args, kwargs)
         written: list[Any] = []
         for at in operator.written:
-            given = args[at] if isinstance(at, int) and at < len(args) else kwargs.get(at)
+            given = args[at] if isinstance(at, int) and at < len(args) else kwargs.get(str(at))
             _sort([given], written, [])
         names = {id(tensor) for tensor in written}
         self._written = written
@@ -459,7 +452,8 @@ class _Looked:
 
     def done(self, result: Any) -> None:
         """Look at what it returned."""
-        recorder, results = self._recorder, []
+        recorder = self._recorder
+        results: list[Any] = []
         if self._reason:
             recorder.miss(self._reason, self._tensors)
             return

@@ -57,13 +57,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return options
 
 
-class ProfilerApi:
-    """What cudaProfilerStart and cudaProfilerStop call."""
-
-    def __init__(self, recorder: Any) -> None:
-        self.start, self.stop = recorder.start, recorder.pause
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the script and record it; return its exit code."""
     options = parse(sys.argv[1:] if argv is None else argv)
@@ -82,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.capture == "all":
         recorder.start()
     else:
-        follow_profiler_api(torch, ProfilerApi(recorder))
+        follow_profiler_api(torch, recorder.start, recorder.pause)
     code = run_script(options.script, options.arguments)
     return finish(recorder, code, options.script)
 

@@ -45,6 +45,7 @@ def seen(lab: Any) -> Any:
     wrapper = lab.folder / "wrapper.py"
     wrapper.write_text(WRAPPER)
     lab.monkeypatch.setattr(program, "TORCH_PROFILER", wrapper)
+    lab.monkeypatch.setattr(program, "VALUE_PROFILER", wrapper)
     return lab
 
 
@@ -54,9 +55,9 @@ def told(lab: Any, step: str) -> Any:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def profiled(lab: Any, step: str = "4-operators") -> Any:
+def profiled(lab: Any, step: str = "4-operators", file: str = "operators.json.gz") -> Any:
     """What the wrapper was asked to do."""
-    with gzip.open(lab.out / "steps" / step / "operators.json.gz") as stream:
+    with gzip.open(lab.out / "steps" / step / file) as stream:
         return json.load(stream)
 
 
@@ -125,6 +126,28 @@ def test_the_torch_profiler_cannot_begin_at_an_nvtx_range(seen: Any, watcher: An
     assert "cannot begin at the NVTX range decode" in watching.warnings[0]
 
 
+def test_values_are_recorded_within_the_limits_of_the_recipe(seen: Any, watcher: Any) -> None:
+    watching = watcher()
+    keys = {"operators__enabled": False, "untraced__enabled": False, "counters__enabled": False}
+    limits = {"values__enabled": True, "values__operators": 50, "values__args": {"n": 2}}
+    assert seen.run(whole(seen, **keys, **limits), progress=watching).exit_code == 0
+    asked = profiled(seen, "5-values", "values.jsonl.gz")
+    limit = ["--operators", "50", "--seconds", "20"]
+    assert asked["options"] == ["--capture", "all", *limit]
+    assert asked["script"][1:] == ["--n", "2"]
+    assert told(seen, "5-values") == [{"record": "case", "args": ["--n", "2"]}]
+    assert any(words.startswith("values: ") for words in watching.waited_for)
+
+
+def test_only_what_a_limit_changes_is_recorded_again(seen: Any) -> None:
+    keys = {"counters__enabled": False, "values__enabled": True}
+    seen.run(whole(seen, **keys))
+    first = {record.name: record.id for record in seen.manifest.steps}
+    seen.run(whole(seen, **keys, values__operators=50), resume=seen.out, out=None)
+    again = {record.name: record.id for record in seen.manifest.steps}
+    assert {name for name in first if first[name] != again[name]} == {"values", "report"}
+
+
 def test_the_operators_alone_need_no_nsight(seen: Any) -> None:
     seen.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     recipe = whole(seen, trace__enabled=False, counters__enabled=False, untraced__enabled=False)
@@ -133,11 +156,11 @@ def test_the_operators_alone_need_no_nsight(seen: Any) -> None:
     assert seen.calls() == []
 
 
-@pytest.mark.parametrize("step", ["untraced", "counters", "operators"])
+@pytest.mark.parametrize("step", ["untraced", "counters", "operators", "values"])
 def test_a_step_that_fails_leaves_the_others_and_what_the_program_told(
     seen: Any, step: str
 ) -> None:
-    args: dict[str, Any] = {f"{step}__args": {"fail": True}}
+    args: dict[str, Any] = {"values__enabled": True, f"{step}__args": {"fail": True}}
     outcome = seen.run(whole(seen, **args))
     assert outcome.exit_code == 1
     assert "exit code" in outcome.errors[0].message

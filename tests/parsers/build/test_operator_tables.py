@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
+import lzma
 import runpy
 from pathlib import Path
 from typing import Any
@@ -109,10 +111,29 @@ def test_a_step_that_failed_says_why(run: RunDir) -> None:
     assert "no torch" in gaps[gaps["table"] == "operators"]["reason"].tolist()
 
 
+def test_recorded_values_become_tables_also_packed(run: RunDir, root: Path) -> None:
+    step = StepRecord("values", "b", StepState.DONE, "steps/5-values")
+    write_manifest(run, Manifest("r", "2026-11-21", {"name": "r"}, steps=[step]))
+    recording = (root / "tests/fixtures/values/needless.jsonl.gz").read_bytes()
+    folder = run.path / step.directory
+    folder.mkdir()
+    (folder / "values.jsonl.gz").write_bytes(recording)
+    plain = opened(run)
+    assert plain.value_profiles["operators"].tolist() == [plain.operator_values["calls"].sum()]
+    (folder / "values.jsonl.gz").unlink()
+    (folder / "values.jsonl.xz").write_bytes(lzma.compress(gzip.decompress(recording)))
+    assert opened(run).operator_values.equals(plain.operator_values)
+    (folder / "values.jsonl.xz").unlink()
+    (folder / "values.jsonl.gz").write_bytes(recording[:-9])
+    gaps = opened(run).gaps
+    (reason,) = gaps[gaps["table"] == "operator_values"]["reason"]
+    assert "values.jsonl.gz gave nothing" in reason
+
+
 def test_a_run_without_the_step_has_no_gap(run: RunDir) -> None:
     write_manifest(run, Manifest("r", "2026-11-21", {"name": "r"}))
     gaps = opened(run).gaps
-    assert not gaps["table"].isin(["operators", "gemms"]).any()
+    assert not gaps["table"].isin(["operators", "gemms", "operator_values"]).any()
 
 
 def gemms(*rows: dict[str, Any]) -> pd.DataFrame:
