@@ -60,8 +60,7 @@ def like_recorded(recipe: Recipe, recorded: Manifest) -> tuple[Recipe, str]:
     left_out = [
         step
         for step in PROFILED
-        if getattr(recipe, step).enabled
-        and not (before.get(step) or {}).get("enabled", step != "values")  # older ones have none
+        if getattr(recipe, step).enabled and not (before.get(step) or {}).get("enabled", True)
     ]
     differences = _differences(recipe, recorded) + [
         f"{step}.enabled is false there" for step in left_out
@@ -76,6 +75,13 @@ def like_recorded(recipe: Recipe, recorded: Manifest) -> tuple[Recipe, str]:
             update |= {"enabled": False} if name in left_out else {}
             sections[name] = section.model_copy(update=update)
     return recipe.model_copy(update=sections), "; ".join(differences)
+
+
+def without_later_steps(recipe: Recipe, replay: Path | None) -> Recipe:
+    """Return the recipe without the step `values` for the replay of a record that is older."""
+    if replay is None or "values" in read_manifest(RunDir(replay)).recipe:
+        return recipe
+    return recipe.model_copy(update={"values": recipe.values.model_copy(update={"enabled": False})})
 
 
 def as_measured(recipe: dict[str, Any], recorded: Manifest) -> dict[str, Any]:

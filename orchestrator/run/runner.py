@@ -16,7 +16,7 @@ from nsight_prof.orchestrator.recipe.schema import PROFILED
 from nsight_prof.orchestrator.report.reporting import compare_variants, make_report
 from nsight_prof.orchestrator.run.journal import Journal, plain_errors, told_where
 from nsight_prof.orchestrator.run.prepare import RunOptions, RunOutcome, prepare, start_manifest
-from nsight_prof.orchestrator.run.replay import check_same_program
+from nsight_prof.orchestrator.run.replay import check_same_program, without_later_steps
 from nsight_prof.orchestrator.run.roofs_of_run import attach, keep
 from nsight_prof.orchestrator.run.steps import perform
 from nsight_prof.orchestrator.run.work import Work
@@ -73,6 +73,7 @@ def _folder(recipe: Recipe, options: RunOptions) -> Path:
 
 
 def _run_one(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
+    recipe = without_later_steps(recipe, options.replay)
     manifest = start_manifest(recipe, options, run)
     work, capabilities = prepare(recipe, options, run, manifest)
     journal = Journal(run, manifest, work.machine.environment)

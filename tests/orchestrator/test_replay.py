@@ -35,6 +35,19 @@ def test_a_recorded_run_goes_through_the_pipeline_without_any_tool(lab: Any, rec
     assert {str(step.state) for step in lab.manifest.steps} == {"done"}
 
 
+def test_a_record_older_than_the_step_values_is_replayed_without_it(
+    lab: Any, recorded: Path
+) -> None:
+    recipe = lab.recipe(values__enabled=True)
+    assert lab.run(recipe, replay=recorded).exit_code == 3
+    assert lab.state("values") == "unsupported"
+    manifest = read_manifest(RunDir(recorded))
+    del manifest.recipe["values"]
+    write_manifest(RunDir(recorded), manifest)
+    assert lab.run(recipe, replay=recorded, force=True).exit_code == 0
+    assert lab.manifest.step("values") is None
+
+
 def test_folders_of_a_step_are_replayed_with_it(lab: Any, recorded: Path) -> None:
     answers = recorded / "steps/1-trace/predictions"
     answers.mkdir()
