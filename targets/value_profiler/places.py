@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -36,17 +37,12 @@ class Places:
         called it: that stands where it called.
         """
         found, optimizer = self._walk(sys._getframe(2))
-        if task >= 0 and sys._getframe().f_back is not None and not self._is_program():
+        if task >= 0 and threading.get_ident() != self._thread:
             if self._of_task[0] != task:
                 frame = sys._current_frames().get(self._thread)
                 self._of_task = task, self._walk(frame)[0]
             found += self._of_task[1]
         return found[:FRAMES], optimizer
-
-    def _is_program(self) -> bool:
-        import threading
-
-        return threading.get_ident() == self._thread
 
     def _walk(self, frame: FrameType | None) -> tuple[Stack, bool]:
         found: list[Place] = []

@@ -128,8 +128,16 @@ def test_the_torch_profiler_cannot_begin_at_an_nvtx_range(seen: Any, watcher: An
 
 def test_values_are_recorded_within_the_limits_of_the_recipe(seen: Any, watcher: Any) -> None:
     watching = watcher()
-    keys = {"operators__enabled": False, "untraced__enabled": False, "counters__enabled": False}
-    limits = {"values__enabled": True, "values__operators": 50, "values__args": {"n": 2}}
+    keys: dict[str, Any] = {
+        "operators__enabled": False,
+        "untraced__enabled": False,
+        "counters__enabled": False,
+    }
+    limits: dict[str, Any] = {
+        "values__enabled": True,
+        "values__operators": 50,
+        "values__args": {"n": 2},
+    }
     assert seen.run(whole(seen, **keys, **limits), progress=watching).exit_code == 0
     asked = profiled(seen, "5-values", "values.jsonl.gz")
     limit = ["--operators", "50", "--seconds", "20"]
@@ -140,7 +148,7 @@ def test_values_are_recorded_within_the_limits_of_the_recipe(seen: Any, watcher:
 
 
 def test_only_what_a_limit_changes_is_recorded_again(seen: Any) -> None:
-    keys = {"counters__enabled": False, "values__enabled": True}
+    keys: dict[str, Any] = {"counters__enabled": False, "values__enabled": True}
     seen.run(whole(seen, **keys))
     first = {record.name: record.id for record in seen.manifest.steps}
     seen.run(whole(seen, **keys, values__operators=50), resume=seen.out, out=None)
