@@ -248,7 +248,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Whether zeros are counted in this call of the row."""
         return int(self._facts[row]["calls"]) <= MEASURED_CALLS
 
-    def place(self) -> tuple[str, Stack, int]:
+    def caller(self) -> tuple[str, Stack, int]:
         """Return the direction, the own frames, and their number."""
         task = torch._C._current_graph_task_id()
         stack, is_optimizer = self._places.here(task)
@@ -469,9 +469,9 @@ class _Looked:
         new = [tensor for tensor in results if storage_of(tensor)._cdata not in storages]
         if self._operator.is_unwritten or (results and not new and not self._written):
             return  # nothing is computed
-        direction, stack, number = recorder.place()
-        own = stack[0] if stack else None
-        key: Row = (self._operator.name, direction, own, self._shapes, _shapes(results))
+        direction, stack, number = recorder.caller()
+        frame = stack[0] if stack else None
+        key: Row = (self._operator.name, direction, frame, self._shapes, _shapes(results))
         is_sampled = any(tensor.numel() > WHOLE for tensor in (*self._read, *results))
         call = Call(recorder.row(key, self._is_random, is_sampled), number)
         call.timer, call.scalars = self._timer, recorder.scalars(self._others)
