@@ -15,7 +15,7 @@ import yaml
 
 # LibYAML reads the same ten times as fast; PyYAML is built without it on some platforms. Recipes
 # of users are not read with it: only the slow reader can quote the line that is wrong.
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def packaged_yaml(package: str, name: str) -> Any:
@@ -27,7 +27,7 @@ def packaged_yaml(package: str, name: str) -> Any:
 def _pickled(package: str, name: str) -> bytes:
     """Return the data as bytes that are read again in a fiftieth of the time of its text."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    return pickle.dumps(yaml.load(text, _Loader))
+    return pickle.dumps(yaml.load(text, LOADER))
 
 
 def read_again() -> None:

@@ -32,6 +32,7 @@ from nsight_prof.orchestrator.ranks.folder import QUESTION
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.join.join import NOT_PROFILED
 from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.packaged import LOADER
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
 from nsight_prof.reports.page import charts
@@ -83,15 +84,15 @@ def found() -> dict[str, Messages]:
         for message, plural in messages(path):
             parts[part_of(path)][message] = plural
     for path in sorted([*REPORTS.glob("findings/[kp]*/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]):
-        words = of_data(yaml.safe_load(path.read_text("utf-8")))
+        words = of_data(yaml.load(path.read_text("utf-8"), LOADER))
         parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
     for path in sorted((ROOT / "templates").glob("*.j2")):
         parts["templates"] |= dict(of_template(path))
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
-        question = yaml.safe_load(path.read_text("utf-8")).get("question")
+        question = yaml.load(path.read_text("utf-8"), LOADER).get("question")
         parts["questions"] |= {question: ""} if question else {}
     parts["questions"] |= {QUESTION: ""}
-    for entry in yaml.safe_load((REPORTS / "glossary.yaml").read_text("utf-8")):
+    for entry in yaml.load((REPORTS / "glossary.yaml").read_text("utf-8"), LOADER):
         parts["glossary"] |= {entry["term"]: "", entry["meaning"]: ""}
     parts["labels"] |= dict.fromkeys(labels(), "")
     return dict(parts)

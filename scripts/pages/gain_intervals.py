@@ -90,9 +90,13 @@ def as_yaml() -> str:
 
 def _covered(told: Sequence[Repair], chosen: Sequence[Repair]) -> str:
     """Say how many of some repairs lie in the intervals that the other looks give."""
+    known_without = {
+        look: intervals([other for other in told if other.look != look])
+        for look in {one.look for one in chosen}
+    }
     covered = 0
     for one in chosen:
-        known = intervals([other for other in told if other.look != one.look])
+        known = known_without[one.look]
         _, low, high = known.get(one.rule, known[OTHERS])
         covered += low * one.promised <= one.saved <= min(high * one.promised, 1.0)
     return f"{covered} of {len(chosen)} ({share(covered / len(chosen))})"
@@ -100,9 +104,10 @@ def _covered(told: Sequence[Repair], chosen: Sequence[Repair]) -> str:
 
 def _estimates(told: Sequence[Repair], guess: Callable[[list[Repair], Repair], float]) -> str:
     """Return how many estimates are within the factors, each from the other looks."""
-    ratios = [
-        guess([other for other in told if other.look != one.look], one) / one.saved for one in told
-    ]
+    others = {
+        look: [other for other in told if other.look != look] for look in {one.look for one in told}
+    }
+    ratios = [guess(others[one.look], one) / one.saved for one in told]
     cells = [sum(1 / factor <= ratio <= factor for ratio in ratios) for factor in FACTORS]
     return " | ".join(f"{cell} of {len(told)}" for cell in cells)
 

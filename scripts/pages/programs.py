@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.packaged import LOADER
 from nsight_prof.reports.page.formats import NA, escape, seconds, share, significant
 from scripts.run_programs import (
     EIGHTH,
@@ -204,10 +205,7 @@ class Look:
                 program,
                 answer := self.answers[program["name"]],
                 _rank(program["accepts"], [said.words for said in answer.slow]),
-                _rank(
-                    [pattern for pattern in program["accepts"] if pattern not in self.generous],
-                    [said.own_words for said in answer.slow],
-                ),
+                self,
                 line_at_fault(program),
             )
             for program in planted(self.programs)
@@ -219,16 +217,21 @@ class Look:
 class Judged:
     """How a report did on one program.
 
-    `rank` is that of the first finding that names the cause, from 1 on; `strict` the same without
-    generous patterns and names of kernels. `line` is the line at fault, None where it is no single
-    one.
+    `rank` is that of the first finding that names the cause, from 1 on. `line` is the line at
+    fault, None where it is no single one.
     """
 
     program: Mapping[str, Any]
     answer: Answer
     rank: int | None
-    strict: int | None
+    look: Look
     line: int | None
+
+    @cached_property
+    def strict(self) -> int | None:
+        """The same as `rank` without generous patterns and names of kernels."""
+        accepted = [one for one in self.program["accepts"] if one not in self.look.generous]
+        return _rank(accepted, [said.own_words for said in self.answer.slow])
 
     @property
     def first(self) -> Said | None:
@@ -421,7 +424,7 @@ def _findings(rows: Sequence[Mapping[str, Any]]) -> tuple[Said, ...]:
 def planted(programs: str = OWN) -> Sequence[Mapping[str, Any]]:
     """Return the programs of a set."""
     text = (PROGRAMS / programs).read_text(encoding="utf-8")
-    found: list[Mapping[str, Any]] = yaml.safe_load(text)["programs"]
+    found: list[Mapping[str, Any]] = yaml.load(text, LOADER)["programs"]
     return found
 
 
@@ -435,7 +438,13 @@ def line_at_fault(program: Mapping[str, Any]) -> int | None:
 
 def fits(patterns: Iterable[str], words: str) -> bool:
     """Tell whether any of these patterns is found in the words, whatever its case."""
-    return any(re.search(pattern, words, re.IGNORECASE) for pattern in patterns)
+    return any(_compiled(pattern).search(words) for pattern in patterns)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern of which there are more than `re` keeps."""
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def _rank(patterns: Sequence[str], words: Iterable[str]) -> int | None:
