@@ -71,12 +71,16 @@ def test_compressed_files(tmp_path: Path, suffix: str) -> None:
 WHOLE = b'{"x": [1, 2], "traceEvents": [{"a": {"b": "c"}}, {"d": 1.5}], "y": 2}'
 
 
-@pytest.mark.parametrize("length", range(len(WHOLE)))
-def test_a_file_that_is_cut_off_is_told(tmp_path: Path, length: int) -> None:
+def test_a_file_that_is_cut_off_anywhere_is_told(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    path.write_bytes(WHOLE[:length])
-    with pytest.raises(ArtifactUnreadable, match="torch profiler"):
-        list(read_events(path))
+    said = {}
+    for length in range(len(WHOLE)):
+        path.write_bytes(WHOLE[:length])
+        try:
+            said[length] = f"it was read: {list(read_events(path))}"
+        except ArtifactUnreadable as error:
+            said[length] = str(error)
+    assert {length: words for length, words in said.items() if "torch profiler" not in words} == {}
 
 
 @pytest.mark.parametrize(
