@@ -191,13 +191,13 @@ def _missing(outputs: dict[str, dict[str, Any]]) -> dict[str, str]:
     return reasons
 
 
-def verdicts(run: Run) -> list[Verdict]:
-    """Return a verdict on each planted defect, in the order in which they ran.
+def verdicts(run: Run, step: int = 1) -> list[Verdict]:
+    """Return a verdict on each planted defect, or each `step`-th, in the order in which they ran.
 
     Raises:
         ArtifactUnreadable: the run has no planted defects, or its trace cannot be read.
     """
-    known, _ = planted(run)
+    known = planted(run)[0][::step]
     names = [f"{side}/{one.name}" for one in known for side in SIDES]
     stages = dict(_judged(stage_runs(run, names)))
     return [
