@@ -23,6 +23,7 @@ from scripts.run_programs import (
     NINTH,
     OWN,
     PROGRAMS,
+    SEVENTEENTH,
     SEVENTH,
     SIXTEENTH,
     THIRTEENTH,
@@ -50,6 +51,7 @@ LOOKS = {
     "fourteenth_set_look.json": "Whole programs, fourteenth set: first look",
     "fifteenth_set_look.json": "Whole programs, fifteenth set: first look",
     "sixteenth_set_look.json": "Whole programs, sixteenth set: first look",
+    "seventeenth_set_look.json": "Whole programs, seventeenth set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
@@ -78,7 +80,11 @@ REMARKS = {
     "profiled of 22.",
     SIXTEENTH: " Causes are from issues and pull requests of public code. Programs were profiled "
     "before the rules were frozen, and none of their reports was opened before; these were made "
-    "anew by the frozen rules. Counters of `argon_droplets` failed. No twin was profiled.",
+    "anew by the frozen rules. Counters of `argon_droplets` failed. Twins of 23 were profiled on "
+    "another machine and judged by the same rules.",
+    SEVENTEENTH: " Causes are from issues and pull requests of public code. Programs were profiled "
+    "before the rules were frozen, and none of their reports was opened before; these were made "
+    "anew by the frozen rules.",
 }
 """What a reader of a set's scores must know of how its programs were chosen."""
 PUBLIC = "public.yaml"
