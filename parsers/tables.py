@@ -178,10 +178,11 @@ def is_of_now(folder: Path, table: str) -> bool:
         ArtifactUnreadable: the file is damaged.
     """
     path = folder / f"{table}.parquet"
-    if not path.is_file() or _is_empty(path, table):
+    if not path.is_file():
         return True
-    with parquet_file(path) as file:
-        names = {*file.schema_arrow.names, *ADDED.get(table, {})}
+    with reading(path, *WHAT):
+        found = parquet.read_metadata(path).schema.names
+    names = {*found, *ADDED.get(table, {})}
     return names == {column.name for column in tables()[table]}
 
 

@@ -56,7 +56,7 @@ from nsight_prof.parsers.predict.costs import (
     same_chip,
 )
 from nsight_prof.parsers.predict.imported import benchmarked
-from nsight_prof.parsers.predict.measured import Exact, exact_costs
+from nsight_prof.parsers.predict.measured import Cases, Exact, exact_costs
 from nsight_prof.parsers.predict.operators import FP8, operators
 from nsight_prof.parsers.predict.points import Prediction
 from nsight_prof.parsers.predict.serving import (
@@ -216,6 +216,11 @@ class Plan:
         return pd.concat(benches) if benches else tables.empty("bench")
 
     @cached_property
+    def cases(self) -> Cases:
+        """Those of them that tell of any decoder."""
+        return Cases.of(self.bench)
+
+    @cached_property
     def foreign(self) -> pd.DataFrame:
         """Operators that others measured (`prof import --aiconfigurator`)."""
         found = [s for s in self.sources if not s.table("imported_operators").empty]
@@ -251,7 +256,7 @@ class Plan:
         if not served:
             self._refuse_unrecorded()
         alone = replace(self.shard, drafted=0, adapters=None)  # what no benchmark has
-        base, notes = benchmarked(self.bench, self.foreign, self.measured, alone, self.left_out)
+        base, notes = benchmarked(self.cases, self.foreign, self.measured, alone, self.left_out)
         self.notes += notes
         base = exact_costs(base, self.bench, self.shard)
         if self.trace is not None:
@@ -309,7 +314,7 @@ class Plan:
     def choice(self, **changes: Any) -> Plan:
         """Return the plan of another choice, which reads the cases of the runs no second time."""
         chosen = replace(self, notes=[], **changes)
-        chosen.bench, chosen.foreign = self.bench, self.foreign
+        chosen.bench, chosen.cases, chosen.foreign = self.bench, self.cases, self.foreign
         return chosen
 
     def prediction(self) -> Prediction:

@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
 from nsight_prof.parsers.build.predicted_tables import build_predicted
-from nsight_prof.parsers.ncu import can_read_rep
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
 from nsight_prof.parsers.run.artifacts import check_artifacts
@@ -69,7 +69,9 @@ def _state(run: RunDir, manifest: list[str]) -> str:
 
     `manifest` are the facts of the manifest that the tables are made from.
     """
-    digest = hashlib.sha256(f"{_program()} {can_read_rep()}".encode())
+    # What reads counters takes longer to import than a prediction's tables to be made.
+    can_read_rep = find_spec("ncu_report") is not None
+    digest = hashlib.sha256(f"{_program()} {can_read_rep}".encode())
     sources = [run.path / name for name in (ROOFS_FILE, COMM_ROOFS_FILE, STEPS)]
     facts = chain(manifest, *map(_facts, (*sources, run.tables)))
     for fact in facts:

@@ -33,9 +33,9 @@ from nsight_prof.parsers.predict.costs import (
 )
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.measured import (
+    Cases,
     Measured,
     Products,
-    has_products,
     measured_costs,
     measured_products,
     perhaps_fused,
@@ -592,7 +592,7 @@ class Completed:
 
 
 def benchmarked(
-    bench: pd.DataFrame,
+    cases: Cases,
     foreign: pd.DataFrame,
     gpu: Gpu,
     shape: ModelShape,
@@ -601,7 +601,7 @@ def benchmarked(
     """Return the costs of measured operators, own ones first, and notes on what stands in.
 
     Args:
-        bench: own cases (table `bench`).
+        cases: own ones.
         foreign: table `imported_operators`.
         gpu: the GPU that both were measured on.
         shape: shard of one GPU.
@@ -612,15 +612,15 @@ def benchmarked(
     """
     dtypes = tuple(dict.fromkeys(o.dtype for o in operators(shape, ONE) if o.kind is Kind.PRODUCT))
     if foreign.empty:
-        known = has_products(bench)
-        return measured_costs(bench, gpu, leave_out, dtypes) if known else Datasheet(gpu), []
+        known = bool(cases.products)
+        return measured_costs(cases, gpu, leave_out, dtypes) if known else Datasheet(gpu), []
     imported = Imported(foreign, gpu, shape, leave_out)
     measured: Measured | Mapping[str, Products] | None = None
-    if has_products(bench):
+    if cases.products:
         try:
-            measured = measured_costs(bench, gpu, leave_out, dtypes)
+            measured = measured_costs(cases, gpu, leave_out, dtypes)
         except UsageError:
-            measured = measured_products(bench, gpu, leave_out, dtypes)
+            measured = measured_products(cases, gpu, leave_out, dtypes)
     costs: Costs = imported if measured is None else Completed.of_both(measured, imported)
     asked = operators(shape, ONE)
     taken = [str(kind) for kind in Kind if any(_imports(costs, o) for o in asked if o.kind is kind)]

@@ -301,24 +301,35 @@ class _Case(NamedTuple):
 
 
 @dataclass
-class _Cases:
+class Cases:
     """Measured cases: products by type and size, attention by kind and shape, small operators."""
 
     products: dict[str, dict[tuple[int, int, int], list[float]]] = field(default_factory=dict)
     attention: dict[Kind, dict[str, _Case]] = field(default_factory=dict)
     pointwise: list[_Case] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, bench: pd.DataFrame) -> Cases:
+        """Return the cold cases with random data that table `bench` holds of a decoder.
+
+        They are of targets llm_kernels, gemm and gemm_staircase.
+        """
+        cases = cls()
+        for params, row in _usable(bench):
+            _sort_in(cases, params, row)
+        return cases
+
 
 def measured_costs(
-    bench: pd.DataFrame,
+    cases: Cases,
     gpu: Gpu,
     leave_out: frozenset[tuple[int, int]] = frozenset(),
     dtypes: Sequence[str] = (BF16,),
 ) -> Measured:
-    """Return the costs that table `bench` holds of cold cases with random data.
+    """Return the costs that measured cases tell.
 
     Args:
-        bench: cases of targets llm_kernels, gemm and gemm_staircase.
+        cases: what was measured.
         gpu: the GPU that they were measured on.
         leave_out: (outputs, inputs) of products that are held out.
         dtypes: types of the products that are asked for.
@@ -326,19 +337,19 @@ def measured_costs(
     Raises:
         UsageError: there are too few cases of some kind.
     """
-    cases = _sorted(bench)
-    products = _products(cases, gpu, leave_out, dtypes)
+    products = measured_products(cases, gpu, leave_out, dtypes)
     _enough(len(cases.pointwise), "small operators (norm, SiLU, rotary)", 4)
     attention = {}
     for kind, rate in ((Kind.PREFILL, gpu.flop_per_s), (Kind.DECODE, gpu.bytes_per_s)):
         cases_of_kind = list(cases.attention.get(kind, {}).values())
         _enough(len(cases_of_kind), str(kind), 3)
-        attention[kind] = _affine(cases_of_kind, rate)
-    return Measured(products, attention, _affine(cases.pointwise, gpu.bytes_per_s))
+        attention[kind] = _affine(tuple(cases_of_kind), rate)
+    pointwise = _affine(tuple(cases.pointwise), gpu.bytes_per_s)
+    return Measured(products, attention, pointwise)
 
 
 def measured_products(
-    bench: pd.DataFrame,
+    cases: Cases,
     gpu: Gpu,
     leave_out: frozenset[tuple[int, int]] = frozenset(),
     dtypes: Sequence[str] = (BF16,),
@@ -347,12 +358,6 @@ def measured_products(
 
     Of types other than bf16 there may be too few: then there are none.
     """
-    return _products(_sorted(bench), gpu, leave_out, dtypes)
-
-
-def _products(
-    cases: _Cases, gpu: Gpu, leave_out: frozenset[tuple[int, int]], dtypes: Sequence[str]
-) -> dict[str, Products]:
     found = {}
     for dtype in dict.fromkeys((BF16, *dtypes)):
         times = {
@@ -377,23 +382,6 @@ def _fitted(
     return Products.fitted(gpu, np.array(sizes, dtype=float), np.array(seconds), dtype)
 
 
-def has_products(bench: pd.DataFrame) -> bool:
-    """Tell whether table `bench` holds products to predict from."""
-    cases = _Cases()
-    for params, row in _usable(bench):
-        _sort_in(cases, params, row)
-        if cases.products:
-            return True
-    return False
-
-
-def _sorted(bench: pd.DataFrame) -> _Cases:
-    cases = _Cases()
-    for params, row in _usable(bench):
-        _sort_in(cases, params, row)
-    return cases
-
-
 def _usable(bench: pd.DataFrame) -> Iterator[tuple[dict[str, object], Row]]:
     rows = bench[
         bench["status"].eq("ok")
@@ -406,7 +394,7 @@ def _usable(bench: pd.DataFrame) -> Iterator[tuple[dict[str, object], Row]]:
         yield json.loads(row["params"]), row
 
 
-def _sort_in(cases: _Cases, params: dict[str, object], row: Row) -> None:
+def _sort_in(cases: Cases, params: dict[str, object], row: Row) -> None:
     """Put a case where it belongs; what says nothing about a decoder is left out."""
     family, variant, seconds = params.get("family"), str(params.get("variant")), row["median_s"]
     if (family == "linear" and variant == "graph") or (family is None and variant == "cublas"):
@@ -438,7 +426,9 @@ def _enough(found: int, what: str, minimum: int) -> None:
         )
 
 
-def _affine(cases: Sequence[_Case], rate: float) -> Affine:
+@lru_cache(maxsize=16)
+def _affine(cases: tuple[_Case, ...], rate: float) -> Affine:
+    """Return the fit of cases, which all choices have in common."""
     work, times = np.array([c.work for c in cases]), np.array([c.seconds for c in cases])
     return Affine.fitted(work, times, [c.group for c in cases], rate / 2)
 

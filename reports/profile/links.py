@@ -18,12 +18,9 @@ from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Section, Text, Value
-from nsight_prof.reports.page.catalogue import ENGLISH
-from nsight_prof.reports.page.formats import Markdown
 from nsight_prof.reports.page.frame import Places, derived, inside, numbers, sentence_values
 from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.rows import Rows
-from nsight_prof.reports.page.writer import InTemplate, Writer
 from nsight_prof.reports.profile.figure_views import all_roofs
 from nsight_prof.reports.profile.provenance import Provenance, provenance, shown_columns
 from nsight_prof.reports.profile.shown_rows import (
@@ -303,9 +300,3 @@ def _tables(
             yield Ref("roofs", label), row_anchor("roof", label)
     if host_costs(run) and (operations or calls):
         yield Ref("measured_roofs", "host-launch"), "host-costs"
-
-
-def linked(text: Text | str, links: Links, anchor: str = "", language: str = ENGLISH) -> Markdown:
-    """Return a sentence of the finding at `anchor` with links from names and numbers to rows."""
-    write = Writer(language, InTemplate(), lambda value: links.lead(value, anchor))
-    return Markdown(write.value(text))

@@ -10,15 +10,17 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsight_prof.reports.page import Table
 from nsight_prof.reports.page.layout import LAYOUTS, LINES
 from nsight_prof.reports.page.markdown import table_markdown
 from nsight_prof.reports.page.marks import HOLD, filled, mark, marks
 from nsight_prof.reports.page.writer import InMarkdown, InTemplate, Writer
-from nsight_prof.reports.profile.provenance import Provenance
-from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.profile.provenance import Provenance
+    from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
 REPORT, DETAILS = "report.md", "details.md"
 Render = Callable[[str, Mapping[str, Any]], str]

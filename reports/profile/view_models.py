@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from nsight_prof.reports.analysis.models import GpuTime as GpuTime
 from nsight_prof.reports.analysis.models import RoofComparison
@@ -20,6 +19,7 @@ from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.page import Document, OpenQuestion, Section, Text, Verbatim
 from nsight_prof.reports.page.charts import NotPlotted, Roof, RooflinePanel
 from nsight_prof.reports.page.figure_models import OccupancyBar, StallFigure, ThroughputBar
+from nsight_prof.reports.page.values import MissingValue as MissingValue
 from nsight_prof.reports.profile.time_models import HostCost as HostCost
 from nsight_prof.reports.profile.time_models import IdleRow as IdleRow
 from nsight_prof.reports.profile.time_models import KindTable as KindTable
@@ -50,13 +50,6 @@ class LevelFigures:
     throughput: float | None
     pct: float | None
     intensity: float | None
-
-
-class MissingValue(NamedTuple):
-    """A column of the counters without a value, and why."""
-
-    column: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,7 @@ def _serve(parents: Connection, connection: Connection) -> None:
     # Half of the texts of a report stand in several of its pictures.
     measured = cache(partial(TextToPath.get_text_width_height_descent, TextToPath()))
     TextToPath.get_text_width_height_descent = lambda _, *text: measured(*text)  # type: ignore
-    from nsight_prof.reports.plots import bars, inline, overview, stacks  # noqa: F401
-    from nsight_prof.reports.plots.roofline import roofline  # noqa: F401
+    from nsight_prof.reports.plots import inline, sheet  # noqa: F401
     from nsight_prof.reports.plots.style import style as settings
 
     # A pipe holds less than a picture: a thread waits for the reader.

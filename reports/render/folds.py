@@ -10,11 +10,13 @@ import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsight_prof.reports.page.formats import exact, flat
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profile.provenance import RawCounter
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.profile.provenance import RawCounter
 
 
 class Column(NamedTuple):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nsight_prof.reports.analysis.stages import stage_words
 from nsight_prof.reports.page.charts import (
     BarFigure,
     Chart,
@@ -23,10 +23,11 @@ from nsight_prof.reports.page.charts import (
 from nsight_prof.reports.page.figure_models import Overview, TimeBar
 from nsight_prof.reports.page.section import Section, slug
 from nsight_prof.reports.page.values import Text, Words
-from nsight_prof.reports.profile.view_models import KernelFigures, ReportView, working_gpus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from nsight_prof.reports.profile.view_models import KernelFigures, ReportView
 
 NARROW = 380.0
 """Pixels that a page of 400 px leaves for a picture."""
@@ -95,6 +96,8 @@ def _distinct(found: list[Picture]) -> list[Picture]:
 
 
 def _time(view: KernelFigures) -> Iterator[Picture]:
+    from nsight_prof.reports.profile.view_models import working_gpus
+
     bars = [
         TimeBar(str(k.number), k.short_name, k.category, k.share, k.total_ns, k.calls)
         for k in view.kernels
@@ -129,6 +132,8 @@ def _roofline(panel: RooflinePanel, stage: str) -> Picture:
 
 def _of_stage(view: KernelFigures, panel: RooflinePanel, stage: str) -> RooflinePanel | None:
     """Return the panel with the kernels of one stage, or None where it would show nothing new."""
+    from nsight_prof.reports.analysis.stages import stage_words
+
     stages = {kernel.number: kernel.stages for kernel in view.kernels}
     kernels = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
     if not kernels or len(kernels) == len(panel.kernels):
@@ -157,37 +162,26 @@ def _counters(view: KernelFigures) -> Iterator[Picture]:
 # pages, does without.
 
 
-def _draw_chart(chart: Chart) -> Figure:
-    from nsight_prof.reports.plots.bench.bars import plot_bars
-    from nsight_prof.reports.plots.bench.lines import plot_lines
-    from nsight_prof.reports.plots.bench.timeline import plot_timeline
-    from nsight_prof.reports.plots.heat import plot_heat
-    from nsight_prof.reports.plots.icicle import plot_icicle
-    from nsight_prof.reports.plots.stacks import plot_stacks
+CHARTS: dict[type[Chart], str] = {
+    **{BarFigure: "bars", HeatFigure: "heat", IcicleFigure: "icicle", LineFigure: "lines"},
+    **{RooflineFigure: "roofline", StackFigure: "stacks", TimelineFigure: "timeline"},
+}
+MODULES = {
+    **{"bars": "bench.bars", "lines": "bench.lines", "timeline": "bench.timeline"},
+    **{"time": "bars", "occupancy": "bars", "throughput": "bars"},
+    **{"stacks": "stacks", "stalls": "stacks", "roofline": "roofline.roofline"},
+}
+"""Kind of a picture -> module of reports.plots that draws it; of others it has the kind's name."""
 
+
+def _draw_chart(chart: Chart) -> Figure:
+    kind = CHARTS[type(chart)]
     if isinstance(chart, RooflineFigure):
-        return _draw("roofline", chart.panel, chart.subtitle)
-    plots: dict[type[Chart], Callable[[Any], Figure]] = {
-        **{BarFigure: plot_bars, HeatFigure: plot_heat, IcicleFigure: plot_icicle},
-        **{LineFigure: plot_lines, StackFigure: plot_stacks, TimelineFigure: plot_timeline},
-    }
-    return plots[type(chart)](chart)
+        return _draw(kind, chart.panel, chart.subtitle)
+    return _draw(kind, chart)
 
 
 def _draw(kind: str, *given: Any) -> Figure:
-    from nsight_prof.reports.plots.bars import plot_occupancy, plot_throughput, plot_time
-    from nsight_prof.reports.plots.bench.lines import plot_lines
-    from nsight_prof.reports.plots.overview import plot_overview
-    from nsight_prof.reports.plots.roofline.roofline import plot_roofline
-    from nsight_prof.reports.plots.stacks import plot_stalls
-
-    of_kind: dict[str, Callable[..., Figure]] = {
-        **{"overview": plot_overview, "time": plot_time, "roofline": plot_roofline},
-        **{
-            "lines": plot_lines,
-            "occupancy": plot_occupancy,
-            "throughput": plot_throughput,
-            "stalls": plot_stalls,
-        },
-    }
-    return of_kind[kind](*given)
+    module = import_module(f"nsight_prof.reports.plots.{MODULES.get(kind, kind)}")
+    plot: Callable[..., Figure] = getattr(module, f"plot_{kind}")
+    return plot(*given)

@@ -30,14 +30,14 @@ from nsight_prof.reports.page.json import (
     section_json,
     section_schema,
 )
+from nsight_prof.reports.page.values import MissingValue
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profile.links import Links
-from nsight_prof.reports.profile.view_models import MissingValue, ReportView
-from nsight_prof.reports.render.findings_json import findings_json, findings_schema
-from nsight_prof.reports.studies.models import BenchReport, NotRun, report_json, report_schema
 
 if typing.TYPE_CHECKING:
     from nsight_prof.reports.predict.view import PredictionView
+    from nsight_prof.reports.profile.links import Links
+    from nsight_prof.reports.profile.view_models import ReportView
+    from nsight_prof.reports.studies.models import BenchReport
 
 SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
@@ -73,6 +73,8 @@ class GapEntry:
 
 def render_metrics(view: ReportView, links: Links, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
+    from nsight_prof.reports.render.findings_json import findings_json
+
     found = {"findings": findings_json(view.findings, links)}
     data = _data(dataclasses.replace(view, findings=(), sections=()))
     sections = [section_json(section) for section in view.sections]
@@ -85,6 +87,8 @@ def render_bench_metrics(report: BenchReport, bench: pd.DataFrame, gaps: pd.Data
     A case has the columns of table `bench` that are known for it. Figures are left out: their
     numbers are those of the cases.
     """
+    from nsight_prof.reports.studies.models import report_json
+
     cases = [_known(r) | {"params": json.loads(text(r["params"]) or "{}")} for r in records(bench)]
     return _dump("bench", report_json(report), {"bench": cases, "gap_entries": _entries(gaps)})
 
@@ -145,6 +149,9 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
     from nsight_prof.reports.engine.ranks import JobView
     from nsight_prof.reports.predict.view import PredictionView
+    from nsight_prof.reports.profile.view_models import ReportView
+    from nsight_prof.reports.render.findings_json import findings_schema
+    from nsight_prof.reports.studies.models import NotRun, report_schema
     from nsight_prof.reports.sweep.models import SweepView
 
     definitions: dict[str, Any] = {

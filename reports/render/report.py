@@ -31,7 +31,6 @@ from nsight_prof.reports.page.writer import InTemplate, Writer
 from nsight_prof.reports.profile.pages import Render, kernel_file, marked_pages, profile_pages
 from nsight_prof.reports.render import gallery
 from nsight_prof.reports.render.drawing import Draw, Drawing, draw_here, together
-from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 
 # What only some reports need, or the text alone, is imported where it is used: until the pictures
@@ -346,7 +345,11 @@ def _add_summary(
 
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
     """Return results.json of a run that served something."""
-    return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
+    if run.serving_points.empty:
+        return {}
+    from nsight_prof.reports.render.results_json import render_results
+
+    return {RESULTS: render_results(run, sections)}
 
 
 def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
@@ -405,11 +408,22 @@ def _marked(
     in_page: list[Table[Any]],
 ) -> str:
     """Return the text of one template with marks; the tables of these are added to `in_page`."""
-    from nsight_prof.reports.render.page_tables import TABLES
     from nsight_prof.reports.render.templating import IN_PAGE, render
 
-    given = {"table": TABLES, **content, IN_PAGE: in_page}
+    given = {"table": _Tables(), **content, IN_PAGE: in_page}
     return _tidy(render(name, given, style.templates, language=language))
+
+
+class _Tables:
+    """The tables that templates may show: predictions have none of them, and import none."""
+
+    def __getattr__(self, name: str) -> Callable[..., Table[Any]]:
+        from nsight_prof.reports.render.page_tables import TABLES
+
+        try:
+            return TABLES[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 def _tidy(text: str) -> str:
@@ -489,11 +503,13 @@ def _written(files: Mapping[str, str], style: Style) -> dict[str, str]:
 def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, str]:
     """Return the HTML pages, with the mark of each picture in its place."""
     from nsight_prof.reports.render.html_page import html_pages
-    from nsight_prof.reports.trace_view.live_roofline import live
 
     substep("pages")
     figures = {**html.elements, **{name: _mark(name) for name in names}}
-    figures |= {name: live(name, figures[name], data) for name, data in html.rooflines.items()}
+    if html.rooflines:
+        from nsight_prof.reports.trace_view.live_roofline import live
+
+        figures |= {name: live(name, figures[name], data) for name, data in html.rooflines.items()}
     sections = {
         language: {s.key: section_html(s, figures, language) for s in html.sections}
         for language in style.all_languages

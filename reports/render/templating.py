@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from jinja2.bccache import Bucket
@@ -39,8 +39,10 @@ from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.page.marks import mark
 from nsight_prof.reports.page.values import Word, Words
 from nsight_prof.reports.page.writer import InTemplate, Writer, marks_of
-from nsight_prof.reports.profile.links import linked
 from nsight_prof.reports.render.style import SUFFIX, did_you_mean, templates_folder
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.profile.links import Links
 
 PAGE_VALUES = (Text, Number, Interval, Name, Verbatim, Document)
 """What `Writer` makes words of, wherever a template writes it."""
@@ -178,7 +180,7 @@ def _environment(
     environment.filters["page"] = partial(_page, language)
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(unmarked, value))
     environment.filters |= {name: partial(use, write) for name, use in WRITTEN.items()}
-    environment.filters["linked"] = partial(linked, language=language)
+    environment.filters["linked"] = partial(_linked, language)
     environment.globals["_"] = Text
     marks = asdict(marks_of(language)).items()
     environment.globals["marks"] = {key: formats.Markdown(value) for key, value in marks}
@@ -198,6 +200,12 @@ def _translated(write: Writer, words: Words) -> str:
 def _page(language: str, name: str) -> formats.Markdown:
     """Return the name of a file of the report ("report.md") in the language of the page."""
     return formats.Markdown(file_in(name, language))
+
+
+def _linked(language: str, text: Text | str, links: Links, anchor: str = "") -> formats.Markdown:
+    """Return a sentence of the finding at `anchor` with links from names and numbers to rows."""
+    write = Writer(language, InTemplate(), lambda value: links.lead(value, anchor))
+    return formats.Markdown(write.value(text))
 
 
 def _link(write: Writer, content: Any, target: str) -> formats.Markdown:
@@ -237,7 +245,7 @@ WRITTEN: dict[str, Callable[..., Any]] = {
 """Filters that write in the language of the page."""
 FILTERS: dict[str, Callable[..., str]] = {
     **formats.FILTERS,
-    **{"linked": linked, "translated": str, "plain": str, "page": _page},
+    **{"linked": _linked, "translated": str, "plain": str, "page": _page},
     **WRITTEN,
 }
 """What templates may send a value through."""

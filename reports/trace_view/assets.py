@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.page.catalogue import catalogue
 from nsight_prof.reports.plots.palette import families
 
@@ -15,6 +14,8 @@ TRACE, ROOFLINE = 'id="trace"', 'class="roofline trace"'
 
 def messages() -> tuple[str, ...]:
     """Return all that the scripts write in the language of a page: words.txt, and names of data."""
+    from nsight_prof.parsers.build.bound import LABELS
+
     return (*_file("words.txt").splitlines(), *families().values(), *LABELS.values(), "idle")
 
 

@@ -15,7 +15,7 @@ from nsight_prof.parsers.predict import aiconfigurator
 from nsight_prof.parsers.predict.aiconfigurator import read_aiconfigurator
 from nsight_prof.parsers.predict.costs import T1, datasheet
 from nsight_prof.parsers.predict.imported import Completed, Imported, benchmarked
-from nsight_prof.parsers.predict.measured import Products
+from nsight_prof.parsers.predict.measured import Cases, Products
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
 from nsight_prof.parsers.serving.model_shape import ModelShape, Quantized, read_model_shape
 from nsight_prof.parsers.tables import empty
@@ -197,7 +197,7 @@ def test_models_without_imported_experts_are_refused(frame: pd.DataFrame, root: 
     dense = frame[~frame["kind"].eq("routed products")]
     with pytest.raises(UsageError, match="no run has them"):
         Imported(dense, H200, shape).of(experts)
-    notes = benchmarked(empty("bench"), frame, H200, shape, frozenset())[1]
+    notes = benchmarked(Cases(), frame, H200, shape, frozenset())[1]
     assert any(note.key == "expert-spread" for note in notes)
 
 
@@ -314,9 +314,9 @@ def test_products_of_unknown_shapes_are_of_the_source_that_misses_less_of_itself
 
 
 def test_notes_say_what_stands_in(frame: pd.DataFrame, shape: ModelShape) -> None:
-    _, none = benchmarked(empty("bench"), empty("imported_operators"), H200, shape, frozenset())
+    _, none = benchmarked(Cases(), empty("imported_operators"), H200, shape, frozenset())
     assert none == []
-    costs, notes = benchmarked(empty("bench"), frame, H200, shape, frozenset())
+    costs, notes = benchmarked(Cases(), frame, H200, shape, frozenset())
     assert isinstance(costs, Imported)
     assert [note.key for note in notes] == ["imported", "small-operators"]
     kinds = str(dict(notes[0].values)["kinds"])

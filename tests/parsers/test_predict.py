@@ -45,7 +45,7 @@ from nsight_prof.parsers.predict.costs import (
 )
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.front_end import FrontEnd, token_seconds
-from nsight_prof.parsers.predict.measured import Products, measured_costs
+from nsight_prof.parsers.predict.measured import Cases, Products, measured_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, check_known, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import (
@@ -253,7 +253,7 @@ def test_what_was_never_measured_is_refused(root: Path) -> None:
     with pytest.raises(UsageError, match="experts in fp8"):
         check_known(quantized_shape({**config, **mixture, "model_type": "qwen2_moe"}, "fp8"))
     with pytest.raises(UsageError, match="too few cases"):
-        measured_costs(pd.DataFrame(columns=COLUMNS), H200)
+        measured_costs(Cases.of(pd.DataFrame(columns=COLUMNS)), H200)
 
 
 COLUMNS = ["status", "mode", "data", "dtype", "median_s", "params", "bytes", "flops"]

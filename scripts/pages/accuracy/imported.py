@@ -13,7 +13,7 @@ from nsight_prof.orchestrator.cli import main as prof
 from nsight_prof.orchestrator.predict.sources import read_model
 from nsight_prof.parsers.predict.costs import datasheet
 from nsight_prof.parsers.predict.imported import Imported
-from nsight_prof.parsers.predict.measured import measured_products
+from nsight_prof.parsers.predict.measured import Cases, measured_products
 from nsight_prof.parsers.predict.operators import BF16, FP8
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from scripts.pages.accuracy.answers import answered
@@ -58,7 +58,7 @@ def _left_out(work: Path) -> str:
     gpu = datasheet(SYSTEM.replace("_", "-"))
     frame = recorded(work, OPERATORS).table("imported_operators")
     bench = pd.concat([recorded(work, name).table("bench") for name in KERNELS_RUNS])
-    own = measured_products(bench, gpu, dtypes=(FP8,))
+    own = measured_products(Cases.of(bench), gpu, dtypes=(FP8,))
     imported = Imported(frame, gpu, quantized_shape(read_model("qwen2.5-7b")[1]))
     rows = [
         (source, dtype, *(f"{b.low - 1:+.1%} to {b.high - 1:+.1%}" for b in bounds))
