@@ -136,7 +136,8 @@ def _empty_files(table: str) -> tuple[bytes, str]:
     """Return what Parquet and CSV of an empty table hold."""
     as_parquet = io.BytesIO()
     parquet.write_table(_empty_schema(table).empty_table(), as_parquet)
-    return as_parquet.getvalue(), ",".join(_empty(table).columns) + os.linesep
+    names = [column.name for column in tables()[table]]
+    return as_parquet.getvalue(), ",".join(names) + os.linesep
 
 
 def read(folder: Path, table: str, only: Sequence[str] | None = None) -> pd.DataFrame:

@@ -24,9 +24,10 @@ def predicted_frames(run: RunDir) -> dict[str, pd.DataFrame]:
     manifest = read_manifest(run)
     for step in STEPS:
         record = manifest.step(step)
-        if record is not None:
-            found = [n for n in tables.tables() if run.artifact(step, f"{n}.parquet") is not None]
-            return {name: tables.read(run.step(record), name) for name in found}
+        if record is not None and record.directory:
+            folder = run.step(record)
+            found = {run.inside(path).stem for path in folder.glob("*.parquet")}
+            return {name: tables.read(folder, name) for name in tables.tables() if name in found}
     return {}
 
 

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -528,8 +529,7 @@ class Predictor:
 
     def _gpu(self, step: Step) -> Seconds:
         """Return what the kernels of a step and the gaps between them take at full clock."""
-        context = max(1, round(step.context / CONTEXT_STEP)) * CONTEXT_STEP if step.decode else 0
-        key = step.prefill, step.decode, context
+        key = step.prefill, step.decode, known_context(step)
         if key not in self._kernels:
             step = Step(*key)
             rows = self.engine.rows(step)
@@ -567,6 +567,11 @@ class Predictor:
         if self.shape.tensor_parallel > 1:  # other processes issue while the engine's schedules
             return gap, max(_known(issuing), more)
         return gap, issuing + more
+
+
+def known_context(step: Step) -> int:
+    """Return the context for which a step is worked out."""
+    return max(1, round(step.context / CONTEXT_STEP)) * CONTEXT_STEP if step.decode else 0
 
 
 def _smallest(seconds: Iterable[float]) -> float:
@@ -1044,13 +1049,28 @@ def _numbers(
     front: FrontEnd[_Live] = FrontEnd() if work.batch else predictor.host.front_end()
     queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, front)
     time = predictor.on_gpu if work.batch else predictor.served
+    drafted = predictor.engine.drafted
 
-    def seconds(step: Step, loaded_s: float) -> float:
-        return time(step, loaded_s)[which]
+    # Of steps that generate, which are nearly all, few differ.
+    @cache
+    def generated(decode: int, context: float) -> float:
+        return time(Step((), decode, context))[which]
 
-    def issued(step: Step, when_s: float) -> float:
+    @cache
+    def issued_graph(decode: int) -> float:
+        return issued_at(Step((), decode), 0.0)
+
+    def issued_at(step: Step, when_s: float) -> float:
         found = predictor.issued(step) if work.batch else predictor.issued_at(step, when_s)
         return found[which]
+
+    def seconds(step: Step, loaded_s: float) -> float:
+        if step.prefill or predictor.engine.tokens(step) >= LOADING_TOKENS:
+            return time(step, loaded_s)[which]
+        return generated(step.decode, known_context(step))
+
+    def issued(step: Step, when_s: float) -> float:
+        return issued_at(step, when_s) if step.prefill or drafted else issued_graph(step.decode)
 
     ahead = not predictor.exposed.by_requests
     workers = work.batch > 0 and predictor.shape.tensor_parallel > 1
