@@ -73,8 +73,12 @@ class FrontEnd(Generic[T]):
 
     def turn(self) -> Turn[T]:
         """Do the next turn: all that is there when it begins."""
-        start, taken, again = self.next_s, [], []
-        end = start
+        start = self.next_s
+        if len(self._todo) == 1 and self._todo[0][3] == 1:  # nearly always
+            *_, work_s, _, turn = self._todo.pop()
+            self.free_s = start + work_s
+            return Turn(self.free_s, turn.requests, turn.firsts, turn.lasts)
+        taken, again, end = [], [], start
         while self._todo and self._todo[0][0] <= start:
             *_, work_s, turns, turn = heapq.heappop(self._todo)
             end += work_s
@@ -85,7 +89,7 @@ class FrontEnd(Generic[T]):
         for item in again:
             self._add(end, *item)
         self.free_s = end
-        if len(taken) == 1:  # nearly always
+        if len(taken) == 1:
             return taken[0]._replace(end_s=end)
         requests, firsts, lasts = (
             tuple(item for turn in taken for item in getattr(turn, name))
