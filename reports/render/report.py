@@ -10,7 +10,7 @@ sees the old report or the new one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -414,16 +414,23 @@ def _marked(
     return _tidy(render(name, given, style.templates, language=language))
 
 
-class _Tables:
+class _Tables(Mapping[str, Callable[..., Table[Any]]]):
     """The tables that templates may show: predictions have none of them, and import none."""
 
-    def __getattr__(self, name: str) -> Callable[..., Table[Any]]:
+    def __getitem__(self, name: str) -> Callable[..., Table[Any]]:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def _all(self) -> Mapping[str, Callable[..., Table[Any]]]:
         from nsight_prof.reports.render.page_tables import TABLES
 
-        try:
-            return TABLES[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        return TABLES
 
 
 def _tidy(text: str) -> str:
