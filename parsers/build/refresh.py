@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
@@ -69,9 +68,12 @@ def _state(run: RunDir, manifest: list[str]) -> str:
 
     `manifest` are the facts of the manifest that the tables are made from.
     """
-    # What reads counters takes longer to import than a prediction's tables to be made.
-    can_read_rep = find_spec("ncu_report") is not None
-    digest = hashlib.sha256(f"{_program()} {can_read_rep}".encode())
+    readable = any(run.path.glob(f"{STEPS}/*/*.ncu-rep*"))
+    if readable:  # what reads them takes longer to import than others' tables to be made
+        from nsight_prof.parsers.ncu import can_read_rep
+
+        readable = can_read_rep()
+    digest = hashlib.sha256(f"{_program()} {readable}".encode())
     sources = [run.path / name for name in (ROOFS_FILE, COMM_ROOFS_FILE, STEPS)]
     facts = chain(manifest, *map(_facts, (*sources, run.tables)))
     for fact in facts:

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class MissingValue(NamedTuple):
+    """A column of the counters without a value, and why."""
+
+    column: str
+    reason: str
 
 
 @dataclass(frozen=True)

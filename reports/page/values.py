@@ -11,7 +11,7 @@ import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.page import units
@@ -42,13 +42,6 @@ def place_id(name: str) -> str:
     return "".join(
         c if c.isalnum() or c in "-_.:/" else "+" if c == " " else f"~{ord(c):x}~" for c in name
     )
-
-
-class MissingValue(NamedTuple):
-    """A column of the counters without a value, and why."""
-
-    column: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nsight_prof.reports.analysis.models import GpuTime as GpuTime
+from nsight_prof.reports.analysis.models import MissingValue as MissingValue
 from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.analysis.models import RunTime as RunTime
 from nsight_prof.reports.findings.model import BoundShare, Finding
@@ -19,7 +20,6 @@ from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.page import Document, OpenQuestion, Section, Text, Verbatim
 from nsight_prof.reports.page.charts import NotPlotted, Roof, RooflinePanel
 from nsight_prof.reports.page.figure_models import OccupancyBar, StallFigure, ThroughputBar
-from nsight_prof.reports.page.values import MissingValue as MissingValue
 from nsight_prof.reports.profile.time_models import HostCost as HostCost
 from nsight_prof.reports.profile.time_models import IdleRow as IdleRow
 from nsight_prof.reports.profile.time_models import KindTable as KindTable

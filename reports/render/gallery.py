@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nsight_prof.reports.page.charts import (
@@ -80,7 +79,7 @@ def bench_pictures(sections: Sequence[Section]) -> list[Picture]:
     ]
     lead = next((figure.chart for section in sections for figure in section.figures), None)
     if isinstance(lead, LineFigure):
-        found[0] = replace(found[0], narrow=partial(_draw, "lines", lead, NARROW))
+        found[0] = replace(found[0], narrow=partial(_draw_chart, lead, NARROW))
     return _distinct(found)
 
 
@@ -162,26 +161,31 @@ def _counters(view: KernelFigures) -> Iterator[Picture]:
 # pages, does without.
 
 
-CHARTS: dict[type[Chart], str] = {
-    **{BarFigure: "bars", HeatFigure: "heat", IcicleFigure: "icicle", LineFigure: "lines"},
-    **{RooflineFigure: "roofline", StackFigure: "stacks", TimelineFigure: "timeline"},
-}
-MODULES = {
-    **{"bars": "bench.bars", "lines": "bench.lines", "timeline": "bench.timeline"},
-    **{"time": "bars", "occupancy": "bars", "throughput": "bars"},
-    **{"stacks": "stacks", "stalls": "stacks", "roofline": "roofline.roofline"},
-}
-"""Kind of a picture -> module of reports.plots that draws it; of others it has the kind's name."""
+def _draw_chart(chart: Chart, *given: Any) -> Figure:
+    from nsight_prof.reports.plots.bench.bars import plot_bars
+    from nsight_prof.reports.plots.bench.lines import plot_lines
+    from nsight_prof.reports.plots.bench.timeline import plot_timeline
+    from nsight_prof.reports.plots.heat import plot_heat
+    from nsight_prof.reports.plots.icicle import plot_icicle
+    from nsight_prof.reports.plots.stacks import plot_stacks
 
-
-def _draw_chart(chart: Chart) -> Figure:
-    kind = CHARTS[type(chart)]
     if isinstance(chart, RooflineFigure):
-        return _draw(kind, chart.panel, chart.subtitle)
-    return _draw(kind, chart)
+        return _draw("roofline", chart.panel, chart.subtitle)
+    plots: dict[type[Chart], Callable[..., Figure]] = {
+        **{BarFigure: plot_bars, HeatFigure: plot_heat, IcicleFigure: plot_icicle},
+        **{LineFigure: plot_lines, StackFigure: plot_stacks, TimelineFigure: plot_timeline},
+    }
+    return plots[type(chart)](chart, *given)
 
 
 def _draw(kind: str, *given: Any) -> Figure:
-    module = import_module(f"nsight_prof.reports.plots.{MODULES.get(kind, kind)}")
-    plot: Callable[..., Figure] = getattr(module, f"plot_{kind}")
-    return plot(*given)
+    from nsight_prof.reports.plots.bars import plot_occupancy, plot_throughput, plot_time
+    from nsight_prof.reports.plots.overview import plot_overview
+    from nsight_prof.reports.plots.roofline.roofline import plot_roofline
+    from nsight_prof.reports.plots.stacks import plot_stalls
+
+    of_kind: dict[str, Callable[..., Figure]] = {
+        **{"overview": plot_overview, "time": plot_time, "roofline": plot_roofline},
+        **{"occupancy": plot_occupancy, "throughput": plot_throughput, "stalls": plot_stalls},
+    }
+    return of_kind[kind](*given)

@@ -19,6 +19,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.models import MissingValue
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.json import (
     JSON_TYPES,
@@ -30,7 +31,6 @@ from nsight_prof.reports.page.json import (
     section_json,
     section_schema,
 )
-from nsight_prof.reports.page.values import MissingValue
 from nsight_prof.reports.page.writer import Writer
 
 if typing.TYPE_CHECKING:
