@@ -31,7 +31,9 @@ HIDDEN = Text(
     "time of its launches in a stage x part of the gaps there before which the host was late and "
     "had not waited for the GPU, / its time; at most what is beyond the time in waits for the GPU"
 )
-LEFT_OUT = ("casts_and_copies", "needless_work")
+LEFT_OUT = (
+    *("casts_and_copies", "needless_work", "repeated_work", "unread_results", "zeros_multiplied"),
+)
 """Rules whose kernels are to be left out, so that the host need not launch them either."""
 ISSUED = Text(
     "launches before which the GPU had run dry x the part of their time that goes x the time from "

@@ -108,6 +108,9 @@ PROBLEMS = {
     "elementwise_chain": Text("Several steps pass data through memory"),
     "optimizer_passes": Text("The optimizer reads its data once for each operation"),
     "casts_and_copies": Text("Data is copied and converted inside the GPU"),
+    "repeated_work": Text("The same results are computed again and again"),
+    "unread_results": Text("Results are computed that nobody reads"),
+    "zeros_multiplied": Text("Zeros are multiplied"),
     "collectives_exposed": Text(
         "Part of the communication between GPUs does not overlap with computation"
     ),
@@ -155,6 +158,9 @@ ACTIONS = {
     "casts_and_copies": Text(
         "Store data in the type and layout in which it is used: fewer casts and copies"
     ),
+    "repeated_work": Text("Compute once what stays the same, and use the result again"),
+    "unread_results": Text("Leave out what nobody reads"),
+    "zeros_multiplied": Text("Leave out products with zeros: a sparse form, or fewer rows"),
     "collectives_exposed": Text(
         "Start each exchange between GPUs as soon as its data is ready, and compute on meanwhile "
         "(in training: buckets of gradients, prefetch of shards)"

@@ -44,6 +44,7 @@ from nsight_prof.reports.findings.program import copies, fusion, host_work, idle
 from nsight_prof.reports.findings.program.backends import telling
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rule import column
+from nsight_prof.reports.findings.values.findings import RULES as VALUE_RULES
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
@@ -54,6 +55,8 @@ LEAST = 0.1
 """Share of the samples below which a line is not named."""
 LEAST_OF_CHAIN = 0.05
 """The same of a chain that enters a function several times: what it does besides takes little."""
+IN_SENTENCE = {NEEDLESS_WORK.key, *(rule.key for rule in VALUE_RULES)}
+"""Rules whose lines stand in their sentence."""
 MAIN = 0.7
 """Part of the conversions from which on a line of a layer does most of them."""
 INSIDE = 0.8
@@ -183,8 +186,8 @@ def located(run: Run, finding: Finding) -> Finding:
         return _with_guards(run, finding) if is_again else finding
     if finding.rule == host_work.INTERPRETER_LOCK.key:
         return _with_thread_lines(run, finding)
-    if not (finding.rule and finding.kernel_ids) or finding.rule == NEEDLESS_WORK.key:
-        return finding  # those of needless work stand in its sentence
+    if not (finding.rule and finding.kernel_ids) or finding.rule in IN_SENTENCE:
+        return finding
     launched = _with_launch_lines(run, finding)
     if finding.key == "kernel":
         if _is_of_launch(run, finding):

@@ -26,18 +26,22 @@ from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_B
 from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rules import program_findings
+from nsight_prof.reports.findings.values.findings import RULES as VALUE_RULES
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked
 from nsight_prof.reports.verdicts.lines import located
 from nsight_prof.reports.verdicts.owners import in_words_of_owner
 
+OF_VALUES = {rule.key for rule in VALUE_RULES}
+"""Rules about work that the values of operators show to be needless."""
 REPAIR = 0.05
 """Part of the time that a repair must save to stand before choices that save more."""
 MOST_OF: dict[str | tuple[str, str], float] = {
     **dict.fromkeys(HOST_WORKS, 0.5),
     "casts_and_copies": 0.9,
     "needless_work": 0.7,
+    **dict.fromkeys(OF_VALUES, 0.3),
     ("sync_stalls", "one_by_one"): 0.5,
     ("sync_stalls", "host_bound"): 0.1,
     "results_on_host": 0.5,
@@ -46,7 +50,8 @@ MOST_OF: dict[str | tuple[str, str], float] = {
 is all but all of a chain is what to leave out, not what to fuse; and a work of the host that takes
 less than half of the time in which the GPU waits for it leaves more to another, as do waits in a
 loop over items, waits that take a tenth of the time in which the host works, and work on results in
-a loop that waits for each. Choices (graphs) come after either."""
+a loop that waits for each. Choices (graphs) come after either. Work that values show to be needless
+is a cause from a third on: its repair is sure, and that of the symptom does it faster only."""
 BUSY_WITH = 0.25
 """Part of the time from which on a kernel of which nobody can say how much faster it gets stands
 before what saves less than a repair: at its roof only less work does it."""
@@ -55,7 +60,7 @@ OUTWEIGHS = 0.5
 under nsys launches take longer than without."""
 OF_CHOICE = 0.25
 """Part of what a choice about kernels saves, from which on a repair stands before it."""
-NEEDLESS = {NEEDLESS_WORK.key, "sorted_indices"}
+NEEDLESS = {NEEDLESS_WORK.key, "sorted_indices", *OF_VALUES}
 """Rules and keys of findings about work that need not be done at all."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
@@ -120,7 +125,7 @@ def _order(
         for f in found
         if (f.rule in causes or (waits and f.choice and f.rule == HOST_BOUND.key))
         and _meet(f, finding)
-        and (f.choice or _gain(finding) >= enough(f))
+        and ((f.choice and finding.rule not in OF_VALUES) or _gain(finding) >= enough(f))
     ]
     gain = max(map(_gain, (finding, *symptoms)))
     chosen = finding.choice and finding.gain_of == "GPU time"

@@ -1,0 +1,1 @@
+"""What the values of operators tell: work that is repeated, not read, or done on zeros."""

@@ -1,0 +1,397 @@
+"""What a program computes that it need not: again, for nobody, or on zeros.
+
+Known by the values of its operators (table `operator_values`), which no trace and no counter shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers.cells import Row, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.lines import location
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rule import (
+    Rule,
+    Threshold,
+    column,
+    measured,
+    message,
+    of_row,
+    rows_of,
+)
+from nsight_prof.reports.findings.values.calls import (
+    HALF,
+    OFTEN,
+    PRODUCTS,
+    SORTS,
+    Place,
+    grouped,
+    hoisted,
+    operands,
+    operator_calls,
+)
+from nsight_prof.reports.findings.values.price import Price, price
+from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
+
+WORDS = rows_of("nsight_prof.reports.findings.values", "values.yaml")
+VALUES = Text("values of operators, recorded in a further run")
+REQUIRES = "values of operators, and a trace with samples of Python stacks"
+SHARE = Threshold(0.03, Text("prof: part of the time worth a finding"))
+GAIN = (
+    "time of the kernels that are launched at these lines, and the idle time in which the host is "
+    "there, x the part of the operators that goes there (by their time, and by their calls)."
+)
+REPEATED_WORK = of_row(
+    Rule,
+    WORDS["repeated_work"],
+    key="repeated_work",
+    requires=REQUIRES,
+    thresholds={
+        "share": SHARE,
+        "calls": Threshold(OFTEN, Text("prof: calls from which on an operator repeats"), "count"),
+        "distinct": Threshold(
+            HALF,
+            Text(
+                "prof: new inputs per call, over those of the operators that take the time: where "
+                "the inputs of the whole program come again, that is no defect"
+            ),
+        ),
+        "whole": Threshold(
+            0.9, Text("prof: part of the time below a call that is repeated, to be left out whole")
+        ),
+    },
+    gain=GAIN,
+)
+UNREAD_RESULTS = of_row(
+    Rule,
+    WORDS["unread_results"],
+    key="unread_results",
+    requires=REQUIRES,
+    thresholds={
+        "share": SHARE,
+        "read": Threshold(0.5, Text("prof: part of a result that is read, up to which it counts")),
+    },
+    gain=f"{GAIN} Of a product as much as nobody reads; of a sort seven tenths.",
+)
+ZEROS_MULTIPLIED = of_row(
+    Rule,
+    WORDS["zeros_multiplied"],
+    key="zeros_multiplied",
+    requires=REQUIRES,
+    thresholds={
+        "share": SHARE,
+        "zeros": Threshold(
+            0.98,
+            Text(
+                "prof: part of a matrix from which on a sparse product is faster than the Tensor "
+                "Cores, with room to spare"
+            ),
+        ),
+        "rows": Threshold(0.3, Text("prof: part of the rows that hold zeros alone")),
+    },
+    gain=f"{GAIN} Of a product with a matrix of zeros nine tenths, with rows of zeros their part.",
+)
+RULES = (REPEATED_WORK, UNREAD_RESULTS, ZEROS_MULTIPLIED)
+REMEDIES = {
+    key: (message(row["action"]), message(row["advice"])) for key, row in WORDS["remedies"].items()
+}
+SORTED, SPARSE = 0.7, 0.9
+"""Part of the time of a sort that goes where topk does, and of a product in a sparse form."""
+LARGE = 0.25
+"""Part of what the dearest line of a group saves, from which on a line is named."""
+NAMED, MOST = 2, 3
+"""Lines and callers that a sentence names, and findings of one rule."""
+
+
+def value_findings(run: Run) -> list[Finding]:
+    """Return what the values of operators tell; empty without them, or without lines of Python."""
+    if run.operator_values.empty or (run.launch_lines.empty and run.host_lines.empty):
+        return []
+    calls = operator_calls(run)
+    return [*_repeated(run, calls), *_unread(run, calls), *_zeros(run, calls)]
+
+
+class Group:
+    """Operators at lines of one function of which a part of the time can go."""
+
+    def __init__(self, run: Run, calls: pd.DataFrame, saved: dict[Place, pd.Series[float]]) -> None:
+        """Price the operators of each frame by the time that can go of them."""
+        every = pd.concat(list(saved.values()))
+        self.saved = every.groupby(level=0).max()
+        self.rows = calls.loc[self.saved.index]
+        of_place = {place: float(each.sum()) for place, each in saved.items()}
+        limit = LARGE * max(of_place.values())
+        self.frames = sorted(p for p, each in of_place.items() if each >= limit)
+        self.price: Price = price(run, calls, self.saved, {(p[0], p[2]) for p in saved})
+
+    @property
+    def places(self) -> list[Verbatim]:
+        """Return the lines, in the order of the program."""
+        return [Verbatim(location(p[0], p[2])) for p in self.frames[:NAMED]]
+
+    @property
+    def main(self) -> Row:
+        """Return the row of the operator that takes the time, with its index as `at`."""
+        at = str(self.saved.idxmax())
+        return {**records(self.rows.loc[[int(at)]])[0], "at": int(at)}
+
+    @property
+    def callers(self) -> list[Verbatim]:
+        """Return the lines that lead there, the innermost first."""
+        stack: tuple[Place, ...] = self.main["stack"]
+        depth = next((i for i, frame in enumerate(stack) if frame in self.frames), 0)
+        return [Verbatim(location(f[0], f[2])) for f in reversed(stack[:depth])][:NAMED]
+
+
+def _repeated(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
+    rule = REPEATED_WORK
+    saved = calls["time_ns"] * calls["repeated"]
+    frames = hoisted(calls, rule.limit("whole"))
+    groups: dict[tuple[str, str], dict[Place, pd.Series[float]]] = {}
+    for place, index in frames.items():
+        groups.setdefault(place[:2], {})[place] = saved.loc[sorted(set(index))]
+    for group in _priced(run, calls, groups.values(), rule):
+        main = group.main
+        often, distinct = (Number(main[name], "count", column("operator_values", name))
+                           for name in ("calls", "distinct_inputs"))  # fmt: skip
+        other = Number(main["fresh"], "fraction", column("operator_values", "distinct_inputs"))
+        share = group.price.time.share_of(group.price.total)
+        yield _finding(
+            rule,
+            group,
+            title=Text(
+                "The program computes the same again at {place}: {distinct} distinct inputs in "
+                "{calls} calls",
+                place=group.places[0],
+                distinct=distinct,
+                calls=often,
+            ),
+            verdict=Text(
+                "At {places} the program computes again what it has: {operator} is called {calls} "
+                "times there with {distinct} distinct inputs, one of {n} operators that repeat "
+                "(of the calls of others {other} have new inputs).{callers} Kernels that are "
+                "launched there take {share} of the GPU time ({time}). {gain}",
+                places=group.places,
+                operator=Verbatim(text(main["operator"])),
+                calls=often,
+                distinct=distinct,
+                n=len(group.rows),
+                other=other,
+                callers=_callers(group),
+                share=share,
+                time=group.price.time,
+                gain=_gain(Text("Computed once"), group.price),
+            ),
+            evidence=(
+                Evidence(
+                    Text("distinct inputs per call"),
+                    Number(main["new"], "fraction", distinct.refs),
+                    Text(
+                        "{limit} of those of other operators or less",
+                        limit=rule.thresholds["distinct"].number,
+                    ),
+                    rule.thresholds["distinct"].source,
+                ),
+                measured(Text("calls"), often, VALUES),
+                measured(
+                    Text("new inputs per call of operators that take the time"), other, VALUES
+                ),
+            ),
+        )
+
+
+def _unread(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
+    rule, name = UNREAD_RESULTS, calls["operator"]
+    read = calls["results_read"].astype(float)
+    rows = calls[calls["is_work"] & ~calls["is_random"] & (read <= rule.limit("read"))]
+    rows = rows[rows["calls"].ge(OFTEN) & ~_is_last(calls).reindex(rows.index)]
+    is_sort = name.str.fullmatch(SORTS)
+    is_part = is_sort | name.str.fullmatch(PRODUCTS)
+    part = (1 - read).mask(is_sort & (read > 0), SORTED)
+    rows = rows[rows["direction"].eq("forward") & (is_part | read.eq(0)).reindex(rows.index)]
+    saved = (calls["time_ns"] * part).reindex(rows.index)
+    for group in _priced(run, calls, _by_line(rows, saved), rule):
+        main = group.main
+        share = Number(main["results_read"], "fraction", column("operator_values", "results_read"))
+        remedy = "sorted" if is_sort[main["at"]] else "sliced"
+        action, advice = REMEDIES[remedy] if share.value else (rule.action, rule.advice)
+        operator = Verbatim(text(main["operator"]))
+        at = group.places[0]
+        yield _finding(
+            rule,
+            group,
+            title=Text("Of what {operator} computes at {place}, {share} is read",
+                       operator=operator, place=at, share=share)
+            if share.value
+            else Text("Nothing reads what {operator} computes at {place}",
+                      operator=operator, place=at),
+            verdict=Text(
+                "At {places} {operator} computes {calls} times what {who}.{reader}{callers} "
+                "Kernels that are launched there take {share} of the GPU time ({time}). {gain}",
+                places=group.places,
+                operator=operator,
+                calls=Number(main["calls"], "count", column("operator_values", "calls")),
+                who=Text("is read to {share} only", share=share)
+                if share.value
+                else Text("nothing reads before it is freed"),
+                reader=_reader(main) if share.value else "",
+                callers=_callers(group),
+                share=group.price.time.share_of(group.price.total),
+                time=group.price.time,
+                gain=_gain(Text("Without what nobody reads"), group.price),
+            ),
+            action=action,
+            advice=advice,
+            evidence=(
+                Evidence(
+                    Text("part of the result that is read"),
+                    share,
+                    Text("{limit} or less", limit=rule.thresholds["read"].number),
+                    rule.thresholds["read"].source,
+                ),
+            ),
+        )  # fmt: skip
+
+
+def _zeros(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
+    rule = ZEROS_MULTIPLIED
+    rows = calls[calls["operator"].str.fullmatch(PRODUCTS) & calls["calls"].ge(OFTEN)]
+    for name, limit, most in (("zeros", "zeros", SPARSE), ("zero_rows", "rows", 1.0)):
+        of = rows[name].map(_largest).astype(float)
+        found = rows[of >= rule.limit(limit)]
+        rows = rows.drop(found.index)
+        part = of[found.index] * most
+        for group in _priced(run, calls, _by_line(found, found["time_ns"] * part), rule):
+            main = group.main
+            zeros = Number(of[main["at"]], "fraction", column("operator_values", name), digits=3)
+            of_rows = name == "zero_rows"
+            action, advice = REMEDIES["rows"] if of_rows else (rule.action, rule.advice)
+            operator, at = Verbatim(text(main["operator"])), group.places[0]
+            yield _finding(
+                rule,
+                group,
+                title=Text("{share} of the rows that {operator} multiplies at {place} are zeros",
+                           share=zeros, operator=operator, place=at)
+                if of_rows
+                else Text("{share} of a matrix that {operator} multiplies at {place} are zeros",
+                          share=zeros, operator=operator, place=at),
+                verdict=Text(
+                    "At {places} {operator} multiplies {what}.{callers} Kernels that are launched "
+                    "there take {share} of the GPU time ({time}). {gain}",
+                    places=group.places,
+                    operator=operator,
+                    what=Text("a tensor of which {share} of the rows hold zeros alone (padding, "
+                              "places without an entry)", share=zeros)
+                    if of_rows
+                    else Text("a dense matrix of which {share} are zeros", share=zeros),
+                    callers=_callers(group),
+                    share=group.price.time.share_of(group.price.total),
+                    time=group.price.time,
+                    gain=_gain(Text("Without products with zeros"), group.price),
+                ),
+                action=action,
+                advice=advice,
+                evidence=(
+                    rule.thresholds[limit].met(
+                        Text("rows that hold zeros alone") if of_rows else Text("zeros"), zeros
+                    ),
+                ),
+            )  # fmt: skip
+
+
+def _largest(cell: object) -> float:
+    """Return the largest share of zeros in an operand that holds other numbers, too."""
+    shares = [share for share in operands(cell) if share < 1]
+    return max(shares, default=np.nan)
+
+
+def _is_last(calls: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which operators are the last that compute anything in a step: who reads what comes out
+    of a program is not known.
+    """
+    often = calls["calls"].where(calls["is_work"], 0)[::-1]
+    later = often.groupby(calls["process"]).transform(lambda each: each.shift().cummax())
+    return (later[::-1].fillna(0) < calls["calls"]).astype(bool)
+
+
+def _by_line(rows: pd.DataFrame, saved: pd.Series[float]) -> list[dict[Place, pd.Series[float]]]:
+    """Return what goes of operators by the function and line that calls them."""
+    groups: dict[tuple[str, str], dict[Place, pd.Series[float]]] = {}
+    for place, index in grouped(rows.index, lambda at: rows.at[at, "stack"][-1]).items():
+        groups.setdefault(place[:2], {})[place] = saved.loc[index]
+    return [*groups.values()]
+
+
+def _priced(
+    run: Run,
+    calls: pd.DataFrame,
+    groups: Iterable[dict[Place, pd.Series[float]]],
+    rule: Rule,
+) -> list[Group]:
+    """Return groups that are worth a finding, the dearest first."""
+    priced = [Group(run, calls, group) for group in groups if group]
+    worth = [group for group in priced if group.price.share >= rule.limit("share")]
+    return sorted(worth, key=lambda group: -group.price.share)[:MOST]
+
+
+def _callers(group: Group) -> Text | str:
+    return Text(" It is called from {places}.", places=group.callers) if group.callers else ""
+
+
+def _reader(row: Row) -> Text | str:
+    by = json.loads(text(row["read_by"]) or "null") or {}
+    if not by.get("line"):
+        return ""
+    return Text(
+        " What reads it is {operator} at {place}.",
+        operator=Verbatim(str(by["operator"])),
+        place=Verbatim(location(str(by["file"]), int(by["line"]))),
+    )
+
+
+def _gain(without: Text, found: Price) -> Text:
+    """Say what is saved, of the GPU time or, with waits, of the wall time."""
+    if not found.waits.value:
+        return Text(
+            "{without}, at most {gain} of the GPU time is saved ({saved}).",
+            without=without,
+            gain=found.saved.share_of(found.total),
+            saved=found.saved,
+        )
+    saved = found.saved + found.waits
+    return Text(
+        "{without}, at most {gain} of the wall time is saved ({saved}), {waits} of it time in "
+        "which the GPU waits for these lines.",
+        without=without,
+        gain=saved.share_of(found.wall),
+        saved=saved,
+        waits=found.waits,
+    )
+
+
+def _finding(rule: Rule, group: Group, **fields: object) -> Finding:
+    """Return a finding of a group of operators with what all such findings say."""
+    evidence = fields.pop("evidence")
+    assert isinstance(evidence, tuple)
+    found = group.price
+    return rule.finding(
+        key="idle" if found.waits.value else rule.key,
+        stage=found.stage,
+        kernel_ids=found.kernel_ids,
+        evidence=(
+            *evidence,
+            measured(Text("time of kernels launched there"), found.time),
+            measured(Text("could save"), found.saved),
+            measured(Text("waits for these lines that go with it"), found.waits)
+            if found.waits.value
+            else None,
+        ),
+        confidence="medium",
+        **fields,
+        **found.gains,
+    )

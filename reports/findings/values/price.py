@@ -1,0 +1,102 @@
+"""What lines cost whose operators could be left out: kernels of the trace, and waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import number, text
+from nsight_prof.parsers.names.stacks import with_callers
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.lines import host_rows
+from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.analysis.stages import ALL, program_time, stage_rows
+from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
+from nsight_prof.reports.findings.program.needless import launched_time
+from nsight_prof.reports.findings.program.rule import LISTED, column
+from nsight_prof.reports.page import Number, Ref
+
+At = tuple[str, int]
+"""File and line."""
+
+
+class Price(NamedTuple):
+    """What lines take of the GPU, what goes of it with what is left out, and of waits for them."""
+
+    time: Number
+    saved: Number
+    waits: Number
+    kernel_ids: tuple[str, ...]
+    stage: str
+    total: Number
+    wall: Number
+
+    @property
+    def share(self) -> float:
+        """Part of the time of the program that goes: of its wall time where the GPU waits."""
+        of = self.wall if self.waits.value else self.total
+        return number((self.saved + self.waits).share_of(of).value)
+
+    @property
+    def gains(self) -> dict[str, Any]:
+        """Fields of a finding."""
+        gains = of_gpu_time(self.saved, self.time, self.total)
+        if self.waits.value:
+            gains |= of_wall_time(self.saved + self.waits, self.wall)
+        return gains
+
+
+def price(run: Run, calls: pd.DataFrame, saved: pd.Series[float], places: Iterable[At]) -> Price:
+    """Return what places cost, from `saved`: the time of operators there that can be left out.
+
+    `calls` are the operators of the run (`operator_calls`). Their times are weights: of all that is
+    launched at a place, or within it, as much goes as of the time of its operators; of the time in
+    which the GPU waits for the host there, as much as of their calls.
+    """
+    work = calls[calls["is_work"]]
+    parts: dict[At, tuple[float, float]] = {}
+    for place in places:
+        inside = work[[any((f[0], f[2]) == place for f in stack) for stack in work["stack"]]]
+        here = saved.reindex(inside.index, fill_value=0.0)
+        left_out = (inside["calls"] * here / inside["time_ns"].where(inside["time_ns"] > 0)).sum()
+        parts[place] = (
+            float(here.sum() / max(1.0, inside["time_ns"].sum())),
+            float(left_out / max(1, inside["calls"].sum())),
+        )
+    rows = _within(launched_time(run), parts, 0)
+    idle = host_rows(run, idle=True)
+    waiting = _within(with_callers(idle.reset_index(drop=True)), parts, 1) if len(idle) else idle
+    refs = (*column("kernels", "total_ns"), Ref("launch_lines", "", "samples"))
+    waits = number((waiting["idle_ns"] * waiting["part"]).sum()) if len(waiting) else 0.0
+    of_kernel = rows.groupby("kernel_id")["gpu_ns"].sum() if len(rows) else pd.Series(dtype=float)
+    return Price(
+        Number(float(of_kernel.sum()), "ns", refs),
+        Number(float((rows["gpu_ns"] * rows["part"]).sum()) if len(rows) else 0.0, "ns", refs),
+        Number(
+            of_host(run, waits) if waits > 0 else 0.0, "ns", (Ref("host_lines", "", "idle_ns"),)
+        ),
+        tuple(map(str, of_kernel.sort_values(ascending=False).index[:LISTED])),
+        _stage(run, waiting) if waits > 0 else "",
+        Number(kernel_time(run), "ns", column("kernels", "total_ns")),
+        program_time(run)[0],
+    )
+
+
+def _stage(run: Run, rows: pd.DataFrame) -> str:
+    """Return the stage in which the GPU waits, as findings about idle time name it."""
+    longest = str(rows.groupby("stage")["idle_ns"].sum().idxmax())
+    return longest if longest in {text(row["stage"]) for row in stage_rows(run)} else ALL
+
+
+def _within(rows: pd.DataFrame, parts: dict[At, tuple[float, float]], which: int) -> pd.DataFrame:
+    """Return rows of lines and those around them that are at places, each once, with its part."""
+    if rows.empty:
+        return rows
+    places = list(zip(rows["file"], rows["line"], strict=True))
+    rows = rows.assign(
+        part=[parts.get(at, (0.0, 0.0))[which] for at in places],
+        row=rows.get("launch", rows.index),
+    )
+    return rows[[at in parts for at in places]].drop_duplicates("row")
