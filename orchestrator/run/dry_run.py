@@ -106,8 +106,8 @@ def _render_target(step: Step, recipe: Recipe, path: Path) -> str:
         operators, seconds = recipe.values.operators, recipe.values.seconds
         lines.insert(
             1,
-            f"#   recorded are at the utmost {operators:,} operators or {seconds:g} s, 0.1 to 0.4 ms "
-            "more for each",
+            f"#   recorded are at the utmost {operators:,} operators or {seconds:g} s, "
+            "0.1 to 0.4 ms more for each",
         )
     return "\n".join([*lines, shlex.join(program.argv)])
 

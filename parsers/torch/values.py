@@ -33,7 +33,10 @@ LARGEST = 1 << 62
 
 @dataclass
 class _Calls:
-    """An operator as it was called, and its calls."""
+    """An operator as it was called, and its calls from one stack.
+
+    `earlier`: operators and stacks that had the inputs of a call before it.
+    """
 
     row: Row
     inputs: list[int | None] = field(default_factory=list)
@@ -42,7 +45,7 @@ class _Calls:
     zero_rows: list[list[float | None]] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
     readers: Counter[int] = field(default_factory=Counter)
-    stacks: Counter[int] = field(default_factory=Counter)
+    earlier: Counter[tuple[int, int]] = field(default_factory=Counter)
     time_ns: list[int | None] = field(default_factory=list)
 
 
@@ -95,7 +98,9 @@ def _tables(lines: Iterator[dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame
         raise ValueError("it does not begin as a recording of values")
     process = _count(start["pid"])
     stacks: list[list[Row]] = []
-    operators: list[_Calls] = []
+    operators: list[Row] = []
+    groups: dict[tuple[int, int], _Calls] = {}
+    first: dict[tuple[str, int], tuple[int, int]] = {}
     end: dict[str, Any] | None = None
     for line in lines:
         kind = line.get("kind")
@@ -104,14 +109,21 @@ def _tables(lines: Iterator[dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame
         if kind == "stack":
             stacks.append([_frame(frame) for frame in line["frames"]])
         elif kind == "operator":
-            operators.append(_Calls(_operator(line, process)))
+            operators.append(_operator(line, process))
         elif kind == "call":
-            _add(_of(operators, line["operator"]), line, len(stacks), len(operators))
+            at = _key(line, len(operators), len(stacks))
+            _add(groups.setdefault(at, _Calls(operators[at[0]])), line, len(operators))
+            if (inputs := line["inputs"]) is not None:
+                before = first.setdefault((operators[at[0]]["operator"], inputs), at)
+                groups[at].earlier[before] += before != at
         elif kind == "end":
             end = line
     if end is None:
         raise ValueError("its end is missing")
-    rows = [_row(calls, operators, stacks) for calls in operators if calls.time_ns]
+    rows = [
+        _row(calls, operators, stacks) | {"callers": json.dumps(stacks[stack][1:])}
+        for (_, stack), calls in groups.items()
+    ]
     return _frame_of(rows, "operator_values"), _frame_of([_profile(start, end)], "value_profiles")
 
 
@@ -138,12 +150,19 @@ def _operator(line: dict[str, Any], process: int) -> Row:
     }
 
 
-def _add(calls: _Calls, line: dict[str, Any], stacks: int, operators: int) -> None:
-    """Add a call, all of whose numbers are checked."""
-    stack, reader = _count(line["stack"]), _optional(line["reader"])
-    if stack >= stacks or (reader is not None and reader >= operators):
+def _key(line: dict[str, Any], operators: int, stacks: int) -> tuple[int, int]:
+    """Return the numbers of the operator and of the stack of a call."""
+    operator, stack = _count(line["operator"]), _count(line["stack"])
+    if operator >= operators or stack >= stacks:
         raise ValueError("a call names what is not there")
-    calls.stacks[stack] += 1
+    return operator, stack
+
+
+def _add(calls: _Calls, line: dict[str, Any], operators: int) -> None:
+    """Add a call, all of whose numbers are checked."""
+    reader = _optional(line["reader"])
+    if reader is not None and reader >= operators:
+        raise ValueError("a call names what is not there")
     if reader is not None:
         calls.readers[reader] += 1
     calls.inputs.append(_optional(line["inputs"]))
@@ -156,16 +175,19 @@ def _add(calls: _Calls, line: dict[str, Any], stacks: int, operators: int) -> No
         calls.shares.append(share)
 
 
-def _row(calls: _Calls, operators: list[_Calls], stacks: list[list[Row]]) -> Row:
+def _row(calls: _Calls, operators: list[Row], stacks: list[list[Row]]) -> Row:
     reader = max(calls.readers, key=calls.readers.__getitem__, default=None)
-    stack = max(calls.stacks, key=calls.stacks.__getitem__)
-    read_by = None if reader is None else operators[reader].row
+    read_by = None if reader is None else operators[reader]
+    elsewhere = calls.earlier.total()
+    earlier = max(calls.earlier, key=calls.earlier.__getitem__) if elsewhere else None
     times, calls_made = [time for time in calls.time_ns if time is not None], len(calls.time_ns)
     return calls.row | {
-        "callers": json.dumps(stacks[stack][1:]),
         "calls": calls_made,
         "distinct_inputs": _distinct(calls.inputs),
         "distinct_results": _distinct(calls.results),
+        "apart": _apart(calls.inputs),
+        "elsewhere": elsewhere if None not in calls.inputs else None,
+        "earlier_at": json.dumps(earlier and stacks[earlier[1]]),
         "zeros": json.dumps(_means(calls.zeros)),
         "zero_rows": json.dumps(_means(calls.zero_rows)),
         "results_read": statistics.fmean(calls.shares) if calls.shares else None,
@@ -177,6 +199,18 @@ def _row(calls: _Calls, operators: list[_Calls], stacks: list[list[Row]]) -> Row
         if len(times) == calls_made
         else None,
     }
+
+
+def _apart(numbers: Sequence[int | None]) -> float | None:
+    """Return how many calls lie from one to the next with equal inputs, the median."""
+    last: dict[int, int] = {}
+    found = []
+    for at, number in enumerate(numbers):
+        if number is not None:
+            if number in last:
+                found.append(at - last[number])
+            last[number] = at
+    return statistics.median(found) if found else None
 
 
 def _distinct(numbers: Sequence[int | None]) -> int | None:
@@ -211,10 +245,6 @@ def _frame(frame: Any) -> Row:
 def _tensor(tensor: Any) -> tuple[list[int], str]:
     shape, dtype = tensor
     return [_count(size) for size in shape], _text(dtype)
-
-
-def _of(operators: list[_Calls], number: Any) -> _Calls:
-    return operators[_count(number)]
 
 
 def _count(value: Any) -> int:

@@ -39,7 +39,10 @@ CAUSE_OF = {
     "needless_work": ("elementwise_chain", "casts_and_copies"),
     **dict.fromkeys(
         ("repeated_work", "unread_results", "zeros_multiplied"),
-        ("launch_bound", "host_bound", "one_by_one", "elementwise_chain", "casts_and_copies"),
+        (
+            *("launch_bound", "host_bound", "one_by_one"),
+            *("elementwise_chain", "casts_and_copies", "needless_work"),
+        ),
     ),
 }
 """Rules that tell of the cause of what others tell of: a host that waits for results in every step

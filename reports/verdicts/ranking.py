@@ -26,6 +26,7 @@ from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_B
 from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rules import program_findings
+from nsight_prof.reports.findings.values.double import with_beginning
 from nsight_prof.reports.findings.values.findings import RULES as VALUE_RULES
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
@@ -80,6 +81,7 @@ def findings(run: Run) -> list[Finding]:
         found = [behind_host(run, finding) for finding in found]
     time_ns = number(program_time(run)[0].value or kernel_time(run))
     found = [located(run, marked(run, in_words_of_owner(run, finding))) for finding in found]
+    found = [with_beginning(run, finding) for finding in found]
     found = [with_interval(finding, kernel_time(run), time_ns) for finding in found]
     ranks = count(1)
     graphs_ns = threshold("small_gain") * (run_time(run).graphs_ns or 0.0)

@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 
 from nsight_prof.targets.line_timer.sitecustomize import LIBRARY
 
-FRAMES = 9
+FRAMES = 32
 """Frames of own code that are kept, innermost first."""
 WALKED = 400
 OPTIMIZER = f"{os.sep}torch{os.sep}optim{os.sep}"

@@ -30,11 +30,19 @@ PRODUCTS = re.compile(
     r"|cudnn_conv\w*|einsum|_scaled_mm|_int_mm)$"
 )
 """Operators whose time goes with the size of each operand."""
+DEAR = re.compile(
+    PRODUCTS.pattern[:-1] + r"|aten::(?:_\w*attention\w*|\w*sort|topk|_?fft\w*|_?linalg\w*)"
+)
+"""Operators that are worth a variable for a result which another line has, too."""
 SORTS = re.compile(r"aten::(?:arg)?sort$")
-FRESH = 0.25
+FRESH = 0.1
 """Part of the time of all operators that has inputs as new as those of the step."""
 HALF = 0.5
 """Part of the new inputs of the step up to which an operator repeats its work."""
+RARE = 0.25
+"""The same where nobody knows that it comes several times in a step."""
+ALIKE = 0.9
+"""Calls from one to the next with equal inputs, over distinct inputs: what comes in turn has 1."""
 OFTEN = 4
 """Calls from which on it does."""
 
@@ -44,54 +52,105 @@ def operator_calls(run: Run) -> pd.DataFrame:
     """Return the rows of table `operator_values` with what rules ask of them.
 
     `stack`: frames of the program, the outermost first. `is_work`: it computes, in memory of its
-    own. `fresh`: new inputs per call of the operators that take the time. `repeated`: the part of
-    its calls beyond those, where it repeats its work, else 0.
+    own; `changes`: in that of others. `fresh`: new inputs per call of the operators that take the
+    time. `repeated`: the part of its calls beyond those, where it repeats its work, else 0.
+    `before`: the frames of the place that did it first, the innermost first, where that is another
+    one. `is_of_batch`: it is the same in all steps of a training, whose weights are not: a batch
+    may be what repeats.
     """
     rows = run.operator_values
     rows = rows[rows["file"].fillna("") != ""].reset_index(drop=True)
-    name, forward = rows["operator"].fillna(""), rows["direction"].eq("forward")
+    name = rows["operator"].fillna("")
     changes = name.str.contains(IN_PLACE)
     is_view = name.str.fullmatch(VIEWS)
     share = rows["distinct_inputs"].astype(float) / rows["calls"].astype(float)
     rows = rows.assign(
         stack=pd.Series([_stack(row) for row in records(rows)], rows.index, dtype=object),
-        time_ns=rows["time_ns"].astype(float),
+        time_ns=rows["time_ns"].astype(float).fillna(0.0),
+        changes=changes,
         is_work=~is_view & ~changes & ~name.str.fullmatch(MAKES),
         is_random=rows["random"].fillna(False).astype(bool)
         & ~(rows["distinct_results"] <= rows["distinct_inputs"]).fillna(False).astype(bool),
         new=share,
     )
-    rows = rows.assign(fresh=rows["process"].map(_fresh(rows[~is_view])).fillna(0.0))
-    again = rows["new"] <= HALF * rows["fresh"]
-    again &= forward & ~rows["is_random"] & rows["calls"].ge(OFTEN) & ~_in_turn(rows)
-    again = again.fillna(False).astype(bool)
+    often = rows["calls"].ge(OFTEN)
+    is_number = (
+        rows[["input_shapes", "result_shapes"]].map(elements).max(axis=1) <= 1
+    )  # sums of all
+    fresh = _fresh(rows[rows["is_work"] & often & ~is_number])
+    rows = rows.assign(fresh=rows["process"].map(fresh).fillna(0.0))
+    can_be = rows["direction"].eq("forward") & ~rows["is_random"] & often
+    again = can_be & (rows["new"] <= HALF * rows["fresh"]) & _comes_again(rows)
+    again &= ~_by_chance(rows, again)
+    elsewhere = rows["elsewhere"].astype(float) / rows["calls"].astype(float)
+    is_second = can_be & (elsewhere >= HALF) & ~again
+    part = (1 - rows["new"] / rows["fresh"]).mask(is_second, elsewhere)
+    trained = rows["process"].map(rows["direction"].eq("optimizer").groupby(rows["process"]).any())
     return rows.assign(
-        same=again, repeated=(1 - rows["new"] / rows["fresh"]).where(again & rows["is_work"], 0.0)
+        is_repeated=again,
+        is_of_batch=again & trained & (_per_step(rows) < 2),
+        same=again | is_second,
+        repeated=part.where((again | is_second) & rows["is_work"], 0.0),
+        before=pd.Series(
+            [_frames(cell) for cell in rows["earlier_at"].where(is_second, "")],
+            rows.index,
+            dtype=object,
+        ),
     )
 
 
 def _fresh(rows: pd.DataFrame) -> dict[int, float]:
     """Return by process the new inputs per call that a part FRESH of the time has, or more."""
     found = {}
-    for process, each in rows[rows["new"].notna()].groupby("process"):
-        each = each.sort_values("new", ascending=False, kind="stable")
-        parts = each["time_ns"].cumsum() / rows.loc[rows["process"].eq(process), "time_ns"].sum()
+    for process, every in rows.groupby("process"):
+        each = every[every["new"].notna()].sort_values("new", ascending=False, kind="stable")
+        parts = each["time_ns"].cumsum() / every["time_ns"].sum()
         above = each.loc[parts >= FRESH, "new"]
         found[int(number(process))] = float(above.iloc[0]) if len(above) else 0.0
     return found
 
 
-def _in_turn(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Tell which operators see inputs that come in turn (batches), not the same in each step.
+def _comes_again(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which operators see the same inputs within a step, or in all steps.
 
-    A step is what comes as often as the operator with the fewest calls, and again and again. Where
-    the inputs of all come in turn, `fresh` says so.
+    Those of a step may come again in another one where batches take turns, which is no defect. A
+    step is what comes as often as the operator with the fewest calls, and again and again; where
+    all come as often, what has new inputs that rarely repeats within something smaller.
     """
+    per_step = _per_step(rows)
+    distinct = rows["distinct_inputs"].astype(float)
+    in_turn = rows["apart"].astype(float) >= ALIKE * distinct
+    is_rare = (per_step >= 2) | (rows["new"] <= RARE * rows["fresh"])
+    return (distinct <= per_step) | (is_rare & ~in_turn)
+
+
+def _per_step(rows: pd.DataFrame) -> pd.Series[float]:
     often = rows[rows["calls"].ge(OFTEN)]
     steps = rows["process"].map(often.groupby("process")["calls"].min())
-    per_step = rows["calls"].astype(float) / steps.astype(float)
+    return rows["calls"].astype(float) / steps.astype(float)
+
+
+def _by_chance(rows: pd.DataFrame, again: pd.Series[bool]) -> pd.Series[bool]:
+    """Tell which operators have equal inputs only since what makes these gives equal results for
+    other inputs (comparisons, indices), and all that comes of them: nobody knows that before.
+    """
+    at = [
+        f"{o} {f}:{n}" for o, f, n in zip(rows["operator"], rows["file"], rows["line"], strict=True)
+    ]
+    place = pd.Series(at, rows.index)
+    reader = rows["read_by"].map(_reader)
     distinct = rows["distinct_inputs"].astype(float)
-    return (distinct > per_step) & (distinct < steps) & (rows["fresh"] > 2 * rows["new"])
+    known = {key for key, each in again.groupby(place) if each.all()}
+    most = distinct.groupby(place).max().to_dict()
+    calls = rows["calls"].astype(float).groupby(place).max().to_dict()
+    chance = {
+        to
+        for to, d, n, is_same in zip(reader, distinct, rows["calls"], again, strict=True)
+        if to in known and not is_same and d > most[to] and n >= calls[to]
+    }
+    while more := set(reader[place.isin(chance)]) & known - chance:
+        chance |= more
+    return place.isin(chance)
 
 
 def operands(cell: object) -> list[float]:
@@ -111,38 +170,57 @@ def elements(cell: object) -> int:
     return max((int(np.prod(shape)) for shape in shapes if shape is not None), default=0)
 
 
+def _reader(cell: object) -> str:
+    """Return the operator and line of a cell with who reads a result."""
+    by = json.loads(text(cell) or "null") or {}
+    return f"{by['operator']} {by['file']}:{by['line']}" if by else ""
+
+
+def _frames(cell: object) -> list[Place]:
+    """Return the frames of a cell, innermost first."""
+    listed = json.loads(text(cell) or "null") or []
+    return [(str(f["file"]), str(f["function"]), int(f["line"] or 0)) for f in listed]
+
+
 def _stack(row: Any) -> tuple[Place, ...]:
-    callers = json.loads(text(row["callers"]) or "[]")
-    frames = [(str(f["file"]), str(f["function"]), int(f["line"] or 0)) for f in callers]
     innermost = (text(row["file"]), text(row["function"]), int(number(row["line"]) or 0))
-    return (*reversed(frames), innermost)
+    return (*reversed(_frames(row["callers"])), innermost)
 
 
-def hoisted(rows: pd.DataFrame, part: float) -> dict[Place, list[int]]:
+def hoisted(
+    rows: pd.DataFrame, part: float, is_all: Callable[[Sequence[Place], set[Place]], bool]
+) -> dict[Place, list[int]]:
     """Return the outermost frames at which work is repeated, each with the index of its operators.
 
     That is a line below which at least `part` of the time is repeated, a line that calls a function
-    of which so much is, and a line whose own operators are repeated beside others.
+    of which so much is, and a line whose own operators are repeated beside others. `is_all` tells
+    whether what a trace shows within frames is launched at some lines: not all is recorded.
     """
-    rows = rows[rows["is_work"]]
-    stacks, same, time = (rows[name].to_dict() for name in ("stack", "same", "time_ns"))
+    stacks, is_work = rows["stack"].to_dict(), rows["is_work"].to_dict()
+    counts = rows["is_work"] | rows["changes"]
+    same = (rows["same"] | ~counts).to_dict()
+    time = rows["time_ns"].where(counts, 0.0).to_dict()
+    alone = rows["is_repeated"] | rows["operator"].str.fullmatch(DEAR)
     found: dict[Place, list[int]] = {}
 
-    def repeats(inside: Sequence[int]) -> list[int]:
+    def repeats(inside: Sequence[int], frames: Sequence[Place]) -> list[int]:
         """Return those that repeat, where they are nearly all."""
         again = [at for at in inside if same[at]]
         enough = sum(time[at] for at in again) >= part * sum(time[at] for at in inside)
-        return again if enough else []
+        enough = enough and is_all(frames, {stacks[at][-1] for at in again})
+        return [at for at in again if is_work[at]] if enough else []
 
     def visit(index: Sequence[int], depth: int) -> None:
         for place, inside in grouped(index, lambda at: stacks[at][depth]).items():
-            if again := repeats(inside):
+            deeper = [at for at in inside if len(stacks[at]) > depth + 1]
+            if deeper and (again := repeats(inside, [place])):
                 found.setdefault(place, []).extend(again)
                 continue
-            deeper = [at for at in inside if len(stacks[at]) > depth + 1]
-            again = [at for at in inside if same[at] and at not in deeper]
-            for called in grouped(deeper, lambda at: stacks[at][depth + 1][:2]).values():
-                if whole := repeats(called):
+            again = [
+                at for at in inside if is_work[at] and same[at] and alone[at] and at not in deeper
+            ]
+            for function, called in grouped(deeper, lambda at: stacks[at][depth + 1][:2]).items():
+                if whole := repeats(called, [place, (*function, 0)]):
                     again += whole
                 else:
                     visit(called, depth + 1)

@@ -6,7 +6,7 @@ Known by the values of its operators (table `operator_values`), which no trace a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -30,12 +30,13 @@ from nsight_prof.reports.findings.values.calls import (
     PRODUCTS,
     SORTS,
     Place,
+    elements,
     grouped,
     hoisted,
     operands,
     operator_calls,
 )
-from nsight_prof.reports.findings.values.price import Price, price
+from nsight_prof.reports.findings.values.price import Launches, Price, price
 from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
 
 WORDS = rows_of("nsight_prof.reports.findings.values", "values.yaml")
@@ -74,7 +75,7 @@ UNREAD_RESULTS = of_row(
     requires=REQUIRES,
     thresholds={
         "share": SHARE,
-        "read": Threshold(0.5, Text("prof: part of a result that is read, up to which it counts")),
+        "read": Threshold(0.4, Text("prof: part of a result that is read, up to which it counts")),
     },
     gain=f"{GAIN} Of a product as much as nobody reads; of a sort seven tenths.",
 )
@@ -92,7 +93,7 @@ ZEROS_MULTIPLIED = of_row(
                 "Cores, with room to spare"
             ),
         ),
-        "rows": Threshold(0.3, Text("prof: part of the rows that hold zeros alone")),
+        "rows": Threshold(0.55, Text("prof: part of the rows that hold zeros alone")),
     },
     gain=f"{GAIN} Of a product with a matrix of zeros nine tenths, with rows of zeros their part.",
 )
@@ -100,8 +101,16 @@ RULES = (REPEATED_WORK, UNREAD_RESULTS, ZEROS_MULTIPLIED)
 REMEDIES = {
     key: (message(row["action"]), message(row["advice"])) for key, row in WORDS["remedies"].items()
 }
-SORTED, SPARSE = 0.7, 0.9
-"""Part of the time of a sort that goes where topk does, and of a product in a sparse form."""
+SORTED, SPARSE, FUSED = 0.7, 0.9, 0.7
+"""Part of the time of a sort that goes where topk does, of a product in a sparse form, and of what
+passes scores through memory where fused attention keeps them on the chip."""
+ONE_BATCH = Text(
+    " Where that comes of a batch which is fed in all steps for a measurement alone, nothing is "
+    "saved: real batches differ."
+)
+CAST = "aten::_to_copy"
+MAIN = 0.6
+"""Part of the casts that a line is around, to be told in place of the lines that make them."""
 LARGE = 0.25
 """Part of what the dearest line of a group saves, from which on a line is named."""
 NAMED, MOST = 2, 3
@@ -137,8 +146,12 @@ class Group:
     @property
     def main(self) -> Row:
         """Return the row of the operator that takes the time, with its index as `at`."""
-        at = str(self.saved.idxmax())
-        return {**records(self.rows.loc[[int(at)]])[0], "at": int(at)}
+        return self.main_of(self.saved.index)
+
+    def main_of(self, index: pd.Index) -> Row:
+        """Return the same of some operators."""
+        at = int(str(self.saved[self.saved.index.isin(index)].idxmax()))
+        return {**records(self.rows.loc[[at]])[0], "at": at}
 
     @property
     def callers(self) -> list[Verbatim]:
@@ -151,58 +164,106 @@ class Group:
 def _repeated(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     rule = REPEATED_WORK
     saved = calls["time_ns"] * calls["repeated"]
-    frames = hoisted(calls, rule.limit("whole"))
+    frames = hoisted(calls, rule.limit("whole"), Launches(run).are_all)
+    frames = _with_casts(calls, saved, frames)
     groups: dict[tuple[str, str], dict[Place, pd.Series[float]]] = {}
     for place, index in frames.items():
         groups.setdefault(place[:2], {})[place] = saved.loc[sorted(set(index))]
     for group in _priced(run, calls, groups.values(), rule):
-        main = group.main
-        often, distinct = (Number(main[name], "count", column("operator_values", name))
-                           for name in ("calls", "distinct_inputs"))  # fmt: skip
-        other = Number(main["fresh"], "fraction", column("operator_values", "distinct_inputs"))
-        share = group.price.time.share_of(group.price.total)
+        title, how, evidence = _again(group)
+        is_cast, is_constant = group.main["operator"] == CAST, bool(group.main["is_of_batch"])
+        action, advice = REMEDIES["cast"] if is_cast else (rule.action, rule.advice)
         yield _finding(
             rule,
             group,
-            title=Text(
-                "The program computes the same again at {place}: {distinct} distinct inputs in "
-                "{calls} calls",
-                place=group.places[0],
-                distinct=distinct,
-                calls=often,
-            ),
+            title=title,
             verdict=Text(
-                "At {places} the program computes again what it has: {operator} is called {calls} "
-                "times there with {distinct} distinct inputs, one of {n} operators that repeat "
-                "(of the calls of others {other} have new inputs).{callers} Kernels that are "
-                "launched there take {share} of the GPU time ({time}). {gain}",
+                "At {places} the program computes again what it has: {how}{others}{batch}{callers} "
+                "Kernels that are launched there take {share} of the GPU time ({time}). {gain}",
                 places=group.places,
-                operator=Verbatim(text(main["operator"])),
-                calls=often,
-                distinct=distinct,
-                n=len(group.rows),
-                other=other,
+                how=how,
+                batch=ONE_BATCH if is_constant else "",
+                others=Text(" It is one of {n} operators that repeat there.", n=len(group.rows))
+                if len(group.rows) > 1
+                else "",
                 callers=_callers(group),
-                share=share,
+                share=group.price.time.share_of(group.price.total),
                 time=group.price.time,
                 gain=_gain(Text("Computed once"), group.price),
             ),
-            evidence=(
-                Evidence(
-                    Text("distinct inputs per call"),
-                    Number(main["new"], "fraction", distinct.refs),
-                    Text(
-                        "{limit} of those of other operators or less",
-                        limit=rule.thresholds["distinct"].number,
-                    ),
-                    rule.thresholds["distinct"].source,
-                ),
-                measured(Text("calls"), often, VALUES),
-                measured(
-                    Text("new inputs per call of operators that take the time"), other, VALUES
-                ),
-            ),
+            action=action,
+            advice=advice,
+            evidence=evidence,
+            confidence="low" if is_constant else "medium",
         )
+
+
+def _with_casts(
+    calls: pd.DataFrame, saved: pd.Series[float], frames: dict[Place, list[int]]
+) -> dict[Place, list[int]]:
+    """Return frames with lines that repeat casts alone at the innermost line around nearly all of
+    them: what goes in there, such as weights, is to be of another type.
+    """
+    stacks: dict[int, tuple[Place, ...]] = dict(zip(calls.index, calls["stack"], strict=True))
+    is_cast = calls["operator"].eq(CAST)
+    casting = [place for place, index in frames.items() if is_cast[index].all()]
+    if len(casting) < 2:
+        return frames
+    index = sorted({at for place in casting for at in frames[place]})
+    weights: dict[tuple[int, Place], float] = {}
+    for at in index:
+        for depth, frame in enumerate(stacks[at]):
+            weights[depth, frame] = weights.get((depth, frame), 0.0) + saved[at]
+    around = [key for key, weight in weights.items() if weight >= MAIN * saved[index].sum()]
+    if not around:
+        return frames
+    rest = {place: at for place, at in frames.items() if place not in casting}
+    place = max(around)[1]
+    return rest | {place: [*rest.get(place, []), *index]}
+
+
+def _again(group: Group) -> tuple[Text, Text, tuple[Evidence, ...]]:
+    """Return the title, the sentence and the evidence of how the dearest operator repeats."""
+    main, place = group.main, group.places[0]
+    often, distinct, elsewhere = (
+        Number(main[name], "count", column("operator_values", name))
+        for name in ("calls", "distinct_inputs", "elsewhere")
+    )
+    operator = Verbatim(text(main["operator"]))
+    if main["before"]:
+        earlier = _parted(main["stack"], main["before"][::-1])
+        return (
+            Text("At {place} the program computes again what it has from {earlier}",
+                 place=place, earlier=earlier),
+            Text("in {n} of {calls} calls {operator} has the inputs that it had at {earlier} "
+                 "before.", operator=operator, n=elsewhere, calls=often, earlier=earlier),
+            (measured(Text("calls"), often, VALUES),
+             measured(Text("calls with inputs of another place"), elsewhere, VALUES)),
+        )  # fmt: skip
+    other = Number(main["fresh"], "fraction", column("operator_values", "distinct_inputs"))
+    limit = REPEATED_WORK.thresholds["distinct"]
+    return (
+        Text("The program computes the same again at {place}: {distinct} distinct inputs in "
+             "{calls} calls", place=place, distinct=distinct, calls=often),
+        Text("{distinct} of {calls} calls of {operator} have new inputs, where {other} of those "
+             "of other operators have.",
+             operator=operator, calls=often, distinct=distinct, other=other),
+        (
+            Evidence(Text("distinct inputs per call"),
+                     Number(main["new"], "fraction", distinct.refs),
+                     Text("{limit} of those of other operators or less", limit=limit.number),
+                     limit.source),
+            measured(Text("calls"), often, VALUES),
+            measured(Text("new inputs per call of operators that take the time"), other, VALUES),
+        ),
+    )  # fmt: skip
+
+
+def _parted(stack: Sequence[Place], earlier: Sequence[Place]) -> Verbatim:
+    """Return the line at which an earlier stack, the outermost frame first, leaves another one."""
+    pairs = zip(earlier, [*stack, *earlier], strict=False)
+    at = next((frame for frame, other in pairs if frame != other), earlier[-1])
+    return Verbatim(location(at[0], at[2]))
 
 
 def _unread(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
@@ -214,9 +275,12 @@ def _unread(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     is_part = is_sort | name.str.fullmatch(PRODUCTS)
     part = (1 - read).mask(is_sort & (read > 0), SORTED)
     rows = rows[rows["direction"].eq("forward") & (is_part | read.eq(0)).reindex(rows.index)]
-    saved = (calls["time_ns"] * part).reindex(rows.index)
-    for group in _priced(run, calls, _by_line(rows, saved), rule):
-        main = group.main
+    scores = _scores(calls, rows[read.reindex(rows.index).eq(0)])
+    with_scores = pd.concat([rows, calls.loc[scores]])
+    part = part.mask(part.index.isin(scores), FUSED)
+    saved = (calls["time_ns"] * part).reindex(with_scores.index)
+    for group in _priced(run, calls, _by_line(with_scores, saved), rule):
+        main = group.main_of(rows.index)
         share = Number(main["results_read"], "fraction", column("operator_values", "results_read"))
         remedy = "sorted" if is_sort[main["at"]] else "sliced"
         action, advice = REMEDIES[remedy] if share.value else (rule.action, rule.advice)
@@ -258,9 +322,26 @@ def _unread(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _scores(calls: pd.DataFrame, unread: pd.DataFrame) -> list[int]:
+    """Return the operators that pass scores of attention through memory since its weights are asked
+    for, which nobody reads: those that take or return as many numbers, where a softmax does.
+    """
+    shapes = ["input_shapes", "result_shapes"]
+    size = calls[shapes].map(elements).max(axis=1)
+    stacks, found = dict(zip(calls.index, calls["stack"], strict=True)), set[int]()
+    for at in unread.index:
+        beside = pd.Series([stack == stacks[at] for stack in stacks.values()], calls.index)
+        here = calls[beside & (size == size[at]) & calls["is_work"]]
+        here = here[~here["operator"].str.fullmatch(r"aten::(?:(?:add)?mm|linear)")]
+        if here["operator"].str.contains("softmax").any():
+            found |= set(map(int, here.index))
+    return sorted(found - {*unread.index})
+
+
 def _zeros(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     rule = ZEROS_MULTIPLIED
     rows = calls[calls["operator"].str.fullmatch(PRODUCTS) & calls["calls"].ge(OFTEN)]
+    rows = rows[~(rows["results_read"].astype(float) <= UNREAD_RESULTS.limit("read"))]
     for name, limit, most in (("zeros", "zeros", SPARSE), ("zero_rows", "rows", 1.0)):
         of = rows[name].map(_largest).astype(float)
         found = rows[of >= rule.limit(limit)]
@@ -322,7 +403,8 @@ def _is_last(calls: pd.DataFrame) -> pd.Series[bool]:
 def _by_line(rows: pd.DataFrame, saved: pd.Series[float]) -> list[dict[Place, pd.Series[float]]]:
     """Return what goes of operators by the function and line that calls them."""
     groups: dict[tuple[str, str], dict[Place, pd.Series[float]]] = {}
-    for place, index in grouped(rows.index, lambda at: rows.at[at, "stack"][-1]).items():
+    stacks: dict[int, tuple[Place, ...]] = dict(zip(rows.index, rows["stack"], strict=True))
+    for place, index in grouped(stacks, lambda at: stacks[at][-1]).items():
         groups.setdefault(place[:2], {})[place] = saved.loc[index]
     return [*groups.values()]
 
@@ -391,7 +473,6 @@ def _finding(rule: Rule, group: Group, **fields: object) -> Finding:
             if found.waits.value
             else None,
         ),
-        confidence="medium",
-        **fields,
+        **{"confidence": "medium", **fields},
         **found.gains,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -18,6 +18,8 @@ from nsight_prof.reports.findings.program.needless import launched_time
 from nsight_prof.reports.findings.program.rule import LISTED, column
 from nsight_prof.reports.page import Number, Ref
 
+RECORDED = 0.8
+"""Part of the time launched within a line that is known by operators, to leave the line out."""
 At = tuple[str, int]
 """File and line."""
 
@@ -88,6 +90,33 @@ def _stage(run: Run, rows: pd.DataFrame) -> str:
     """Return the stage in which the GPU waits, as findings about idle time name it."""
     longest = str(rows.groupby("stage")["idle_ns"].sum().idxmax())
     return longest if longest in {text(row["stage"]) for row in stage_rows(run)} else ALL
+
+
+class Launches:
+    """Where a trace shows that kernels are launched, and how long these take."""
+
+    def __init__(self, run: Run) -> None:
+        rows = launched_time(run)
+        self._stacks: list[tuple[list[tuple[str, str, int]], float]] = []
+        for _, stack in rows.sort_values("depth").groupby("launch") if len(rows) else ():
+            frames = zip(stack["file"], stack["function"], stack["line"], strict=True)
+            inwards = [(str(file), str(name), int(n or 0)) for file, name, n in frames][::-1]
+            self._stacks.append((inwards, float(stack["gpu_ns"].iloc[0])))
+
+    def are_all(self, frames: Sequence[tuple[str, str, int]], lines: set[Any]) -> bool:
+        """Tell whether what is launched within a line, or within a function that it calls, is
+        launched at some lines, nearly all of it; also where nothing is.
+        """
+        inside = [
+            (stack[-1] in lines, time)
+            for stack, time in self._stacks
+            if frames[0] in stack and _calls(stack[stack.index(frames[0]) + 1 :], frames[1:])
+        ]
+        return sum(t for known, t in inside if known) >= RECORDED * sum(t for _, t in inside)
+
+
+def _calls(inner: Sequence[Any], called: Sequence[Any]) -> bool:
+    return not called or bool(inner and inner[0][:2] == called[0][:2])
 
 
 def _within(rows: pd.DataFrame, parts: dict[At, tuple[float, float]], which: int) -> pd.DataFrame:

@@ -16,7 +16,10 @@ from tests.reports.programs import english, write
 
 LOOP, BLOCK, LAYER, WAVES = 80, 40, 25, 12
 """Lines of a model: the loop calls blocks one after another, each a layer, which makes waves."""
-FUNCTIONS = {LOOP: "run", BLOCK: "forward", LAYER: "attend", WAVES: "waves"}
+FUNCTIONS = {LOOP: "run", BLOCK: "forward", LAYER: "attend", WAVES: "waves", WAVES + 1: "waves"}
+AROUND = {LOOP: [], BLOCK: [LOOP], 60: [LOOP], LAYER: [BLOCK, LOOP],
+          **dict.fromkeys((WAVES, WAVES + 1), [LAYER, BLOCK, LOOP])}  # fmt: skip
+"""The lines that call each."""
 CALLS = 144
 """Calls in 12 steps of 12 layers."""
 
@@ -37,6 +40,7 @@ def operator(name: str, *stack: int, calls: int = CALLS, **more: Any) -> dict[st
         "calls": calls,
         "distinct_inputs": calls,
         "distinct_results": calls,
+        "elsewhere": 0,
         "random": False,
         "sampled": False,
         "zeros": "[0.0]",
@@ -45,9 +49,9 @@ def operator(name: str, *stack: int, calls: int = CALLS, **more: Any) -> dict[st
     } | more
 
 
-def same(name: str, *stack: int, distinct: int = 12, **more: Any) -> dict[str, Any]:
-    """An operator on inputs that come again."""
-    repeats = {"distinct_inputs": distinct, "distinct_results": distinct}
+def same(name: str, *stack: int, distinct: int | None = 12, **more: Any) -> dict[str, Any]:
+    """An operator on inputs that come again, those of a layer in the layers behind it."""
+    repeats = {"distinct_inputs": distinct, "distinct_results": distinct, "apart": 1.0}
     return operator(name, *stack, **repeats | more)
 
 
@@ -58,7 +62,7 @@ MODEL = [
     operator("add_", LOOP, calls=12),
 ]
 """What the model has to compute: three milliseconds, and a sum of all steps."""
-AROUND = [same("cos", LOOP, BLOCK, LAYER, WAVES), same("mul", LOOP, BLOCK, LAYER, WAVES + 1)]
+WHOLE = [same("cos", LOOP, BLOCK, LAYER, WAVES), same("mul", LOOP, BLOCK, LAYER, WAVES + 1)]
 
 
 def launched(run: Run, values: list[dict[str, Any]], at: dict[int, int]) -> Run:
@@ -91,12 +95,12 @@ def told(run: Run) -> list[Finding]:
 
 
 def test_work_of_each_layer_is_told_once_at_the_call_that_can_be_hoisted(run: Run) -> None:
-    run = launched(run, [*MODEL, *AROUND], {WAVES: 20, WAVES + 1: 10, BLOCK: 30})
+    run = launched(run, [*MODEL, *WHOLE], {WAVES: 20, WAVES + 1: 10, BLOCK: 30})
     (found,) = told(run)
     assert found.rule == "repeated_work"
     verdict = english(found.verdict)
     assert verdict.startswith("At model.py:25 the program computes again what it has")
-    assert "144 times there with 12 distinct inputs" in verdict
+    assert "12 of 144 calls of aten::cos have new inputs, where 100 % of those" in verdict
     assert "called from model.py:40 and model.py:80" in verdict
     # half of the samples are within the call, whose operators repeat 11 of 12 calls: two of four
     first = run.kernels["total_ns"].iloc[0]
@@ -116,7 +120,8 @@ def test_work_of_each_layer_is_told_once_at_the_call_that_can_be_hoisted(run: Ru
         pytest.param([operator("mm", LOOP), same("mm", LOOP, direction="backward")], id="derived"),
         pytest.param([operator("mm", LOOP), same("mm", LOOP, distinct=100)], id="new enough"),
         pytest.param([operator("mm", LOOP), same("mm", LOOP, distinct=None)], id="unknown"),
-        pytest.param([operator("mm", LOOP, calls=12), same("mm", LOOP, calls=12, distinct=4)],
+        pytest.param([operator("mm", LOOP, calls=12), same("mm", LOOP, calls=12, distinct=4,
+                     apart=4.0)],
                      id="batches of a frozen network, in turn"),
     ],
 )  # fmt: skip
@@ -124,13 +129,57 @@ def test_work_on_new_inputs_is_no_repetition(run: Run, values: list[dict[str, An
     assert not told(launched(run, values, {LOOP: 30, BLOCK: 30}))
 
 
+def test_what_is_launched_beside_recorded_operators_stays(run: Run) -> None:
+    """A call whose operators all repeat cannot go where it launches what nobody recorded."""
+    values = [operator("mm", LOOP, 60), operator("add_", LOOP, calls=12), *WHOLE]
+    for at, samples in ((LOOP, {WAVES: 30, 60: 30}), (LAYER, {WAVES: 20, LAYER: 20, 60: 30})):
+        (found,) = told(launched(run, values, samples))
+        assert english(found.verdict).startswith(f"At model.py:{at} the program")
+
+
+def test_equal_inputs_by_chance_are_no_repetition(run: Run) -> None:
+    """A comparison gives the same for other inputs, as what follows shows."""
+    by = {"operator": "aten::mean", "file": "/a/model.py", "function": "run", "line": LOOP}
+    chance = operator("lt", LOOP, distinct_results=1, read_by=json.dumps(by), calls=12)
+    values = [operator("mm", LOOP, calls=12), chance, same("mean", LOOP, distinct=1, calls=12)]
+    assert not told(launched(run, values, {LOOP: 30}))
+    assert told(launched(run, [values[0], values[2]], {LOOP: 30}))
+
+
+def test_weights_that_are_cast_in_each_layer_are_told_at_the_call_around(run: Run) -> None:
+    casts = [same("_to_copy", LOOP, BLOCK, LAYER + n, time_ns=3 * MS) for n in range(2)]
+    (found,) = told(launched(run, [*MODEL, *casts], {BLOCK: 30}))
+    assert english(found.verdict).startswith("At model.py:40 the program")
+    assert "model.to(torch.bfloat16)" in english(found.action)
+
+
+def test_what_one_batch_of_a_training_repeats_is_told_with_that_doubt(run: Run) -> None:
+    step = operator("_foreach_add_", LOOP, 90, calls=12, direction="optimizer")
+    values = [operator("mm", LOOP, calls=12), same("mean", LOOP, distinct=1, calls=12)]
+    (found,), (doubted,) = (told(launched(run, v, {LOOP: 9})) for v in (values, [*values, step]))
+    assert (found.confidence, doubted.confidence) == ("medium", "low")
+    assert "real batches differ" in english(doubted.verdict)
+
+
+def test_what_another_line_computed_before_is_told_with_that_line(run: Run) -> None:
+    first = [{"file": "/a/model.py", "function": name, "line": n}
+             for n, name in ((BLOCK, "forward"), (70, "f"), (LOOP, "run"))]  # fmt: skip
+    again = operator("mm", LOOP, 60, BLOCK, elsewhere=140, earlier_at=json.dumps(first))
+    values = [operator("mm", LOOP, 70, BLOCK), again, operator("argmax", LOOP, 60)]
+    (found,) = told(launched(run, values, {60: 30}))
+    assert "At model.py:60 the program computes again what it has" in english(found.verdict)
+    assert "in 140 of 144 calls aten::mm has the inputs that it had at model.py:70 before" in (
+        english(found.verdict)
+    )
+
+
 def test_without_values_or_lines_nothing_is_told(run: Run) -> None:
     assert not told(launched(run, [], {LAYER: 30}))
-    assert not told(write(launched(run, [*MODEL, *AROUND], {LAYER: 30}), "launch_lines", []))
+    assert not told(write(launched(run, [*MODEL, *WHOLE], {LAYER: 30}), "launch_lines", []))
 
 
 def test_the_cause_stands_before_what_waits_for_its_launches(run: Run) -> None:
-    run = launched(run, [*MODEL, *AROUND], {WAVES: 20, WAVES + 1: 10, BLOCK: 30})
+    run = launched(run, [*MODEL, *WHOLE], {WAVES: 20, WAVES + 1: 10, BLOCK: 30})
     waits = {"stage": "decode", "cause": "launches", "waited": "", "call": "", "nvtx_range": "",
              "gaps": 500, "idle_ns": 6 * MS, "longest_ns": MS // 10}  # fmt: skip
     run = write(run, "idle_gaps", [waits])
@@ -175,7 +224,7 @@ def test_a_sort_of_which_few_are_read_is_to_be_a_choice(run: Run) -> None:
     ("zeros", "rows", "title"),
     [
         ("[0.999, 0.0]", "[0.1, 0.0]", "99.9 % of a matrix that aten::mm multiplies"),
-        ("[0.6, 0.0]", "[0.6, 0.0]", "60 % of the rows that aten::mm multiplies"),
+        ("[0.6, 0.0]", "[0.6, 0.0]", "60.0 % of the rows that aten::mm multiplies"),
         ("[0.6, 0.0]", "[0.1, 0.0]", ""),
         ("[1.0, 0.0]", "[1.0, 0.0]", ""),
         ("[null, null]", "", ""),
