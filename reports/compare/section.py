@@ -254,9 +254,8 @@ def _figures(found: Comparison) -> list[Figure]:
         )
         for row in rows
     )
-    title = "The largest changes of the program"
     alt = "Bars: what each kernel adds to or takes from the GPU time of A"
-    return [Figure(BarFigure("changes", title, alt, unit, bars))]
+    return [Figure(BarFigure("changes", "The largest changes of the program", alt, unit, bars))]
 
 
 def section(found: Comparison) -> Section:

@@ -7,6 +7,7 @@ from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.section import Section
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_svg
+from nsight_prof.reports.plots.words import drawn_in
 from nsight_prof.reports.render.body import placeholder
 from nsight_prof.reports.render.gallery import bench_pictures
 from nsight_prof.reports.render.html_page import html_page
@@ -15,8 +16,9 @@ from nsight_prof.reports.render.html_page import html_page
 def section_page(page: Section, language: str = ENGLISH) -> str:
     """Return a section with its pictures as one HTML file that sorts, prints, and goes dark."""
     drawn = {}
-    for picture in bench_pictures([page]):
-        figure = picture.draw()
-        drawn[picture.name] = render_inline(figure, render_svg(figure), picture.name, picture.alt)
+    with drawn_in(language):
+        for picture in bench_pictures([page]):
+            figure, name = picture.draw(), picture.name
+            drawn[name] = render_inline(figure, render_svg(figure), name, picture.alt)
     fragment = section_html(page, drawn, language, level=1)
     return html_page(placeholder(page.key), sections={page.key: fragment}, language=language)
