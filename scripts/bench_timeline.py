@@ -55,7 +55,7 @@ def main() -> None:
     if given.page:
         parts = parts_of(rows, items, tree)
         text = f"# Timeline\n\n![t]({TIMELINE}.svg)\n"
-        page = html_page(text, figures={part.name: part.html for part in parts})
+        page = html_page(text, figures={part.name: part.html() for part in parts})
         given.page.write_text(page, encoding="utf-8")
 
 

@@ -32,8 +32,11 @@ from nsight_prof.orchestrator.ranks.folder import QUESTION
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.join.join import NOT_PROFILED
 from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, SET
+from nsight_prof.parsers.nsys.rows.summaries import COPY_KINDS
 from nsight_prof.parsers.packaged import LOADER
 from nsight_prof.parsers.run.directory import StepState
+from nsight_prof.reports.analysis.evidence import thresholds
 from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
 from nsight_prof.reports.page import charts
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
@@ -107,7 +110,9 @@ def labels() -> Iterator[str]:
     yield from CAUSES.values()
     yield from COSTS.values()
     yield from TIERS
+    yield from (limit["source"] for limit in thresholds().values())
     yield from (*TITLES.values(), *ALT.values())
+    yield from (*(f"copy {kind}" for kind in COPY_KINDS.values()), SET, GRAPH)
     yield from trace_words()
     yield from (state.value for state in StepState)
     yield from (*families().values(), IDLE, COPIES, GRAPHS, CLOCK, "run", "GPU time")

@@ -9,7 +9,7 @@ from nsight_prof.reports.analysis.evidence import source, threshold
 from nsight_prof.reports.analysis.padding import paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
+from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim, Word
 
 ADVICE = Text("choose sizes that are multiples of the block in which the GPU computes")
 
@@ -59,7 +59,7 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
                 Text("counted over needed FLOPs"),
                 Number(ratio, "", refs),
                 Text("over {limit}", limit=Verbatim(f"{threshold('padding'):g}")),
-                Text("{source}", source=Verbatim(source("padding"))),
+                Text("{source}", source=Word(source("padding"))),
             ),
         ),
         gain_kernel=gain,

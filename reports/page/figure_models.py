@@ -69,7 +69,7 @@ class StallFigure:
     """Stacked stall reasons; the last reason is "other" where small ones were added up."""
 
     reasons: tuple[str, ...]
-    meanings: tuple[str, ...]
+    meanings: tuple[Words, ...]
     bars: tuple[StallBar, ...]
 
 

@@ -30,7 +30,6 @@ from nsight_prof.reports.page.figure_models import (
     ThroughputBar,
 )
 from nsight_prof.reports.page.values import Text, Word
-from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import KernelRow, LevelFigures
 
 DATASHEET = "datasheet"
@@ -202,7 +201,7 @@ def stall_figure(run: Run, kernels: tuple[KernelRow, ...]) -> StallFigure:
             weights[reason] += stall_share * (row.share if row.share is not None else 1.0)
     order = sorted(weights, key=lambda reason: -weights[reason])
     largest, rest = order[:STALL_REASONS], order[STALL_REASONS:]
-    meanings = [f"waiting {Writer().text(stall_meaning(reason))}" for reason in largest]
+    meanings = [Text("waiting {for_what}", for_what=stall_meaning(reason)) for reason in largest]
     bars = [
         StallBar(
             row.number,
@@ -213,7 +212,7 @@ def stall_figure(run: Run, kernels: tuple[KernelRow, ...]) -> StallFigure:
         for row in rows
     ]
     if rest:
-        return StallFigure((*largest, "other"), (*meanings, "all other reasons"), tuple(bars))
+        return StallFigure((*largest, "other"), (*meanings, Text("all other reasons")), tuple(bars))
     return StallFigure(tuple(largest), tuple(meanings), tuple(bars))
 
 

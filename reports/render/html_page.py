@@ -30,7 +30,7 @@ DEEPEST = 3
 
 def html_pages(
     files: Mapping[str, str],
-    figures: Mapping[str, str] | None = None,
+    figures: Mapping[str, Mapping[str, str]] | None = None,
     templates: Path | None = None,
     sections: Mapping[str, Mapping[str, Fragment]] | None = None,
     folds: Mapping[str, Folds] | None = None,
@@ -38,8 +38,8 @@ def html_pages(
 ) -> dict[str, str]:
     """Return the HTML files of a report: one per markdown file that is not carried within.
 
-    `files` are the texts of the report by name, `figures` SVG elements by the name of the picture.
-    `sections` by language stand where report.md has a place for them
+    `files` are the texts of the report by name, `figures` SVG elements by language and the name of
+    the picture. `sections` by language stand where report.md has a place for them
     (reports.render.body.placeholder), and `tables` by language are those of marks. The page of
     report.md, as that of report.ko.md, carries the `folds` and the summary in its language. Raises
     as `html_page`.
@@ -59,7 +59,7 @@ def html_pages(
         }
         pages[f"{name.removesuffix('.md')}.html"] = html_page(
             same.pop(name),
-            figures=figures,
+            figures=(figures or {}).get(language),
             folds=(folds or {}).get(language) if is_report else None,
             summary=next((t for n, t in same.items() if n.startswith("stakeholder_summary")), ""),
             language=language,

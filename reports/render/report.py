@@ -72,15 +72,15 @@ class ReportPaths:
 class _Html:
     """What HTML pages are made of: markdown `texts` by file name, with marks.
 
-    `tables` are those of the marks, by language. `parts` is HTML that stands on the page in place
-    of pictures, by their name, `rooflines` the data of those that can be zoomed, `sections` are
-    those for which report.md of `texts` has places, `folds` the tables that it unfolds, by
-    language.
+    `tables` are those of the marks, by language. `elements` is HTML that stands on the page in
+    place of pictures, by language and their name, `rooflines` the data of those that can be zoomed,
+    `sections` are those for which report.md of `texts` has places, `folds` the tables that it
+    unfolds, by language.
     """
 
     texts: Mapping[str, str]
     tables: Mapping[str, Sequence[Table[Any]]]
-    elements: Mapping[str, str] = field(default_factory=dict)
+    elements: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rooflines: Mapping[str, str] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
     folds: Mapping[str, Folds] = field(default_factory=dict)
@@ -159,7 +159,11 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
     elements: dict[str, TracePart | Histogram] = {element.name: element for element in trace}
     elements |= {f"counters/kernel-{n}-durations": found for n, found in histograms.items()}
     elements |= {} if by_roof is None else {"time-by-roof": by_roof}
-    svgs = {f"{name}.svg": e.svg for name, e in elements.items() if MARKDOWN in style.formats}
+    svgs = {
+        file_in(f"{name}.svg", language): element.svg(language)
+        for name, element in elements.items()
+        for language in (style.all_languages if MARKDOWN in style.formats else ())
+    }
     verdicts, anchors = view.answer, view.answer_anchors
     if summary.first.actions:
         verdicts, anchors = section_verdicts(view.sections), section_anchors(view.sections)
@@ -206,7 +210,10 @@ def _render_program(run: Run, style: Style, draw: Draw) -> ReportPaths:
         }
         for language in style.all_languages
     }
-    inline = {name: element.html for name, element in elements.items()}
+    inline = {
+        language: {name: element.html(language) for name, element in elements.items()}
+        for language in (style.all_languages if HTML in style.formats else ())
+    }
     html = _Html(texts, tables, inline, rooflines, folds=folds)
     return _write(run.directory.report, files, drawn, known, style, html)
 
@@ -454,9 +461,10 @@ def _write(
     html: _Html,
 ) -> ReportPaths:
     """Write a report; `html` is what its HTML pages are made of."""
+    drawn_already = {name.removesuffix(".svg") for name in files if name.endswith(".svg")}
+    names = {*pictures.names, *drawn_already, *(Path(name).name for name in drawn_already)}
     files = {
-        name: _with_pictures_in(language_of(name), text, pictures.names)
-        for name, text in files.items()
+        name: _with_pictures_in(language_of(name), text, names) for name, text in files.items()
     }
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
@@ -512,13 +520,16 @@ def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, st
     from nsight_prof.reports.render.html_page import html_pages
 
     substep("pages")
-    figures = {**html.elements, **{name: _mark(name) for name in names}}
+    marks = {name: _mark(name) for name in names}
     if html.rooflines:
         from nsight_prof.reports.trace_view.live_roofline import live
 
-        figures |= {name: live(name, figures[name], data) for name, data in html.rooflines.items()}
+        marks |= {name: live(name, marks[name], data) for name, data in html.rooflines.items()}
+    figures = {
+        language: {**html.elements.get(language, {}), **marks} for language in style.all_languages
+    }
     sections = {
-        language: {s.key: section_html(s, figures, language) for s in html.sections}
+        language: {s.key: section_html(s, figures[language], language) for s in html.sections}
         for language in style.all_languages
     }
     return html_pages(html.texts, figures, style.templates, sections, html.folds, html.tables)

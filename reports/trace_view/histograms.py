@@ -13,11 +13,11 @@ from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.page import Name, Number, Ref, Text
+from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import duration, share
-from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.plots.palette import COLOURS, family
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
-from nsight_prof.reports.trace_view.still import WIDTH, Pen
+from nsight_prof.reports.trace_view.still import WIDTH, Pen, Still
 
 LEAST_LAUNCHES = 20
 """Launches from which on their durations have a shape."""
@@ -27,19 +27,26 @@ BINS, TENTHS = 60, 10
 LEFT, TALL, FOOT, APART = 60.0, 70.0, 20.0, 80.0
 NEAR, FAR = 0.8, 0.5
 """Shares of a roof that count as near it, and below which a kernel is far from it."""
-AXIS = "duration of a launch; height: launches"
-ROOF_AXIS = "share of its roof that a kernel reaches; height: GPU time"
+AXIS = Text("duration of a launch; height: launches")
+ROOF_AXIS = Text("share of its roof that a kernel reaches; height: GPU time")
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """A histogram: `svg` is the file, `html` what the HTML page has; `caption` is what one sees."""
+    """A histogram; `caption` is what one sees."""
 
     alt: Text
     caption: Text
-    svg: str
-    html: str
+    picture: Still
+
+    def svg(self, language: str = ENGLISH) -> str:
+        """Return the file in a language."""
+        return self.picture.file(language)
+
+    def html(self, language: str = ENGLISH) -> str:
+        """Return what the HTML page of a language has."""
+        return self.picture.inline(language)
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,8 @@ class _Bars:
     edges: Array
     colour: str
     ticks: tuple[tuple[float, str], ...]
-    labels: tuple[str, ...]
-    axis: str
+    labels: tuple[Text, ...]
+    axis: Text
 
 
 def duration_histograms(run: Run, kernels: Sequence[KernelRow]) -> dict[int, Histogram]:
@@ -83,7 +90,7 @@ def _durations(kernel: KernelRow, launches: pd.DataFrame) -> Histogram | None:
     edges = scale(shortest, longest, BINS + 1)
     heights, _ = np.histogram(times, edges)
     labels = tuple(
-        f"{n:,} launches of {duration(a)} to {duration(b)}"
+        Text("{n} launches of {low} to {high}", n=int(n), low=duration(a), high=duration(b))
         for n, a, b in zip(heights, edges[:-1], edges[1:], strict=True)
     )
     ticks = tuple((float(at), duration(at)) for at in dict.fromkeys((shortest, middle, longest)))
@@ -130,7 +137,12 @@ def roof_histogram(view: ReportView) -> Histogram | None:
     edges = np.linspace(0, 1, TENTHS + 1)
     heights, _ = np.histogram(reached, edges, weights=time)
     labels = tuple(
-        f"{share(fraction)} of the GPU time at {share(a)} to {share(b)} of its roof"
+        Text(
+            "{share} of the GPU time at {low} to {high} of its roof",
+            share=share(fraction),
+            low=share(a),
+            high=share(b),
+        )
         for fraction, a, b in zip(heights, edges[:-1], edges[1:], strict=True)
     )
     ticks = tuple((at / 100, f"{at} %") for at in (0, 25, 50, 75, 100))
@@ -147,10 +159,10 @@ def roof_histogram(view: ReportView) -> Histogram | None:
 
 
 def _histogram(bars: _Bars, alt: Text, sentence: Text, *, logarithmic: bool = False) -> Histogram:
-    return Histogram(alt, sentence, *_draw(bars, Writer().text(alt), logarithmic))
+    return Histogram(alt, sentence, _draw(bars, alt, logarithmic))
 
 
-def _draw(bars: _Bars, alt: str, logarithmic: bool) -> tuple[str, str]:
+def _draw(bars: _Bars, alt: Text, logarithmic: bool) -> Still:
     pen = Pen()
     first, last = bars.edges[0], bars.edges[-1]
     if logarithmic:

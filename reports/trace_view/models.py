@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from nsight_prof.parsers.nsys.bins import Array, Segments
+from nsight_prof.reports.page.values import Text, Word
 
 KERNELS, STAGES, STEPS, IDLE, RANGES, CALLS = (
     "kernels", "stages", "steps", "idle", "ranges", "calls",
@@ -17,7 +18,9 @@ KERNELS, STAGES, STEPS, IDLE, RANGES, CALLS = (
 RANGE, KERNEL, IDLE_NODE, REST = "range", "kernel", "idle", "rest"
 """Kinds of rows of the timeline, and of nodes of the tree."""
 
-Kernels = list[tuple[str, str, int, tuple[str, ...]]]
+Label: TypeAlias = str | Text | Word
+"""Words of a timeline or a tree; a str is a name, which no language changes."""
+Kernels = list[tuple[Label, str, int, tuple[Label, ...]]]
 """Name, colour, number on the page and facts of each kernel."""
 
 
@@ -28,20 +31,20 @@ class Item(NamedTuple):
     the number of the kernel on the page, 0 for none. `facts` are further lines of its tooltip.
     """
 
-    name: str
+    name: Label
     colour: str = ""
     kernel: int = 0
     stage: str = ""
-    facts: tuple[str, ...] = ()
+    facts: tuple[Label, ...] = ()
 
 
 @dataclass(frozen=True)
 class Row:
     """One row of the timeline; `group` is the GPU or process that it belongs to."""
 
-    group: str
+    group: Label
     kind: str
-    name: str
+    name: Label
     segments: Segments
 
 
@@ -110,7 +113,7 @@ class Node:
     `colour` is a CSS variable of the page and `kernel` the kernel's number there, 0 for none.
     """
 
-    name: str
+    name: Label
     kind: str = RANGE
     busy_ns: int = 0
     idle_ns: int = 0

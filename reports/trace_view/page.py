@@ -10,17 +10,28 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nsight_prof.parsers.nsys.bins import Array
 from nsight_prof.parsers.nsys.events import Events
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.trace_view.models import Item, Items, Node, Row
-from nsight_prof.reports.trace_view.still import legend, timeline_svg, tree_svg
+from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page.values import Text, Word
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.trace_view.models import (
+    CALLS,
+    RANGES,
+    Item,
+    Items,
+    Label,
+    Node,
+    Row,
+)
+from nsight_prof.reports.trace_view.still import Still, legend, timeline_svg, tree_svg
 from nsight_prof.reports.trace_view.tracks import (
     gaps_of,
     kernel_items,
@@ -37,26 +48,55 @@ ALT = {
     TREE: "NVTX ranges and the kernels in them, each as wide as its GPU time and idle time",
 }
 TITLES = {TIMELINE: "Timeline", TREE: "Ranges and their kernels"}
-FALLBACK = (
+FALLBACK = Text(
     "A still picture of the whole run: to zoom into it takes a browser with JavaScript and "
     "DecompressionStream."
 )
+_IDS = {TIMELINE: "trace", TREE: "trace-tree"}
 _LEVEL = 6
+
+
+class Drawn(NamedTuple):
+    """What the script draws: `span` is the first and the last ns, `note` says what is missing."""
+
+    rows: Sequence[Row]
+    items: Sequence[Item]
+    tree: Node
+    span: tuple[int, int]
+    note: Label = ""
 
 
 @dataclass(frozen=True)
 class TracePart:
-    """One part of a report: `svg` is the file `name`.svg, `html` what the HTML page has instead."""
+    """One part of a report: `picture` is the file `name`.svg, and on the HTML page what stands
+    there until the script draws its `data`.
+    """
 
     name: str
     title: str
     alt: str
-    svg: str
-    html: str
+    picture: Still
+    data: Drawn | None = None
+
+    def svg(self, language: str = ENGLISH) -> str:
+        """Return the file in a language."""
+        return self.picture.file(language)
+
+    def html(self, language: str = ENGLISH) -> str:
+        """Return what the HTML page of a language has instead of the file."""
+        name, packed, note = _IDS[self.name], "", ""
+        if self.data:
+            data = pack(*self.data, language=language)
+            packed = f'<script type="application/octet-stream" class="data">{data}</script>'
+            note = f'<p class="fallback">{Writer(language).text(FALLBACK)}</p>'
+        return (
+            f'<div class="{name}" id="{name}"><div class="live" hidden></div>'
+            f'<div class="still">{self.picture.inline(language)}</div>{note}{packed}</div>'
+        )
 
 
 def trace_parts(
-    run: Run, numbers: Mapping[str, int], trace: tuple[Events | None, str] | None = None
+    run: Run, numbers: Mapping[str, int], trace: tuple[Events | None, Label] | None = None
 ) -> tuple[TracePart, ...]:
     """Return timeline and tree of a run; none where its single launches are not known.
 
@@ -70,27 +110,30 @@ def trace_parts(
     kernels, gaps = kernel_items(run, numbers, work), gaps_of(work)
     rows = rows_of(run, kernels, items, work, gaps, events)
     tree = tree_of(work, gaps, kernels)
-    note = f"Copies, ranges and CUDA calls are not shown: {missing}." if missing else ""
+    note: Label = ""
+    if missing:
+        note = Text("Copies, ranges and CUDA calls are not shown: {missing}.", missing=missing)
     return parts_of(rows, items.all, tree, note)
 
 
 def parts_of(
-    rows: Sequence[Row], items: Sequence[Item], tree: Node, note: str = ""
+    rows: Sequence[Row], items: Sequence[Item], tree: Node, note: Label = ""
 ) -> tuple[TracePart, ...]:
     """Return timeline and tree as parts of a report; `note` says what they lack."""
     span = _span(rows)
-    timeline, inline = timeline_svg(rows, items, span, ALT[TIMELINE], note)
-    icicle, inline_icicle = tree_svg(tree, ALT[TREE])
-    bodies = {
-        TIMELINE: (timeline, _html("trace", inline, pack(rows, items, tree, span, note))),
-        TREE: (icicle, _html("trace-tree", inline_icicle)),
-    }
-    return tuple(TracePart(name, TITLES[name], ALT[name], *both) for name, both in bodies.items())
+    timeline = timeline_svg(rows, items, span, Word(ALT[TIMELINE]), note)
+    icicle = tree_svg(tree, Word(ALT[TREE]))
+    drawn = Drawn(rows, items, tree, span, note)
+    return (
+        TracePart(TIMELINE, TITLES[TIMELINE], ALT[TIMELINE], timeline, drawn),
+        TracePart(TREE, TITLES[TREE], ALT[TREE], icicle),
+    )
 
 
 def pack(
-    rows: Sequence[Row], items: Sequence[Item], tree: Node, span: tuple[int, int], note: str = ""
-) -> str:
+    rows: Sequence[Row], items: Sequence[Item], tree: Node, span: tuple[int, int],
+    note: Label = "", language: str = ENGLISH,
+) -> str:  # fmt: skip
     """Return all that the script draws, as base64 of gzip; the same for the same rows.
 
     Length of the head (4 bytes, little endian), the head in JSON, then of each row the columns
@@ -99,6 +142,7 @@ def pack(
     """
     planes: list[bytes] = []
     heads = []
+    write = Writer(language).value
     origin = min((int(row.segments.start.min()) for row in rows if len(row.segments)), default=0)
     for row in rows:
         segments = row.segments
@@ -109,18 +153,21 @@ def pack(
         planes += [plane for plane, _ in packed]
         heads.append(
             {
-                **{"group": row.group, "kind": row.kind, "name": row.name, "n": len(segments)},
+                **{"group": write(row.group), "kind": row.kind, "name": write(row.name)},
+                "n": len(segments),
                 **{"width": segments.width, "bytes": [size for _, size in packed]},
             }
         )
     head = {
         "span": span,
         "origin": origin,
-        "items": [[i.name, i.colour, i.kernel, i.stage, list(i.facts)] for i in items],
+        "items": [
+            [write(i.name), i.colour, i.kernel, i.stage, [*map(write, i.facts)]] for i in items
+        ],
         "rows": heads,
         "legend": legend(rows, items),
-        "tree": _nested(tree),
-        "note": note,
+        "tree": _nested(tree, write),
+        "note": write(note),
     }
     text = json.dumps(head, separators=(",", ":")).encode()
     block = b"".join([len(text).to_bytes(4, "little"), text, *planes])
@@ -134,10 +181,10 @@ def _planes(column: Array) -> tuple[bytes, int]:
     return planes[:, :size].T.tobytes(), size
 
 
-def _nested(node: Node) -> list[Any]:
+def _nested(node: Node, write: Callable[[Label], str]) -> list[Any]:
     return [
-        *(node.name, node.kind, node.busy_ns, node.idle_ns, node.launches, node.colour),
-        *(node.kernel, [_nested(child) for child in node.children]),
+        *(write(node.name), node.kind, node.busy_ns, node.idle_ns, node.launches, node.colour),
+        *(node.kernel, [_nested(child, write) for child in node.children]),
     ]
 
 
@@ -146,15 +193,6 @@ def _span(rows: Iterable[Row]) -> tuple[int, int]:
     found = [
         (int(s.start.min()), int((s.start + s.duration).max()))
         for row in rows
-        if row.group.startswith("GPU") and len(s := row.segments)
+        if row.kind not in (RANGES, CALLS) and len(s := row.segments)
     ]
     return min(low for low, _ in found), max(high for _, high in found)
-
-
-def _html(name: str, picture: str, data: str = "") -> str:
-    packed = f'<script type="application/octet-stream" class="data">{data}</script>' if data else ""
-    note = f'<p class="fallback">{FALLBACK}</p>' if data else ""
-    return (
-        f'<div class="{name}" id="{name}"><div class="live" hidden></div>'
-        f'<div class="still">{picture}</div>{note}{packed}</div>'
-    )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
+from typing import NamedTuple
+from unicodedata import east_asian_width
 
 import numpy as np
 
 from nsight_prof.parsers.nsys.bins import Array, coverage
+from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import duration, share
+from nsight_prof.reports.page.values import Series, Text, Value, Word
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.plots.palette import COLOURS, families
 from nsight_prof.reports.trace_view.models import (
     CALLS,
@@ -18,6 +26,7 @@ from nsight_prof.reports.trace_view.models import (
     KERNEL,
     KERNELS,
     Item,
+    Label,
     Node,
     Row,
 )
@@ -31,6 +40,8 @@ LEVEL, DEEPEST = 22, 9
 LETTER = 6.7
 """Mean width of a letter of TEXT pixels; names are cut to fit by it."""
 TEXT = 11
+WIDE = TEXT / LETTER
+"""Width of a Chinese or Korean character, in letters."""
 _HEX = {name: colour for colour, name in reversed(COLOURS.items())}
 _VARIABLE = {name: f"var(--{name})" for name in _HEX}
 _TICKS = 8
@@ -38,59 +49,112 @@ FAMILIES = {COLOURS[colour]: name for colour, name in families().items()}
 """What a kernel of each colour does."""
 
 
-class Pen:
-    """Writes shapes once: for a file in the colours of a light page, inline in those of its page.
+class _Shape(NamedTuple):
+    """What stands before a colour, it, and after; `words`, cut to `letters` (0: whole), and after.
 
-    Colours are CSS variables of the page, without --.
+    A colour is a CSS variable of the page, without --.
     """
 
+    before: str
+    colour: str
+    after: str
+    words: Value = ""
+    letters: int = 0
+    end: str = ""
+
+
+@dataclass(frozen=True)
+class Still:
+    """A picture that can be written in each language; `alt` is its name for who cannot see it."""
+
+    shapes: Sequence[_Shape]
+    height: float
+    alt: Value
+
+    def file(self, language: str = ENGLISH) -> str:
+        """Return the picture as a file, in the colours of a light page."""
+        alt, drawn = escape(Writer(language).value(self.alt)), self._drawn(_HEX, language)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {self._view} '
+            f'font-family="DejaVu Sans, Verdana, sans-serif"><title>{alt}</title>'
+            f'<rect width="100%" height="100%" fill="#ffffff"/>{drawn}</svg>\n'
+        )
+
+    def inline(self, language: str = ENGLISH) -> str:
+        """Return the picture as an element of a page, in the page's colours."""
+        alt = escape(Writer(language).value(self.alt))
+        return (
+            f'<svg role="img" aria-label="{alt}" {self._view}>'
+            f"{self._drawn(_VARIABLE, language)}</svg>"
+        )
+
+    @property
+    def _view(self) -> str:
+        height = _short(self.height)
+        return f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+
+    def _drawn(self, fills: Mapping[str, str], language: str) -> str:
+        write = Writer(language)
+        return "".join(
+            f"{shape.before}{fills[shape.colour]}{shape.after}"
+            f"{escape(_cut(write.value(shape.words), shape.letters))}{shape.end}"
+            for shape in self.shapes
+        )
+
+
+class Pen:
+    """Draws the shapes of a picture, with words that are written later."""
+
     def __init__(self) -> None:
-        self._parts: list[tuple[str, str, str]] = []  # what stands before a colour, it, and after
+        self._shapes: list[_Shape] = []
 
     def path(self, shapes: str, colour: str) -> None:
         """Add a filled path."""
-        self._parts.append(('<path style="fill:', colour, f'" d="{shapes}"/>'))
+        self._shapes.append(_Shape('<path style="fill:', colour, f'" d="{shapes}"/>'))
 
-    def box(self, x: float, y: float, width: float, height: float, fill: str, title: str) -> None:
+    def box(self, x: float, y: float, width: float, height: float, fill: str, title: Value) -> None:
         """Add a box with a border of the page's colour; `title` is what it tells."""
         rectangle = (
             f'x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"'
         )
-        rest = f'" {rectangle}><title>{escape(title)}</title></rect>'
-        self._parts += [('<rect style="fill:', fill, ";stroke:"), ("", "paper", rest)]
+        self._shapes += [
+            _Shape('<rect style="fill:', fill, ";stroke:"),
+            _Shape("", "paper", f'" {rectangle}><title>', title, end="</title></rect>"),
+        ]
 
     def text(
-        self, x: float, y: float, words: str, room: float, colour: str = "ink", bold: bool = False,
-        anchor: str = "",
+        self, x: float, y: float, words: Value, room: float, colour: str = "ink",
+        bold: bool = False, anchor: str = "",
     ) -> None:  # fmt: skip
         """Add words, cut to `room` pixels; nothing where not three letters fit."""
         letters = int(room / LETTER)
         if letters < 3:
             return
-        cut = words if len(words) <= letters else f"{words[: letters - 1]}…"
         look = ";font-weight:bold" if bold else ""
         look += f";text-anchor:{anchor}" if anchor else ""
-        rest = f'{look}" x="{_short(x)}" y="{_short(y)}">{escape(cut)}</text>'
-        self._parts.append((f'<text style="font-size:{TEXT}px;fill:', colour, rest))
-
-    def done(self, height: float, alt: str) -> tuple[str, str]:
-        """Return the picture as a file and inline."""
-        light, inline = (
-            "".join(f"{before}{fills[colour]}{after}" for before, colour, after in self._parts)
-            for fills in (_HEX, _VARIABLE)
+        begin, after = (
+            f'<text style="font-size:{TEXT}px;fill:',
+            f'{look}" x="{_short(x)}" y="{_short(y)}">',
         )
-        view = f'viewBox="0 0 {WIDTH} {_short(height)}" width="{WIDTH}" height="{_short(height)}"'
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {view} '
-            f'font-family="DejaVu Sans, Verdana, sans-serif"><title>{escape(alt)}</title>'
-            f'<rect width="100%" height="100%" fill="#ffffff"/>{light}</svg>\n'
-        ), f'<svg role="img" aria-label="{escape(alt)}" {view}>{inline}</svg>'
+        self._shapes.append(_Shape(begin, colour, after, words, letters, "</text>"))
+
+    def done(self, height: float, alt: Value) -> Still:
+        """Return the picture."""
+        return Still(tuple(self._shapes), height, alt)
+
+
+def _cut(words: str, letters: int) -> str:
+    """Return words cut to the room of so many Latin letters; 0: whole."""
+    ends = [*accumulate(WIDE if east_asian_width(c) in "WF" else 1 for c in words)]
+    if not letters or not ends or ends[-1] <= letters:
+        return words
+    return f"{words[: bisect_right(ends, letters - 1)]}…"
 
 
 def timeline_svg(
-    rows: Sequence[Row], items: Sequence[Item], span: tuple[int, int], alt: str, note: str = ""
-) -> tuple[str, str]:
-    """Return the timeline of the whole run (`span`: its first and last ns) as SVG: file, inline.
+    rows: Sequence[Row], items: Sequence[Item], span: tuple[int, int], alt: Label, note: Label = ""
+) -> Still:
+    """Return the timeline of the whole run (`span`: its first and last ns).
 
     `note` says what it lacks.
     """
@@ -100,7 +164,7 @@ def timeline_svg(
     kinds = list(dict.fromkeys(colours))
     of_item = np.array([kinds.index(colour) for colour in colours], np.int64)
     y = float(_axis(pen, span))
-    group = ""
+    group: Label = ""
     for row in first_rows:
         if row.group != group:
             group = row.group
@@ -114,7 +178,8 @@ def timeline_svg(
             _boxes(pen, row, items, span, y, height)
         y += height + GAP
     if len(rows) > len(first_rows):
-        pen.text(0, y + 12, f"{len(rows) - len(first_rows)} more rows", WIDTH, "quiet")
+        more = Text("{n} more rows", n=len(rows) - len(first_rows))
+        pen.text(0, y + 12, more, WIDTH, "quiet")
         y += GROUP
     if note:
         pen.text(0, y + 12, note, WIDTH, "quiet")
@@ -203,7 +268,8 @@ def _boxes(
                 f"M{_short(x)} {_short(y)}h{_short(reached - x)}v{height}h-{_short(reached - x)}z"
             )
             continue
-        pen.box(x, y, reached - x, height, "grid", f"{items[code].name}: {duration(length)}")
+        tip = Text("{name}: {time}", name=items[code].name, time=duration(length))
+        pen.box(x, y, reached - x, height, "grid", tip)
         pen.text(x + 3, y + height / 2 + 4, items[code].name, reached - x - 5)
     pen.path("".join(thin), "rest")
 
@@ -215,12 +281,12 @@ def _legend(pen: Pen, entries: Sequence[tuple[str, str]], y: float) -> float:
         if x + wide > WIDTH:
             x, y = float(GUTTER), y + 18
         pen.path(f"M{_short(x)} {_short(y)}h10v10h-10z", colour)
-        pen.text(x + 14, y + 9, name, wide)
+        pen.text(x + 14, y + 9, Word(name), wide)
         x += wide + 6
     return y + 18
 
 
-def tree_svg(root: Node, alt: str) -> tuple[str, str]:
+def tree_svg(root: Node, alt: Label) -> Still:
     """Return the tree as an icicle: a range above what is in it, as wide as its time."""
     pen = Pen()
     depth = _draw(pen, root, 0.0, float(WIDTH), 0, root.total_ns)
@@ -235,7 +301,9 @@ def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, total_ns: in
     fill = node.colour or ("faint" if node.kind == IDLE_NODE else "grid")
     pen.box(x, y, width, LEVEL, fill, tooltip(node, total_ns))
     ink = "paper" if fill == "blue" else "ink"
-    name = f"{node.name} {share(node.total_ns / total_ns)}" if total_ns else node.name
+    name: Value = node.name
+    if total_ns:
+        name = Text("{name} {share}", name=name, share=share(node.total_ns / total_ns))
     pen.text(x + 4, y + 15, name, width - 6, ink)
     deepest = depth
     if depth >= DEEPEST:
@@ -248,18 +316,20 @@ def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, total_ns: in
     return deepest
 
 
-def tooltip(node: Node, total_ns: int) -> str:
+def tooltip(node: Node, total_ns: int) -> Series:
     """Return what a node says when it is pointed at: time, launches and idle time."""
-    lines = [f"{node.name}: {duration(node.total_ns)}"]
+    time = duration(node.total_ns)
+    lines = [Text("{name}: {time}", name=node.name, time=time)]
     if total_ns:
-        lines[0] += f" ({share(node.total_ns / total_ns)})"
+        of_all = share(node.total_ns / total_ns)
+        lines = [Text("{name}: {time} ({share})", name=node.name, time=time, share=of_all)]
     if node.launches:
-        lines.append(f"{node.launches:,} launches")
+        lines.append(Text("{n} launches", n=node.launches))
     if node.busy_ns:
-        lines.append(f"kernels and copies {duration(node.busy_ns)}")
+        lines.append(Text("kernels and copies {time}", time=duration(node.busy_ns)))
     if node.idle_ns and node.kind != IDLE_NODE:
-        lines.append(f"idle {duration(node.idle_ns)}")
-    return ", ".join(lines)
+        lines.append(Text("idle {time}", time=duration(node.idle_ns)))
+    return Series(lines)
 
 
 def _leaves(node: Node) -> Iterator[Node]:

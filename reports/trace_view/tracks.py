@@ -24,7 +24,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of, gpu_of_launches, queues
 from nsight_prof.reports.export.lanes import disjoint
 from nsight_prof.reports.page.figure_models import COPIES, GRAPHS
-from nsight_prof.reports.page.formats import counted
+from nsight_prof.reports.page.values import Text, Word
 from nsight_prof.reports.plots.palette import COLOURS, HOST_COPY, SKY, WHOLE_GRAPH, family
 from nsight_prof.reports.trace_view.models import (
     CALLS,
@@ -37,6 +37,7 @@ from nsight_prof.reports.trace_view.models import (
     Item,
     Items,
     Kernels,
+    Label,
     Row,
     Work,
 )
@@ -47,16 +48,17 @@ MOST_HOST_LAUNCHES = 2_000_000
 """Launches up to which calls and ranges of the host are read, which takes as long as the rest."""
 MOST_STREAMS, MOST_LANES = 12, 4
 _WAITS = ("ynchronize", "cuMemcpy", "cudaMemcpy")
-QUEUED, LATE, UNKNOWN = "queued: the host had issued the next work", "the next call came late", ""
+QUEUED = Text("queued: the host had issued the next work")
+LATE = Text("the next call came late")
 
 
-def read_trace(run: Run) -> tuple[Events | None, str]:
+def read_trace(run: Run) -> tuple[Events | None, Label]:
     """Return copies, calls and ranges of the run's trace; None and why where it has none."""
     path = run.directory.artifact("trace", "trace.sqlite")
     if path is None:
-        return None, "the run has no trace.sqlite"
+        return None, Text("the run has no trace.sqlite")
     if number(run.kernels["calls"].sum()) > MOST_HOST_LAUNCHES:
-        return None, f"the trace has over {MOST_HOST_LAUNCHES:,} launches"
+        return None, Text("the trace has over {n} launches", n=MOST_HOST_LAUNCHES)
     try:
         return read_events(path, with_ranges=False), ""
     except ProfError as error:
@@ -172,9 +174,9 @@ def kernel_items(run: Run, numbers: Mapping[str, int], work: Work) -> Kernels:
             continue
         colour = COLOURS[family(text(row["category"]))[0]]
         name = text(row["short_name"]) or text(row["name"])
-        fact = f"grid {text(row['grid'])}, block {text(row['block'])}"
+        fact = Text("grid {grid}, block {block}", grid=text(row["grid"]), block=text(row["block"]))
         found.append((name, colour, numbers.get(kernel_id, 0), (fact,)))
-    return [*found, *((name, _memory_colour(name), 0, ()) for name in work.memory)]
+    return [*found, *((Word(name), _memory_colour(name), 0, ()) for name in work.memory)]
 
 
 def _memory_colour(name: str) -> str:
@@ -229,7 +231,9 @@ def _stage_rows(
         if not steps.empty:
             start, end = (_integers(steps[name]) for name in ("gpu_start_ns", "gpu_end_ns"))
             codes = items.codes(_step(row) for row in records(steps))
-            yield Row(group, STEPS, "engine steps", reduced(start, end - start, codes, MOST_OTHERS))
+            yield Row(
+                group, STEPS, Text("engine steps"), reduced(start, end - start, codes, MOST_OTHERS)
+            )
             return
     at = np.flatnonzero(on_gpu[: work.launches] & (work.stage[: work.launches] >= 0))
     if not len(at):
@@ -242,8 +246,9 @@ def _stage_rows(
     codes = items.codes(Item(name) for name in work.stages)[stage[first]]
     until = np.minimum(end[last], np.append(start[first[1:]], end[-1]))
     yield Row(
-        group, STAGES, "stages", reduced(start[first], until - start[first], codes, MOST_OTHERS)
-    )
+        group, STAGES, Text("stages"),
+        reduced(start[first], until - start[first], codes, MOST_OTHERS),
+    )  # fmt: skip
 
 
 def _step(row: CellRow) -> Item:
@@ -251,8 +256,15 @@ def _step(row: CellRow) -> Item:
     for kind in ("prefill", "decode"):
         tokens, requests = (known(row[f"{kind}_{what}"]) for what in ("tokens", "requests"))
         if tokens and requests is not None:
-            facts.append(f"{kind}: {counted(tokens, 'token')} of {counted(requests, 'request')}")
-    return Item(text(row["kind"]) or "step without requests", facts=tuple(facts))
+            facts.append(
+                Text(
+                    "{kind}: {tokens} of {requests}",
+                    kind=kind,
+                    tokens=Text("{n} token", "{n} tokens", n=int(tokens)),
+                    requests=Text("{n} request", "{n} requests", n=int(requests)),
+                )
+            )
+    return Item(text(row["kind"]) or Text("step without requests"), facts=tuple(facts))
 
 
 def _stream_rows(work: Work, item: Array, gpu: int, group: str) -> Iterator[Row]:
@@ -268,10 +280,12 @@ def _stream_rows(work: Work, item: Array, gpu: int, group: str) -> Iterator[Row]
     if rest:
         at = np.flatnonzero(np.isin(work.queue, rest))
         segments = reduced(work.start[at], work.duration[at], item[at], MOST_OTHERS)
-        yield Row(group, KERNELS, f"{len(rest)} more streams", segments)
+        yield Row(group, KERNELS, Text("{n} more streams", n=len(rest)), segments)
 
 
-def _lanes(work: Work, item: Array, at: Array, group: str, name: str, budget: int) -> Iterator[Row]:
+def _lanes(
+    work: Work, item: Array, at: Array, group: str, name: Label, budget: int
+) -> Iterator[Row]:
     start, duration, item = work.start[at], work.duration[at], item[at]
     if len(at) > budget:
         yield Row(group, KERNELS, name, reduced(start, duration, item, budget))
@@ -279,7 +293,7 @@ def _lanes(work: Work, item: Array, at: Array, group: str, name: str, budget: in
     lane = np.minimum(disjoint(start, start + duration, np.zeros(len(at), int)), MOST_LANES - 1)
     for number_ in range(int(lane.max(initial=0)) + 1):
         in_lane = lane == number_
-        label = name if not number_ else f"{name}, overlapping"
+        label = name if not number_ else Text("{stream}, overlapping", stream=name)
         yield Row(
             group, KERNELS, label, reduced(start[in_lane], duration[in_lane], item[in_lane], budget)
         )
@@ -287,14 +301,14 @@ def _lanes(work: Work, item: Array, at: Array, group: str, name: str, budget: in
 
 def _stream_name(
     queues: Sequence[tuple[int, int, int, int]], here: Sequence[int], code: int
-) -> str:
+) -> Label:
     """Name a stream, with process and context where the GPU has several of them."""
     _, pid, context, stream = queues[code]
-    name = f"stream {stream}" if stream >= 0 else "stream"
+    name = Text("stream {n}", n=str(stream)) if stream >= 0 else Text("stream")
     if len({queues[queue][1] for queue in here}) > 1:
-        name += f", process {pid}"
+        name = Text("{stream}, process {pid}", stream=name, pid=str(pid))
     if len({queues[queue][2] for queue in here if queues[queue][1] == pid}) > 1:
-        name += f", context {context}"
+        name = Text("{stream}, context {context}", stream=name, context=str(context))
     return name
 
 
@@ -311,14 +325,15 @@ def _idle_row(
     codes, pairs = pd.factorize(cause * (len(names) + 1) + name, sort=True)
     items_of_pairs = []
     for pair in pairs.tolist():
-        cause_text = (UNKNOWN, QUEUED, LATE)[pair // (len(names) + 1)]
+        known_cause = (None, QUEUED, LATE)[pair // (len(names) + 1)]
         called = names[pair % (len(names) + 1)]
-        facts = tuple(filter(None, (cause_text, called and f"ended by {called}")))
+        ended = Text("ended by {call}", call=called) if called else None
+        facts = tuple(fact for fact in (known_cause, ended) if fact is not None)
         items_of_pairs.append(
-            Item("GPU idle", "rest" if cause_text == QUEUED else "quiet", facts=facts)
+            Item(Text("GPU idle"), "rest" if known_cause == QUEUED else "quiet", facts=facts)
         )
     segments = reduced(start, duration, items.codes(items_of_pairs)[codes], MOST_OTHERS)
-    yield Row(group, IDLE, "idle", segments)
+    yield Row(group, IDLE, Text("idle"), segments)
 
 
 def _causes(key: Array, start: Array, calls: ApiCalls | None) -> tuple[Array, Array]:
@@ -348,14 +363,14 @@ def _host_rows(ranges: pd.DataFrame, host: HostEvents, items: Items) -> Iterator
     numbers = [of_thread[t]["ranges"].sum() if t in of_thread else 0 for t in threads]
     for code in busiest(host.calls, np.array(numbers, np.int64)):
         pid, tid, given = thread = threads[code]
-        name = given or ("main thread" if pid == tid else f"thread {tid}")
-        group = f"Process {pid}, {name}"
+        unnamed = Text("main thread") if pid == tid else Text("thread {tid}", tid=str(tid))
+        group = Text("Process {pid}, {thread}", pid=str(pid), thread=given or unnamed)
         if thread in of_thread:
             yield from _range_rows(of_thread[thread], group, items)
         yield from _call_row(host.calls, code, group, items)
 
 
-def _range_rows(ranges: pd.DataFrame, group: str, items: Items) -> Iterator[Row]:
+def _range_rows(ranges: pd.DataFrame, group: Label, items: Items) -> Iterator[Row]:
     """Yield the ranges of a thread by depth."""
     names = ranges["nvtx_range"].cat
     codes, used = pd.factorize(names.codes.to_numpy(), sort=True)
@@ -364,13 +379,13 @@ def _range_rows(ranges: pd.DataFrame, group: str, items: Items) -> Iterator[Row]
     start, duration, busy, count, depth = (_integers(ranges[name]) for name in columns)
     for level in np.unique(depth).tolist():
         at = np.flatnonzero(depth == level)
-        label = "NVTX ranges" if not level else f"NVTX, depth {level + 1}"
+        label = Text("NVTX, depth {n}", n=level + 1) if level else Text("NVTX ranges")
         width = int(ranges["bin_ns"].iloc[at[0]])
         segments = Segments(start[at], duration[at], item[at], busy[at], count[at], width)
         yield Row(group, RANGES, label, segments)
 
 
-def _call_row(calls: ApiCalls, thread: int, group: str, items: Items) -> Iterator[Row]:
+def _call_row(calls: ApiCalls, thread: int, group: Label, items: Items) -> Iterator[Row]:
     at = np.flatnonzero(calls.thread == thread)
     if not len(at):
         return
@@ -379,4 +394,4 @@ def _call_row(calls: ApiCalls, thread: int, group: str, items: Items) -> Iterato
         for name in calls.names
     )
     segments = reduced(calls.start[at], calls.duration[at], codes[calls.name[at]], MOST_OTHERS)
-    yield Row(group, CALLS, "CUDA calls", segments)
+    yield Row(group, CALLS, Text("CUDA calls"), segments)

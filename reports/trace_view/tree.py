@@ -13,6 +13,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.names.ranges import fold_repeats, shorten
+from nsight_prof.reports.page.values import Text
 from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, REST, Gaps, Kernels, Node, Work
 
 SMALLEST = 0.001
@@ -27,14 +28,14 @@ def tree_of(work: Work, gaps: Gaps, kernels: Kernels) -> Node:
     count = np.bincount(codes, weights=np.arange(len(codes)) < work.launches)
     idle = np.bincount(work.path[gaps.op] + 1, weights=gaps.duration, minlength=len(work.paths) + 1)
     names = [(), *_folded(work.paths)]
-    root = Node("whole run")
+    root = Node(Text("whole run"))
     for pair, time, times in zip(pairs.tolist(), busy.tolist(), count.tolist(), strict=True):
         name, colour, number, _ = kernels[pair % width]
         leaf = Node(name, KERNEL, int(time), 0, int(times), colour, number)
         _add(root, names[pair // width], leaf)
     for path, time in enumerate(idle.tolist()):
         if time:
-            _add(root, names[path], Node("idle", IDLE_NODE, 0, int(time)))
+            _add(root, names[path], Node(Text("idle"), IDLE_NODE, 0, int(time)))
     return _gathered(root, max(root.total_ns, 1) * SMALLEST)
 
 
@@ -78,7 +79,7 @@ def _gathered(node: Node, minimum: float) -> Node:
     if len(small) == 1:
         large.append(_gathered(small[0], minimum))
     elif small:
-        rest = Node(f"{len(small)} smaller", REST)
+        rest = Node(Text("{n} smaller", n=len(small)), REST)
         for child in small:
             _count(rest, child)
         large.append(rest)

@@ -14,8 +14,8 @@ from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.fact import cell
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES, unit_of
-from nsight_prof.reports.page import Document, Evidence, Number, Ref, Text, Verbatim
-from nsight_prof.reports.page.values import Confidence
+from nsight_prof.reports.page import Document, Evidence, Number, Ref, Text
+from nsight_prof.reports.page.values import Confidence, Word
 
 CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
 SAME = 0.001
@@ -166,7 +166,7 @@ def _origin(roof: Ceiling, row: Row, scaled: bool) -> Text:
 def _compared(judged: Judged, label: Text, reached: Number) -> Evidence:
     rule = Text("Nsight Compute rule SOLBottleneck")
     if judged.bound == "issue":
-        rule = Text("{source}", source=Verbatim(source("issue_slots")))
+        rule = Text("{source}", source=Word(source("issue_slots")))
     at = Number(LATENCY_BELOW, "fraction")
     waits = judged.bound == "latency"
     limit = Text("under {limit}", limit=at) if waits else Text("{limit} or more", limit=at)

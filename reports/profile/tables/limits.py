@@ -13,6 +13,7 @@ from nsight_prof.reports.page import Column, Number, Table, Text, Value, Word
 from nsight_prof.reports.page.charts import Roof
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.page.section import Footer
+from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.shown_rows import row_anchor
 from nsight_prof.reports.profile.tables.time import (
@@ -188,11 +189,11 @@ def occupancy(view: ReportView) -> Table[KernelRow]:
     return Table("occupancy", NO_TITLE, columns, rows, footnotes=True)
 
 
-def stall_reasons(view: ReportView) -> Table[tuple[str, str]]:
+def stall_reasons(view: ReportView) -> Table[tuple[str, Words]]:
     """Return what each stall reason means."""
-    columns: list[Column[tuple[str, str]]] = [
+    columns: list[Column[tuple[str, Words]]] = [
         Column(Text("Reason"), lambda row: row[0].replace("_", " ")),
-        Column(Text("Meaning"), lambda row: Word(row[1])),
+        Column(Text("Meaning"), lambda row: row[1]),
     ]
     rows = list(zip(view.stalls.reasons, view.stalls.meanings, strict=True))
     return Table("stall-reasons", NO_TITLE, columns, rows)

@@ -38,7 +38,7 @@ def example() -> dict[str, str]:
 
 
 def pages_of(example: dict[str, str], figures: dict[str, str]) -> dict[str, str]:
-    return html_pages({name: t for name, t in example.items() if "/" not in name}, figures)
+    return html_pages({name: t for name, t in example.items() if "/" not in name}, {"en": figures})
 
 
 def pictures(text: str) -> dict[str, str]:

@@ -12,8 +12,9 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
-from nsight_prof.reports.page import Number
+from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.page.figure_models import COPIES as COPIES_SHOWN
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.kernel_rows import kernel_rows
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.view_models import ReportView
@@ -26,6 +27,7 @@ from nsight_prof.reports.trace_view.tree import tree_of
 
 NAMES = ("h200-top-kernels", "h200-vllm-kernels", "h200-data-parallel")
 COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+said = Writer().value
 
 
 @dataclass
@@ -106,7 +108,7 @@ def test_a_histogram_has_every_launch_of_a_kernel_whose_launches_differ(recorded
         differ = (kernel.calls or 0) >= 20 and high > 1.2 * low
         assert (kernel.number in found) == differ
         if differ:
-            counted = re.findall(r"<title>([\d,]+) launches of", found[kernel.number].html)
+            counted = re.findall(r"<title>([\d,]+) launches of", found[kernel.number].html())
             assert sum(int(one.replace(",", "")) for one in counted) == kernel.calls
 
 
@@ -153,8 +155,8 @@ def test_streams_have_the_time_of_the_trace(recorded: Recorded) -> None:
         own = [
             row
             for row in streams
-            if row.group.startswith(f"GPU {device}")
-            and row.name.split(",")[0] == f"stream {stream}"
+            if said(row.group).startswith(f"GPU {device}")
+            and said(row.name).split(",")[0] == f"stream {stream}"
         ]
         assert busy(own) == time
         assert sum(len(row.segments) for row in own) == count
@@ -169,7 +171,7 @@ def test_idle_time_is_that_between_the_operations(recorded: Recorded) -> None:
         "GROUP BY deviceId"
     ):
         own = [row for row in recorded.rows if row.kind == models.IDLE]
-        assert busy([row for row in own if row.group.startswith(f"GPU {device}")]) == idle
+        assert busy([row for row in own if said(row.group).startswith(f"GPU {device}")]) == idle
 
 
 def test_ranges_have_the_time_of_the_trace(recorded: Recorded) -> None:
@@ -202,7 +204,8 @@ def test_the_tree_adds_up_to_the_trace(recorded: Recorded) -> None:
             assert node.busy_ns == sum(child.busy_ns for child in node.children)
             assert node.idle_ns == sum(child.idle_ns for child in node.children)
             assert node.launches == sum(child.launches for child in node.children)
-        assert node.kind != KERNEL or node.launches or node.name.startswith(("copy", "memset"))
+        is_copy = said(node.name).startswith(("copy", "memset"))
+        assert node.kind != KERNEL or node.launches or is_copy
 
 
 def test_outermost_ranges_have_the_kernels_that_were_launched_in_them(recorded: Recorded) -> None:
@@ -221,7 +224,7 @@ def test_outermost_ranges_have_the_kernels_that_were_launched_in_them(recorded: 
     ranges = [node for node in recorded.tree.children if node.kind == "range"]
     assert ranges
     for node in ranges:
-        name = node.name.removeprefix("NCCL:")
+        name = said(node.name).removeprefix("NCCL:")
         launches = sum(n.launches for n in leaves(node))
         kernels = sum(n.busy_ns for n in leaves(node))
         assert (launches, kernels) == found[name]
@@ -243,7 +246,7 @@ def test_items_name_kernels_with_their_colour_number_and_grid(recorded: Recorded
     assert own
     for item in own:
         assert item.name == first["short_name"]
-        assert item.facts == (f"grid {first['grid']}, block {first['block']}",)
+        assert [*map(said, item.facts)] == [f"grid {first['grid']}, block {first['block']}"]
 
 
 def test_without_the_trace_there_are_launches_alone(recorded: Recorded) -> None:
@@ -262,7 +265,10 @@ def test_a_run_says_why_its_trace_is_not_shown(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracks, "MOST_HOST_LAUNCHES", 10)
-    assert tracks.read_trace(recorded.run) == (None, "the trace has over 10 launches")
+    assert tracks.read_trace(recorded.run) == (
+        None,
+        Text("the trace has over {n} launches", n=10),
+    )
     timeline, _ = trace_parts(recorded.run, {})
-    assert "not shown: the trace has over 10 launches" in timeline.svg
-    assert "CUDA calls</text>" not in timeline.svg
+    assert "not shown: the trace has over 10 launches" in timeline.svg()
+    assert "CUDA calls</text>" not in timeline.svg()
