@@ -28,15 +28,20 @@ import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
+from nsight_prof.orchestrator.plan.select import NOT_SELECTED
 from nsight_prof.orchestrator.ranks.folder import QUESTION
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.join.join import NOT_PROFILED
 from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.nsys.engine.gaps import NO_RANGE
 from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, SET
 from nsight_prof.parsers.nsys.rows.summaries import COPY_KINDS
 from nsight_prof.parsers.packaged import LOADER
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.analysis.evidence import thresholds
+from nsight_prof.reports.analysis.padding import NO_PADDING
+from nsight_prof.reports.cases.rows import NOT_COUNTED
+from nsight_prof.reports.findings.ncu.topics import topics
 from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
 from nsight_prof.reports.page import charts
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
@@ -54,6 +59,7 @@ from nsight_prof.reports.profile.figure_views import (
 )
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS
+from nsight_prof.reports.studies.roofline.charts import PATTERNS
 from nsight_prof.reports.trace_view.assets import messages as trace_words
 from nsight_prof.reports.trace_view.page import ALT, TITLES
 
@@ -112,6 +118,9 @@ def labels() -> Iterator[str]:
     yield from TIERS
     yield from (limit["source"] for limit in thresholds().values())
     yield from (*TITLES.values(), *ALT.values())
+    yield from (topic.about for topic in topics())
+    yield from (f"{work}, {how}" for work in ("read", "write", "copy") for how in PATTERNS.values())
+    yield from (*NOT_SELECTED, *NO_PADDING, NOT_COUNTED, NO_RANGE)
     yield from (*(f"copy {kind}" for kind in COPY_KINDS.values()), SET, GRAPH)
     yield from trace_words()
     yield from (state.value for state in StepState)

@@ -17,6 +17,9 @@ from nsight_prof.parsers.run.selection import SelectedKernel, Selection
 NAMES = ("short_name", "name", "mangled_name")
 ROWS_PER_REASON = 5
 COLLECTIVE = "collective: ncu replays a kernel, and one that waits on other GPUs then hangs"
+NOT_LISTED = "not in the list of kernels"
+BEYOND_EVERY_TOP = "beyond the top of every stage and of the program"
+NOT_SELECTED = (COLLECTIVE, NOT_LISTED, BEYOND_EVERY_TOP)
 WHOLE = "(all)"  # the row of the whole capture in tables by stage
 
 
@@ -115,7 +118,7 @@ def _filter(frame: pd.DataFrame, options: SelectOptions, notes: list[str]) -> pd
         reasons[(reasons == "") & ~wanted] = "not matched by include: " + ", ".join(options.include)
     if options.kernels is not None:
         wanted = _listed(frame, options.kernels, notes)
-        reasons[(reasons == "") & ~wanted] = "not in the list of kernels"
+        reasons[(reasons == "") & ~wanted] = NOT_LISTED
     return reasons
 
 
@@ -182,7 +185,7 @@ def _within_limits(
     chosen = _top(eligible, options)[0]
     for _, group in stages.groupby("stage", sort=False, observed=True):
         chosen |= _top(group.sort_values("total_ns", ascending=False, kind="stable"), options)[0]
-    return chosen, "beyond the top of every stage and of the program"
+    return chosen, BEYOND_EVERY_TOP
 
 
 def _top(frame: pd.DataFrame, options: SelectOptions) -> tuple[set[str], str]:

@@ -18,6 +18,12 @@ TOLERANCE = 0.005
 for clusters, which round the number of tiles up: 501 tiles in clusters of 2 count as 502."""
 
 
+NO_COUNTERS = "no GEMM kernel has counters"
+OTHER_SHAPE = "several shapes use this kernel, and the launch that was counted has another one"
+NO_PADDING = (NO_COUNTERS, OTHER_SHAPE)
+"""Why a product has no ratio."""
+
+
 @dataclass(frozen=True)
 class Padding:
     """A GEMM of known shape beside the kernel that ran it; `reason` where none could be told."""
@@ -59,14 +65,13 @@ def _was_captured(run: Run, shape: Shape) -> bool:
 
 def _padding(shape: Shape, rows: list[Row]) -> Padding:
     if not rows:
-        return Padding(shape, None, None, None, "no GEMM kernel has counters")
+        return Padding(shape, None, None, None, NO_COUNTERS)
     fitting = [row for row in rows if _fits(shape, row)]
     staged = [row for row in fitting if shape.stage in names(row["stage"])]
     if shape.stage and fitting and not staged and any(names(r["stage"]) for r in fitting):
         fitting = []
     if not fitting:
-        reason = "several shapes use this kernel, and the launch that was counted has another one"
-        return Padding(shape, None, None, None, reason)
+        return Padding(shape, None, None, None, OTHER_SHAPE)
     row = (staged or fitting)[0]
     counted = _counted(row)
     return Padding(shape, row, known(counted), known(counted / shape.flops), "")

@@ -267,10 +267,13 @@ def _is_not_collected(row: Row) -> bool:
 def _not_collected(run: Run) -> list[Caveat]:
     """Return the columns whose counters no set of the run has, in one caveat."""
     rows = [row for row in records(run.gaps) if _is_not_collected(row)]
-    columns = {f"{label(text(row['column']))} ({text(row['reason'])})" for row in rows}
-    if not columns:
-        return []
-    return [Caveat(Text("Not available in this run: {columns}.", columns=sorted(columns)), ())]
+    found = {(label(text(row["column"])), text(row["reason"])) for row in rows}
+    columns = [
+        Text("{column} ({reason})", column=Word(column), reason=Word(reason))
+        for column, reason in sorted(found, key=lambda pair: f"{pair[0]} ({pair[1]})")
+    ]
+    words = Text("Not available in this run: {columns}.", columns=columns) if columns else None
+    return [Caveat(words, ())] if words else []
 
 
 def _concerned(rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]) -> list[Value]:

@@ -26,7 +26,7 @@ from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import rates
 from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.kernels.roofs import unit_of
-from nsight_prof.reports.page import Number
+from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile import figure_views
 from nsight_prof.reports.profile.view_models import (
@@ -132,7 +132,7 @@ def _kernel_row(
         bound_label=LABELS.get(text(row["bound_by"]), ""),
         bound_unit=Writer().text(unit) if (unit := unit_of(row)) is not None else "",
         bound_cause=cause.key if cause is not None else "",
-        bound_reason=Writer().text(cause.clause) if cause is not None else "",
+        bound_reason=cause.clause if cause is not None else Text(""),
         matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
         **_roof(judged),
         gain=gain,

@@ -16,6 +16,7 @@ from nsight_prof.parsers.metrics.catalogue import (
     catalogue,
 )
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.formats import known
 
 WIDE = 150
@@ -29,7 +30,7 @@ class Traced:
     """One number of ours: `origin` is the formula over `inputs`, tool metrics and columns."""
 
     column: str
-    label: str
+    label: str | Text
     value: float | None
     text: str
     unit: str
@@ -129,7 +130,7 @@ def _stalls(waits: list[Row], metrics: set[str]) -> Iterable[Traced]:
             continue
         inputs = tuple(m for m in counted.get(reason, ()) if m in metrics)[:1]
         origin = f"share_of_reasons({inputs[0]})" if inputs else ""
-        label = f"Stall: {reason.replace('_', ' ')}"
+        label = Text("Stall: {reason}", reason=reason.replace("_", " "))
         yield Traced(f"stall_{reason}", label, 100 * share, "", "%", origin, inputs)
 
 

@@ -122,7 +122,7 @@ class KernelRow:
     bound_label: str
     bound_unit: str
     bound_cause: str
-    bound_reason: str
+    bound_reason: Text
     roof_share: float | None
     rate: float | None
     roof: float | None
@@ -251,7 +251,7 @@ class RuleAbstention:
 
     rules: tuple[str, ...]
     kernels: tuple[int, ...]
-    reason: str
+    reason: Text
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbst
         RuleAbstention(
             abstention.rules,
             tuple(sorted(numbers[k] for k in abstention.kernel_ids if k in numbers)),
-            Writer().text(abstention.reason),
+            abstention.reason,
         )
         for abstention in abstentions(run)
     )

@@ -11,6 +11,7 @@ from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.directory import RunDir, StepState, read_manifest, write_manifest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Section, Text
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.caveats import ranges
 from nsight_prof.reports.profile.method_view import environment, glossary
 from nsight_prof.reports.profile.view_models import ReportView
@@ -64,8 +65,8 @@ def test_durations_that_disagree_are_flagged(view: ReportView) -> None:
 
 def test_waiting_kernels_say_for_what(view: ReportView) -> None:
     rows = {row.short_name: row for row in view.kernels}
-    assert "8 blocks on 132 SMs" in rows["PyTorch softmax"].bound_reason
-    assert rows["cuBLAS GEMM 64x8"].bound_reason == ""
+    assert "8 blocks on 132 SMs" in Writer().value(rows["PyTorch softmax"].bound_reason)
+    assert rows["cuBLAS GEMM 64x8"].bound_reason == Text("")
 
 
 def test_the_table_shows_all_profiled_kernels_and_some_of_the_rest(run: Run) -> None:

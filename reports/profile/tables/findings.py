@@ -141,7 +141,7 @@ def abstained(view: ReportView) -> Table[RuleAbstention]:
 def ncu_rules(view: ReportView) -> Table[RuleSummary]:
     """Return what ncu's rules say of each matter, by how prof stands to it."""
     columns: list[Column[RuleSummary]] = [
-        Column(Text("Matter"), lambda row: row.about),
+        Column(Text("Matter"), lambda row: Word(row.about)),
         Column(
             Text("Rules of ncu"),
             lambda row: Series(row.rules) if row.rules else Text("none fired"),
@@ -158,9 +158,9 @@ def ncu_rules_of(rows: Sequence[RuleRow]) -> Table[RuleRow]:
 
     def about(row: RuleRow) -> Value:
         return (
-            Text("{about} ({rules})", about=row.about, rules=Series(row.rules))
+            Text("{about} ({rules})", about=Word(row.about), rules=Series(row.rules))
             if row.rules
-            else row.about
+            else Word(row.about)
         )
 
     def speedup(row: RuleRow) -> Value | None:

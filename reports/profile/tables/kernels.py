@@ -73,7 +73,8 @@ def kernel(kernel: KernelRow, links: Links) -> Table[tuple[Value, Value, str]]:
         rows.append((Text("Duration under ncu"), _under_ncu(kernel), row_id("ncu_duration_ns")))
         rows.append((Text("Limited by"), _limit(kernel), row_id("roof_share")))
     for gap in kernel.missing:
-        reason = Text("{column}: {reason}", column=label(gap.column), reason=gap.reason)
+        of, why = Word(label(gap.column)), Word(gap.reason)
+        reason = Text("{column}: {reason}", column=of, reason=why)
         rows.append((Text("Not available"), reason, ""))
     return pairs(rows)
 
@@ -110,7 +111,7 @@ def _limit(kernel: KernelRow) -> Value:
                 rates = Text("{label}: {rates}", label=kernel.roof_label, rates=rates)
             of_roof = Text("{part} ({rates})", part=of_roof, rates=rates)
         limit = Series([limit, of_roof])
-    if not kernel.bound_reason:
+    if not kernel.bound_reason.message:
         return limit
     return Text("{limit}: {reason}", limit=limit, reason=kernel.bound_reason)
 
@@ -130,7 +131,10 @@ def _of_roof(kernel: KernelRow) -> Text:
 def numbers(kernel: KernelRow, source: Provenance, links: Links) -> Table[Traced]:
     """Return the numbers of a launch, and what they were made from."""
     columns: list[Column[Traced]] = [
-        Column(Text("Number"), lambda item: Word(item.label)),
+        Column(
+            Text("Number"),
+            lambda item: item.label if isinstance(item.label, Text) else Word(item.label),
+        ),
         Column(
             Text("Value"),
             lambda item: item.text or Verbatim(quantity(item.value, item.unit)),
@@ -167,7 +171,7 @@ def left_out(view: ReportView) -> Table[LeftOut]:
         Column(Text("Left out"), lambda row: row.name),
         Column(Text("Kernels"), lambda row: count(row.kernels)),
         Column(Text("Share of GPU time"), lambda row: share(row.share)),
-        Column(Text("Why"), lambda row: row.reason),
+        Column(Text("Why"), lambda row: Word(row.reason)),
     ]
     return Table("left-out", NO_TITLE, columns, view.left_out)
 

@@ -263,6 +263,6 @@ def products(view: ReportView, links: Links) -> Table[tuple[int, GemmRow]]:
         Column(Text("Counted"), lambda row: Number(row[1].counted_flops, "FLOP")),
         Column(Text("Needed"), lambda row: Number(row[1].useful_flops, "FLOP")),
         Column(Text("Ratio"), lambda row: Number(row[1].ratio), digits=5),
-        Column(Text(""), lambda row: row[1].reason or None),
+        Column(Text(""), lambda row: Word(row[1].reason) if row[1].reason else None),
     ]
     return numbered("product", columns, view.gemms, links)

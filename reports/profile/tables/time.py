@@ -264,7 +264,7 @@ def api_calls(view: ReportView, links: Links) -> Table[tuple[int, OperationRow]]
 def host_costs(view: ReportView, links: Links) -> Table[tuple[int, HostCost]]:
     """Return what calls cost without a profiler."""
     columns: list[Column[tuple[int, HostCost]]] = [
-        Column(Text("Measured without a profiler"), lambda row: row[1].name),
+        Column(Text("Measured without a profiler"), lambda row: Word(row[1].name)),
         Column(Text("Case"), lambda row: row[1].case),
         Column(Text("Time"), lambda row: time(row[1].time_ns)),
     ]

@@ -11,7 +11,7 @@ from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.parsers.roofs.confirm import MOVED
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof
 from nsight_prof.reports.cases.rows import data_pairs, ratio, shape_text, slowdown
-from nsight_prof.reports.page import Evidence, Finding, Number, Text
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Word
 from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
@@ -25,6 +25,7 @@ from nsight_prof.reports.page.charts import (
     ridges,
 )
 from nsight_prof.reports.page.units import quantity
+from nsight_prof.reports.page.values import Words
 
 GIGA = 1e9
 SIZES = ("footprint_bytes", "footprint", "working_set_bytes", "size_bytes", "bytes")
@@ -224,7 +225,7 @@ def l2_finding(rows: Sequence[Row], l2_bytes: float) -> Finding | None:
             "The L2 holds footprints of up to {sizes}, of its {l2}; at {large} {left} are left of "
             "{best}.",
             sizes=[
-                Text("{size} ({pattern})", size=Number(size, "iB"), pattern=name)
+                Text("{size} ({pattern})", size=Number(size, "iB"), pattern=Word(name))
                 for name, size in sorted(capacities.items())
             ],
             **values,
@@ -324,7 +325,7 @@ def _line(roof: MeasuredRoof) -> Roof:
 
 def _memory(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
     bars = [
-        _bar(roof.name, roof.label, roof, f"{_value(roof)}{_fraction(roof)}")
+        _bar(roof.name, roof.label, roof, _with_fraction(roof))
         for roof in roofs
         if roof.key in MEMORY and roof.unit == "B/s"
     ]
@@ -338,7 +339,7 @@ def _memory(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
     ) if bars else None  # fmt: skip
 
 
-def _bar(label: str, group: str, roof: MeasuredRoof, words: str) -> Bar:
+def _bar(label: str, group: str, roof: MeasuredRoof, words: Words) -> Bar:
     low, high = (None if known(end) is None else end / TERA for end in (roof.low, roof.high))
     return Bar(label, roof.value / TERA, low, high, group, words)
 
@@ -347,23 +348,34 @@ def _value(roof: MeasuredRoof) -> str:
     return quantity(roof.value, roof.unit, DIGITS)
 
 
-def _fraction(roof: MeasuredRoof) -> str:
+def _with_fraction(roof: MeasuredRoof) -> Words:
     if known(roof.of_datasheet) is not None:
-        return f", {quantity(roof.of_datasheet, 'fraction', DIGITS)} of datasheet"
+        share = quantity(roof.of_datasheet, "fraction", DIGITS)
+        return Text("{value}, {share} of datasheet", value=_value(roof), share=share)
     if known(roof.of_counters) is not None:
-        return f", {quantity(roof.of_counters, 'fraction', DIGITS)} of the counters' peak"
-    return ""
+        share = quantity(roof.of_counters, "fraction", DIGITS)
+        return Text("{value}, {share} of the counters' peak", value=_value(roof), share=share)
+    return _value(roof)
 
 
-def _clock(hertz: float) -> str:
-    return quantity(hertz, "Hz", DIGITS) if known(hertz) is not None else "an unknown clock"
+def _clock(hertz: float) -> Words:
+    return quantity(hertz, "Hz", DIGITS) if known(hertz) is not None else Text("an unknown clock")
+
+
+def _at_clock(roof: MeasuredRoof) -> Text:
+    return Text("{value} at {clock}", value=_value(roof), clock=_clock(roof.clock_hz))
 
 
 def _duration(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
     """Return bars of burst and steady for each pipe and type that has both, the fastest first."""
     steady = {(r.key, r.dtype): r for r in roofs if r.kind == "steady" and r.case}
     bars = [
-        _bar(burst.label, group, roof, f"{_value(roof)} at {_clock(roof.clock_hz)}")
+        _bar(
+            burst.label,
+            group,
+            roof,
+            Text("{value} at {clock}", value=_value(roof), clock=_clock(roof.clock_hz)),
+        )
         for burst in sorted(roofs, key=lambda roof: -roof.value)
         if burst.kind in ("burst", "fma") and burst.case and (burst.key, burst.dtype) in steady
         for group, roof in (("burst", burst), ("steady", steady[burst.key, burst.dtype]))
@@ -395,8 +407,14 @@ def _data(rows: Sequence[Row]) -> BarFigure | None:
 
 def _data_bar(pair: tuple[Row, Row]) -> Bar:
     random, zeros = (_clock(number(row["clock_hz"])) for row in pair)
-    clocks = f"both at {zeros}" if zeros == random else f"{zeros} against {random}"
+    clocks = Text("{zeros} against {random}", zeros=zeros, random=random)
+    if zeros == random:
+        clocks = Text("both at {clock}", clock=zeros)
     row, speed = pair[0], slowdown(pair)
     size = shape_text(row["params"]) if "m" in row["params"] else ""
     name = f"{text(row['operation'])} {size}".strip()
-    return Bar(name, 100 * speed, text=f"{quantity(speed, 'fraction', DIGITS)}, {clocks}")
+    return Bar(
+        name,
+        100 * speed,
+        text=Text("{share}, {clocks}", share=quantity(speed, "fraction", DIGITS), clocks=clocks),
+    )
