@@ -119,7 +119,9 @@ def labels() -> Iterator[str]:
     yield from (limit["source"] for limit in thresholds().values())
     yield from (*TITLES.values(), *ALT.values())
     yield from (topic.about for topic in topics())
-    yield from (f"{work}, {how}" for work in ("read", "write", "copy") for how in PATTERNS.values())
+    yield from (
+        f"L2 {work}, {how}" for work in ("read", "write", "copy") for how in PATTERNS.values()
+    )
     yield from (*NOT_SELECTED, *NO_PADDING, NOT_COUNTED, NO_RANGE)
     yield from (*(f"copy {kind}" for kind in COPY_KINDS.values()), SET, GRAPH)
     yield from trace_words()

@@ -17,6 +17,7 @@ from nsight_prof.reports.page import (
     Word,
 )
 from nsight_prof.reports.page.formats import NA, difference, exact, quantity, shorten
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.caveats import label
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.provenance import Provenance, RawCounter, Traced
@@ -113,7 +114,16 @@ def _limit(kernel: KernelRow) -> Value:
         limit = Series([limit, of_roof])
     if not kernel.bound_reason.message:
         return limit
-    return Text("{limit}: {reason}", limit=limit, reason=kernel.bound_reason)
+    return Text("{limit}: {reason}", limit=limit, reason=_in_text(kernel.bound_reason))
+
+
+def _in_text(value: Value) -> Value:
+    """Return a value whose numbers are those of a sentence, in a table too."""
+    if isinstance(value, Number):
+        return Verbatim(Writer().value(value))
+    if isinstance(value, Text):
+        return value.with_values(_in_text)
+    return [_in_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _of_roof(kernel: KernelRow) -> Text:
