@@ -461,7 +461,8 @@ def _write(
     html: _Html,
 ) -> ReportPaths:
     """Write a report; `html` is what its HTML pages are made of."""
-    drawn_already = {name.removesuffix(".svg") for name in files if name.endswith(".svg")}
+    svgs = (name for name in files if name.endswith(".svg") and language_of(name) == ENGLISH)
+    drawn_already = {name.removesuffix(".svg") for name in svgs}
     names = {*pictures.names, *drawn_already, *(Path(name).name for name in drawn_already)}
     files = {
         name: _with_pictures_in(language_of(name), text, names) for name, text in files.items()
