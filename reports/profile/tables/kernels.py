@@ -74,9 +74,9 @@ def kernel(kernel: KernelRow, links: Links) -> Table[tuple[Value, Value, str]]:
         rows.append((Text("Duration under ncu"), _under_ncu(kernel), row_id("ncu_duration_ns")))
         rows.append((Text("Limited by"), _limit(kernel), row_id("roof_share")))
     for gap in kernel.missing:
-        of, why = Word(label(gap.column)), Word(gap.reason)
-        reason = Text("{column}: {reason}", column=of, reason=why)
-        rows.append((Text("Not available"), reason, ""))
+        column, reason = Word(label(gap.column)), Word(gap.reason)
+        words = Text("{column}: {reason}", column=column, reason=reason)
+        rows.append((Text("Not available"), words, ""))
     return pairs(rows)
 
 
