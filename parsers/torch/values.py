@@ -185,7 +185,7 @@ def _row(calls: _Calls, operators: list[Row], stacks: list[list[Row]]) -> Row:
         "calls": calls_made,
         "distinct_inputs": _distinct(calls.inputs),
         "distinct_results": _distinct(calls.results),
-        "apart": _apart(calls.inputs),
+        "apart": _distance(calls.inputs),
         "elsewhere": elsewhere if None not in calls.inputs else None,
         "earlier_at": json.dumps(earlier and stacks[earlier[1]]),
         "zeros": json.dumps(_means(calls.zeros)),
@@ -201,7 +201,7 @@ def _row(calls: _Calls, operators: list[Row], stacks: list[list[Row]]) -> Row:
     }
 
 
-def _apart(numbers: Sequence[int | None]) -> float | None:
+def _distance(numbers: Sequence[int | None]) -> float | None:
     """Return how many calls lie from one to the next with equal inputs, the median."""
     last: dict[int, int] = {}
     found = []

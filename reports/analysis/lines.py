@@ -281,6 +281,26 @@ def launching_rows(run: Run) -> pd.DataFrame:
     return with_texts(run, rows.reset_index(names="launch"))
 
 
+def launched_time(run: Run) -> pd.DataFrame:
+    """Return `launching_rows` with the kernel's name and category, and what of its time and
+    launches the row has: `gpu_ns` and `launches`.
+    """
+    rows = launching_rows(run)
+    if rows.empty:
+        return rows
+    kernels = run.kernels.set_index("kernel_id")
+    rows = rows[rows["kernel_id"].isin(kernels.index)]
+    samples = rows["samples"].where(rows["depth"].eq(0), 0)
+    of_kernel = samples.groupby(rows["kernel_id"]).transform("sum")
+    launched = rows["kernel_id"].map(kernels["total_ns"]).astype(float)
+    return rows.assign(
+        category=rows["kernel_id"].map(kernels["category"]).fillna("other"),
+        name=rows["kernel_id"].map(kernels["name"]).fillna(""),
+        gpu_ns=launched * rows["samples"] / of_kernel,
+        launches=rows["kernel_id"].map(kernels["calls"]) * rows["samples"] / of_kernel,
+    )
+
+
 def with_texts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows of lines of Python with the text of each, where that was kept."""
     texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]

@@ -17,6 +17,8 @@ HOST_WORKS = (
     *("graph_captures", "tensors_made_on_host", "cpu_libraries"),
     *("dispatch_modes", "memory_statistics", "profiling", "argument_checks"),
 )
+OF_VALUES = ("repeated_work", "unread_results", "zeros_multiplied")
+"""Rules about work that the values of operators show to be needless."""
 CAUSE_OF = {
     **dict.fromkeys((*HOST_WORKS, "blocking_launches", "host_functions"), SYMPTOMS),
     "sync_stalls": ("launch_bound", "host_bound", "one_by_one"),
@@ -38,7 +40,7 @@ CAUSE_OF = {
     "casts_and_copies": ("elementwise_chain",),
     "needless_work": ("elementwise_chain", "casts_and_copies"),
     **dict.fromkeys(
-        ("repeated_work", "unread_results", "zeros_multiplied"),
+        OF_VALUES,
         (
             *("launch_bound", "host_bound", "one_by_one"),
             *("elementwise_chain", "casts_and_copies", "needless_work"),

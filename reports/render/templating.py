@@ -180,7 +180,7 @@ def _environment(
     environment.filters["page"] = partial(_page, language)
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(unmarked, value))
     environment.filters |= {name: partial(use, write) for name, use in WRITTEN.items()}
-    environment.filters["linked"] = partial(_linked, language)
+    environment.filters["linked"] = partial(linked, language)
     environment.globals["_"] = Text
     marks = asdict(marks_of(language)).items()
     environment.globals["marks"] = {key: formats.Markdown(value) for key, value in marks}
@@ -202,7 +202,7 @@ def _page(language: str, name: str) -> formats.Markdown:
     return formats.Markdown(file_in(name, language))
 
 
-def _linked(language: str, text: Text | str, links: Links, anchor: str = "") -> formats.Markdown:
+def linked(language: str, text: Text | str, links: Links, anchor: str = "") -> formats.Markdown:
     """Return a sentence of the finding at `anchor` with links from names and numbers to rows."""
     write = Writer(language, InTemplate(), lambda value: links.lead(value, anchor))
     return formats.Markdown(write.value(text))
@@ -245,7 +245,7 @@ WRITTEN: dict[str, Callable[..., Any]] = {
 """Filters that write in the language of the page."""
 FILTERS: dict[str, Callable[..., str]] = {
     **formats.FILTERS,
-    **{"linked": _linked, "translated": str, "plain": str, "page": _page},
+    **{"linked": linked, "translated": str, "plain": str, "page": _page},
     **WRITTEN,
 }
 """What templates may send a value through."""

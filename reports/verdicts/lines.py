@@ -39,12 +39,11 @@ from nsight_prof.reports.findings.gain import of_wall_time
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.kernels.measure import filled
 from nsight_prof.reports.findings.kernels.waits import LATENCY
-from nsight_prof.reports.findings.model import Finding, concatenated
+from nsight_prof.reports.findings.model import OF_VALUES, Finding, concatenated
 from nsight_prof.reports.findings.program import copies, fusion, host_work, idle_rules, launch_rules
 from nsight_prof.reports.findings.program.backends import telling
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rule import column
-from nsight_prof.reports.findings.values.findings import RULES as VALUE_RULES
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
@@ -55,7 +54,7 @@ LEAST = 0.1
 """Share of the samples below which a line is not named."""
 LEAST_OF_CHAIN = 0.05
 """The same of a chain that enters a function several times: what it does besides takes little."""
-IN_SENTENCE = {NEEDLESS_WORK.key, *(rule.key for rule in VALUE_RULES)}
+IN_SENTENCE = {NEEDLESS_WORK.key, *OF_VALUES}
 """Rules whose lines stand in their sentence."""
 MAIN = 0.7
 """Part of the conversions from which on a line of a layer does most of them."""

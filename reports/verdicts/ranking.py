@@ -19,7 +19,7 @@ from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import behind_host, untraced_wall
 from nsight_prof.reports.findings.gain_intervals import with_interval
 from nsight_prof.reports.findings.kernels.findings import KERNEL, bound_findings, kernel_findings
-from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, Finding
+from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, OF_VALUES, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
 from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_BOUND
@@ -27,15 +27,13 @@ from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.findings.values.double import with_beginning
-from nsight_prof.reports.findings.values.findings import RULES as VALUE_RULES
+from nsight_prof.reports.findings.values.findings import value_findings
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.verdicts.choices import marked
 from nsight_prof.reports.verdicts.lines import located
 from nsight_prof.reports.verdicts.owners import in_words_of_owner
 
-OF_VALUES = {rule.key for rule in VALUE_RULES}
-"""Rules about work that the values of operators show to be needless."""
 REPAIR = 0.05
 """Part of the time that a repair must save to stand before choices that save more."""
 MOST_OF: dict[str | tuple[str, str], float] = {
@@ -75,7 +73,7 @@ def findings(run: Run) -> list[Finding]:
     some gain before choices of the owner, which come at a price. Kernels that take less than a
     hundredth of the time of CUDA graphs that were traced as wholes are left out.
     """
-    found = program_findings(run)
+    found = [*program_findings(run), *value_findings(run)]
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
     if not any(f.rule == BLOCKING_LAUNCHES.key for f in found):  # the host waits in each of these
         found = [behind_host(run, finding) for finding in found]

@@ -10,10 +10,12 @@ from nsight_prof.reports.findings.kernels.rule import Rule
 from nsight_prof.reports.findings.kernels.rules import RULES
 from nsight_prof.reports.findings.program.backends import BACKENDS
 from nsight_prof.reports.findings.program.rule import Rule as ProgramRule
-from nsight_prof.reports.findings.program.rules import RULES as PROGRAM_RULES
+from nsight_prof.reports.findings.program.rules import RULES as OF_PROGRAMS
+from nsight_prof.reports.findings.values.findings import RULES as OF_VALUES
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
 
+PROGRAM_RULES = (*OF_PROGRAMS, *OF_VALUES)
 INTRO = """# Rules of the findings
 
 A finding of a report comes from one of these rules; `cause` in `metrics.json` is its key. A rule

@@ -84,7 +84,7 @@ _frames: Any = importlib.import_module("torch._C._dynamo.eval_frame")
 _is_hidden = hasattr(_frames, "set_code_exec_strategy") and hasattr(_frames, "_FrameExecStrategy")
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     """Records calls until a limit; between `start` and `pause` alone, in this process alone."""
 
     supports_higher_order_operators = True

@@ -18,12 +18,13 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.profile import pages
-from nsight_prof.reports.profile.links import Links, Place, linked
+from nsight_prof.reports.profile.links import Links, Place
 from nsight_prof.reports.profile.pages import marked_pages
 from nsight_prof.reports.profile.shown_rows import row_anchor
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.body import slug
 from nsight_prof.reports.render.report import render_report
+from nsight_prof.reports.render.templating import linked
 from tests.recorded import REPLAYED, whole_report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,7 +174,7 @@ LINKS = Links(
 
 def test_the_name_of_a_kernel_leads_to_its_section() -> None:
     words = Text("{one} and {two}", one=Name("a", Ref("kernels", "k1")), two=Name("b"))
-    assert page(linked(words, LINKS)) == "[`a`](#kernel-1) and `b`"
+    assert page(linked("en", words, LINKS)) == "[`a`](#kernel-1) and `b`"
 
 
 def test_a_cell_is_looked_for_in_its_row_and_then_in_its_table() -> None:
@@ -218,8 +219,10 @@ def test_a_sentence_leads_to_the_evidence_where_no_table_shows_its_number() -> N
     verdict = Text("It takes {half}, {other}.", half=half, other=other)
     finding = Finding("a_rule", verdict, evidence=(Evidence(Text("half"), half),), rank=1)
     found = LINKS.leading([finding], ())
-    assert page(linked(verdict, found, "finding-1")) == "It takes [6.0 %](#finding-1-1), 7.0 %."
-    assert page(linked(verdict, found, "finding-2")) == "It takes 6.0 %, 7.0 %."
+    assert (
+        page(linked("en", verdict, found, "finding-1")) == "It takes [6.0 %](#finding-1-1), 7.0 %."
+    )
+    assert page(linked("en", verdict, found, "finding-2")) == "It takes 6.0 %, 7.0 %."
 
 
 def test_only_what_findings_lead_to_gets_an_id() -> None:

@@ -13,7 +13,7 @@ from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.names.source_text import DERIVES, Result, results
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.lines import launching_rows, location
+from nsight_prof.reports.analysis.lines import launched_time, location
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_gpu_time, of_wall_time
@@ -140,26 +140,6 @@ def needless_work(run: Run) -> list[Finding]:
     """Return a finding for each kind of work whose lines launch enough of the GPU time."""
     rows = launched_time(run)
     return list(_found(run, _with_texts(run, _with_selections(run, rows)))) if len(rows) else []
-
-
-def launched_time(run: Run) -> pd.DataFrame:
-    """Return `launching_rows` with the kernel's name and category, and what of its time and
-    launches the row has: `gpu_ns` and `launches`.
-    """
-    rows = launching_rows(run)
-    if rows.empty:
-        return rows
-    kernels = run.kernels.set_index("kernel_id")
-    rows = rows[rows["kernel_id"].isin(kernels.index)]
-    samples = rows["samples"].where(rows["depth"].eq(0), 0)
-    of_kernel = samples.groupby(rows["kernel_id"]).transform("sum")
-    launched = rows["kernel_id"].map(kernels["total_ns"]).astype(float)
-    return rows.assign(
-        category=rows["kernel_id"].map(kernels["category"]).fillna("other"),
-        name=rows["kernel_id"].map(kernels["name"]).fillna(""),
-        gpu_ns=launched * rows["samples"] / of_kernel,
-        launches=rows["kernel_id"].map(kernels["calls"]) * rows["samples"] / of_kernel,
-    )
 
 
 def _with_selections(run: Run, rows: pd.DataFrame) -> pd.DataFrame:

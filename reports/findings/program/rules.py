@@ -23,7 +23,6 @@ from nsight_prof.reports.findings.program import (
     overview,
     streams,
 )
-from nsight_prof.reports.findings.values import findings as values
 
 RULES = (
     *idle_rules.RULES,
@@ -35,7 +34,6 @@ RULES = (
     copies.CASTS_AND_COPIES,
     copies.FILLS,
     needless.NEEDLESS_WORK,
-    *values.RULES,
     copies.COPIES,
     copies.MANAGED_MEMORY,
     backends.SLOW_BACKEND,
@@ -58,7 +56,7 @@ def program_findings(run: Run) -> list[Finding]:
         found += host_work.loads_behind_queue(run)
     found += copies.fills(run)
     found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
-    found += [*values.value_findings(run), *needless.needless_work(run)]
+    found += needless.needless_work(run)
     found += clock.clock_findings(run)
     found += launches.blocking_launches(run)
     found += launches.host_functions(run)

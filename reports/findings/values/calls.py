@@ -84,13 +84,13 @@ def operator_calls(run: Run) -> pd.DataFrame:
     again &= ~_by_chance(rows, again)
     elsewhere = rows["elsewhere"].astype(float) / rows["calls"].astype(float)
     is_second = can_be & (elsewhere >= HALF) & ~again
-    part = (1 - rows["new"] / rows["fresh"]).mask(is_second, elsewhere)
+    fraction = (1 - rows["new"] / rows["fresh"]).mask(is_second, elsewhere)
     trained = rows["process"].map(rows["direction"].eq("optimizer").groupby(rows["process"]).any())
     return rows.assign(
         is_repeated=again,
         is_of_batch=again & trained & (_per_step(rows) < 2),
         same=again | is_second,
-        repeated=part.where((again | is_second) & rows["is_work"], 0.0),
+        repeated=fraction.where((again | is_second) & rows["is_work"], 0.0),
         before=pd.Series(
             [_frames(cell) for cell in rows["earlier_at"].where(is_second, "")],
             rows.index,
@@ -104,8 +104,8 @@ def _fresh(rows: pd.DataFrame) -> dict[int, float]:
     found = {}
     for process, every in rows.groupby("process"):
         each = every[every["new"].notna()].sort_values("new", ascending=False, kind="stable")
-        parts = each["time_ns"].cumsum() / every["time_ns"].sum()
-        above = each.loc[parts >= FRESH, "new"]
+        fractions = each["time_ns"].cumsum() / every["time_ns"].sum()
+        above = each.loc[fractions >= FRESH, "new"]
         found[int(number(process))] = float(above.iloc[0]) if len(above) else 0.0
     return found
 
@@ -137,20 +137,20 @@ def _by_chance(rows: pd.DataFrame, again: pd.Series[bool]) -> pd.Series[bool]:
     at = [
         f"{o} {f}:{n}" for o, f, n in zip(rows["operator"], rows["file"], rows["line"], strict=True)
     ]
-    place = pd.Series(at, rows.index)
+    site = pd.Series(at, rows.index)
     reader = rows["read_by"].map(_reader)
     distinct = rows["distinct_inputs"].astype(float)
-    known = {key for key, each in again.groupby(place) if each.all()}
-    most = distinct.groupby(place).max().to_dict()
-    calls = rows["calls"].astype(float).groupby(place).max().to_dict()
+    known = {key for key, each in again.groupby(site) if each.all()}
+    highest = distinct.groupby(site).max().to_dict()
+    calls = rows["calls"].astype(float).groupby(site).max().to_dict()
     chance = {
         to
         for to, d, n, is_same in zip(reader, distinct, rows["calls"], again, strict=True)
-        if to in known and not is_same and d > most[to] and n >= calls[to]
+        if to in known and not is_same and d > highest[to] and n >= calls[to]
     }
-    while more := set(reader[place.isin(chance)]) & known - chance:
+    while more := set(reader[site.isin(chance)]) & known - chance:
         chance |= more
-    return place.isin(chance)
+    return site.isin(chance)
 
 
 def operands(cell: object) -> list[float]:
@@ -188,7 +188,7 @@ def _stack(row: Any) -> tuple[Place, ...]:
 
 
 def hoisted(
-    rows: pd.DataFrame, part: float, is_all: Callable[[Sequence[Place], set[Place]], bool]
+    rows: pd.DataFrame, fraction: float, is_all: Callable[[Sequence[Place], set[Place]], bool]
 ) -> dict[Place, list[int]]:
     """Return the outermost frames at which work is repeated, each with the index of its operators.
 
@@ -206,26 +206,26 @@ def hoisted(
     def repeats(inside: Sequence[int], frames: Sequence[Place]) -> list[int]:
         """Return those that repeat, where they are nearly all."""
         again = [at for at in inside if same[at]]
-        enough = sum(time[at] for at in again) >= part * sum(time[at] for at in inside)
+        enough = sum(time[at] for at in again) >= fraction * sum(time[at] for at in inside)
         enough = enough and is_all(frames, {stacks[at][-1] for at in again})
         return [at for at in again if is_work[at]] if enough else []
 
     def visit(index: Sequence[int], depth: int) -> None:
-        for place, inside in grouped(index, lambda at: stacks[at][depth]).items():
+        for site, inside in grouped(index, lambda at: stacks[at][depth]).items():
             deeper = [at for at in inside if len(stacks[at]) > depth + 1]
-            if deeper and (again := repeats(inside, [place])):
-                found.setdefault(place, []).extend(again)
+            if deeper and (again := repeats(inside, [site])):
+                found.setdefault(site, []).extend(again)
                 continue
             again = [
                 at for at in inside if is_work[at] and same[at] and alone[at] and at not in deeper
             ]
             for function, called in grouped(deeper, lambda at: stacks[at][depth + 1][:2]).items():
-                if whole := repeats(called, [place, (*function, 0)]):
-                    again += whole
+                if complete := repeats(called, [site, (*function, 0)]):
+                    again += complete
                 else:
                     visit(called, depth + 1)
             if again:
-                found.setdefault(place, []).extend(again)
+                found.setdefault(site, []).extend(again)
 
     visit([*map(int, rows.index)], 0)
     return found

@@ -133,7 +133,7 @@ class Group:
         every = pd.concat(list(saved.values()))
         self.saved = every.groupby(level=0).max()
         self.rows = calls.loc[self.saved.index]
-        of_place = {place: float(each.sum()) for place, each in saved.items()}
+        of_place = {site: float(each.sum()) for site, each in saved.items()}
         limit = LARGE * max(of_place.values())
         self.frames = sorted(p for p, each in of_place.items() if each >= limit)
         self.price: Price = price(run, calls, self.saved, {(p[0], p[2]) for p in saved})
@@ -167,8 +167,8 @@ def _repeated(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     frames = hoisted(calls, rule.limit("whole"), Launches(run).are_all)
     frames = _with_casts(calls, saved, frames)
     groups: dict[tuple[str, str], dict[Place, pd.Series[float]]] = {}
-    for place, index in frames.items():
-        groups.setdefault(place[:2], {})[place] = saved.loc[sorted(set(index))]
+    for site, index in frames.items():
+        groups.setdefault(site[:2], {})[site] = saved.loc[sorted(set(index))]
     for group in _priced(run, calls, groups.values(), rule):
         title, how, evidence = _again(group)
         is_cast, is_constant = group.main["operator"] == CAST, bool(group.main["is_of_batch"])
@@ -206,10 +206,10 @@ def _with_casts(
     """
     stacks: dict[int, tuple[Place, ...]] = dict(zip(calls.index, calls["stack"], strict=True))
     is_cast = calls["operator"].eq(CAST)
-    casting = [place for place, index in frames.items() if is_cast[index].all()]
+    casting = [site for site, index in frames.items() if is_cast[index].all()]
     if len(casting) < 2:
         return frames
-    index = sorted({at for place in casting for at in frames[place]})
+    index = sorted({at for site in casting for at in frames[site]})
     weights: dict[tuple[int, Place], float] = {}
     for at in index:
         for depth, frame in enumerate(stacks[at]):
@@ -217,14 +217,14 @@ def _with_casts(
     around = [key for key, weight in weights.items() if weight >= MAIN * saved[index].sum()]
     if not around:
         return frames
-    rest = {place: at for place, at in frames.items() if place not in casting}
-    place = max(around)[1]
-    return rest | {place: [*rest.get(place, []), *index]}
+    rest = {site: at for site, at in frames.items() if site not in casting}
+    site = max(around)[1]
+    return rest | {site: [*rest.get(site, []), *index]}
 
 
 def _again(group: Group) -> tuple[Text, Text, tuple[Evidence, ...]]:
     """Return the title, the sentence and the evidence of how the dearest operator repeats."""
-    main, place = group.main, group.places[0]
+    main, site = group.main, group.places[0]
     often, distinct, elsewhere = (
         Number(main[name], "count", column("operator_values", name))
         for name in ("calls", "distinct_inputs", "elsewhere")
@@ -234,27 +234,27 @@ def _again(group: Group) -> tuple[Text, Text, tuple[Evidence, ...]]:
         earlier = _parted(main["stack"], main["before"][::-1])
         return (
             Text("At {place} the program computes again what it has from {earlier}",
-                 place=place, earlier=earlier),
+                 place=site, earlier=earlier),
             Text("in {n} of {calls} calls {operator} has the inputs that it had at {earlier} "
                  "before.", operator=operator, n=elsewhere, calls=often, earlier=earlier),
             (measured(Text("calls"), often, VALUES),
              measured(Text("calls with inputs of another place"), elsewhere, VALUES)),
         )  # fmt: skip
-    other = Number(main["fresh"], "fraction", column("operator_values", "distinct_inputs"))
+    usual = Number(main["fresh"], "fraction", column("operator_values", "distinct_inputs"))
     limit = REPEATED_WORK.thresholds["distinct"]
     return (
         Text("The program computes the same again at {place}: {distinct} distinct inputs in "
-             "{calls} calls", place=place, distinct=distinct, calls=often),
+             "{calls} calls", place=site, distinct=distinct, calls=often),
         Text("{distinct} of {calls} calls of {operator} have new inputs, where {other} of those "
              "of other operators have.",
-             operator=operator, calls=often, distinct=distinct, other=other),
+             operator=operator, calls=often, distinct=distinct, other=usual),
         (
             Evidence(Text("distinct inputs per call"),
                      Number(main["new"], "fraction", distinct.refs),
                      Text("{limit} of those of other operators or less", limit=limit.number),
                      limit.source),
             measured(Text("calls"), often, VALUES),
-            measured(Text("new inputs per call of operators that take the time"), other, VALUES),
+            measured(Text("new inputs per call of operators that take the time"), usual, VALUES),
         ),
     )  # fmt: skip
 
@@ -262,7 +262,7 @@ def _again(group: Group) -> tuple[Text, Text, tuple[Evidence, ...]]:
 def _parted(stack: Sequence[Place], earlier: Sequence[Place]) -> Verbatim:
     """Return the line at which an earlier stack, the outermost frame first, leaves another one."""
     pairs = zip(earlier, [*stack, *earlier], strict=False)
-    at = next((frame for frame, other in pairs if frame != other), earlier[-1])
+    at = next((frame for frame, usual in pairs if frame != usual), earlier[-1])
     return Verbatim(location(at[0], at[2]))
 
 
@@ -273,12 +273,12 @@ def _unread(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     rows = rows[rows["calls"].ge(OFTEN) & ~_is_last(calls).reindex(rows.index)]
     is_sort = name.str.fullmatch(SORTS)
     is_part = is_sort | name.str.fullmatch(PRODUCTS)
-    part = (1 - read).mask(is_sort & (read > 0), SORTED)
+    fraction = (1 - read).mask(is_sort & (read > 0), SORTED)
     rows = rows[rows["direction"].eq("forward") & (is_part | read.eq(0)).reindex(rows.index)]
     scores = _scores(calls, rows[read.reindex(rows.index).eq(0)])
     with_scores = pd.concat([rows, calls.loc[scores]])
-    part = part.mask(part.index.isin(scores), FUSED)
-    saved = (calls["time_ns"] * part).reindex(with_scores.index)
+    fraction = fraction.mask(fraction.index.isin(scores), FUSED)
+    saved = (calls["time_ns"] * fraction).reindex(with_scores.index)
     for group in _priced(run, calls, _by_line(with_scores, saved), rule):
         main = group.main_of(rows.index)
         share = Number(main["results_read"], "fraction", column("operator_values", "results_read"))
@@ -330,8 +330,8 @@ def _scores(calls: pd.DataFrame, unread: pd.DataFrame) -> list[int]:
     size = calls[shapes].map(elements).max(axis=1)
     stacks, found = dict(zip(calls.index, calls["stack"], strict=True)), set[int]()
     for at in unread.index:
-        beside = pd.Series([stack == stacks[at] for stack in stacks.values()], calls.index)
-        here = calls[beside & (size == size[at]) & calls["is_work"]]
+        others = pd.Series([stack == stacks[at] for stack in stacks.values()], calls.index)
+        here = calls[others & (size == size[at]) & calls["is_work"]]
         here = here[~here["operator"].str.fullmatch(r"aten::(?:(?:add)?mm|linear)")]
         if here["operator"].str.contains("softmax").any():
             found |= set(map(int, here.index))
@@ -342,12 +342,12 @@ def _zeros(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     rule = ZEROS_MULTIPLIED
     rows = calls[calls["operator"].str.fullmatch(PRODUCTS) & calls["calls"].ge(OFTEN)]
     rows = rows[~(rows["results_read"].astype(float) <= UNREAD_RESULTS.limit("read"))]
-    for name, limit, most in (("zeros", "zeros", SPARSE), ("zero_rows", "rows", 1.0)):
+    for name, limit, removable in (("zeros", "zeros", SPARSE), ("zero_rows", "rows", 1.0)):
         of = rows[name].map(_largest).astype(float)
         found = rows[of >= rule.limit(limit)]
         rows = rows.drop(found.index)
-        part = of[found.index] * most
-        for group in _priced(run, calls, _by_line(found, found["time_ns"] * part), rule):
+        fraction = of[found.index] * removable
+        for group in _priced(run, calls, _by_line(found, found["time_ns"] * fraction), rule):
             main = group.main
             zeros = Number(of[main["at"]], "fraction", column("operator_values", name), digits=3)
             of_rows = name == "zero_rows"
@@ -404,8 +404,8 @@ def _by_line(rows: pd.DataFrame, saved: pd.Series[float]) -> list[dict[Place, pd
     """Return what goes of operators by the function and line that calls them."""
     groups: dict[tuple[str, str], dict[Place, pd.Series[float]]] = {}
     stacks: dict[int, tuple[Place, ...]] = dict(zip(rows.index, rows["stack"], strict=True))
-    for place, index in grouped(stacks, lambda at: stacks[at][-1]).items():
-        groups.setdefault(place[:2], {})[place] = saved.loc[index]
+    for site, index in grouped(stacks, lambda at: stacks[at][-1]).items():
+        groups.setdefault(site[:2], {})[site] = saved.loc[index]
     return [*groups.values()]
 
 
@@ -417,8 +417,8 @@ def _priced(
 ) -> list[Group]:
     """Return groups that are worth a finding, the dearest first."""
     priced = [Group(run, calls, group) for group in groups if group]
-    worth = [group for group in priced if group.price.share >= rule.limit("share")]
-    return sorted(worth, key=lambda group: -group.price.share)[:MOST]
+    large = [group for group in priced if group.price.share >= rule.limit("share")]
+    return sorted(large, key=lambda group: -group.price.share)[:MOST]
 
 
 def _callers(group: Group) -> Text | str:

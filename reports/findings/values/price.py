@@ -10,11 +10,10 @@ import pandas as pd
 from nsight_prof.parsers.cells import number, text
 from nsight_prof.parsers.names.stacks import with_callers
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.lines import host_rows
+from nsight_prof.reports.analysis.lines import host_rows, launched_time
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, program_time, stage_rows
 from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
-from nsight_prof.reports.findings.program.needless import launched_time
 from nsight_prof.reports.findings.program.rule import LISTED, column
 from nsight_prof.reports.page import Number, Ref
 
@@ -58,18 +57,20 @@ def price(run: Run, calls: pd.DataFrame, saved: pd.Series[float], places: Iterab
     which the GPU waits for the host there, as much as of their calls.
     """
     work = calls[calls["is_work"]]
-    parts: dict[At, tuple[float, float]] = {}
-    for place in places:
-        inside = work[[any((f[0], f[2]) == place for f in stack) for stack in work["stack"]]]
+    fractions: dict[At, tuple[float, float]] = {}
+    for site in places:
+        inside = work[[any((f[0], f[2]) == site for f in stack) for stack in work["stack"]]]
         here = saved.reindex(inside.index, fill_value=0.0)
         left_out = (inside["calls"] * here / inside["time_ns"].where(inside["time_ns"] > 0)).sum()
-        parts[place] = (
+        fractions[site] = (
             float(here.sum() / max(1.0, inside["time_ns"].sum())),
             float(left_out / max(1, inside["calls"].sum())),
         )
-    rows = _within(launched_time(run), parts, 0)
+    rows = _within(launched_time(run), fractions, 0)
     idle = host_rows(run, idle=True)
-    waiting = _within(with_callers(idle.reset_index(drop=True)), parts, 1) if len(idle) else idle
+    waiting = (
+        _within(with_callers(idle.reset_index(drop=True)), fractions, 1) if len(idle) else idle
+    )
     refs = (*column("kernels", "total_ns"), Ref("launch_lines", "", "samples"))
     waits = number((waiting["idle_ns"] * waiting["part"]).sum()) if len(waiting) else 0.0
     of_kernel = rows.groupby("kernel_id")["gpu_ns"].sum() if len(rows) else pd.Series(dtype=float)
@@ -119,13 +120,15 @@ def _calls(inner: Sequence[Any], called: Sequence[Any]) -> bool:
     return not called or bool(inner and inner[0][:2] == called[0][:2])
 
 
-def _within(rows: pd.DataFrame, parts: dict[At, tuple[float, float]], which: int) -> pd.DataFrame:
+def _within(
+    rows: pd.DataFrame, fractions: dict[At, tuple[float, float]], which: int
+) -> pd.DataFrame:
     """Return rows of lines and those around them that are at places, each once, with its part."""
     if rows.empty:
         return rows
     places = list(zip(rows["file"], rows["line"], strict=True))
     rows = rows.assign(
-        part=[parts.get(at, (0.0, 0.0))[which] for at in places],
+        part=[fractions.get(at, (0.0, 0.0))[which] for at in places],
         row=rows.get("launch", rows.index),
     )
-    return rows[[at in parts for at in places]].drop_duplicates("row")
+    return rows[[at in fractions for at in places]].drop_duplicates("row")

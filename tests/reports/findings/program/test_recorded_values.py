@@ -11,8 +11,7 @@ from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.torch.values import read_values
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.rules import program_findings
-from nsight_prof.reports.findings.values.findings import RULES
+from nsight_prof.reports.findings.values.findings import value_findings
 from tests.reports.findings.program.test_host_work import MS, line
 from tests.reports.programs import english, write
 
@@ -74,8 +73,7 @@ def recorded(run: Run, tmp_path: Path, source: str) -> tuple[Run, list[str]]:
 
 
 def told(run: Run) -> list[Finding]:
-    keys = {rule.key for rule in RULES}
-    return [f for f in program_findings(run) if f.rule in keys]
+    return value_findings(run)
 
 
 LAYERS = """

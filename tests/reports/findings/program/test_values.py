@@ -8,8 +8,7 @@ import pytest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.rules import program_findings
-from nsight_prof.reports.findings.values.findings import RULES
+from nsight_prof.reports.findings.values.findings import value_findings
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.findings.program.test_host_work import MS, line
 from tests.reports.programs import english, write
@@ -90,8 +89,7 @@ def launched(run: Run, values: list[dict[str, Any]], at: dict[int, int]) -> Run:
 
 
 def told(run: Run) -> list[Finding]:
-    keys = {rule.key for rule in RULES}
-    return [f for f in program_findings(run) if f.rule in keys]
+    return value_findings(run)
 
 
 def test_work_of_each_layer_is_told_once_at_the_call_that_can_be_hoisted(run: Run) -> None:
