@@ -92,7 +92,7 @@ def found() -> dict[str, Messages]:
     for path in sorted(REPORTS.rglob("*.py")):
         for message, plural in messages(path):
             parts[part_of(path)][message] = plural
-    for path in sorted([*REPORTS.glob("findings/[kp]*/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]):
+    for path in sorted([*REPORTS.glob("findings/[kpv]*/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]):
         words = of_data(yaml.load(path.read_text("utf-8"), LOADER))
         parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
     for path in sorted((ROOT / "templates").glob("*.j2")):

@@ -84,7 +84,11 @@ REMARKS = {
     "another machine and judged by the same rules.",
     SEVENTEENTH: " Causes are from issues and pull requests of public code. Programs were profiled "
     "before the rules were frozen, and none of their reports was opened before; these were made "
-    "anew by the frozen rules.",
+    "anew by the frozen rules. Ten ran side by side on two GPUs, and some were cut off: there are "
+    "no counters of `gravity_waves`, `opera_librettos`, `proverb_experts`, `triton_river_barges`, "
+    "nor values of operators of `cactus_blooms`, `joke_tellers`, `parcel_notes`, `riddle_texts`, "
+    "`spice_purchases`, `gravity_waves`, `opera_librettos` and `proverb_experts`. No twin was "
+    "profiled.",
 }
 """What a reader of a set's scores must know of how its programs were chosen."""
 PUBLIC = "public.yaml"
