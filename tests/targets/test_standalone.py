@@ -38,6 +38,7 @@ NOT_FOR_USERS = {
     "serving/worker.py",
     "tiny_kernel.py",
     "under_torch_profiler.py",
+    "value_profiler/run.py",
 }
 """What server.py and baseline.py start, what needs no module, what takes a script (see below)."""
 
