@@ -37,7 +37,7 @@ from nsight_prof.reports.findings.values.calls import (
     operator_calls,
 )
 from nsight_prof.reports.findings.values.price import Launches, Price, price
-from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
+from nsight_prof.reports.page import Evidence, Number, Text, Value, Verbatim
 
 WORDS = rows_of("nsight_prof.reports.findings.values", "values.yaml")
 VALUES = Text("values of operators, recorded in a further run")
@@ -186,9 +186,7 @@ def _repeated(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
                 others=Text(" It is one of {n} operators that repeat there.", n=len(group.rows))
                 if len(group.rows) > 1
                 else "",
-                callers=_callers(group),
-                share=group.price.time.share_of(group.price.total),
-                time=group.price.time,
+                **_launched(group),
                 gain=_gain(Text("Computed once"), group.price),
             ),
             action=action,
@@ -262,7 +260,7 @@ def _again(group: Group) -> tuple[Text, Text, tuple[Evidence, ...]]:
 def _parted(stack: Sequence[Place], earlier: Sequence[Place]) -> Verbatim:
     """Return the line at which an earlier stack, the outermost frame first, leaves another one."""
     pairs = zip(earlier, [*stack, *earlier], strict=False)
-    at = next((frame for frame, usual in pairs if frame != usual), earlier[-1])
+    at = next((frame for frame, here in pairs if frame != here), earlier[-1])
     return Verbatim(location(at[0], at[2]))
 
 
@@ -304,9 +302,7 @@ def _unread(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
                 if share.value
                 else Text("nothing reads before it is freed"),
                 reader=_reader(main) if share.value else "",
-                callers=_callers(group),
-                share=group.price.time.share_of(group.price.total),
-                time=group.price.time,
+                **_launched(group),
                 gain=_gain(Text("Without what nobody reads"), group.price),
             ),
             action=action,
@@ -330,8 +326,8 @@ def _scores(calls: pd.DataFrame, unread: pd.DataFrame) -> list[int]:
     size = calls[shapes].map(elements).max(axis=1)
     stacks, found = dict(zip(calls.index, calls["stack"], strict=True)), set[int]()
     for at in unread.index:
-        others = pd.Series([stack == stacks[at] for stack in stacks.values()], calls.index)
-        here = calls[others & (size == size[at]) & calls["is_work"]]
+        same = pd.Series([stack == stacks[at] for stack in stacks.values()], calls.index)
+        here = calls[same & (size == size[at]) & calls["is_work"]]
         here = here[~here["operator"].str.fullmatch(r"aten::(?:(?:add)?mm|linear)")]
         if here["operator"].str.contains("softmax").any():
             found |= set(map(int, here.index))
@@ -370,9 +366,7 @@ def _zeros(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
                               "places without an entry)", share=zeros)
                     if of_rows
                     else Text("a dense matrix of which {share} are zeros", share=zeros),
-                    callers=_callers(group),
-                    share=group.price.time.share_of(group.price.total),
-                    time=group.price.time,
+                    **_launched(group),
                     gain=_gain(Text("Without products with zeros"), group.price),
                 ),
                 action=action,
@@ -421,8 +415,14 @@ def _priced(
     return sorted(large, key=lambda group: -group.price.share)[:MOST]
 
 
-def _callers(group: Group) -> Text | str:
-    return Text(" It is called from {places}.", places=group.callers) if group.callers else ""
+def _launched(group: Group) -> dict[str, Value]:
+    """Return who calls the lines, and the time of kernels that are launched there."""
+    callers, time = group.callers, group.price.time
+    return {
+        "callers": Text(" It is called from {places}.", places=callers) if callers else "",
+        "share": time.share_of(group.price.total),
+        "time": time,
+    }
 
 
 def _reader(row: Row) -> Text | str:
