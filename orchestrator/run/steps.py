@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -65,6 +66,8 @@ OCCURRENCE = "occurrence.json"
 REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
 DETAILS_CSV, SOURCE_CSV = "details.csv", "source.csv"
+IN_USE_WAITS_S = (5.0, 20.0)
+"""Before ncu is started again where another tool has the counters: on shared hosts for moments."""
 
 
 def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
@@ -265,7 +268,7 @@ def _counters(
     tool = work.machine.tools["ncu"]
     selection, dtypes = chosen
     metrics = choose_metrics(work.recipe, dtypes, _chip(work))
-    finished, what = _profile(step, folder, work, selection, metrics)
+    finished, what = _profile_when_free(step, folder, work, result, (selection, metrics))
     unknown = ncu.unknown_metrics(ends_of(folder / NCU_LOG) + finished.tail)
     # Sections of ncu's rules ask for metrics of their own, which chips may lack.
     lacking = [metric for metric in unknown if metric in metrics]
@@ -297,6 +300,28 @@ def _counters(
 def _nothing(finished: Finished) -> tuple[Callable[[str], ProfError | None], ...]:
     """Where ncu ended well without a report, say that it profiled nothing."""
     return (lambda _log: ncu.explain("No kernels were profiled"),) if finished.ok else ()
+
+
+def _profile_when_free(
+    step: Step,
+    folder: Path,
+    work: Work,
+    result: Result,
+    chosen: tuple[Selection | None, tuple[str, ...]],
+) -> tuple[Finished, Call]:
+    """Run ncu, and again after a while where another tool had the counters of the GPU."""
+    finished, what = _profile(step, folder, work, *chosen)
+    for wait_s in IN_USE_WAITS_S:
+        log = "" if finished.ok else ends_of(folder / NCU_LOG) + finished.tail
+        if not isinstance(ncu.explain_tool(log), ncu.CountersInUse):
+            break
+        result.warnings.append(
+            f"another tool had the counters of the GPU; ncu was started again after {wait_s:g} s"
+        )
+        work.progress.doing(step.name, "", f"the counters are in use, waiting {wait_s:g} s")
+        time.sleep(wait_s)
+        finished, what = _profile(step, folder, work, *chosen)
+    return finished, what
 
 
 def _profile(

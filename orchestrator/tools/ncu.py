@@ -288,8 +288,12 @@ def _driver(match: re.Match[str]) -> ProfError:
     )
 
 
+class CountersInUse(StepFailed):
+    """Another tool has the counters of the GPU now; later they may be free."""
+
+
 def _busy(match: re.Match[str]) -> ProfError:
-    return StepFailed(
+    return CountersInUse(
         f"the counters are in use: {_line(match)}",
         "pause other users of this GPU's counters (dcgmi profile --pause, DCGM exporter, another "
         "ncu, prof run or prof monitor), then resume; remove /tmp/nsight-compute-lock if no ncu "

@@ -223,6 +223,24 @@ def test_ncu_is_killed(lab: Any) -> None:
     assert "SIGKILL" in lab.run().errors[0].message
 
 
+def test_counters_that_another_tool_has_are_asked_for_again(lab: Any) -> None:
+    lab.monkeypatch.setattr(steps, "IN_USE_WAITS_S", (0.01, 0.01))
+    lab.fake(FAKE_NCU="busy", FAKE_BUSY=str(lab.folder / "was-busy"))
+    assert lab.run().exit_code == 0
+    assert len(lab.calls("ncu")) == 2
+    [warning] = [w for w in lab.manifest.step("counters").warnings if "counters" in w]
+    assert "started again after 0.01 s" in warning
+
+
+def test_counters_that_stay_in_use_fail_with_a_remedy(lab: Any) -> None:
+    lab.monkeypatch.setattr(steps, "IN_USE_WAITS_S", (0.01, 0.01))
+    lab.fake(FAKE_NCU="says", FAKE_WORDS="==ERROR== A driver resource was unavailable.")
+    outcome = lab.run()
+    assert "the counters are in use" in outcome.errors[0].message
+    assert "dcgmi profile --pause" in outcome.errors[0].hint
+    assert len(lab.calls("ncu")) == 3
+
+
 def test_the_target_fails_only_under_ncu(lab: Any) -> None:
     recipe = lab.recipe(
         "import os, sys; sys.exit(5 if os.environ.get('LC_ALL') == 'C' else 0)",

@@ -188,7 +188,7 @@ def test_unknown_metrics_are_named_once() -> None:
         (
             "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no "
             "other tool (like DCGM) is concurrently collecting profiling data.",
-            StepFailed,
+            ncu.CountersInUse,
             "in use",
         ),
         (
