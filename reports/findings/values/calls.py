@@ -78,7 +78,7 @@ def operator_calls(run: Run) -> pd.DataFrame:
         rows[["input_shapes", "result_shapes"]].map(elements).max(axis=1) <= 1
     )  # sums of all
     fresh = _fresh(rows[rows["is_work"] & often & ~is_number])
-    rows = rows.assign(fresh=rows["process"].map(fresh).fillna(0.0))
+    rows = rows.assign(fresh=rows["process"].map(fresh).astype(float).fillna(0.0))
     can_be = rows["direction"].eq("forward") & ~rows["is_random"] & often
     again = can_be & (rows["new"] <= HALF * rows["fresh"]) & _comes_again(rows)
     again &= ~_by_chance(rows, again)

@@ -106,6 +106,15 @@ def test_work_of_each_layer_is_told_once_at_the_call_that_can_be_hoisted(run: Ru
     assert found.gain_ns == pytest.approx(11 / 12 * 2 / 4 * first / 2)
 
 
+def test_an_operator_whose_inputs_nobody_compared_changes_no_verdict(run: Run) -> None:
+    reader = json.dumps({"operator": "aten::cos", "file": "/a/model.py", "line": WAVES})
+    lacks = {"distinct_inputs": None, "distinct_results": None, "read_by": reader}
+    unknown = operator("exp", LOOP, BLOCK, calls=4 * CALLS, **lacks)
+    at = {WAVES: 20, WAVES + 1: 10, BLOCK: 30}
+    (found,) = told(launched(run, [*MODEL, unknown, *WHOLE], at))
+    assert found.rule == "repeated_work"
+
+
 @pytest.mark.parametrize(
     "values",
     [
