@@ -48,6 +48,9 @@ from scripts.pages.accuracy.questions import (
     NARROW_TITLE,
     NGRAM_PAIRS,
     NGRAM_TITLE,
+    NINTH_PAIRS,
+    NINTH_SERVERS,
+    NINTH_TITLE,
     OTHERS_TITLE,
     SAME_PAIRS,
     SAME_SERVER,
@@ -95,7 +98,8 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "llama-3.1-8b, over two of them": SPLIT_SERVER,
                 "qwen3-4b, on a fifth machine": FIFTH_SERVER,
                 "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER,
-                **SIXTH_SERVERS, **SEVENTH_SERVERS, **EIGHTH_SERVERS}  # fmt: skip
+                **SIXTH_SERVERS, **SEVENTH_SERVERS, **EIGHTH_SERVERS,
+                **NINTH_SERVERS}  # fmt: skip
 WITH_NARROW = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
@@ -198,6 +202,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (SIXTH_TITLE, "a sixth H200"),
         (SEVENTH_TITLE, "a seventh H200, told by busy engines"),
         (EIGHTH_TITLE, "an eighth H200, told by a busy engine"),
+        (NINTH_TITLE, "a ninth machine's H100, told by a busy engine"),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -255,6 +260,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 *SIXTH_PAIRS,
                 *SEVENTH_PAIRS,
                 *EIGHTH_PAIRS,
+                *NINTH_PAIRS,
             ],
         ),
         (WITH_NARROW, by_narrow),

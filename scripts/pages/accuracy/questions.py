@@ -520,6 +520,32 @@ EIGHTH_SERVED: tuple[Pair, ...] = (
         ("prediction/serve-qwen3-4b-eighth",),
     ),
 )
+NINTH_TITLE = "On a ninth machine, an H100, minutes after a narrow engine there (T3)"
+NINTH = {"llama-3.1-8b": "llama-3.1-8b-h100-ninth"}
+NINTH_PAIRS: tuple[Pair, ...] = (
+    (
+        (H100_SLICE, "prediction/narrow-llama-3.1-8b-h100-ninth"),
+        (f"{WHOLE}llama-3.1-8b-h100-ninth",),
+    ),
+)
+NINTH_CARRIED_TITLE = "Engines of the ninth machine's H100, from slices of an H200 (T0)"
+NINTH_CARRIED = {
+    model: Committed(f"{name}-h100-ninth-from-h200", f"{name}-h100-ninth")
+    for model, name in (
+        ("qwen3-4b", "qwen3-4b"), ("mistral-7b-v0.3", "mistral-7b-v0.3"),
+        ("qwen3-8b", "qwen3-8b"), ("qwen3-14b", "qwen3-14b"),
+        ("qwen3-8b with 8 adapters", "qwen3-8b-lora"),
+        ("llama-3.1-8b with an EAGLE head", "llama-3.1-8b-eagle"),
+    )
+}  # fmt: skip
+NINTH_SERVERS = {
+    "llama-3.1-8b, on a ninth machine": Committed(
+        "llama-3.1-8b-h100-ninth", "serve-llama-3.1-8b-h100-ninth"
+    )
+}
+NINTH_SERVED: tuple[Pair, ...] = (
+    (NINTH_PAIRS[0][0], ("prediction/serve-llama-3.1-8b-h100-ninth",)),
+)
 SERVERS_RECORDED = (
     SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
     f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
@@ -529,7 +555,7 @@ SERVERS_RECORDED = (
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
     FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED, *SIXTH_SERVED,
-    *SEVENTH_SERVED, *EIGHTH_SERVED,
+    *SEVENTH_SERVED, *EIGHTH_SERVED, *NINTH_SERVED,
 )  # fmt: skip
 LOOPS = (*SERVERS_RECORDED, SIXTH_FIRST, LOOP_BEFORE_SEVENTH, SEVENTH_FIRST)
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
@@ -604,6 +630,8 @@ ELSEWHERE = {
     SEVENTH_ALONE_TITLE: (SEVENTH_ALONE, REQUIRED),
     EIGHTH_TITLE: ({model: Committed(name, name) for model, name in EIGHTH.items()}, REQUIRED),
     EIGHTH_ALONE_TITLE: (EIGHTH_ALONE, REQUIRED),
+    NINTH_TITLE: ({model: Committed(name, name) for model, name in NINTH.items()}, REQUIRED),
+    NINTH_CARRIED_TITLE: (NINTH_CARRIED, {}),
     SPLIT_H200_TITLE: (
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200"),

@@ -281,6 +281,11 @@ What else was predicted before, in the order of recording. "Told" says how the h
   and were not begun when the time was up. The engine over two is predicted [without its narrow
   one](#an-engine-of-the-eighth-machine-as-predicted-without-its-narrow-one), too, which counts in
   no sum above.
+- **A ninth machine**, of four H100, six minutes, models of `e9ad6794`: engine and server of
+  Llama-3.1-8B from a slice of another H100, told by a busy narrow engine of these minutes, without
+  a known event loop. Engines of five more models, adapters and drafts among them, were predicted
+  [from slices of an H200](#engines-of-the-ninth-machines-h100-from-slices-of-an-h200-t0) and the
+  datasheet of the H100: no bound is asked of these.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
