@@ -60,7 +60,7 @@ class Listener(nn.Module):
 def prepare(device, repaired):
     cuda = device == "cuda"
     recordings, seconds, bands, width, heads, depth, words = (
-        (8, 10, 80, 384, 6, 4, 2000) if cuda else (2, 0.1, 8, 16, 2, 1, 5)
+        (8, 10, 80, 768, 12, 6, 2000) if cuda else (2, 0.1, 8, 16, 2, 1, 5)
     )
     torch.manual_seed(9)
     model = Listener(bands, width, heads, depth, words).to(device).eval()

@@ -56,7 +56,7 @@ class Bells(nn.Module):
 
 def prepare(device, repaired):
     cuda = device == "cuda"
-    rows, width, depth, programs = (65536, 1024, 4, 528) if cuda else (12, 32, 2, 5)
+    rows, width, depth, programs = (65536, 1024, 4, 2112) if cuda else (12, 32, 2, 5)
     dtype = torch.bfloat16 if cuda else torch.float32
     torch.manual_seed(37)
     model = Bells(width, depth, programs if repaired else rows).to(device, dtype)
