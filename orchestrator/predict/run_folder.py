@@ -34,55 +34,68 @@ from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict.notes import sentences
 
 STEP = "predict"
-NOT_TRACED = ("bench", "measured_roofs", "imported_operators")
-"""Tables that predictions ask for, and that a traced server has not."""
+READ = (
+    "gpus", "kernels", "launches", "engine_steps", "bench", "measured_roofs", "host_speed",
+    "imported_operators", "serving_points", *SERVING.values(),
+)  # fmt: skip
+"""Tables that predictions read."""
 
 
 def opened(path: Path) -> Source:
-    """Return the run in `path`; tables that are not there are made, of a traced server in memory.
+    """Return the run in `path`; where tables are not there, what predictions read is made.
 
     Raises:
         UsageError: it is no run, or was changed since.
     """
     check_one_run(path)
     run = RunDir(path)
-    if not are_of_now(run):
+    if not are_of_now(run, READ):
         check_artifacts(run)
-        if (frames := _traced_server(run)) is not None:
+        if (frames := _frames(run)) is not None:
             return Source(path, frames)
         ensure_tables(path)
     return Source(path)
 
 
-def _traced_server(run: RunDir) -> dict[str, pd.DataFrame] | None:
-    """Return what predictions read of a server that was traced.
+def _frames(run: RunDir) -> dict[str, pd.DataFrame] | None:
+    """Return the tables that predictions read, without the columns of counters.
 
-    All tables of the run take four times as long. None: the run has more than such a trace, or it
-    cannot be read.
+    All tables of the run take several times as long. None: the run measured roofs, for which
+    counters are needed, or has neither a trace nor a benchmark, or a trace that cannot be read.
     """
     # What reads them takes as long to import as a prediction.
+    from nsight_prof.parsers.build.bench_tables import (
+        complete_gpus,
+        is_bench,
+        measured_roofs,
+        read_benched,
+    )
     from nsight_prof.parsers.build.gaps import Gaps
     from nsight_prof.parsers.build.serving_tables import serving_frames
     from nsight_prof.parsers.build.telemetry_tables import host_speed_frame
     from nsight_prof.parsers.nsys.trace import open_trace
 
-    manifest, path = read_manifest(run), run.artifact("trace", "trace.sqlite")
-    more = manifest.step("bench") or manifest.step("counters") or (run.path / ROOFS_FILE).exists()
-    if path is None or more or manifest.variants:
+    manifest, path, gaps = read_manifest(run), run.artifact("trace", "trace.sqlite"), Gaps()
+    if manifest.variants or (path is None and not is_bench(run)):
         return None
-    try:
-        with open_trace(path, manifest.recipe.get("stages") or ()) as trace:
-            traced = {
-                "gpus": trace.gpus(),
-                "kernels": trace.kernels(),
-                "launches": trace.launches(),
-                "engine_steps": trace.engine_steps(),
-            }
-    except ArtifactUnreadable:
-        return None
-    served = serving_frames(run, Gaps()) | {"host_speed": host_speed_frame(run, Gaps())}
-    absent = {name: tables.empty(name) for name in (*NOT_TRACED, *SERVING.values())}
-    return absent | served | traced
+    frames = {name: tables.empty(name) for name in READ}
+    if path is not None:
+        try:
+            with open_trace(path, manifest.recipe.get("stages") or ()) as trace:
+                for name in ("gpus", "kernels", "launches", "engine_steps"):
+                    frames[name] = getattr(trace, name)()
+        except ArtifactUnreadable:
+            return None
+    if is_bench(run):
+        benched = read_benched(run, None, "", gaps)
+        frames["bench"] = benched.tables.bench
+        if frames["bench"]["roof"].fillna("").ne("").any():
+            return None
+        frames["gpus"] = complete_gpus(frames["gpus"], benched.conditions)
+    if measured := measured_roofs(run, None, frames["gpus"], tables.empty("metrics"), gaps):
+        frames["measured_roofs"] = measured.roofs
+    frames["host_speed"] = host_speed_frame(run, gaps)
+    return frames | serving_frames(run, gaps)
 
 
 def write_tables(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,13 +50,13 @@ def load_one_run(path: Path, action: str, *, refresh: bool = False) -> Run:
     return run
 
 
-def are_of_now(run: RunDir) -> bool:
-    """Tell whether the tables are there with the columns that this version declares."""
+def are_of_now(run: RunDir, only: Sequence[str] = ()) -> bool:
+    """Tell whether the tables, or `only` these, are there with the columns of this version."""
     from nsight_prof.parsers import tables
 
     if not run.tables.is_dir():
         return False
     try:
-        return all(tables.is_of_now(run.tables, table) for table in tables.tables())
+        return all(tables.is_of_now(run.tables, table) for table in only or tables.tables())
     except ProfError:
         return False
