@@ -303,32 +303,35 @@ def command(
 
         run, headline = predict_network(model, runs, batch, out)
     else:
-        from nsight_prof.orchestrator.predict.host_speeds import given_speed, is_run
-        from nsight_prof.orchestrator.predict.plan import Settings, speed_of
-        from nsight_prof.orchestrator.predict.predicting import plan, predict
-        from nsight_prof.orchestrator.predict.run_folder import opened
-        from nsight_prof.parsers.predict.serving import Goal
+        from nsight_prof.orchestrator.report.reporting import drawing
 
-        there = speed_of(opened(Path(host_speed))) if is_run(host_speed) else None
-        settings = Settings(
-            gpu,
-            tp,
-            _workloads(prompt, output, batch, concurrency, rate, workload),
-            max_batched_tokens or 0,
-            utilization,
-            Goal(**(goodput or {})),
-            math.nan if price is None else price,
-            max_num_seqs or 0,
-            "" if dtype == "auto" else dtype,
-            kv_cache_dtype,
-            *_drafts(drafted, accept, draft),
-            Adapters(adapters, adapter_rank, adapter_modules) if adapters else None,
-            draft,
-            given_speed(host_speed, there) if host_speed else None,
-        )
-        planned = plan(model, runs, settings)
-        planned.notes += _defaults(prompt, output)
-        run, headline, _ = predict(planned, out)
+        with drawing() as draw:  # it starts while the runs are read
+            from nsight_prof.orchestrator.predict.host_speeds import given_speed, is_run
+            from nsight_prof.orchestrator.predict.plan import Settings, speed_of
+            from nsight_prof.orchestrator.predict.predicting import plan, predict
+            from nsight_prof.orchestrator.predict.run_folder import opened
+            from nsight_prof.parsers.predict.serving import Goal
+
+            there = speed_of(opened(Path(host_speed))) if is_run(host_speed) else None
+            settings = Settings(
+                gpu,
+                tp,
+                _workloads(prompt, output, batch, concurrency, rate, workload),
+                max_batched_tokens or 0,
+                utilization,
+                Goal(**(goodput or {})),
+                math.nan if price is None else price,
+                max_num_seqs or 0,
+                "" if dtype == "auto" else dtype,
+                kv_cache_dtype,
+                *_drafts(drafted, accept, draft),
+                Adapters(adapters, adapter_rank, adapter_modules) if adapters else None,
+                draft,
+                given_speed(host_speed, there) if host_speed else None,
+            )
+            planned = plan(model, runs, settings)
+            planned.notes += _defaults(prompt, output)
+            run, headline, _ = predict(planned, out, draw)
     if needs:
         headline = _needs(run)
     notes = read_manifest(run).assumptions

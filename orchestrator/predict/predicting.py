@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import MTP, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import EAGLE, NGRAM, Source, read_model
-from nsight_prof.orchestrator.report.reporting import drawing, make_report
+from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note, not_recorded, note
@@ -37,6 +37,9 @@ from nsight_prof.parsers.run.directory import (
     RunDir,
 )
 from nsight_prof.parsers.serving.model_shape import ModelShape
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.render.drawing import Draw
 
 
 def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
@@ -129,26 +132,27 @@ def _unusual(config: Mapping[str, Any], shape: ModelShape, settings: Settings) -
 
 
 def predict(
-    planned: Plan, out: Path | None
+    planned: Plan, out: Path | None, draw: Draw | None = None
 ) -> tuple[RunDir, tuple[str, ...], dict[str, pd.DataFrame]]:
     """Predict the workloads of a plan into a new run directory; return it and its first findings.
+
+    `draw`: what draws the pictures (`reporting.drawing`).
 
     Raises:
         UsageError: `out` is not empty, or an operator is not known.
     """
-    with drawing() as draw:  # it starts while the points are worked out
-        prediction = planned.prediction()
-        found = frames(prediction, planned.settings.workloads)
-        undrafted = cache(partial(without_drafts, planned, prediction))
-        if planned.settings.drafted:
-            found["predicted_points"]["break_even_accept"] = [
-                break_even(prediction, undrafted, work) for work in planned.settings.workloads
-            ]
-        found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
-        found["predicted_needs"] = needs_frame(planned, prediction)
-        planned.notes.insert(0, _asked(planned))
-        run = write_run(planned, out, found, "predict")
-        headline, _ = make_report(run, draw=draw)
+    prediction = planned.prediction()
+    found = frames(prediction, planned.settings.workloads)
+    undrafted = cache(partial(without_drafts, planned, prediction))
+    if planned.settings.drafted:
+        found["predicted_points"]["break_even_accept"] = [
+            break_even(prediction, undrafted, work) for work in planned.settings.workloads
+        ]
+    found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
+    found["predicted_needs"] = needs_frame(planned, prediction)
+    planned.notes.insert(0, _asked(planned))
+    run = write_run(planned, out, found, "predict")
+    headline, _ = make_report(run, draw=draw)
     return run, headline, found
 
 

@@ -18,7 +18,6 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.bench.records import SERVING
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note
-from nsight_prof.parsers.roofs.file import ROOFS_FILE
 from nsight_prof.parsers.run.artifacts import check_artifacts, describe
 from nsight_prof.parsers.run.directory import (
     STEPS,

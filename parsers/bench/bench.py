@@ -15,6 +15,7 @@ import pandas as pd
 
 from nsight_prof.parsers.bench.records import COUNTED, MEASURED, BenchRecords, CaseRecord, Timing
 from nsight_prof.parsers.bench.stats import (
+    known_median,
     largest,
     median,
     median_interval,
@@ -171,7 +172,7 @@ def _pooled(good: Sequence[CaseRecord]) -> Row:
     reasons = sorted({reason for r in good for reason in r.throttle_reasons})
     clock = median([r.clock_hz for r in good])
     return {
-        "median_s": np.median(pooled),
+        "median_s": known_median(pooled),
         "mean_s": pooled.mean(),
         "std_s": pooled.std(ddof=1) if len(pooled) > 1 else math.nan,
         "min_s": pooled.min(),

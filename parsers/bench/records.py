@@ -10,11 +10,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from nsight_prof.parsers.bench.stats import known_median
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
 from nsight_prof.parsers.run.directory import plain_file
 
@@ -73,10 +75,10 @@ class Timing:
     copies: int
     stop: str = ""
 
-    @property
+    @cached_property
     def median_s(self) -> float:
         """Median of the samples."""
-        return float(np.median(self.samples))
+        return known_median(self.samples)
 
 
 @dataclass(frozen=True)
