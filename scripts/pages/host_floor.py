@@ -2,16 +2,20 @@
 
 Of all recorded runs that served: those are the same engine whose GPU, model and its configuration,
 settings, number of GPUs and target are the same; hosts are told apart by the GPU's UUID. Their
-points are the same where their cases are.
+points are the same where their cases are. Each start of an engine counts, those on one host, too.
 """
 
 from __future__ import annotations
 
 import json
 import lzma
+import math
+import random
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,26 +27,65 @@ NO_MATTER = ("max_model_len", "gpu_memory_utilization", "enable_mfu_metrics", "s
 """Arguments of an engine that change no time of a request."""
 BATCH = ("batch", "lengths", "latency", "prefill-decode")
 """Experiments of batches, by the head of a case."""
-SEVERAL, FEWER = ", several GPUs", "fewer tokens"
+SEVERAL, ADDED, FEWER = ", several GPUs", ", drafts or LoRA", "fewer tokens"
+ADDITIONS = ("speculative_config", "enable_lora")
+"""Arguments of engines that draft, or that have adapters."""
+OPEN_LIMIT = 0.8
+"""Part of the capacity up to which loads of random arrivals are summed; others stand alone."""
+NEARLY = 1.05
+"""How far above that part a rate may lie: rates were chosen by the predicted capacity."""
+DRAWS = 2000
+"""Draws of engines for an interval of 90 %."""
 NARROW = "narrow engines: "
 """Before what is of engines that no user has: they tell what the host needs."""
+OPEN_RATE = re.compile(r"open/r([\d.]+)/")
 COLUMNS = {"ttft_s": "ttft", "tpot_s": "tpot", "tokens_per_s": "throughput"}
 
 
+def missed(hosts: Sequence[Sequence[float]]) -> float:
+    """Return what a prediction misses that is the true median of an engine (0.01: 1 %).
+
+    Two starts on different hosts differ by sqrt(2) times what one differs from the true median, on
+    average, where they are normal (2 / sqrt(pi) and sqrt(2 / pi) standard deviations), however few
+    there are: Gini's mean difference has no bias (David, H. A., Biometrika 55, 1968, p. 573). The
+    distance from the median of what was recorded is half of it for two starts, too little.
+
+    Args:
+        hosts: of each host what its starts measured.
+    """
+    apart = [
+        math.fsum(abs(a - b) for a, b in product(one, other)) / (len(one) * len(other))
+        for one, other in combinations(hosts, 2)
+    ]
+    middle = pd.Series([pd.Series(starts).median() for starts in hosts]).median()
+    return math.fsum(apart) / len(apart) / math.sqrt(2) / float(middle)
+
+
 class Hosts(NamedTuple):
-    """One point of one engine on several hosts."""
+    """One point of one engine on several hosts: what the starts of each measured."""
 
     what: str
     engine: str
     case: str
-    values: tuple[float, ...]
+    values: tuple[tuple[float, ...], ...]
 
     @property
     def distance(self) -> float:
-        """How far a host lies from the median of them all, on average (0.01: 1 %)."""
-        of = pd.Series(self.values)
-        middle = of.median()
-        return float((of - middle).abs().mean() / middle)
+        """How far a start on one of them lies from the true median, on average (0.01: 1 %)."""
+        return missed(self.values)
+
+
+class Floor(NamedTuple):
+    """What no prediction beats that does not know the host, of one kind of point.
+
+    `low` and `high`: an interval of 90 %, by drawing engines; NaN of a single engine.
+    """
+
+    distance: float
+    low: float
+    high: float
+    points: int
+    starts: Mapping[str, int]
 
 
 @cache
@@ -64,30 +107,49 @@ def measured(captures: Path) -> tuple[Hosts, ...]:
 
 
 @cache
-def between_hosts(captures: Path) -> Mapping[str, tuple[float, int, int]]:
-    """Return mean distance, points and engines by what is predicted; several GPUs by themselves."""
-    rows = pd.DataFrame(
-        {"what": item.what, "engine": item.engine, "distance": item.distance}
-        for item in measured(captures)
-    )
-    return {
-        str(what): (float(of["distance"].mean()), len(of), of["engine"].nunique())
-        for what, of in rows.groupby("what")
-    }
-
-
-def table(captures: Path) -> list[list[str]]:
-    """Return a row of each kind of point: how many, on how many hosts, and how far apart."""
+def between_hosts(captures: Path) -> Mapping[str, Floor]:
+    """Return the floor of each kind of point; batches over several GPUs or with additions alone."""
     found: dict[str, list[Hosts]] = defaultdict(list)
     for item in measured(captures):
         found[item.what].append(item)
-    rows = []
-    for what, points in sorted(found.items()):
-        off = pd.Series([point.distance for point in points])
-        engines = sorted({point.engine for point in points})
-        numbers = [f"{value:.1%}" for value in (off.mean(), off.median(), off.max())]
-        rows.append([what, str(len(points)), "; ".join(engines), *numbers])
-    return rows
+    return {what: _floor(points) for what, points in sorted(found.items())}
+
+
+def _floor(points: Iterable[Hosts]) -> Floor:
+    by_engine: dict[str, list[float]] = defaultdict(list)
+    starts: dict[str, int] = defaultdict(int)
+    for item in points:
+        by_engine[item.engine].append(item.distance)
+        starts[item.engine] = max(starts[item.engine], sum(map(len, item.values)))
+    engines = sorted(by_engine)
+    low = high = math.nan
+    if len(engines) > 1:
+        chance = random.Random(0)
+        drawn = pd.Series([
+            _mean(by_engine[engine] for engine in chance.choices(engines, k=len(engines)))
+            for _ in range(DRAWS)
+        ])  # fmt: skip
+        low, high = drawn.quantile(0.05), drawn.quantile(0.95)
+    every = [by_engine[engine] for engine in engines]
+    return Floor(_mean(every), low, high, sum(map(len, every)), starts)
+
+
+def _mean(groups: Iterable[Sequence[float]]) -> float:
+    values = [value for group in groups for value in group]
+    return math.fsum(values) / len(values)
+
+
+def table(captures: Path) -> list[list[str]]:
+    """Return a row of each kind of point: its floor, and the engines with their starts."""
+    return [
+        [
+            what, str(floor.points),
+            "; ".join(f"{engine}: {count}" for engine, count in sorted(floor.starts.items())),
+            f"{floor.distance:.1%}",
+            "–" if math.isnan(floor.low) else f"{floor.low:.1%} to {floor.high:.1%}",
+        ]
+        for what, floor in between_hosts(captures).items()
+    ]  # fmt: skip
 
 
 def _several(captures: Path) -> Iterator[tuple[Path, str, str, str]]:
@@ -138,43 +200,45 @@ def _label(run: Path, engine: Mapping[str, Any]) -> str:
     cut = (engine["model_config"] or {}).get("prof_slice") or {}
     narrow = NARROW if "narrowed" in cut else ""
     several = SEVERAL if engine["tensor_parallel"] not in (None, 1) else ""
-    return narrow + run.name + several
+    added = ADDED if any(engine["args"].get(key) for key in ADDITIONS) else ""
+    return narrow + run.name + (added or several)
 
 
 def _points(label: str, by_host: Mapping[str, list[pd.DataFrame]]) -> Iterator[Hosts]:
     medians = pd.concat(
-        [
-            _medians(pd.concat([frame.assign(start=at) for at, frame in enumerate(frames)])).assign(
-                host=host
-            )
-            for host, frames in by_host.items()
-        ]
+        [_medians(frame).assign(host=host) for host, frames in by_host.items() for frame in frames]
     )
+    closed = medians[medians["case"].str.startswith("closed/")]
+    most = OPEN_LIMIT * NEARLY * closed.groupby("host")["requests_per_s"].max().median()
     for case, of in medians.groupby("case"):
-        if of["host"].nunique() < 2:
+        rate = OPEN_RATE.match(str(case))
+        if of["host"].nunique() < 2 or (rate and float(rate[1]) > most):
             continue
         for column, name in COLUMNS.items():
-            values = tuple(of[column].dropna())
+            starts = of.dropna(subset=column).groupby("host")[column]
+            values = tuple(tuple(each) for _, each in starts)
             if len(values) > 1:
                 tokens = int(of["prompt_tokens"].iloc[0])
                 yield Hosts(_what(label, str(case), name, tokens), label, str(case), values)
 
 
 def _medians(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers of each point: medians over its requests, tokens per second of all."""
+    """Return the numbers of each point: medians over its requests, rates of all."""
     found = requests.assign(
         ttft_s=requests["first_token_s"] - requests["arrival_s"],
         tpot_s=(requests["finish_s"] - requests["first_token_s"])
         / (requests["output_tokens"] - 1).clip(lower=1),
     )
     middle = found.groupby("case")[["ttft_s", "tpot_s"]].median()
-    each = found.groupby(["case", "start", "repeat"]).agg(
+    each = found.groupby(["case", "repeat"]).agg(
         begin=("arrival_s", "min"), end=("finish_s", "max"), tokens=("output_tokens", "sum"),
-        prompt_tokens=("prompt_tokens", "sum"),
+        prompt_tokens=("prompt_tokens", "sum"), requests=("arrival_s", "size"),
     )  # fmt: skip
-    rates = (each["tokens"] / (each["end"] - each["begin"])).groupby("case").median()
+    spans = each["end"] - each["begin"]
+    rates = {f"{name}_per_s": (each[name] / spans).groupby("case").median()
+             for name in ("tokens", "requests")}  # fmt: skip
     prompts = each["prompt_tokens"].groupby("case").median()
-    return middle.assign(tokens_per_s=rates, prompt_tokens=prompts).reset_index()
+    return middle.assign(**rates, prompt_tokens=prompts).reset_index()
 
 
 def _what(label: str, case: str, name: str, prompt_tokens: int) -> str:
@@ -185,4 +249,5 @@ def _what(label: str, case: str, name: str, prompt_tokens: int) -> str:
         which = f"{LONG_TOKENS:,} tokens and more" if prompt_tokens >= LONG_TOKENS else FEWER
         what = f"ttft, {which}" if name == "ttft" else name
     narrow = NARROW if label.startswith(NARROW) else ""
-    return narrow + what + (SEVERAL if SEVERAL in label else "")
+    group = next((name for name in (ADDED, SEVERAL) if name in label), "")
+    return narrow + what + (group if kind in BATCH or narrow else "")

@@ -18,12 +18,9 @@ from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.trace import Recorded, recorded_name
 from nsight_prof.parsers.predict.validation import KERNEL, QUANTITIES, STEP, step_seconds, summary
 from scripts.pages.accuracy.questions import AT_HOST
+from scripts.pages.host_floor import NEARLY, OPEN_LIMIT
 
 BEFORE = Path(__file__).resolve().parents[3] / "captures" / "prediction" / "before"
-OPEN_LIMIT = 0.8
-"""Part of the capacity up to which loads of random arrivals are summed; others stand alone."""
-NEARLY = 1.05
-"""How far above that part a rate may lie: rates were chosen by the predicted capacity."""
 WHOLE_STEP = "kernels and gaps"
 """Row of a step in the predicted kernels."""
 NUMBERS = ("ttft_", "tpot_", "output_tokens_per_s", "requests_per_s")

@@ -8,7 +8,7 @@ from functools import cache
 
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from scripts.pages.accuracy.captures import CASE, ROOT
-from scripts.pages.host_floor import SEVERAL, between_hosts
+from scripts.pages.host_floor import ADDED, SEVERAL, between_hosts
 from scripts.pages.noise_floor import BOARDS, STARTS, distances, server_distances
 
 KV, OPEN = "KV cache", "open, up to 80 % of the capacity"
@@ -30,18 +30,19 @@ def bound_words(what: str, mape: float, bounds: Mapping[str, float] = REQUIRED) 
 
 
 def unknown_host_words(
-    what: str, mape: float, bounds: Mapping[str, float] = REQUIRED, *, several: bool = False
+    what: str, mape: float, bounds: Mapping[str, float] = REQUIRED, group: str = ""
 ) -> str:
     """Return the same for a host that is not known: by how far the same engine differs on others.
 
-    `several`: engines over several GPUs, which have floors of their own.
+    `group`: SEVERAL or ADDED, of engines over several GPUs, and of those with drafts or LoRA: where
+    these have no floor of their own, that of one GPU counts.
     """
     floors = dict(_floors())
-    for name, (distance, *_) in between_hosts(ROOT / "captures").items():
+    for name, floor in between_hosts(ROOT / "captures").items():
         kind, _, quantity = name.partition(": ")
-        key = f"{OPEN}: {quantity}" if kind == "open" else name.removesuffix(SEVERAL)
-        if (SEVERAL in name) == several or kind == "open":
-            floors[key] = max(distance, floors.get(key, 0.0))
+        key = f"{OPEN}: {quantity}" if kind == "open" else name.removesuffix(group)
+        if not key.endswith((SEVERAL, ADDED)):  # names are sorted: that of the group comes later
+            floors[key] = floor.distance
     return _words(what, mape, bounds, floors)
 
 
@@ -58,7 +59,7 @@ def _words(what: str, mape: float, bounds: Mapping[str, float], floors: Mapping[
 
 @cache
 def _floors() -> dict[str, float]:
-    """Return how far a start of an engine lies from the median of starts, by what is predicted."""
+    """Return how far a start of an engine lies from the true median, by what is predicted."""
     found: dict[str, list[float]] = defaultdict(list)
     for case, row in distances([ROOT / "captures" / board for board in BOARDS]).iterrows():
         sizes = CASE.fullmatch(str(case))

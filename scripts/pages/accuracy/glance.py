@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from scripts.pages import host_floor
 from scripts.pages.accuracy import causes
 from scripts.pages.accuracy.bounds import REQUIRED, unknown_host_words
 from scripts.pages.accuracy.captures import ROOT
@@ -29,6 +30,8 @@ LATENCIES = re.compile(r"\b(?:ttft|tpot)\b")
 """Quantities that readers know in capitals."""
 SEVERAL = "two GPUs"
 ENGINES = ("one GPU", SEVERAL, "drafts or LoRA")
+FLOORS = dict(zip(ENGINES, ("", host_floor.SEVERAL, host_floor.ADDED), strict=True))
+"""Group of engines -> that of their floors."""
 SERVERS = ("a server with a known event loop", "a server without one")
 GROUPS = (*ENGINES, *SERVERS)
 LEAST_COVERED = 0.85
@@ -140,11 +143,10 @@ def _answers(errors: pd.DataFrame, known: Mapping[causes.Key, causes.Today]) -> 
 def _answer(
     what: str, group: str, found: pd.DataFrame, known: Mapping[causes.Key, causes.Today]
 ) -> Answer:
-    several = group == SEVERAL
-    bounds = REQUIRED | ({"tpot": 0.05} if several else {})
+    bounds = REQUIRED | ({"tpot": 0.05} if group == SEVERAL else {})
     newest, models = _latest(found)
     latest = _sum(newest)
-    asked, *missed = unknown_host_words(what, latest.off, bounds, several=several).split(",")
+    asked, *missed = unknown_host_words(what, latest.off, bounds, FLOORS.get(group, "")).split(",")
     keys = dict.fromkeys(zip(found["truth"], found["case"], found["name"], strict=True))
     now = pd.DataFrame([known[key] for key in keys if key in known], columns=causes.Today._fields)
     today = _sum(now.assign(truth=""))

@@ -132,9 +132,12 @@ with and without the event loop of another server. The last columns have the mod
 of these points, the model of each left out: a hindcast, as the truths were at hand when these
 models were chosen. [Each model and load by itself](#predicted-before-they-were-recorded).
 
-"floor": the same engine differs by as much [between hosts](noise-floor.md), and a point more than
-that is asked. Below, where the host was told on the same machine, no more than starts on one host
-differ by.
+"floor": the true median of an engine would miss a start on another host by as much
+([how it is estimated](noise-floor.md#what-the-true-median-would-miss)), and a point more than that
+is asked; engines over several GPUs, and those with drafts or LoRA, have floors of their own. Until
+27 Nov it was the distance from the median of the recorded starts, which is too little where there
+are few, and the same for all but several GPUs. Below, where the host was told on the same machine,
+it is that of starts on one host.
 """
 MISSED = """
 ### What the missed rows are missed by
