@@ -13,7 +13,12 @@ from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.points import build_points
-from nsight_prof.parsers.serving.records import ServingRecords, join_serving, read_serving
+from nsight_prof.parsers.serving.records import (
+    ServingRecords,
+    has_serving,
+    join_serving,
+    read_serving,
+)
 from nsight_prof.parsers.tables import check
 from nsight_prof.parsers.torch.predictions import read_predictions
 from nsight_prof.parsers.torch.static_compute import FILE, read_static_compute
@@ -42,6 +47,8 @@ def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
     files: list[ServingRecords] = []
     for step, number, path in serving_files(run):
         try:
+            if not has_serving(path):  # as of a benchmark, which has many cases
+                continue
             found = read_serving(path, step, number)
         except ProfError as error:
             gaps.add("serving_points", f"{path.name} of step {step}: {error.message}")

@@ -71,6 +71,25 @@ class ServingRecords:
         }
 
 
+def has_serving(path: Path) -> bool:
+    """Return whether a file may hold a record besides points; no case is parsed.
+
+    Raises as `read_serving`.
+    """
+    text = _text(path)
+    return any(f'"{kind}"' in text for kind in SERVING)
+
+
+def _text(path: Path) -> str:
+    try:
+        with plain_file(path) as unpacked:
+            return unpacked.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read: {error}", "correct its permissions, or measure again"
+        ) from error
+
+
 def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
     """Read one file of records, .xz too, that step `source` wrote as its n-th (`process`).
 
@@ -80,16 +99,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
     Raises:
         ArtifactUnreadable: the file cannot be opened or unpacked.
     """
-    try:
-        with plain_file(path) as unpacked:
-            text = unpacked.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ArtifactUnreadable(
-            f"{path} cannot be read: {error}", "correct its permissions, or measure again"
-        ) from error
-    if not any(f'"{kind}"' in text for kind in SERVING):  # as of a benchmark, which has many cases
-        return ServingRecords()
-    lines = text.split("\n")
+    lines = _text(path).split("\n")
     points: list[PointRecord] = []
     rows: dict[str, list[Row]] = {}
     problems: list[str] = []

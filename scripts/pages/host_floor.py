@@ -129,7 +129,7 @@ def _floor(points: Iterable[Hosts]) -> Floor:
             _mean(by_engine[engine] for engine in chance.choices(engines, k=len(engines)))
             for _ in range(DRAWS)
         ])  # fmt: skip
-        low, high = drawn.quantile(0.05), drawn.quantile(0.95)
+        low, high = (float(drawn.quantile(share)) for share in (0.05, 0.95))
     every = [by_engine[engine] for engine in engines]
     return Floor(_mean(every), low, high, sum(map(len, every)), starts)
 

@@ -241,6 +241,21 @@ def test_what_tensor_parallelism_would_change_is_predicted_where_collectives_are
     assert 0.4 < number(split["tpot_p50_s"]) / number(alone["tpot_p50_s"]) < 1
 
 
+def test_runs_without_tables_predict_the_same_and_get_none(
+    tabled: Callable[..., Path], copied: Copied, tmp_path: Path
+) -> None:
+    names = "h200-llm-kernels", "h200-vllm-kernels"
+    for name in names:
+        shutil.copytree(copied(name), tmp_path / name, ignore=shutil.ignore_patterns("tables"))
+    with_tables, without = (
+        load_run(tabled("qwen2.5-7b", *(w for n in names for w in ("--on", str(path(n))))))
+        for path in (copied, tmp_path.joinpath)
+    )
+    for table in ("predicted_points", "predicted_steps", "predicted_operators"):
+        assert getattr(with_tables, table).equals(getattr(without, table))
+    assert not any((tmp_path / name / "tables").exists() for name in names)
+
+
 def test_a_plan_says_what_the_options_say(
     tabled: Callable[..., Path], copied: Copied, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
