@@ -42,7 +42,7 @@ from nsight_prof.reports.render import drawing
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import MARKDOWN, Style
-from tests.recorded import REPLAYED, made_once, with_tables
+from tests.recorded import CHOSEN, REPLAYED, made_once, with_tables
 
 pytest_plugins = ["tests.ran"]
 
@@ -252,13 +252,27 @@ def blank(picture: Picture, style: Style) -> Drawn:
 
 
 @pytest.fixture(scope="session")
-def replay(root: Path, of_all_workers: Path) -> Callable[[str], Path]:
+def chosen(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Skips the test where a recorded run, by the name of its folder, is none of those to read."""
+
+    def check(name: str) -> None:
+        if not request.config.getoption("--every-run") and name.removeprefix("h200-") not in CHOSEN:
+            pytest.skip(f"captures/{name} is read with --every-run, as by .ci/run")
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def replay(
+    root: Path, of_all_workers: Path, chosen: Callable[[str], None]
+) -> Callable[[str], Path]:
     """Replays a recorded run with the recipe of the same name; gives the new run's folder.
 
     It is one for all workers: who writes, copies it.
     """
 
     def run(recipe: str) -> Path:
+        chosen(f"h200-{recipe}")
         recorded = root / "captures" / f"h200-{recipe}"
         if not recorded.is_dir():
             pytest.skip(f"captures/{recorded.name} is not recorded yet")
@@ -298,13 +312,16 @@ def of_all_workers(
 
 
 @pytest.fixture(scope="session")
-def recorded_folder(of_all_workers: Path, replay: Callable[[str], Path]) -> Callable[[str], Path]:
+def recorded_folder(
+    of_all_workers: Path, replay: Callable[[str], Path], chosen: Callable[[str], None]
+) -> Callable[[str], Path]:
     """Folder of a recorded run with its tables, one for all workers: who writes, copies it.
 
     The tables are those of the replay where there is one: `refresh_tables` would make the same.
     """
 
     def folder(name: str) -> Path:
+        chosen(name)
         tables = replay(name.removeprefix("h200-")) / "tables" if name in REPLAYED else None
         place = of_all_workers / f"recorded-{name.replace('/', '-')}"
         return made_once(place, partial(with_tables, name, tables=tables))

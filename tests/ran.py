@@ -1,7 +1,8 @@
 """Options for a second run of the tests that leaves out what a first one showed.
 
-`.ci/run` tests a fresh clone without torch and `../shared`, then again with them. Of a test that
-passed in the first run, the second one tells nothing new unless torch makes a difference to it.
+`.ci/run` tests a fresh clone without torch and `../shared`, then again with them, and with all
+recorded runs. Of a test that passed in the first run, the second one tells nothing new unless torch
+makes a difference to it.
 """
 
 import inspect
@@ -22,6 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="do not run the tests of this file again, but for those that may use torch; "
         "where there is no such file, all run",
+    )
+    group.addoption(
+        "--every-run",
+        action="store_true",
+        help="read all recorded runs, not only those of CHOSEN in tests/recorded.py: minutes more",
     )
 
 

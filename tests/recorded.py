@@ -18,6 +18,11 @@ REPLAYED = sorted(
     if not path.name.startswith("h200-planted-defects-")
 )
 
+CHOSEN = ("known-gemm", "llm-kernels", "running-server", "top-kernels", "vllm-kernels",
+          "vllm-tensor-parallel")  # fmt: skip
+"""Of the recorded runs those that each run of the tests reads: a matrix product, a benchmark, a
+program with counters, an engine by kernels, under load and of more GPUs. `--every-run` has all."""
+
 
 def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
     """Return `folder`, which the first process that asks makes while the others wait."""
