@@ -75,6 +75,15 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
+NOT_READ = "is read with --every-run, as by .ci/run"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave what reads many recorded runs to .ci/run."""
+    if item.get_closest_marker("every_run") and not item.config.getoption("--every-run"):
+        pytest.skip(f"each recorded run {NOT_READ}")
+
+
 # The files that take longest, by what they took: at the end the other workers would wait for them.
 LONGEST = ("test_predict.py", "test_captures.py", "test_proof.py", "test_docs.py",
            "test_accessibility.py", "test_fuzz.py", "test_rank.py", "test_import_many.py",
@@ -252,27 +261,18 @@ def blank(picture: Picture, style: Style) -> Drawn:
 
 
 @pytest.fixture(scope="session")
-def chosen(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Skips the test where a recorded run, by the name of its folder, is none of those to read."""
-
-    def check(name: str) -> None:
-        if not request.config.getoption("--every-run") and name.removeprefix("h200-") not in CHOSEN:
-            pytest.skip(f"captures/{name} is read with --every-run, as by .ci/run")
-
-    return check
-
-
-@pytest.fixture(scope="session")
 def replay(
-    root: Path, of_all_workers: Path, chosen: Callable[[str], None]
+    request: pytest.FixtureRequest, root: Path, of_all_workers: Path
 ) -> Callable[[str], Path]:
     """Replays a recorded run with the recipe of the same name; gives the new run's folder.
 
-    It is one for all workers: who writes, copies it.
+    It is one for all workers: who writes, copies it. All but a few are for `--every-run`.
     """
+    every = request.config.getoption("--every-run")
 
     def run(recipe: str) -> Path:
-        chosen(f"h200-{recipe}")
+        if not every and recipe not in CHOSEN:
+            pytest.skip(f"captures/h200-{recipe} {NOT_READ}")
         recorded = root / "captures" / f"h200-{recipe}"
         if not recorded.is_dir():
             pytest.skip(f"captures/{recorded.name} is not recorded yet")
@@ -313,16 +313,17 @@ def of_all_workers(
 
 @pytest.fixture(scope="session")
 def recorded_folder(
-    of_all_workers: Path, replay: Callable[[str], Path], chosen: Callable[[str], None]
+    request: pytest.FixtureRequest, of_all_workers: Path, replay: Callable[[str], Path]
 ) -> Callable[[str], Path]:
     """Folder of a recorded run with its tables, one for all workers: who writes, copies it.
 
     The tables are those of the replay where there is one: `refresh_tables` would make the same.
     """
+    every = request.config.getoption("--every-run")
+    replayed = {name for name in REPLAYED if every or name.removeprefix("h200-") in CHOSEN}
 
     def folder(name: str) -> Path:
-        chosen(name)
-        tables = replay(name.removeprefix("h200-")) / "tables" if name in REPLAYED else None
+        tables = replay(name.removeprefix("h200-")) / "tables" if name in replayed else None
         place = of_all_workers / f"recorded-{name.replace('/', '-')}"
         return made_once(place, partial(with_tables, name, tables=tables))
 

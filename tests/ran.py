@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--every-run",
         action="store_true",
-        help="read all recorded runs, not only those of CHOSEN in tests/recorded.py: minutes more",
+        help="replay all recorded runs, not only those of CHOSEN in tests/recorded.py",
     )
 
 

@@ -20,7 +20,7 @@ REPLAYED = sorted(
 
 CHOSEN = ("known-gemm", "llm-kernels", "running-server", "top-kernels", "vllm-kernels",
           "vllm-tensor-parallel")  # fmt: skip
-"""Of the recorded runs those that each run of the tests reads: a matrix product, a benchmark, a
+"""Of the recorded runs those that each run of the tests replays: a matrix product, a benchmark, a
 program with counters, an engine by kernels, under load and of more GPUs. `--every-run` has all."""
 
 

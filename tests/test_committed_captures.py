@@ -10,6 +10,8 @@ import pytest
 from nsight_prof.parsers.run.directory import most_unpacked
 from tests.faults.test_environments import holds_block
 
+pytestmark = pytest.mark.every_run
+
 
 @dataclass(frozen=True)
 class Content:

@@ -64,6 +64,7 @@ sys.exit(docs.main(["--check"]))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.every_run
 def test_the_pages_of_recorded_runs_are_up_to_date(
     docs: ModuleType,
     root: Path,

@@ -316,14 +316,16 @@ def test_nine_tenths_of_the_planted_causes_are_found_and_three_quarters_of_gains
     assert right == [True] * 3, scores
 
 
+@pytest.mark.every_run
 def test_the_rules_of_now_find_each_fifth_planted_cause_and_price_it(recorded_run: Run) -> None:
-    """All pairs take ten seconds: each fifth shows a rule that was broken before .ci/run does."""
+    """`scripts/proof --check` judges all pairs: each fifth shows a rule that was broken sooner."""
     judged = verdicts(recorded_run, step=5)
     assert len(judged) == 5
     right = {one.planted.name: (one.named, one.gone, one.priced) for one in judged}
     assert right == dict.fromkeys(right, (True, True, True))
 
 
+@pytest.mark.every_run
 def test_local_memory_is_that_of_kernels_that_access_it(recorded_run: Run) -> None:
     """The oracle: local loads and stores of warps, of 4 bytes per thread (and 16 at most)."""
     values = recorded_run.metrics.drop_duplicates(["kernel_id", "metric"])
@@ -338,6 +340,7 @@ def test_local_memory_is_that_of_kernels_that_access_it(recorded_run: Run) -> No
     assert spills.between(3.9, 16.1).all()
 
 
+@pytest.mark.every_run
 def test_every_planned_defect_was_recorded(recorded_run: Run) -> None:
     from nsight_prof.targets.defects.pair import plans
 
@@ -346,6 +349,7 @@ def test_every_planned_defect_was_recorded(recorded_run: Run) -> None:
     assert all(one.gain > 0 for one in known), "each repair gains something"
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize("which", ["second", "third"])
 def test_a_later_set_was_recorded_and_looked_at(
     which: str, root: Path, recorded_run_of: Callable[[str], Run]

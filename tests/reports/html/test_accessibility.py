@@ -47,7 +47,14 @@ def test_what_to_do_needs_no_scrolling(
         assert hidden <= 0
 
 
-@pytest.mark.parametrize("name", ["h200-gemm-staircase", "h200-vllm-kernels", "h200-vllm-serve"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "h200-vllm-kernels",
+        pytest.param("h200-gemm-staircase", marks=pytest.mark.every_run),
+        pytest.param("h200-vllm-serve", marks=pytest.mark.every_run),
+    ],
+)
 def test_axe_finds_nothing_serious(
     name: str, in_browser: Ask, recorded_run_of: Callable[[str], Run]
 ) -> None:
