@@ -164,7 +164,7 @@ def test_pictures_show_loads_their_ends_and_what_steps_are_made_of(
     drawn: Callable[..., Path],
 ) -> None:
     words = ("qwen2.5-7b", "--gpu", "a100-sxm-40gb", "--prompt", "512,8000", "--max-num-seqs", "64")
-    batches = ",".join(map(str, range(1, 41)))
+    batches = ",".join(map(str, range(4, 41, 4)))
     out = drawn(*words, "--batch", batches, "--rate", "2,4")
     report = (out / "report" / "report.md").read_text()
     pictures = sorted(path.stem for path in (out / "report").glob("*.svg"))
@@ -179,9 +179,9 @@ def test_pictures_show_loads_their_ends_and_what_steps_are_made_of(
     assert "KV cache full (640 tokens)" not in latency, "it lies beyond all loads"
     assert point["kv_tokens"] // 640 > 80
     assert "max_num_seqs 64" in latency
-    # 84 points have 168 steps; the report has tables of some of them, the tables of the run all.
+    # 24 points have 48 steps; the report has tables of some of them, the tables of the run all.
     assert report.count(": decode, ") == 12
-    assert len(load_run(out).predicted_steps) == 168
+    assert len(load_run(out).predicted_steps) == 48
 
 
 def choices(run: Path, case: str) -> dict[tuple[str, str], Row]:
@@ -599,6 +599,7 @@ def test_the_host_is_that_of_the_runs_but_for_prompts_of_machines_with_the_gpu(
     assert hosts[1].others_graph_s < hosts[0].others_graph_s, "beside an H100 cores are faster"
 
 
+@pytest.mark.every_run
 def test_prompts_of_experts_are_issued_in_a_part_of_what_the_trace_says(copied: Copied) -> None:
     asked = plan("qwen3-30b-a3b", [copied("prediction/slice-qwen3-30b-a3b-h100")], Settings())
     host = asked.predictor().host
@@ -609,6 +610,7 @@ def test_prompts_of_experts_are_issued_in_a_part_of_what_the_trace_says(copied: 
 
 
 @pytest.mark.usefixtures("no_pictures")
+@pytest.mark.every_run
 def test_a_few_layers_predict_the_whole_model(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -625,6 +627,7 @@ def test_a_few_layers_predict_the_whole_model(
 
 
 @pytest.mark.usefixtures("no_pictures")
+@pytest.mark.every_run
 def test_the_event_loop_of_a_server_is_known_from_one_that_served_another_model(
     copied: Copied, tmp_path: Path
 ) -> None:
@@ -645,6 +648,7 @@ def test_the_event_loop_of_a_server_is_known_from_one_that_served_another_model(
     )
 
 
+@pytest.mark.every_run
 def test_a_server_that_no_run_tells_has_the_event_loop_of_others(copied: Copied) -> None:
     """Oracle: the closed loops of a server, which is no source and left out of the median."""
     names = "slice-mistral-7b-v0.3", "serve-mistral-7b-v0.3"
@@ -661,6 +665,7 @@ def test_a_server_that_no_run_tells_has_the_event_loop_of_others(copied: Copied)
     assert planned.server is None
 
 
+@pytest.mark.every_run
 def test_steps_of_many_requests_take_the_host_longer(copied: Copied) -> None:
     """Oracle: steps of 12 layers that another process served, predicted from those of 4."""
     source = opened(copied("prediction/slice-qwen3-8b-w4a16-h100"))
@@ -736,6 +741,7 @@ def test_a_validation_that_makes_no_sense_is_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.every_run
 def test_a_slice_is_judged_by_its_own_graphs(copied: Copied) -> None:
     names = ("prediction/baseline-qwen3-4b", "prediction/slice-qwen3-4b")
     served, sliced = (opened(copied(name)) for name in names)

@@ -300,6 +300,8 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
         here = {f.rule for f in found if f.stage == stage.name}
         for name, work in OF_WORK.items():
             rows = _rows(run, stage, name)
+            if rows.empty:  # as of nearly all works
+                continue
             bound = stage.idle if work.waits else stage.wall
             time = rows[work.counted[1]].sum() * _unsampled(run, stage, work.counted[1], bound)
             lost = Number(

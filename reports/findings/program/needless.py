@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
@@ -94,10 +95,14 @@ class Work(NamedTuple):
 
     def is_at(self, rows: pd.DataFrame) -> pd.Series[bool]:
         """Tell which rows of launches by line are its own."""
-        found = pd.Series(not (self.pattern or self.inner), rows.index)
+        fits = np.full(len(rows), not (self.pattern or self.inner))
         for name, pattern in (("source", self.pattern), ("inner", self.inner)):
             if pattern:
-                found |= rows[name].fillna("").str.count(pattern) > 0  # contains warns of groups
+                texts = rows[name].fillna("")
+                fits |= np.array([re.search(pattern, text) is not None for text in texts], bool)
+        found = pd.Series(fits, rows.index)
+        if not fits.any():  # of nearly all works
+            return found
         if self.state:
             found &= rows[self.state]
         if self.used:
@@ -253,7 +258,9 @@ def _found(run: Run, rows: pd.DataFrame) -> Iterator[Finding]:
     rule, total = NEEDLESS_WORK, Number(kernel_time(run), "ns", column("kernels", "total_ns"))
     for work in WORKS:
         found = of_text = rows[work.is_at(rows)]
-        if work.onwards and not found.empty:
+        if found.empty:
+            continue
+        if work.onwards:
             found = _with_passes(results(run.timed_lines), rows, found)
         found = found.drop_duplicates("launch")  # the innermost line
         rows = rows[~rows["launch"].isin(found["launch"])]

@@ -22,9 +22,10 @@ def with_beginning(run: Run, finding: Finding) -> Finding:
     """Return a finding about double precision with the first operator that makes numbers double:
     what is computed from its result is to be mended there.
     """
+    if finding.rule != DOUBLE_PRECISION.key or run.operator_values.empty:
+        return finding
     kernels = run.kernels[run.kernels["kernel_id"].isin(finding.kernel_ids)]
-    in_program = kernels["library"].fillna("").isin(NO_LIBRARY).all()
-    if finding.rule != DOUBLE_PRECISION.key or run.operator_values.empty or in_program:
+    if kernels["library"].fillna("").isin(NO_LIBRARY).all():
         return finding
     rows = operator_calls(run)
     rows = rows[rows["direction"].eq("forward") & rows["result_dtypes"].map(dtypes).map(_has)]

@@ -15,9 +15,8 @@ from nsight_prof.reports.findings.program.backends import (
     attention_spans,
     backend_findings,
 )
-from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.formats import share
-from tests.reports.programs import amount, english, kernels, write
+from tests.reports.programs import amount, english, kernels, of_backends, write
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_kernels_of_this_gpu_are_no_fallback(name: str) -> None:
 def test_old_kernels_of_convolutions_ask_for_another_layout_and_type(run: Run) -> None:
     old = {"name": "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32", "category": "conv"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old})
-    (one,) = [f for f in program_findings(run) if "older GPU" in english(f.title)]
+    (one,) = [f for f in of_backends(run) if "older GPU" in english(f.title)]
     assert "goes to convolutions" in english(one.title)
     assert "channels-last" in english(one.action)
     assert "cuBLAS" not in english(one.action)
@@ -77,24 +76,22 @@ def test_old_kernels_of_convolutions_ask_for_another_layout_and_type(run: Run) -
 def test_old_kernels_on_a_new_gpu_gain_the_distance_to_the_tensor_roof(run: Run) -> None:
     old = {"name": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old})
-    found = [f for f in program_findings(run) if "older GPU" in english(f.title)]
+    found = [f for f in of_backends(run) if "older GPU" in english(f.title)]
     row = run.kernels[run.kernels["short_name"] == "cuBLAS GEMM 256x128"].iloc[0]
     (one,) = found
     assert one.gain_program == pytest.approx(row["share"] * (1 - 0.7605), abs=1e-3)
     ampere = run.gpus.assign(compute_capability="8.0")
     tables.write(ampere, "gpus", run.directory.tables)
-    assert not [f for f in program_findings(load_run(run.path)) if "older GPU" in english(f.title)]
+    assert not [f for f in of_backends(load_run(run.path)) if "older GPU" in english(f.title)]
 
 
 def test_what_counters_say_of_tensor_cores_is_not_said_twice(run: Run) -> None:
     run = kernels(run, {"cuBLAS GEMM 256x128": {"name": "ampere_sgemm_128x64_tn"}})
-    assert [f for f in program_findings(run) if "without the Tensor Cores" in english(f.title)]
+    assert [f for f in of_backends(run) if "without the Tensor Cores" in english(f.title)]
     frame = run.counters.assign(tensor_pct=0.0)
     tables.write(frame, "counters", run.directory.tables)
     assert not [
-        f
-        for f in program_findings(load_run(run.path))
-        if "without the Tensor Cores" in english(f.title)
+        f for f in of_backends(load_run(run.path)) if "without the Tensor Cores" in english(f.title)
     ]
 
 
@@ -159,7 +156,7 @@ ATTENTION = {
 
 def test_memory_efficient_attention_gains_the_distance_to_what_others_reach(run: Run) -> None:
     run = kernels(run, {"cuBLAS GEMM 256x128": ATTENTION})
-    (found,) = [f for f in program_findings(run) if "memory-efficient" in english(f.title)]
+    (found,) = [f for f in of_backends(run) if "memory-efficient" in english(f.title)]
     assert (found.rule, found.key) == ("slow_backend", "efficient_attention")
     assert found.confidence == "medium"
     row = run.kernels[run.kernels["name"] == ATTENTION["name"]].iloc[0]
@@ -179,7 +176,7 @@ def test_memory_efficient_attention_gains_the_distance_to_what_others_reach(run:
     other = run.gpus.assign(compute_capability="12.0")
     tables.write(other, "gpus", run.directory.tables)
     (unknown,) = [
-        f for f in program_findings(load_run(run.path)) if "memory-efficient" in english(f.title)
+        f for f in of_backends(load_run(run.path)) if "memory-efficient" in english(f.title)
     ]
     assert unknown.gain_ns != unknown.gain_ns, "what others reach on this GPU is not known"
 
@@ -190,7 +187,7 @@ def test_flash_attention_2_on_hopper_has_a_range_without_its_kernels_for_split_k
     old = {"category": "attention", "name": "void pytorch_flash::flash_fwd_kernel<T>"}
     split = {"category": "attention", "name": "void pytorch_flash::flash_fwd_splitkv_kernel<T>"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old, "PyTorch copy": split})
-    (found,) = [f for f in program_findings(run) if f.key == "older_attention"]
+    (found,) = [f for f in of_backends(run) if f.key == "older_attention"]
     spent, total = amount(found.evidence[0]), run.kernels["total_ns"].sum()
     assert found.gain_ns == pytest.approx(0.5 * spent)
     assert f"{share(0.33 * spent / total)} to {share(0.5 * spent / total)}" in english(
@@ -206,12 +203,12 @@ def test_a_number_in_double_beside_others_makes_no_double_tensor(run: Run, dtype
     # The step of a fused optimizer is a double, its tensors are not.
     name = "void at::native::multi_tensor_apply_kernel<FusedAdam<double>, double>(T1, T2)"
     run = kernels(run, {"PyTorch SiLU x mul": {"name": name, "dtype": dtype, "total_ns": 10**9}})
-    assert ("double_precision" in {f.rule for f in program_findings(run)}) == (dtype == "fp64")
+    assert ("double_precision" in {f.rule for f in of_backends(run)}) == (dtype == "fp64")
 
 
 def test_kernels_of_four_bit_weights_older_than_marlin_are_named(
     recorded_run_of: Callable[[str], Run],
 ) -> None:
-    found = {f.key: f for f in program_findings(recorded_run_of("h100-vllm-awq"))}["four_bit"]
+    found = {f.key: f for f in of_backends(recorded_run_of("h100-vllm-awq"))}["four_bit"]
     assert "older than Marlin" in english(found.title)
     assert "awq_marlin" in english(found.action)

@@ -8,9 +8,8 @@ import pytest
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.program import host_work
-from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.verdicts.ranking import findings
-from tests.reports.programs import amount, english, kernels, write
+from tests.reports.programs import amount, english, kernels, of_cause, of_rule, write
 
 MS = 1_000_000
 
@@ -104,7 +103,7 @@ def test_anomaly_detection_takes_its_time_where_gradients_are_checked_too(run: R
 def test_few_samples_and_little_time_tell_nothing(run: Run, samples: int, times: float) -> None:
     rows = [line("printing", samples, idle_ns=samples * MS / 10 * times)]
     run = write(waiting(run, "launches"), "host_lines", rows)
-    assert "tensor_prints" not in {f.rule for f in program_findings(run)}
+    assert not of_rule(run, "tensor_prints")
 
 
 @pytest.mark.parametrize(("samples", "others"), [(55, set()), (40, {"host_bound"})])
@@ -119,7 +118,7 @@ def test_nothing_else_is_told_of_gaps_that_are_explained(
 @pytest.mark.parametrize(("longest", "again"), [(1.0, True), (4.0, False)])
 def test_what_is_compiled_once_gains_nothing(run: Run, longest: float, again: bool) -> None:
     run = write(waiting(run, "host", longest), "host_lines", [line("compiling", 60)])
-    (found,) = [f for f in program_findings(run) if f.rule == "compilation"]
+    found = of_cause(run, "compilation")
     assert (found.gain_ns > 0) == again
     assert ("comes once" in english(found.verdict)) != again
 
@@ -132,7 +131,7 @@ def test_what_the_host_does_at_the_start_of_a_capture_gains_nothing(
     after = lasting * 6 * MS
     monkeypatch.setattr(host_work, "_at_start", lambda _run, stage: stage.idle.value - after)
     run = write(waiting(run, "host"), "host_lines", [line("loading data", 60)])
-    (found,) = [f for f in program_findings(run) if f.rule == "data_loading"]
+    found = of_cause(run, "data_loading")
     assert found.gain_ns == pytest.approx(math.nan if gain is None else after, nan_ok=True)
     assert ("before all kernels that repeat" in english(found.verdict)) == (gain is None)
 
@@ -150,7 +149,7 @@ def test_all_that_the_host_does_less_shortens_a_loop_that_waits_for_it(run: Run)
     rows = [line("updating one by one", 20), line("updating one by one", 30, idle_samples=0,
                                                   idle_ns=0)]  # fmt: skip
     run = write(waiting(run, "launches"), "host_lines", rows)
-    (found,) = [f for f in program_findings(run) if f.rule == "optimizer_loop"]
+    found = of_cause(run, "optimizer_loop")
     assert found.gain_ns == pytest.approx(5 * MS)
 
 
@@ -183,7 +182,7 @@ def test_an_optimizer_of_one_group_is_not_said_to_update_tensor_by_tensor(
     ])  # fmt: skip
     inner = "/site-packages/torch/optim/adam.py:300 _multi_tensor_adam"
     run = write(waiting(run, "launches"), "host_lines", [line("", 50, inner=inner)])
-    found = [f for f in program_findings(run) if f.rule == "optimizer_loop"]
+    found = of_rule(run, "optimizer_loop")
     assert len(found) == (groups > 1)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,16 +20,47 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import chains, exposed, timeline, union
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program import backends, idle
 from nsight_prof.reports.findings.program.backends import BACKENDS
 from nsight_prof.reports.findings.program.launch_rules import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rules import RULES, program_findings
+from nsight_prof.reports.page import Text, Verbatim
 from nsight_prof.reports.verdicts.bound_shares import bound_shares
 from tests.reports.findings.program.test_host_work import MS, line
-from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
+from tests.reports.programs import (
+    OF_LAUNCHES,
+    OF_TABLES,
+    OF_WAITS,
+    US,
+    amount,
+    english,
+    kernels,
+    of_cause,
+    of_rule,
+    where,
+    write,
+)
 
 
 def causes(run: Run) -> set[str]:
     return {f.rule for f in program_findings(run)}
+
+
+def test_a_rule_that_is_asked_alone_is_one_of_all(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finding(rule: str) -> Finding:
+        return Finding(rule, Text("{rule}", rule=Verbatim(rule)), key=rule)
+
+    for rule, function in (OF_TABLES | OF_LAUNCHES).items():
+        module = sys.modules[function.__module__]
+        monkeypatch.setattr(module, function.__name__, lambda *_, rule=rule: [finding(rule)])
+    monkeypatch.setattr(idle, "idle_findings", lambda _: [finding(rule) for rule in OF_WAITS])
+    monkeypatch.setattr(backends, "backend_findings", lambda *_: [finding("slow_backend")])
+    found = [f.rule for f in program_findings(launch_table(run, [("PyTorch copy", 0, 1)]))]
+    for rule in (*OF_TABLES, *OF_LAUNCHES, *OF_WAITS, "slow_backend"):
+        assert found.count(rule) == 1, rule
 
 
 # --- the order of launches ------------------------------------------------------------------------
@@ -52,7 +84,7 @@ def test_one_kernel_in_a_row_goes_over_steps_and_not_over_items(
     run = kernels(run, {name: {"category": "elementwise"} for name in names.values()})
     loop = [(names[step], 10 * at, 1) for at, step in enumerate("B" + 300 * steps)]
     run = write(run, "api_calls", [{"name": "cudaLaunchKernel", "calls": 1201, "total_ns": 1e6}])
-    assert ("one_by_one" in causes(launch_table(run, loop))) == told
+    assert bool(of_rule(launch_table(run, loop), "one_by_one")) == told
 
 
 @pytest.mark.parametrize(
@@ -70,7 +102,7 @@ def test_breaks_of_a_compiled_graph_are_told_with_their_lines(
     at = {"file": "/a/sea.py", "line": 55, "source": "note(2)", "hits": 50, "time_ns": 1e6}
     run = write(launch_table(run, steps), "timed_lines",
                 [at | {"function": function, "own_ns": 1e6}])  # fmt: skip
-    assert ("graph_breaks" in causes(run)) == told
+    assert bool(of_rule(run, "graph_breaks")) == told
     if told:
         found = of_cause(run, "graph_breaks")
         waits = run.idle_gaps.loc[run.idle_gaps["cause"] == "launches", "idle_ns"].sum() / 2
@@ -94,7 +126,7 @@ def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None
     waits = {"stage": "decode", "cause": "launches", "waited": "", "call": "", "nvtx_range": ""}
     times = {"gaps": 900, "idle_ns": 7000 * US, "longest_ns": 8 * US}
     held = write(run, "idle_gaps", [{**waits, **times}])
-    assert "small_kernels" not in causes(held)
+    assert not of_rule(held, "small_kernels")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +143,7 @@ def test_a_loop_that_launches_small_kernels_gains_its_time(
 ) -> None:
     run = launch_table(run, [(names[at % len(names)], every * at, 2) for at in range(rows)])
     run = write(run, "api_calls", [{"name": "cudaLaunchKernel", "calls": rows, "total_ns": 1}])
-    assert ("one_by_one" in causes(run)) == said
+    assert bool(of_rule(run, "one_by_one")) == said
     if said:
         found = of_cause(run, "one_by_one")
         floor = float(run.kernels["min_ns"].min())
@@ -136,7 +168,7 @@ def test_functions_of_the_host_in_a_stream_cost_the_gaps_behind_them(
     gaps = {"stage": "decode", "cause": "queued", "waited": "", "call": "", "nvtx_range": "",
             "gaps": 900, "idle_ns": 900 * 41_000, "longest_ns": 50_000}  # fmt: skip
     run = write(run, "idle_gaps", [gaps])
-    assert ("host_functions" in causes(run)) == told
+    assert bool(of_rule(run, "host_functions")) == told
     if told:  # a queue alone leaves a gap of 1 us
         assert of_cause(run, "host_functions").gain_ns == pytest.approx(900 * 40_000)
 
@@ -185,7 +217,7 @@ def test_few_tiny_kernels_in_a_row_are_none(run: Run) -> None:
     rows = [("PyTorch copy", 100 * a + 3 * b, 2) for a in range(900) for b in range(least - 1)]
     big = [("cuBLAS GEMM 64x8", 100 * a + 40, 50) for a in range(900)]
     run = launch_table(run, sorted(rows + big, key=lambda row: row[1]))
-    assert "small_kernels" not in causes(run)
+    assert not of_rule(run, "small_kernels")
 
 
 CHAIN = {
@@ -249,7 +281,7 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
     kernels(run, {"PyTorch copy": {"category": "copy"}})
     frame.loc[frame["kernel_id"] == ids["PyTorch softmax"], "global_load_bytes"] = 1e5
     tables.write(frame, "counters", run.directory.tables)
-    (shorter,) = [f for f in program_findings(load_run(run.path)) if f.rule == "elementwise_chain"]
+    (shorter,) = of_rule(load_run(run.path), "elementwise_chain")
     assert "2 elementwise kernels" in english(shorter.title)
 
 
@@ -303,7 +335,7 @@ def test_a_norm_of_a_few_rows_more_in_each_step_computes_all_of_them_again(
              "pid": 1, "context": 1, "stream": 7, "stage": "decode"}
             for at, key in enumerate(ids)]  # fmt: skip
     run = write(run, "launches", rows)
-    assert ("growing_steps" in causes(run)) == (found and len(ids) >= 6)
+    assert bool(of_rule(run, "growing_steps")) == (found and len(ids) >= 6)
 
 
 def test_fills_of_memory_gain_their_time_of_kernels_and_memsets(run: Run) -> None:
@@ -325,7 +357,7 @@ def test_launches_that_wait_for_their_kernel_are_told(run: Run, median_us: int, 
             "gaps": launches, "late_calls": launches, "idle_ns": 1_010_000,
             "longest_ns": 1_000_000}  # fmt: skip
     run = write(write(run, "api_calls", [call]), "idle_gaps", [gaps])
-    assert ("blocking_launches" in causes(run)) == told
+    assert bool(of_rule(run, "blocking_launches")) == told
 
 
 @pytest.mark.parametrize(
@@ -347,7 +379,7 @@ def test_own_kernels_that_stream_make_a_chain_of_low_confidence(
                                             strict=True))["PyTorch softmax"]  # fmt: skip
     frame.loc[second, ["shared_memory_bytes", "global_load_bytes"]] = shared, loaded
     tables.write(frame, "counters", run.directory.tables)
-    found = [f for f in program_findings(load_run(run.path)) if f.rule == "elementwise_chain"]
+    found = of_rule(load_run(run.path), "elementwise_chain")
     assert len(found) == told
     assert all(f.confidence == "low" for f in found)
 
@@ -534,7 +566,7 @@ def test_a_clock_that_ncu_set_says_nothing(run: Run) -> None:
     manifest = read_manifest(RunDir(run.path))
     manifest.recipe["counters"]["clock_control"] = "base"
     write_manifest(RunDir(run.path), manifest)
-    assert "throttling" not in causes(load_run(run.path))
+    assert not of_rule(load_run(run.path), "throttling")
 
 
 # --- shares of limits -----------------------------------------------------------------------------

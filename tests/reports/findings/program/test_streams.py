@@ -9,8 +9,7 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.findings.program.rules import program_findings
-from tests.reports.programs import US, english, kernels, of_cause, write
+from tests.reports.programs import US, english, kernels, of_cause, of_rule, write
 
 ROUNDS, EACH = 30, 40
 """Rounds over the streams, and us of each kernel."""
@@ -35,10 +34,6 @@ def launched(run: Run, streams: list[int], *, apart: int = 2, blocks: int = 33) 
 
 def calls(run: Run, name: str, often: int) -> Run:
     return write(run, "api_calls", [{"name": name, "calls": often, "total_ns": often * US}])
-
-
-def causes(run: Run) -> set[str]:
-    return {found.rule for found in program_findings(run)}
 
 
 def test_kernels_that_fit_side_by_side_gain_all_but_full_sms(run: Run) -> None:
@@ -93,7 +88,7 @@ def test_kernels_that_are_launched_late_gain_nothing_by_streams(run: Run) -> Non
     ],
 )
 def test_other_streams_are_none(run: Run, streams: list[int], apart: int, blocks: int) -> None:
-    assert "serial_streams" not in causes(launched(run, streams, apart=apart, blocks=blocks))
+    assert not of_rule(launched(run, streams, apart=apart, blocks=blocks), "serial_streams")
 
 
 def test_a_stream_of_communication_is_no_turn(run: Run) -> None:
@@ -102,16 +97,16 @@ def test_a_stream_of_communication_is_no_turn(run: Run) -> None:
     second = run.kernels.loc[run.kernels["short_name"] == "PyTorch copy", "kernel_id"].iloc[0]
     frame["kernel_id"] = frame["kernel_id"].astype(str).where(frame["stream"] == 13, second)
     tables.write(tables.check(frame, "launches"), "launches", run.directory.tables)
-    assert "serial_streams" in causes(kernels(run, {"PyTorch copy": {"grid": "8x1x1"}}))
+    assert of_rule(kernels(run, {"PyTorch copy": {"grid": "8x1x1"}}), "serial_streams")
     ours = kernels(run, {"PyTorch copy": {"category": "collective"}})
-    assert "serial_streams" not in causes(ours)
+    assert not of_rule(ours, "serial_streams")
 
 
 @pytest.mark.parametrize("name", ["h100-sglang-kernels", "h200-data-parallel", "h200-top-kernels"])
 def test_recorded_streams_that_work_at_once_or_one_after_another_for_a_reason_are_none(
     recorded_run_of: Callable[[str], Run], name: str
 ) -> None:
-    assert "serial_streams" not in causes(recorded_run_of(name))
+    assert not of_rule(recorded_run_of(name), "serial_streams")
 
 
 def test_recorded_launches_that_come_late_are_told_as_such(
@@ -127,6 +122,6 @@ def test_recorded_launches_that_come_late_are_told_as_such(
         "launches",
         run.directory.tables,
     )
-    found = [f for f in program_findings(load_run(run.path)) if f.rule == "serial_streams"]
+    found = of_rule(load_run(run.path), "serial_streams")
     assert all(math.isnan(f.gain_ns) for f in found)
     assert found
