@@ -22,6 +22,8 @@ CHOSEN = ("known-gemm", "llm-kernels", "running-server", "top-kernels", "vllm-ke
           "vllm-tensor-parallel")  # fmt: skip
 """Of the recorded runs those that each run of the tests replays: a matrix product, a benchmark, a
 program with counters, an engine by kernels, under load and of more GPUs. `--every-run` has all."""
+TABLES = ("roofline", "vllm-baseline", "vllm-serve")
+"""Others of which each run of the tests reads the tables, as it does of captures/prediction."""
 
 
 def made_once(folder: Path, make: Callable[[Path], object]) -> Path:

@@ -139,6 +139,7 @@ def test_the_page_names_the_outlier_its_cause_and_what_to_check(
     assert in_browser(html(models), count) == [9, 1]
 
 
+@pytest.mark.every_run
 def test_boards_of_one_host_are_told_apart_by_what_their_engine_saw(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +156,7 @@ def test_boards_of_one_host_are_told_apart_by_what_their_engine_saw(
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in capsys.readouterr().err
 
 
+@pytest.mark.every_run
 def test_four_boards_of_one_host_are_alike(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

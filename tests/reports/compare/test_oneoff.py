@@ -108,6 +108,7 @@ def test_few_steps_have_no_usual_one(make_loop: Callable[..., Side]) -> None:
     assert "step_time" not in keys(view)
 
 
+@pytest.mark.every_run
 def test_steps_of_the_recorded_training_loop(root: Path, tmp_path: Path) -> None:
     """Against pandas alone: steps begin where backward begins after another stage."""
     sides = []
