@@ -298,12 +298,13 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
     found = list(waits)
     for stage in idle_stages(run) if not run.host_lines.empty else ():
         here = {f.rule for f in found if f.stage == stage.name}
+        lines = host_rows(run, stage.name)
         for name, work in OF_WORK.items():
-            rows = _rows(run, stage, name)
+            rows = _rows(run, lines, name)
             if rows.empty:  # as of nearly all works
                 continue
             bound = stage.idle if work.waits else stage.wall
-            time = rows[work.counted[1]].sum() * _unsampled(run, stage, work.counted[1], bound)
+            time = rows[work.counted[1]].sum() * _unsampled(lines, work.counted[1], bound)
             lost = Number(
                 min(time, number(bound.value)), "ns", column("host_lines", work.counted[1])
             )
@@ -455,21 +456,20 @@ def is_in_work(run: Run, rows: pd.DataFrame, name: str) -> pd.Series[bool]:
     return chosen
 
 
-def _rows(run: Run, stage: Stage, name: str) -> pd.DataFrame:
-    rows = host_rows(run, stage.name)
+def _rows(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
     chosen = is_in_work(run, rows, name)
     if name == CAPTURING and _captures(run):  # of what the capture records nothing runs
         chosen |= (rows["work"] == "") & (rows["activity"] != "waiting")
     if OF_WORK[name].rule is idle_rules.ALLOCATION_STALLS:  # what was given back is allocated again
         chosen |= rows["activity"] == "allocating"
-    return rows[chosen]
+    return rows[chosen] if chosen.any() else rows[:0]
 
 
-def _unsampled(run: Run, stage: Stage, counted: str, time: Number) -> float:
+def _unsampled(lines: pd.DataFrame, counted: str, time: Number) -> float:
     """Return how many times as long all samples of a stage stand for as the time between two: a
     library that keeps the interpreter's lock lets nobody take any. 1 where most of it has none.
     """
-    times = number(time.value) / max(1.0, host_rows(run, stage.name)[counted].sum())
+    times = number(time.value) / max(1.0, lines[counted].sum())
     return float(times) if 1 < times <= 1 / MOST_AT_ONE else 1.0
 
 
@@ -517,7 +517,7 @@ def _explains(finding: Finding, stage: Stage, lost: Number) -> bool:
 def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: Number) -> Finding:
     rule, where, samples = work.rule, stage.where, work.counted[0]
     wall = program_time(run)[0]
-    times = _unsampled(run, stage, "time_ns", stage.wall)
+    times = _unsampled(host_rows(run, stage.name), "time_ns", stage.wall)
     time = Number(times * rows["time_ns"].sum(), "ns", column("host_lines", "time_ns"))
     longest = stage.of_cause(HOST).longest.value or 0.0
     # What is compiled again is no matter of the start, wherever it comes.
