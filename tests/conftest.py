@@ -85,16 +85,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 # The files that take longest, by what they took: at the end the other workers would wait for them.
-LONGEST = ("test_predict.py", "test_captures.py", "test_proof.py", "test_docs.py",
-           "test_accessibility.py", "test_fuzz.py", "test_rank.py", "test_import_many.py",
+LONGEST = ("test_predict.py", "test_captures.py", "test_accessibility.py", "test_fuzz.py",
+           "test_rank.py", "test_import_many.py", "test_host_work.py", "test_findings.py",
            "test_ranks_recipe.py", "test_server.py", "test_ranks.py", "test_resume.py",
            "test_rank_counters.py", "test_replay.py", "test_target_steps.py", "test_ncu_rules.py",
            "test_scripts.py", "test_tools_that_lie.py", "test_wheel.py", "test_vllm_kernels.py",
            "test_resume_artifacts.py", "test_plots.py", "test_predict_networks.py",
            "test_failures.py", "test_signals.py", "test_offline.py", "test_goldens.py",
-           "test_links.py", "test_fleet.py", "test_engine.py", "test_render.py", "test_findings.py",
+           "test_links.py", "test_fleet.py", "test_engine.py", "test_render.py", "test_needless.py",
            "test_streams.py", "test_messages.py", "test_templating.py", "test_program_rules.py",
-           "test_serving_load.py", "test_site.py")  # fmt: skip
+           "test_serving_load.py", "test_proof.py", "test_site.py")  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)
