@@ -8,8 +8,8 @@ A message is the first argument of `Text(...)`, a literal, and a second one its 
 `partial(Text, ...)`); in a template those of `_(...)`. What a figure says, why a number is
 `missing` and what a file holds (`FileFact`) are messages without values. Each study, family of
 findings and other package of `reports` has a file of its own, and so have the templates, the
-questions of the bundled recipes, the glossary and labels of data. Needs Babel (pip install
-'.[dev]').
+questions of the bundled recipes, the glossary, labels of data, and what tables and manifests keep:
+the first argument of `stored(...)` (parsers.sentences). Needs Babel (pip install '.[dev]').
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
-from nsight_prof.orchestrator.plan.select import NOT_SELECTED
 from nsight_prof.orchestrator.ranks.folder import QUESTION
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.join.join import NOT_PROFILED
 from nsight_prof.parsers.metrics.catalogue import catalogue
-from nsight_prof.parsers.nsys.engine.gaps import NO_RANGE
 from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, SET
 from nsight_prof.parsers.nsys.rows.summaries import COPY_KINDS
 from nsight_prof.parsers.packaged import LOADER
@@ -44,7 +42,7 @@ from nsight_prof.reports.cases.rows import NOT_COUNTED
 from nsight_prof.reports.findings.ncu.topics import topics
 from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
 from nsight_prof.reports.page import charts
-from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
+from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES, STORED
 from nsight_prof.reports.page.figure_models import COPIES, GRAPHS, IDLE
 from nsight_prof.reports.page.values import has_words, placeholders
 from nsight_prof.reports.plots.bars import NAMES as COLUMN_NAMES
@@ -104,6 +102,9 @@ def found() -> dict[str, Messages]:
     for entry in yaml.load((REPORTS / "glossary.yaml").read_text("utf-8"), LOADER):
         parts["glossary"] |= {entry["term"]: "", entry["meaning"]: ""}
     parts["labels"] |= dict.fromkeys(labels(), "")
+    for package in ("parsers", "orchestrator", "reports"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts[STORED] |= dict.fromkeys(stored(path), "")
     return dict(parts)
 
 
@@ -122,7 +123,7 @@ def labels() -> Iterator[str]:
     yield from (
         f"L2 {work}, {how}" for work in ("read", "write", "copy") for how in PATTERNS.values()
     )
-    yield from (*NOT_SELECTED, *NO_PADDING, NOT_COUNTED, NO_RANGE)
+    yield from (*NO_PADDING, NOT_COUNTED)
     yield from (*(f"copy {kind}" for kind in COPY_KINDS.values()), SET, GRAPH)
     yield from trace_words()
     yield from (state.value for state in StepState)
@@ -173,6 +174,16 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
         message, plural = [*map(str, literals), ""][:2]
         if has_words(message):
             yield message, plural
+
+
+def stored(path: Path) -> Iterator[str]:
+    """Yield the message of each `stored(...)` of a module."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and _kind(node) == "stored":
+            if not isinstance(node.args[0], ast.Constant):
+                sys.exit(f"{path}:{node.lineno}: the message of a sentence is a literal")
+            if has_words(message := str(node.args[0].value)):
+                yield message
 
 
 def fixed_words(nodes: Sequence[ast.AST]) -> Iterator[str]:

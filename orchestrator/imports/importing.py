@@ -54,6 +54,7 @@ from nsight_prof.parsers.run.directory import (
     read_manifest,
     write_manifest,
 )
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.whole_file import whole_file
 
 LEFT = {"lost+found"}  # what an empty disk holds
@@ -312,7 +313,7 @@ def _filled(work: _Import, members: Sequence[Member]) -> Iterator[Filled | ProfE
             work.say(sentence)
         yield done.run
     for node in cluster.lost() if cluster else ():
-        work.note(f"The node {node} was lost; its ranks were imported on others.")
+        work.note(stored("The node {node} was lost; its ranks were imported on others.", node=node))
 
 
 def _bytes(member: Member) -> int:
@@ -351,7 +352,10 @@ def _manifest(work: _Import, names: Sequence[str]) -> Manifest:
         recipe=work.recipe,
         prof_version=prof_version(),
         imported=list(names),
-        assumptions=["The files were imported: how they were captured is not known.", *work.notes],
+        assumptions=[
+            stored("The files were imported: how they were captured is not known."),
+            *work.notes,
+        ],
     )
 
 
@@ -436,8 +440,11 @@ def _take_torch(run: RunDir, manifest: Manifest, given: Given, work: _Import) ->
     manifest.imported.append(given.name)
     manifest.software |= written.versions
     manifest.assumptions.append(
-        f"The trace is one of the {TOOL}: times of the host hold its own cost, some microseconds "
-        "for each operator, and so does idle time of the GPU."
+        stored(
+            "The trace is one of the {tool}: times of the host hold its own cost, some "
+            "microseconds for each operator, and so does idle time of the GPU.",
+            tool=TOOL,
+        )
     )
     if written.kernels:
         record = _record("trace", TRACE_FOLDER, folder / ARTIFACTS[Kind.SQLITE], given)
@@ -447,7 +454,7 @@ def _take_torch(run: RunDir, manifest: Manifest, given: Given, work: _Import) ->
     else:
         shutil.rmtree(folder)
         manifest.assumptions.append(
-            f"The {TOOL} saw no kernel: the operators' times are the host's."
+            stored("The {tool} saw no kernel: the operators' times are the host's.", tool=TOOL)
         )
     manifest.steps.append(operators)
 
@@ -464,7 +471,13 @@ def _take_counters(
             record = _take(run, "counters", COUNTERS_FOLDER, given, work, stem)
             digest = record.inputs["sha256"]
             if digest in taken:
-                work.note(f"{given.name} is the same file as {taken[digest].name}: taken once.")
+                work.note(
+                    stored(
+                        "{name} is the same file as {earlier}: taken once.",
+                        name=given.name,
+                        earlier=taken[digest].name,
+                    )
+                )
                 _drop(run, stem)
                 continue
             taken[digest] = NcuFile(given.name, _read_counters(run, stem, given.kind))
@@ -559,8 +572,10 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
         from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
 
         manifest.assumptions.append(
-            "Of the trace only a summary of its kernels was read: launches, stages, copies and "
-            "the GPU are not known."
+            stored(
+                "Of the trace only a summary of its kernels was read: launches, stages, copies and "
+                "the GPU are not known."
+            )
         )
         manifest.assumptions += read_kernel_summary(folder / ARTIFACTS[kind]).notes
         return

@@ -14,6 +14,7 @@ from nsight_prof.orchestrator.workers.on_ray import Node
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.join.ncu_files import listed
 from nsight_prof.parsers.run.directory import MANIFEST, RANKS, STEPS, VARIANTS
+from nsight_prof.parsers.sentences import stored
 
 MOST_FILES = 20_000
 """Files of a folder that are looked at: a whole disk was not meant."""
@@ -109,7 +110,12 @@ def _paths(asked: Sequence[Path]) -> tuple[list[tuple[Path, bool]], list[tuple[s
     for path, in_folder in _expanded(asked):
         real = os.path.realpath(path)
         if real in found:
-            notes.append((str(path.name), f"{path.name} was given twice, and is taken once"))
+            notes.append(
+                (
+                    str(path.name),
+                    stored("{name} was given twice, and is taken once", name=path.name),
+                )
+            )
         found.setdefault(real, (path, in_folder))
     return list(found.values()), notes
 
@@ -180,8 +186,10 @@ def _chosen(given: Sequence[Given], passed: Iterable[tuple[str, str]]) -> Inputs
     if summaries and len(summaries) < len(traces):
         traces = [item for item in traces if item.kind is not Kind.KERN_SUM]
         notes.append(
-            f"Not used: {listed(summaries, MOST_NAMES)}: the trace has every launch that a kernel "
-            "summary adds up."
+            stored(
+                "Not used: {summaries}: the trace has every launch that a kernel summary adds up.",
+                summaries=listed(summaries, MOST_NAMES),
+            )
         )
     counters = tuple(item for item in given if item.kind in COUNTERS)
     of_torch = [item for item in traces if item.kind is Kind.TORCH]
@@ -208,5 +216,10 @@ def _notes(passed: Iterable[tuple[str, str]]) -> list[str]:
     others = [name for name, reason in skipped_files if reason not in reported]
     notes = [skipped(name, reason) for name, reason in skipped_files if reason in reported]
     if others:
-        notes.append(f"Passed over, as nothing that prof reads: {listed(others, MOST_NAMES)}.")
+        notes.append(
+            stored(
+                "Passed over, as nothing that prof reads: {others}.",
+                others=listed(others, MOST_NAMES),
+            )
+        )
     return notes

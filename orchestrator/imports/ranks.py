@@ -11,6 +11,7 @@ from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.nsys.sqlite.identity import Identity
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir
+from nsight_prof.parsers.sentences import stored
 
 FAR_APART_S = 60.0
 """Pause between two traces from which on they are not of one job, or their clocks differ."""
@@ -122,6 +123,13 @@ def _check_times(records: Sequence[RankRecord], identities: Sequence[Identity]) 
                     "ranks of one job run together; import each run by itself, then: prof compare",
                 )
             yield (
-                f"{pause:,.0f} s lie between {old.file} ({old.host}) and {new.file} ({new.host}): "
-                "the clocks of the hosts differ, or these are not one job."
+                stored(
+                    "{pause:,.0f} s lie between {file} ({host}) and {later} ({on}): the "
+                    "clocks of the hosts differ, or these are not one job.",
+                    pause=pause,
+                    file=old.file,
+                    host=old.host,
+                    later=new.file,
+                    on=new.host,
+                )
             )

@@ -9,6 +9,7 @@ from pathlib import PurePath
 import pandas as pd
 
 from nsight_prof.parsers.run.selection import Selection
+from nsight_prof.parsers.sentences import stored
 
 # Seen with ncu 2025.3.1 on an H200. Where another process (a shell, a launcher) starts the program,
 # ncu's main thread polls its connections every 0.1 s, and each launch that the filter lets through
@@ -104,9 +105,14 @@ def warnings(time: CountingTime) -> list[str]:
         return []
     minutes = time.seconds / 60
     return [
-        f"ncu will take about {minutes:.0f} min: another process starts the one that uses the GPU, "
-        f"and then ncu waits {WAIT_S:g} s at each of the {time.waiting:,} launches of the selected "
-        "kernels. Shorter: let nsys and ncu start that program itself (in a shell script by "
-        "`exec`), run fewer iterations, mark a part of them with NVTX and give it as capture: "
-        "{nvtx: NAME}, or select fewer kernels with select.top_k"
+        stored(
+            "ncu will take about {minutes:.0f} min: another process starts the one that uses "
+            "the GPU, and then ncu waits {wait_s:g} s at each of the {waiting:,} launches of "
+            "the selected kernels. Shorter: let nsys and ncu start that program itself (in a "
+            "shell script by `exec`), run fewer iterations, mark a part of them with NVTX and "
+            "give it as capture: {{nvtx: NAME}}, or select fewer kernels with select.top_k",
+            minutes=minutes,
+            wait_s=WAIT_S,
+            waiting=time.waiting,
+        )
     ]

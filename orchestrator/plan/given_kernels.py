@@ -16,6 +16,7 @@ from nsight_prof.parsers.errors import RecipeError
 from nsight_prof.parsers.join.join import plain_name
 from nsight_prof.parsers.names.demangle import demangle
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection, read_selection
+from nsight_prof.parsers.sentences import stored
 
 NAMES_SHOWN = 5
 
@@ -40,7 +41,7 @@ def given_selection(recipe: Recipe) -> Selection | None:
         unknown = float("nan")
         selection = Selection(
             kernels=[SelectedKernel("", name, name, name, "", "", unknown, 0) for name in kernels],
-            notes=["the recipe names the kernels; there is no ranking"],
+            notes=[stored("the recipe names the kernels; there is no ranking")],
         )
     demangled = [kernel.name for kernel in selection.kernels if kernel.only_demangled]
     if demangled and recipe.counters.enabled and not is_traced(recipe):
@@ -96,7 +97,11 @@ def resolved(
     first = min([chosen.skip] + [selection.skip] * bool(stays))
     last = max([chosen.skip + chosen.count] + [selection.skip + selection.count] * bool(stays))
     several = [
-        f"{name} stands for {len(ids)} kernels of the trace: all of them are profiled"
+        stored(
+            "{name} stands for {ids} kernels of the trace: all of them are profiled",
+            name=name,
+            ids=len(ids),
+        )
         for name, ids in found.items()
         if len(ids) > 1
     ]

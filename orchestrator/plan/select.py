@@ -13,12 +13,13 @@ from nsight_prof.parsers.errors import NoKernels, UsageError
 from nsight_prof.parsers.names.matching import matching
 from nsight_prof.parsers.patterns import compile_pattern
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection
+from nsight_prof.parsers.sentences import stored
 
 NAMES = ("short_name", "name", "mangled_name")
 ROWS_PER_REASON = 5
-COLLECTIVE = "collective: ncu replays a kernel, and one that waits on other GPUs then hangs"
-NOT_LISTED = "not in the list of kernels"
-BEYOND_EVERY_TOP = "beyond the top of every stage and of the program"
+COLLECTIVE = stored("collective: ncu replays a kernel, and one that waits on other GPUs then hangs")
+NOT_LISTED = stored("not in the list of kernels")
+BEYOND_EVERY_TOP = stored("beyond the top of every stage and of the program")
 NOT_SELECTED = (COLLECTIVE, NOT_LISTED, BEYOND_EVERY_TOP)
 WHOLE = "(all)"  # the row of the whole capture in tables by stage
 
@@ -112,7 +113,9 @@ def _filter(frame: pd.DataFrame, options: SelectOptions, notes: list[str]) -> pd
     if not options.collectives:
         reasons[(frame["category"] == "collective").fillna(False).astype(bool)] = COLLECTIVE
     for pattern in options.exclude:
-        reasons[(reasons == "") & _matches(frame, pattern)] = f"excluded by regex {pattern}"
+        reasons[(reasons == "") & _matches(frame, pattern)] = stored(
+            "excluded by regex {pattern}", pattern=pattern
+        )
     if options.include:
         wanted = pd.concat([_matches(frame, p) for p in options.include], axis=1).any(axis=1)
         reasons[(reasons == "") & ~wanted] = "not matched by include: " + ", ".join(options.include)
@@ -149,7 +152,7 @@ def _listed(frame: pd.DataFrame, wanted: tuple[str, ...], notes: list[str]) -> p
         if not found.any():
             found = _matches(frame, key)
         if not found.any():
-            notes.append(f"{key} is in the list of kernels, and not in the trace")
+            notes.append(stored("{key} is in the list of kernels, and not in the trace", key=key))
         result |= found.astype(bool)
     return result
 
@@ -179,7 +182,9 @@ def _within_limits(
         known = stage_kernels["kernel_id"].isin(eligible["kernel_id"])
         stages = stage_kernels[in_stage.astype(bool) & known]
     if stages.empty:
-        notes.append("the trace has no stages, so the top kernels of the whole program are chosen")
+        notes.append(
+            stored("the trace has no stages, so the top kernels of the whole program are chosen")
+        )
         return _top(eligible, options)
     # Kernels outside of every stage count too: the top of the whole program is taken with them.
     chosen = _top(eligible, options)[0]
@@ -193,19 +198,24 @@ def _top(frame: pd.DataFrame, options: SelectOptions) -> tuple[set[str], str]:
     total = frame["total_ns"].astype(float)
     count, reason = len(frame), ""
     if options.top_k is not None and options.top_k < count:
-        count, reason = options.top_k, f"beyond the top {options.top_k}"
+        count, reason = options.top_k, stored("beyond the top {top_k}", top_k=options.top_k)
     if options.coverage is not None:
         before = total.cumsum().shift(fill_value=0.0)
         enough = max(1, int((before < options.coverage * total.sum()).sum()))
         if enough < count:
-            count, reason = enough, f"beyond {options.coverage:.0%} of the GPU time"
+            count, reason = (
+                enough,
+                stored("beyond {coverage:.0%} of the GPU time", coverage=options.coverage),
+            )
     return set(frame["kernel_id"][:count]), reason
 
 
 def _window(chosen: pd.DataFrame, launches: pd.DataFrame | None, notes: list[str]) -> Window:
     """Return the launch window; without single launches it is the first, which is noted."""
     if launches is None or launches.empty:
-        notes.append("there are no single launches to choose from: the first of each is profiled")
+        notes.append(
+            stored("there are no single launches to choose from: the first of each is profiled")
+        )
         return Window(0, 1, {}, {})
     weights = dict(zip(chosen["kernel_id"], chosen["total_ns"].astype(float), strict=True))
     return choose_window(launches, weights)

@@ -24,6 +24,7 @@ from nsight_prof.parsers.predict.costs import T0, Costs, Estimate, datasheets
 from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
 from nsight_prof.parsers.predict.points import Prediction, lowest_tier, point_row
 from nsight_prof.parsers.predict.serving import Engine, Host, Workload
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.model_shape import BYTES, Quantized
 
 MOST, LONGEST = 128, 60
@@ -177,7 +178,7 @@ def _with(now: Prediction, **changes: Any) -> Prediction:
 def _refuse_drafter(planned: Plan) -> None:
     if planned.drafter is not None:
         raise UsageError(
-            f"of {planned.drafter.name}, which drafts, nothing is known there",
+            stored("of {name}, which drafts, nothing is known there", name=planned.drafter.name),
             "predict the choice by itself, with runs of both models",
         )
 
@@ -228,8 +229,10 @@ def _eager(planned: Plan, now: Prediction, work: Workload) -> Row:
     ]
     if not steps:
         raise UsageError(
-            "no recorded engine served this model without CUDA graphs on this GPU: how long the "
-            "host needs for a step is not known",
+            stored(
+                "no recorded engine served this model without CUDA graphs on this GPU: how long "
+                "the host needs for a step is not known"
+            ),
             "record one: prof run vllm-baseline",
         )
     engine = replace(now.predictor.engine, captured=())
@@ -261,8 +264,11 @@ def _typed(planned: Plan, now: Prediction, change: str, work: Workload) -> Row:
     if lowest_tier(chosen, work) == T0 < lowest_tier(now, work):
         what = "weights" if change == WEIGHTS else "a KV cache"
         raise UsageError(
-            f"nothing that was measured has {what} in fp8, and the datasheet's bounds of some "
-            "operators beside measured times of others would be too short",
+            stored(
+                "nothing that was measured has {what} in fp8, and the datasheet's bounds of "
+                "some operators beside measured times of others would be too short",
+                what=what,
+            ),
             "add a run that has it, or imported tables: prof import --aiconfigurator DIR",
         )
     return median_row(chosen, work)

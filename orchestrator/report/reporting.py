@@ -92,14 +92,17 @@ def report_job(
 
     `warn` gets the ranks whose tables cannot be made; the report names them, too.
     """
+    from nsight_prof.parsers.build.load import load_run
     from nsight_prof.reports.engine.ranks import job_view
+    from nsight_prof.reports.page.kept import knowing
     from nsight_prof.reports.render.report import render_job
     from nsight_prof.reports.render.style import style_of
 
     _check_address_space()
     job_tables(job, warn, executor)
     style = style_of(read_manifest(job).recipe, style)
-    paths = render_job(job_view(job.path), job.report, style)
+    with knowing(load_run(job.path).sentences):
+        paths = render_job(job_view(job.path), job.report, style)
     return paths.headline, paths.report
 
 

@@ -19,6 +19,7 @@ from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import target
 from nsight_prof.parsers.build.telemetry_tables import host_speed_file
 from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.whole_file import write_atomic
 
 # What is known of the processes that ended well, so that a resumed run starts only the others.
@@ -78,8 +79,13 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
         raise errors[0]
     if errors:
         result.error = type(errors[0])(
-            f"{len(errors)} of {len(turns)} processes of the benchmark failed; the report holds "
-            f"what was measured; the first one: {errors[0].message}",
+            stored(
+                "{errors} of {turns} processes of the benchmark failed; the report holds what "
+                "was measured; the first one: {message}",
+                errors=len(errors),
+                turns=len(turns),
+                message=errors[0].message,
+            ),
             errors[0].hint,
         )
 
@@ -212,7 +218,11 @@ def _reuse(folder: Path, key: str, turns: list[Turn], result: Result) -> list[En
         names = sorted(turn.file for turn in found)
         write_atomic(folder / FINISHED, json.dumps({"key": key, "files": names}) + "\n")
         result.warnings.append(
-            f"{len(found)} of {len(turns)} processes were measured before the run was resumed"
+            stored(
+                "{found} of {turns} processes were measured before the run was resumed",
+                found=len(found),
+                turns=len(turns),
+            )
         )
     return list(found.values())
 

@@ -23,6 +23,7 @@ from nsight_prof.parsers.run.directory import (
     StepState,
     write_manifest,
 )
+from nsight_prof.parsers.sentences import stored
 
 PARTIAL = ".partial"
 DISK_FULL = (28, 122)  # ENOSPC, EDQUOT
@@ -125,8 +126,11 @@ class Journal:
         ended = end_leftovers(partial)
         if ended:
             result.warnings.append(
-                f"{ended} processes that an earlier, killed run had started still ran; they were "
-                "ended"
+                stored(
+                    "{ended} processes that an earlier, killed run had started still ran; "
+                    "they were ended",
+                    ended=ended,
+                )
             )
         # What a killed run left is evidence, and so are captures of other inputs.
         mask_logs(partial, self._environment.secrets)

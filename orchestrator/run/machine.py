@@ -25,6 +25,7 @@ from nsight_prof.orchestrator.system.permission import ask_counters
 from nsight_prof.orchestrator.system.process_tree import abandoned
 from nsight_prof.orchestrator.system.secrets import Environment, choose_environment
 from nsight_prof.parsers.errors import ProfError, RecipeError, ToolMissing
+from nsight_prof.parsers.sentences import stored
 
 # The largest file of a command whose content counts as part of the program.
 LARGEST_PROGRAM = 64 << 20
@@ -139,8 +140,11 @@ def _unread(recipe: Recipe) -> list[str]:
     if not unread or recipe.trace.keep_report or not recipe.trace.enabled:
         return []
     return [
-        f"trace.extra_args: prof reads nothing of what {', '.join(unread)} collects; "
-        "trace.keep_report: true keeps the .nsys-rep, in which Nsight Systems shows it"
+        stored(
+            "trace.extra_args: prof reads nothing of what {unread} collects; "
+            "trace.keep_report: true keeps the .nsys-rep, in which Nsight Systems shows it",
+            unread=", ".join(unread),
+        )
     ]
 
 
@@ -148,20 +152,33 @@ def _warnings(environment: Environment, tools: Mapping[str, Tool], cuda: str) ->
     found = []
     if environment.withheld:
         found.append(
-            "the target does not get these variables, because they look like secrets and nsys "
-            f"records the environment: {', '.join(environment.withheld)}; to pass one: "
-            "target.env: {NAME: ${NAME}}"
+            stored(
+                "the target does not get these variables, because they look like secrets and "
+                "nsys records the environment: {withheld}; to pass one: target.env: {{NAME: "
+                "${{NAME}}}}",
+                withheld=", ".join(environment.withheld),
+            )
         )
     nsys = tools.get("nsys")
     if nsys is not None and too_old(nsys.version, cuda):
         found.append(
-            f"nsys {nsys.version} is older than the driver's CUDA {cuda}; such a pair has crashed "
-            "programs at their first kernel: use an nsys of the driver's year"
+            stored(
+                "nsys {version} is older than the driver's CUDA {cuda}; such a pair has "
+                "crashed programs at their first kernel: use an nsys of the driver's year",
+                version=nsys.version,
+                cuda=cuda,
+            )
         )
-    found += [f"nsys was found {nsys.note}"] if nsys is not None and nsys.note else []
+    found += (
+        [stored("nsys was found {note}", note=nsys.note)] if nsys is not None and nsys.note else []
+    )
     found += [
-        f"process {pid} ({name}) of a run that was killed still runs and may use the GPU: look at "
-        f"it and end it (kill {pid})"
+        stored(
+            "process {pid} ({name}) of a run that was killed still runs and may use the GPU: "
+            "look at it and end it (kill {pid})",
+            pid=pid,
+            name=name,
+        )
         for pid, name in abandoned().items()
     ]
     return found

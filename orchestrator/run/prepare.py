@@ -26,6 +26,7 @@ from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.orchestrator.terminal.progress import Progress, Silent
 from nsight_prof.parsers.errors import ProfError, ToolMissing
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
+from nsight_prof.parsers.sentences import stored
 
 LOOKS_FOR = "tools, GPU, permission for counters, the target's packages"
 
@@ -118,7 +119,9 @@ def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:
     counters = recipe.counters
     assumptions = list(machine.warnings)
     if counters.enabled and counters.clock_control == "none":
-        assumptions.append("ncu left the GPU clocks as they were (clock_control: none)")
+        assumptions.append(stored("ncu left the GPU clocks as they were (clock_control: none)"))
     if counters.enabled and counters.cache_control == "none":
-        assumptions.append("ncu left the caches as the program had them (cache_control: none)")
+        assumptions.append(
+            stored("ncu left the caches as the program had them (cache_control: none)")
+        )
     return assumptions

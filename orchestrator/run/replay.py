@@ -27,6 +27,7 @@ from nsight_prof.parsers.run.directory import (
     read_manifest,
 )
 from nsight_prof.parsers.run.selection import Selection, read_selection
+from nsight_prof.parsers.sentences import stored
 
 # Of the target; its interpreter, folder and values of variables differ between machines.
 COMPARED = ("file", "command", "args")
@@ -240,9 +241,11 @@ def as_recorded(selection: Selection, source: RunDir) -> Selection:
         recorded = read_selection(unpacked)
     if (recorded.skip, recorded.count) == (selection.skip, selection.count):
         return selection
-    note = (
-        f"the counters are those of {_window(recorded)} of each kernel, as they were recorded; "
-        f"chosen anew it would be {_window(selection)}"
+    note = stored(
+        "the counters are those of {recorded} of each kernel, as they were recorded; chosen "
+        "anew it would be {selection}",
+        recorded=_window(recorded),
+        selection=_window(selection),
     )
     launches = {kernel.kernel_id: kernel.launch for kernel in recorded.kernels}
     kernels = [
@@ -263,8 +266,12 @@ def as_recorded(selection: Selection, source: RunDir) -> Selection:
 def _window(selection: Selection) -> str:
     """Name the profiled launches, counted from 0."""
     if selection.count == 1:
-        return f"launch {selection.skip}"
-    return f"launches {selection.skip} to {selection.skip + selection.count - 1}"
+        return stored("launch {skip}", skip=selection.skip)
+    return stored(
+        "launches {skip:d} to {last:d}",
+        skip=selection.skip,
+        last=selection.skip + selection.count - 1,
+    )
 
 
 def _as_json(value: Any) -> Any:

@@ -21,10 +21,11 @@ from nsight_prof.parsers.roofs.file import (
     write_roofs,
 )
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.whole_file import write_atomic
 
 # How sentences about the roofs begin, so that they can be replaced.
-ABOUT = "measured roofs"
+ABOUT = stored("measured roofs")
 MEASURE_LINKS = "prof run comm-roofs"
 
 
@@ -142,15 +143,26 @@ def _from_cache(manifest: Manifest, path: Path) -> str:
     if not others:
         return ""
     newest = others[0]
-    return (
-        f"{ABOUT} of a {facts['name']} exist (run {newest.roofs.run_id}) and are not used: "
-        f"{newest.match.reason}; measure again: {roofs_cache.MEASURE}"
+    return stored(
+        "{about} of a {name} exist (run {run_id}) and are not used: {reason}; measure again: "
+        "{measure}",
+        about=ABOUT,
+        name=facts["name"],
+        run_id=newest.roofs.run_id,
+        reason=newest.match.reason,
+        measure=roofs_cache.MEASURE,
     )
 
 
 def _whose(file: RoofsFile, reason: str) -> str:
     caveat = f"; {reason}" if reason else ", this very GPU"
-    return f"{ABOUT} are those of run {file.run_id}, {file.measured}{caveat}"
+    return stored(
+        "{about} are those of run {run_id}, {measured}{caveat}",
+        about=ABOUT,
+        run_id=file.run_id,
+        measured=file.measured,
+        caveat=caveat,
+    )
 
 
 def _say(manifest: Manifest, sentence: str) -> None:

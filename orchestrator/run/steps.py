@@ -59,6 +59,7 @@ from nsight_prof.parsers.nsys.stages.native_stacks import LINES as NATIVE_LINES
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection
+from nsight_prof.parsers.sentences import stored
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
 OCCURRENCE = "occurrence.json"
@@ -137,8 +138,11 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     complete = report.is_file() and nsys.captured_whole(lines_of(what.stdout), request)
     if finished.timed_out and complete:
         result.warnings.append(
-            f"the program did not end within {step.timeout_s:.0f} s and was ended; the capture "
-            "range had come to its end before, so the trace is whole"
+            stored(
+                "the program did not end within {timeout_s:.0f} s and was ended; the capture "
+                "range had come to its end before, so the trace is whole",
+                timeout_s=step.timeout_s,
+            )
         )
     elif finished.timed_out or not nsys.succeeded(finished.exit_code, request):
         of_nsys = (nsys.explain_refused, target.explain, nsys.explain)
@@ -275,8 +279,11 @@ def _counters(
     remaining = tuple(metric for metric in metrics if metric not in lacking)
     if lacking and remaining:
         result.warnings.append(
-            f"this chip or ncu {tool.version} lacks metrics, which were left out: "
-            f"{', '.join(lacking)}"
+            stored(
+                "this chip or ncu {version} lacks metrics, which were left out: {lacking}",
+                version=tool.version,
+                lacking=", ".join(lacking),
+            )
         )
         if not (folder / COUNTERS).is_file():
             finished, what = _profile(step, folder, work, selection, remaining)
@@ -289,8 +296,11 @@ def _counters(
     is_one = isinstance(capture, NvtxCapture) and capture.occurrence is not None
     if is_one and ncu.RANGE_FILTER not in what.argv:
         result.warnings.append(
-            f"the trace holds one occurrence alone, and ncu {tool.version} cannot tell them apart: "
-            "counters are of launches in any of them"
+            stored(
+                "the trace holds one occurrence alone, and ncu {version} cannot tell them "
+                "apart: counters are of launches in any of them",
+                version=tool.version,
+            )
         )
     _mask(folder / COUNTERS, work, result)
     _print_csv(tool, folder, work, result)
@@ -412,8 +422,11 @@ def _mask(path: Path, work: Work, result: Result) -> None:
     """Mask secrets that reached a capture all the same, and say so."""
     if mask_file(path, work.machine.environment.secrets):
         result.warnings.append(
-            f"{path.name} held values of secret variables, which were masked; compressed parts of "
-            "a report may hold them still: do not publish it"
+            stored(
+                "{name} held values of secret variables, which were masked; compressed parts "
+                "of a report may hold them still: do not publish it",
+                name=path.name,
+            )
         )
 
 
@@ -423,8 +436,12 @@ def _hide_reports(folder: Path, result: Result) -> None:
         if path.suffix in REPORTS and path.is_file():
             path.chmod(0o600)
             result.warnings.append(
-                f"{path.name} is kept, and holds the environment variables of all processes that "
-                "nsys saw, in a form that cannot be masked: delete it before you share the run"
+                stored(
+                    "{name} is kept, and holds the environment variables of all processes "
+                    "that nsys saw, in a form that cannot be masked: delete it before you "
+                    "share the run",
+                    name=path.name,
+                )
             )
 
 

@@ -23,6 +23,7 @@ from nsight_prof.parsers.bench.stats import (
     spread,
 )
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.sentences import joined, stored
 from nsight_prof.parsers.tables import check, tables
 
 _FILE = re.compile(r"^result-(\d+)-(\d+)\.jsonl(?:\.xz)?$")
@@ -113,7 +114,11 @@ def differing_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
                 first_values.setdefault(str(value), f"process {condition['process']}")
         if len(first_values) > 1:
             words = ", ".join(f"{value} ({where})" for value, where in first_values.items())
-            found.append(f"{label} is not the same in all processes: {words}")
+            found.append(
+                stored(
+                    "{label} is not the same in all processes: {words}", label=label, words=words
+                )
+            )
     return found
 
 
@@ -147,14 +152,20 @@ def _status(
     if not good:
         reasons = dict.fromkeys(r.reason for r in bad if r.reason)
         worst = [r.status for r in bad if r.status != COUNTED] or [COUNTED]
-        return worst[0], "; ".join(reasons)
+        return worst[0], joined("; ", reasons)
     reasons = dict.fromkeys(f"{_where(r)}: {r.status}, {r.reason}".rstrip(", ") for r in bad)
     missing = expected - {(r.repeat, r.process) for r in records}
     several = len({repeat for repeat, _ in expected}) > 1
     for repeat, process in sorted(missing):
-        of = f" of repeat {repeat}" if several else ""
-        reasons[f"process {process}{of} has no record of it"] = None
-    return MEASURED, "; ".join(reasons)
+        words = stored("process {process} has no record of it", process=process)
+        if several:
+            words = stored(
+                "process {process} of repeat {repeat} has no record of it",
+                process=process,
+                repeat=repeat,
+            )
+        reasons[words] = None
+    return MEASURED, joined("; ", reasons)
 
 
 def _where(record: CaseRecord) -> str:

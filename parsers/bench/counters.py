@@ -18,6 +18,7 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import evaluate
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.ncu import NcuCapture
+from nsight_prof.parsers.sentences import stored
 
 # The name of a case may hold "/", which also joins ranges; mode and data end it.
 _CASE = re.compile(r"case:([a-z0-9.+x/_-]+\|(?:cold|hot)\|(?:normal|zeros))")
@@ -59,7 +60,7 @@ def case_counters(capture: NcuCapture, chip: str, calls: int = 1) -> CaseCounter
     cases = launches_of_cases(capture)
     if cases.empty:
         empty = pd.DataFrame(columns=[*SUMS, *MEANS], index=pd.Index([], name="case_id"))
-        reason = "no profiled launch lies in an NVTX range of a case"
+        reason = stored("no profiled launch lies in an NVTX range of a case")
         return CaseCounters(empty, (("", "counted_launches", reason),))
     evaluated = evaluate(_wide(capture, cases.index), chip, catalogue())
     values = evaluated.values
@@ -154,4 +155,7 @@ def _who(cases: list[str], everything: int, reason: str, column: str) -> tuple[s
     if len(cases) == everything:
         return "", column, reason
     examples = ", ".join(cases[:EXAMPLES]) + (", …" if len(cases) > EXAMPLES else "")
-    return "", column, f"{reason} ({len(cases)} cases: {examples})"
+    words = stored(
+        "{reason} ({cases} cases: {examples})", reason=reason, cases=len(cases), examples=examples
+    )
+    return "", column, words

@@ -19,6 +19,7 @@ import numpy as np
 from nsight_prof.parsers.bench.stats import known_median
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
 from nsight_prof.parsers.run.directory import plain_file
+from nsight_prof.parsers.sentences import stored
 
 SCHEMA = 1
 MEASURED, COUNTED = "ok", "counted"
@@ -175,6 +176,24 @@ class Malformed(Exception):
     """A field that is missing or wrong; the text names it."""
 
 
+def no_json(file: str, number: int, last: bool) -> str:
+    """Say that a line of a file of records cannot be read; `last`: it is the last one."""
+    if last:
+        return stored(
+            "{file}: line {number} is cut: the process was killed while it wrote",
+            file=file,
+            number=number,
+        )
+    return stored("{file}: line {number} is no JSON", file=file, number=number)
+
+
+def left_out(file: str, number: int, error: Malformed) -> str:
+    """Say that a line of a file of records holds something else, and what."""
+    return stored(
+        "{file}: line {number} is left out: {error}", file=file, number=number, error=error
+    )
+
+
 class _Reader:
     def __init__(self, name: str) -> None:
         self.name = name
@@ -186,13 +205,12 @@ class _Reader:
         try:
             record = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
-            cut = "is cut: the process was killed while it wrote" if last else "is no JSON"
-            self.problems.append(f"{self.name}: line {number} {cut}")
+            self.problems.append(no_json(self.name, number, last))
             return
         try:
             self._record(record)
         except Malformed as error:
-            self.problems.append(f"{self.name}: line {number} is left out: {error}")
+            self.problems.append(left_out(self.name, number, error))
 
     def _record(self, record: Any) -> None:
         if not isinstance(record, dict):
@@ -222,8 +240,12 @@ class _Reader:
 
     def finish(self) -> BenchRecords:
         if not self.conditions:
-            what = "no conditions" if self.cases else "no records: the process ended before any"
-            self.problems.append(f"{self.name} has {what}")
+            words = stored("{file} has no conditions", file=self.name)
+            if not self.cases:
+                words = stored(
+                    "{file} has no records: the process ended before any", file=self.name
+                )
+            self.problems.append(words)
         return BenchRecords(
             tuple(self.conditions), tuple(self.cases.values()), tuple(self.problems)
         )

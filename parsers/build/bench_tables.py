@@ -31,6 +31,7 @@ from nsight_prof.parsers.roofs.fractions import add_fractions
 from nsight_prof.parsers.roofs.measured import choose_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.sentences import made_meanwhile, stored
 
 Frames = dict[str, pd.DataFrame]
 UNKNOWN_TO_NCU = {
@@ -67,7 +68,7 @@ def read_benched(run: RunDir, capture: NcuCapture | None, chip: str, gaps: Gaps)
     counted = _read([path] if path else [], gaps)
     # The counting run may well be alone with cases that failed to be measured, never with problems.
     for problem in counted.problems:
-        gaps.add("bench", f"counting run: {problem}", "counted_launches")
+        gaps.add("bench", stored("counting run: {problem}", problem=problem), "counted_launches")
     counters = _counters(capture, chip, counted, gaps)
     built = build_bench(measured, counted, None if counters is None else counters.frame)
     for problem in built.problems:
@@ -92,13 +93,15 @@ def _read(paths: Sequence[Path], gaps: Gaps) -> BenchRecords:
         try:
             found.append(read_records(path))
         except ProfError as error:
-            gaps.add("bench", f"{path.name} gave nothing: {error.message}")
+            gaps.add(
+                "bench", stored("{file} gave nothing: {error}", file=path.name, error=error.message)
+            )
     return join_records(found)
 
 
 def _why_no_cases(run: RunDir) -> str:
     step = read_manifest(run).step("bench")
-    return step.error if step is not None and step.error else "no case was measured"
+    return step.error if step is not None and step.error else stored("no case was measured")
 
 
 def complete_gpus(gpus: pd.DataFrame, conditions: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -128,7 +131,7 @@ def _own_roofs(
     run: RunDir, benched: Benched, gpus: pd.DataFrame, metrics: pd.DataFrame, gaps: Gaps
 ) -> Measured | None:
     if on_cpu(benched.conditions):
-        gaps.add("measured_roofs", "the cases ran on a CPU: they are no roofs of a GPU")
+        gaps.add("measured_roofs", stored("the cases ran on a CPU: they are no roofs of a GPU"))
         return None
     limits = build_roofs(gpus, metrics)
     built = benched.tables
@@ -156,7 +159,14 @@ def _given_roofs(run: RunDir, gpus: pd.DataFrame, gaps: Gaps) -> Measured | None
     match = matches(file, facts)
     of_this_gpu = facts["name"] in (None, file.gpu["name"])
     if match.fit is Fit.NO and not (file.given and of_this_gpu):
-        gaps.add("measured_roofs", f"those of run {file.run_id} do not hold here: {match.reason}")
+        gaps.add(
+            "measured_roofs",
+            stored(
+                "those of run {run_id} do not hold here: {reason}",
+                run_id=file.run_id,
+                reason=match.reason,
+            ),
+        )
         return None
     # Cases are set against the roofs as they were measured: they run at many clocks.
     return Measured(file.roofs, file.measured, file.run_id, False, match.reason, is_bench(run))
@@ -176,7 +186,7 @@ def with_fractions(
     """Return table `bench` with the fraction of its measured roof that each case reaches."""
     if measured is None:
         if len(bench):
-            gaps.add("bench", "there are no measured roofs of this GPU", "roof_fraction")
+            gaps.add("bench", stored("there are no measured roofs of this GPU"), "roof_fraction")
         return bench
     source = "this run"
     if not measured.measured_here:
@@ -201,7 +211,10 @@ def roofs_file(
     facts = {key: of_run.get(key) if value is None else value for key, value in facts.items()}
     # The command line holds paths of the machine.
     conditions = {key: value for key, value in first.items() if key not in ("argv", "record")}
-    return RoofsFile(measured.when, measured.run_id, facts, measured.roofs, conditions)
+    sentences = made_meanwhile(map(str, measured.roofs["reason"].dropna()))
+    return RoofsFile(
+        measured.when, measured.run_id, facts, measured.roofs, conditions, sentences=sentences
+    )
 
 
 def comm_roofs_frame(run: RunDir, benched: Benched | None, gaps: Gaps) -> pd.DataFrame:

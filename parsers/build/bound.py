@@ -13,6 +13,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.roofline import LEVELS, PIPES, Ceilings, ceilings, written
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.metrics.catalogue import UTILIZATION, catalogue
+from nsight_prof.parsers.sentences import stored
 
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute
@@ -305,7 +306,11 @@ def bound_gaps(
         for pipe in PIPES:
             share = _flop_share(row, pipe, chosen)
             if share > BEYOND:
-                reason = f"its FLOPs are {share:.0%} of the {LABELS[pipe]} roof, which cannot be"
+                reason = stored(
+                    "its FLOPs are {share:.0%} of the {labels} roof, which cannot be",
+                    share=share,
+                    labels=LABELS[pipe],
+                )
                 rows.append(("counters", row["kernel_id"], "roof_share", reason, ""))
     columns = [c.name for c in tables.tables()["gaps"]]
     return tables.check(pd.DataFrame(rows, columns=columns), "gaps")
@@ -313,11 +318,15 @@ def bound_gaps(
 
 def _why_unknown(row: Row, found: dict[str, Use]) -> str:
     missing = ", ".join(LABELS[key] for key in undecided(row, found))
-    reason = f"no share of the roof is known for {missing}"
+    reason = stored("no share of the roof is known for {missing}", missing=missing)
     for name, unit in ((SM_BUSY, "SMs are"), (MEMORY_BUSY, "memory is")):
         busy = row["busy"].get(name, math.nan)
         if busy >= 100 * LATENCY_BELOW:
-            return (
-                f"the {unit} {busy:.0f} % busy ({name}), but it was not counted with what: {reason}"
+            return stored(
+                "the {unit} {busy:.0f} % busy ({name}), but it was not counted with what: {reason}",
+                unit=unit,
+                busy=busy,
+                name=name,
+                reason=reason,
             )
     return reason

@@ -8,6 +8,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.bench.counters import without_numbers
+from nsight_prof.parsers.sentences import stored
 
 
 class Gaps:
@@ -47,7 +48,10 @@ def summed(gaps: pd.DataFrame) -> pd.DataFrame:
     for _, group in summable.groupby(keys, sort=False, dropna=False):
         table, kernel_id, column, reason, kind = (str(group[name].iloc[0]) for name in _columns())
         if len(group) > 1:
-            kernel_id, reason = "", f"{reason} ({len(group)} kernels alike)"
+            kernel_id, reason = (
+                "",
+                stored("{reason} ({kernels} kernels alike)", reason=reason, kernels=len(group)),
+            )
         rows.append((table, kernel_id, column, reason, kind))
     return joined([gaps[~of_kernels], pd.DataFrame(rows, columns=_columns())])
 

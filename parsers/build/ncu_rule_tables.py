@@ -9,6 +9,7 @@ from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture, read_csv
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.sentences import stored
 
 DETAILS = "details.csv"
 TABLE = "ncu_rules"
@@ -25,7 +26,7 @@ def ncu_rules_frame(
     """
     rules = capture.rules if len(capture.rules) else _of_page(run, capture, gaps)
     if rules.empty and _asked(run):
-        gaps.add(TABLE, "ncu's rules were asked for and said nothing")
+        gaps.add(TABLE, stored("ncu's rules were asked for and said nothing"))
     keys = joins.loc[joins["profile"].notna(), ["profile", "kernel_id", "launch"]]
     return tables.check(rules.merge(keys, on="profile", how="left"), TABLE)
 
@@ -38,7 +39,7 @@ def _of_page(run: RunDir, capture: NcuCapture, gaps: Gaps) -> pd.DataFrame:
     try:
         page = read_csv(path)
     except ProfError as error:
-        gaps.add(TABLE, f"{path.name} gave nothing: {error.message}")
+        gaps.add(TABLE, stored("{file} gave nothing: {error}", file=path.name, error=error.message))
         return capture.rules
     captured, paged = capture.launches, page.launches
     # Both pages number the results in the order of the report.
@@ -46,7 +47,7 @@ def _of_page(run: RunDir, capture: NcuCapture, gaps: Gaps) -> pd.DataFrame:
         _agree(captured[column], paged[column]) for column in SAME_LAUNCH
     )
     if not same:
-        gaps.add(TABLE, f"{path.name} is of other launches than the counters")
+        gaps.add(TABLE, stored("{name} is of other launches than the counters", name=path.name))
         return capture.rules
     return page.rules
 

@@ -19,6 +19,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
 from nsight_prof.parsers.join.cublas import LOG, read_cublas_calls
 from nsight_prof.parsers.join.gemms import join_gemms, product_ids
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.model_shape import Linear
 from nsight_prof.parsers.serving.stored_weights import stored_shape
 from nsight_prof.parsers.torch.fused_kernels import FUSED_KERNELS, FUSED_LINES, read_fused_lines
@@ -40,10 +41,13 @@ def cublas_frames(run: RunDir, kernels: pd.DataFrame, gaps: Gaps) -> dict[str, p
         with plain_file(path) as unpacked:
             found = read_cublas_calls(unpacked, kernels)
     except OSError as error:
-        gaps.add("cublas_calls", f"{path.name} cannot be read: {error.strerror}")
+        gaps.add(
+            "cublas_calls",
+            stored("{name} cannot be read: {strerror}", name=path.name, strerror=error.strerror),
+        )
         return {}
     if found.empty:
-        gaps.add("cublas_calls", "the log of cuBLASLt holds no call: the program made none")
+        gaps.add("cublas_calls", stored("the log of cuBLASLt holds no call: the program made none"))
     return {"cublas_calls": found}
 
 
@@ -61,12 +65,14 @@ def operator_frames(
     path = run.artifact("operators", *OPERATORS)
     if path is None:
         if step is not None:
-            gaps.add("operators", step.error or "the operators step left no trace")
+            gaps.add("operators", step.error or stored("the operators step left no trace"))
         return {}
     try:
         trace = open_torch_trace(path, manifest.recipe.get("stages") or ())
     except ArtifactUnreadable as error:
-        gaps.add("operators", f"{path.name} gave nothing: {error.message}")
+        gaps.add(
+            "operators", stored("{file} gave nothing: {error}", file=path.name, error=error.message)
+        )
         return {}
     for warning in trace.warnings:
         gaps.add("operators", warning)
@@ -88,15 +94,18 @@ def value_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
     step, path = read_manifest(run).step("values"), run.artifact("values", VALUES, "values.jsonl")
     if path is None:
         if step is not None:
-            gaps.add("operator_values", step.error or "the values step left no recording")
+            gaps.add("operator_values", step.error or stored("the values step left no recording"))
         return {}
     try:
         values, profiles = read_values(path)
     except ArtifactUnreadable as error:
-        gaps.add("operator_values", f"{path.name} gave nothing: {error.message}")
+        gaps.add(
+            "operator_values",
+            stored("{file} gave nothing: {error}", file=path.name, error=error.message),
+        )
         return {}
     for reason in set(profiles["error"]) - {""}:
-        gaps.add("operator_values", f"some values are not known: {reason}")
+        gaps.add("operator_values", stored("some values are not known: {reason}", reason=reason))
     return {"operator_values": values, "value_profiles": profiles}
 
 
@@ -108,7 +117,9 @@ def _fused_lines(run: RunDir, kernels: pd.DataFrame, gaps: Gaps) -> pd.DataFrame
     try:
         return read_fused_lines(path, kernels)
     except ArtifactUnreadable as error:
-        gaps.add(FUSED_LINES, f"{path.name} gave nothing: {error.message}")
+        gaps.add(
+            FUSED_LINES, stored("{file} gave nothing: {error}", file=path.name, error=error.message)
+        )
         return tables.empty(FUSED_LINES)
 
 
@@ -182,9 +193,17 @@ def with_roofs(gemms: pd.DataFrame, frames: Mapping[str, pd.DataFrame], gaps: Ga
         else:
             cached += 1
     if missing:
-        gaps.add("gemms", f"no roof is known for products of {', '.join(sorted(missing))}")
+        gaps.add(
+            "gemms",
+            stored(
+                "no roof is known for products of {missing}", missing=", ".join(sorted(missing))
+            ),
+        )
     if cached:
-        reason = f"{cached} products are faster than their roof: their data came from a cache"
+        reason = stored(
+            "{cached} products are faster than their roof: their data came from a cache",
+            cached=cached,
+        )
         gaps.add("gemms", reason, "roof_fraction")
     return tables.check(pd.DataFrame(rows, columns=list(gemms.columns)), "gemms")
 

@@ -8,8 +8,11 @@ from typing import Protocol
 import pandas as pd
 
 from nsight_prof.parsers.cells import known, records, text
+from nsight_prof.parsers.sentences import stored
 
-NOT_MEASURED = "no roof of this GPU is known: measure them with `prof run recipes/roofline.yaml`"
+NOT_MEASURED = stored(
+    "no roof of this GPU is known: measure them with `prof run recipes/roofline.yaml`"
+)
 
 
 class HasRoofs(Protocol):
@@ -94,9 +97,11 @@ def peaks(run: HasRoofs, dtype: str) -> Peaks:
         if text(row["source"]) == "datasheet" and known(row["value"]) is not None
     }
     return Peaks(
-        steady=_peak(kinds.get(("tensor", dtype, "steady")), "steady", "measured steady roof"),
-        burst=_peak(kinds.get(("tensor", dtype, "burst")), "burst", "measured burst roof"),
-        read=_peak(kinds.get(("dram", "", "read")), "read", "measured DRAM read roof"),
+        steady=_peak(
+            kinds.get(("tensor", dtype, "steady")), "steady", stored("measured steady roof")
+        ),
+        burst=_peak(kinds.get(("tensor", dtype, "burst")), "burst", stored("measured burst roof")),
+        read=_peak(kinds.get(("dram", "", "read")), "read", stored("measured DRAM read roof")),
         compute_sheet=_peak(sheet.get(("tensor", dtype)), "compute_sheet", "datasheet peak"),
         read_sheet=_peak(sheet.get(("dram", "")), "read_sheet", "datasheet bandwidth"),
     )

@@ -12,6 +12,12 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.sentences import (
+    keep,
+    read_sentences,
+    sentences_made,
+    write_sentences,
+)
 from nsight_prof.parsers.whole_folder import put_in_place
 
 ROWS_AS_CSV = 200_000
@@ -27,6 +33,7 @@ def predicted_frames(run: RunDir) -> dict[str, pd.DataFrame]:
         if record is not None and record.directory:
             folder = run.step(record)
             found = {run.inside(path).stem for path in folder.glob("*.parquet")}
+            keep(read_sentences(folder))
             return {name: tables.read(folder, name) for name in tables.tables() if name in found}
     return {}
 
@@ -55,7 +62,9 @@ def new_tables(run: RunDir) -> Iterator[Path]:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        yield partial
+        with sentences_made() as sentences:
+            yield partial
+        write_sentences(partial, sentences)
         put_in_place(partial, run.tables)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)

@@ -31,6 +31,7 @@ from nsight_prof.parsers.ranks.times import (
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, roofs_table
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir, read_manifest
+from nsight_prof.parsers.sentences import made_of, stored, write_sentences
 
 RANKS, RANK_KERNELS, RANK_COUNTERS = "ranks", "rank_kernels", "rank_counters"
 RANK_STAGES, RANK_BINS = "rank_stages", "rank_bins"
@@ -67,7 +68,9 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
             continue
         run = job.rank(record.rank)
         if not run.tables.is_dir():
-            rows.append(_row(record, problem=problems.get(record.rank, "its tables are gone")))
+            rows.append(
+                _row(record, problem=problems.get(record.rank, stored("its tables are gone")))
+            )
             continue
         try:
             read = {name: records(tables.read(run.tables, name)) for name in READ_ONCE}
@@ -89,6 +92,7 @@ def build_rank_tables(job: RunDir, problems: Mapping[int, str] = MappingProxyTyp
         for name, frame in times.frames(roofs).items():
             tables.write(frame, name, partial)
         tables.write(roofs, COMM_ROOFS, partial)
+        write_sentences(partial, made_of(row["problem"] for row in rows))
         shutil.rmtree(job.tables, ignore_errors=True)
         os.replace(partial, job.tables)
     except OSError as error:

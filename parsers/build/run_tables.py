@@ -54,13 +54,14 @@ from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, keep_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.torch.recompilations import read_recompilations
 
 ROWS_AT_ONCE = 1 << 14
 """Launches that are turned into text at a time."""
 
-NO_STACKS = (
+NO_STACKS = stored(
     "nsys noted no stack while kernels ran or at CUDA calls: it samples no thread of Python there, "
     "or this machine does not let it unwind native stacks (perf_event_open)"
 )
@@ -138,12 +139,14 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
     path = run.artifact("trace", "trace.sqlite", "kern_sum.csv", "kern_sum.txt")
     if path is None:
         if not is_bench(run):
-            gaps.add("kernels", "the run has no trace: the time of the kernels is not known")
+            gaps.add(
+                "kernels", stored("the run has no trace: the time of the kernels is not known")
+            )
         return {}
     try:
         if path.name.startswith("kern_sum"):
-            gaps.add("launches", "the trace is a kernel summary, without single launches")
-            gaps.add("stages", "the trace is a kernel summary, without NVTX ranges")
+            gaps.add("launches", stored("the trace is a kernel summary, without single launches"))
+            gaps.add("stages", stored("the trace is a kernel summary, without NVTX ranges"))
             return {"kernels": read_kern_sum(path)}
         recipe = read_manifest(run).recipe
         with open_trace(path, recipe.get("stages") or ()) as trace:
@@ -161,7 +164,9 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
     except ArtifactUnreadable as error:
         if refuse:
             raise
-        gaps.add("kernels", f"{path.name} gave nothing: {error.message}")
+        gaps.add(
+            "kernels", stored("{file} gave nothing: {error}", file=path.name, error=error.message)
+        )
         return {}
 
 
@@ -190,10 +195,16 @@ def _launch_lines(run: RunDir, gaps: Gaps) -> Frames:
             if frames["launch_lines"].empty:
                 gaps.add("launch_lines", NO_STACKS)
             for reason in set(frames["line_timers"]["reason"].dropna()) - {""}:
-                gaps.add("timed_lines", f"lines of Python are not timed to the end: {reason}")
+                gaps.add(
+                    "timed_lines",
+                    stored("lines of Python are not timed to the end: {reason}", reason=reason),
+                )
             return frames
     except ArtifactUnreadable as error:
-        gaps.add("launch_lines", f"{path.name} gave nothing: {error.message}")
+        gaps.add(
+            "launch_lines",
+            stored("{file} gave nothing: {error}", file=path.name, error=error.message),
+        )
         return {}
 
 
@@ -231,7 +242,10 @@ def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
         gaps.add("module_kernels", reason)
     idle = frames["stages"]["idle_ns"].max() > 0
     if idle and not set(frames["idle_gaps"]["cause"]) - {"unknown"}:
-        gaps.add("idle_gaps", "the trace does not hold the CUDA calls that issued the GPU's work")
+        gaps.add(
+            "idle_gaps",
+            stored("the trace does not hold the CUDA calls that issued the GPU's work"),
+        )
     _write_launches(trace, folder, gaps)
     for warning in trace.warnings:
         gaps.add("launches", warning)
@@ -247,7 +261,10 @@ def _write_launches(trace: NsysTrace, folder: Path, gaps: Gaps) -> None:
             for number, frame in enumerate(tables.batches(path, ROWS_AT_ONCE)):
                 write_csv(frame, stream, header=not number)
         return
-    gaps.add("launches", f"{count:,} launches are in launches.parquet only, not in a CSV")
+    gaps.add(
+        "launches",
+        stored("{count:,} launches are in launches.parquet only, not in a CSV", count=count),
+    )
 
 
 def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps) -> Frames:
@@ -263,12 +280,15 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
     untraced = kernels.empty
     if untraced:
         kernels = kernels_of(capture)
-        gaps.add("kernels", "without a trace: calls and GPU time are not known", "total_ns")
+        gaps.add("kernels", stored("without a trace: calls and GPU time are not known"), "total_ns")
     if gpus.empty:
         gpus = gpus_of(capture)
     matched = join(capture, kernels, _selection(run, gaps), untraced)
     if len(matched.metrics) > ROWS_AS_CSV:
-        gaps.add("metrics", f"{len(matched.metrics):,} values are in metrics.parquet only")
+        gaps.add(
+            "metrics",
+            stored("{metrics:,} values are in metrics.parquet only", metrics=len(matched.metrics)),
+        )
     chip = _chip(run, gpus)
     built = build_counters(matched.metrics, matched.joins, kernels, chip)
     counters, clock_gaps = without_impossible_clocks(built.counters, gpus, chip)
@@ -333,7 +353,10 @@ def _read_capture(run: RunDir, stem: str, gaps: Gaps) -> NcuCapture | None:
         try:
             return read_ncu(path)
         except ProfError as error:
-            gaps.add("metrics", f"{path.name} gave nothing: {error.message}")
+            gaps.add(
+                "metrics",
+                stored("{file} gave nothing: {error}", file=path.name, error=error.message),
+            )
     if not found:
         gaps.add("metrics", _why_no_counters(run, f"{stem}.ncu-rep"))
     return None
@@ -350,11 +373,13 @@ def _with_kernels(counted: JoinedFiles | None, joins: pd.DataFrame) -> pd.DataFr
 
 def _why_no_counters(run: RunDir, report: str) -> str:
     if run.artifact("counters", report) is not None:
-        return f"{report} needs the package ncu-report: pip install 'nsight-prof[ncu]'"
+        return stored(
+            "{report} needs the package ncu-report: pip install 'nsight-prof[ncu]'", report=report
+        )
     step = read_manifest(run).step("counters")
     if step is not None and step.error:
         return step.error
-    return "the run has no counters: what limits the kernels is not known"
+    return stored("the run has no counters: what limits the kernels is not known")
 
 
 def _selection(run: RunDir, gaps: Gaps) -> Selection:

@@ -12,6 +12,7 @@ from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.points import build_points
 from nsight_prof.parsers.serving.records import (
     ServingRecords,
@@ -51,15 +52,20 @@ def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
                 continue
             found = read_serving(path, step, number)
         except ProfError as error:
-            gaps.add("serving_points", f"{path.name} of step {step}: {error.message}")
+            gaps.add(
+                "serving_points",
+                stored(
+                    "{file} of step {step}: {error}", file=path.name, step=step, error=error.message
+                ),
+            )
             continue
         if not found.found:
             continue
         files.append(found)
         for problem in found.problems:
             if not gaps.has_reason(problem):  # table bench reads the same lines of step bench
-                where = "" if step == "bench" else f"step {step}: "
-                gaps.add("serving_points", f"{where}{problem}")
+                words = stored("step {step}: {problem}", step=step, problem=problem)
+                gaps.add("serving_points", problem if step == "bench" else words)
     records = join_serving(files)
     if not records.found:
         return {}

@@ -19,6 +19,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.ncu.source_page import Instruction, SourceOfKernel, read_source_page
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
+from nsight_prof.parsers.sentences import stored
 
 PAGE, REPORT = "source.csv", "counters.ncu-rep"
 LINES, INSTRUCTIONS = "source_lines", "source_instructions"
@@ -49,18 +50,22 @@ def _kernels(
     path = run.artifact("counters", PAGE)
     if path is None:
         if _asked(run):
-            gaps.add(LINES, f"the counters step left no {PAGE}: its warnings say why")
+            gaps.add(
+                LINES, stored("the counters step left no {page}: its warnings say why", page=PAGE)
+            )
         return []
     try:
         pages = read_source_page(path)
     except ProfError as error:
-        gaps.add(LINES, f"{path.name} gave nothing: {error.message}")
+        gaps.add(LINES, stored("{file} gave nothing: {error}", file=path.name, error=error.message))
         return []
     if not pages:
         gaps.add(
             LINES,
-            "no profiled kernel has line information: build with nvcc -lineinfo; kernels of Triton "
-            "and torch.compile have it, those of libraries have none",
+            stored(
+                "no profiled kernel has line information: build with nvcc -lineinfo; kernels of "
+                "Triton and torch.compile have it, those of libraries have none"
+            ),
         )
     launches = capture.launches
     names = launches["mangled_name"].fillna(launches["name"])
@@ -79,7 +84,14 @@ def _kernels(
             found.setdefault(str(key), page)
     for function in {page.function for page in pages}:
         if len(profiled.get(function, [])) != pages_of[function]:
-            gaps.add(LINES, f"{path.name} is of other launches of {function} than the counters")
+            gaps.add(
+                LINES,
+                stored(
+                    "{name} is of other launches of {function} than the counters",
+                    name=path.name,
+                    function=function,
+                ),
+            )
     report = _content(run.artifact("counters", REPORT)) if found else b""
     compiled = list(cubins(report))
     return [

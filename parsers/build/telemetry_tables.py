@@ -19,6 +19,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.nsys.sqlite.identity import trace_start
 from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
+from nsight_prof.parsers.sentences import stored
 
 SAMPLES = "nvml.csv"
 HOST_LOOP = 1000
@@ -61,7 +62,15 @@ def host_speed_frame(run: RunDir, gaps: Gaps) -> pd.DataFrame:
             try:
                 of_program = list(_host_rows(run.inside(path)))
             except ProfError as error:
-                gaps.add("host_speed", f"{path.name} of step {name} gave nothing: {error.message}")
+                gaps.add(
+                    "host_speed",
+                    stored(
+                        "{name} of step {step} gave nothing: {message}",
+                        name=path.name,
+                        step=name,
+                        message=error.message,
+                    ),
+                )
                 continue
             rows += [{"source": name, "process": process} | row for row in of_program]
     names = [column.name for column in tables.tables()["host_speed"]]
@@ -93,7 +102,15 @@ def telemetry_frame(run: RunDir, of_target: pd.DataFrame, gaps: Gaps) -> pd.Data
         try:
             frames.append(_read(path, step, _trace_start(run) if step == "trace" else None))
         except (ValueError, KeyError, OSError, ProfError) as error:
-            gaps.add("telemetry", f"{path.name} of step {step} gave nothing: {error}")
+            gaps.add(
+                "telemetry",
+                stored(
+                    "{name} of step {step} gave nothing: {error}",
+                    name=path.name,
+                    step=step,
+                    error=error,
+                ),
+            )
     filled = [frame for frame in frames if not frame.empty]
     return tables.check(pd.concat(filled), "telemetry") if filled else of_target
 

@@ -10,11 +10,12 @@ import pandas as pd
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import IMPOSSIBLE, NOT_COLLECTED, Evaluated, Hole, evaluate
 from nsight_prof.parsers.metrics.formulas import ratio
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.tables import check, empty, tables
 
 # Not stalls of a warp that could not issue: the warp that issued.
 ISSUED = "selected"
-NO_STALLS = "not collected: metric set stalls"
+NO_STALLS = stored("not collected: metric set stalls")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,11 @@ def build_counters(
     """
     chosen = _chosen(joins, kernels)
     if chosen.empty:
-        reason = "no profiled kernel joined the trace" if len(joins) else "no counters were taken"
+        reason = (
+            stored("no profiled kernel joined the trace")
+            if len(joins)
+            else stored("no counters were taken")
+        )
         return CounterTables(
             empty("counters"), empty("stalls"), _gaps([Hole(None, "", reason)], "counters", [])
         )
@@ -48,7 +53,7 @@ def build_counters(
     holes = [
         *evaluated.holes,
         *_drop_impossible_occupancy(counters),
-        *_missing(counters, "trace_duration_ns", "no trace of this kernel"),
+        *_missing(counters, "trace_duration_ns", stored("no trace of this kernel")),
         *_missing(counters, "top_stall", NO_STALLS, NOT_COLLECTED),
     ]
     gaps = [
@@ -113,7 +118,7 @@ def _stalls(wide: pd.DataFrame) -> tuple[pd.DataFrame, list[Hole]]:
     if not counted and ISSUED in sampled:
         issued = sampled[ISSUED]
         table = pd.DataFrame({name: ratio(s, issued) for name, s in sampled.items()})
-        note = "from warp state samples, not counters: coarse for short kernels"
+        note = stored("from warp state samples, not counters: coarse for short kernels")
         holes = [Hole(row, "ratio", note) for row in wide.index]
     long = table.rename_axis("kernel_id").reset_index().melt("kernel_id", var_name="reason")
     long = long.rename(columns={"value": "ratio"}).dropna(subset="ratio")
@@ -139,8 +144,12 @@ def _drop_impossible_occupancy(counters: pd.DataFrame) -> list[Hole]:
         Hole(
             str(row["kernel_id"]),
             "achieved_occupancy_pct",
-            f"{row['achieved_occupancy_pct']:.1f} % came out, more than the "
-            f"{row['theoretical_occupancy_pct']:.1f} % that its launch allows",
+            stored(
+                "{achieved_occupancy_pct:.1f} % came out, more than the "
+                "{theoretical_occupancy_pct:.1f} % that its launch allows",
+                achieved_occupancy_pct=row["achieved_occupancy_pct"],
+                theoretical_occupancy_pct=row["theoretical_occupancy_pct"],
+            ),
             IMPOSSIBLE,
         )
         for _, row in counters[impossible].iterrows()

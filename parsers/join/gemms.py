@@ -25,6 +25,7 @@ from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.join.join import plain_name
 from nsight_prof.parsers.metrics.formulas import tile_padding
 from nsight_prof.parsers.names.kernel_names import classify
+from nsight_prof.parsers.sentences import joined, stored
 from nsight_prof.parsers.torch.gemm_shapes import Gemm
 from nsight_prof.parsers.torch.trace import GemmKernel, is_product, is_reduction
 
@@ -93,8 +94,12 @@ def join_gemms(runs: Runs, launches: pd.DataFrame, kernels: pd.DataFrame) -> Joi
     for stage in traced.keys() - runs.keys():
         count = sum(len(sequence) for sequence in traced[stage])
         warnings.append(
-            f"{_called(stage)}: {count} kernels of products have no shapes, since the operator "
-            "view saw none there"
+            stored(
+                "{stage}: {count} kernels of products have no shapes, since the operator view "
+                "saw none there",
+                stage=_called(stage),
+                count=count,
+            )
         )
     columns = [column.name for column in tables.tables()["gemms"]]
     frame = pd.DataFrame(rows, columns=columns)
@@ -105,7 +110,7 @@ def join_gemms(runs: Runs, launches: pd.DataFrame, kernels: pd.DataFrame) -> Joi
 
 
 def _called(stage: str) -> str:
-    return f"stage {stage}" if stage else "outside of every stage"
+    return stored("stage {stage}", stage=stage) if stage else stored("outside of every stage")
 
 
 def _of_stage(stage: str, runs: Sequence[Sequence[GemmKernel]]) -> Iterator[str]:
@@ -113,7 +118,13 @@ def _of_stage(stage: str, runs: Sequence[Sequence[GemmKernel]]) -> Iterator[str]
     if bare:
         names = ", ".join(sorted({kernel.operator for kernel in bare})[:4])
         total = sum(len(run) for run in runs)
-        yield f"{_called(stage)}: {len(bare)} of {total} products have no known shape ({names})"
+        yield stored(
+            "{stage}: {bare} of {total} products have no known shape ({names})",
+            stage=_called(stage),
+            bare=len(bare),
+            total=total,
+            names=names,
+        )
 
 
 def _sequences(
@@ -142,7 +153,7 @@ def _join_stage(
     known: Mapping[str, _Kernel],
 ) -> list[_Row]:
     rows: dict[tuple[Gemm, str, str, str], _Row] = {}
-    reason = "" if ranks else "the trace has no product in this stage"
+    reason = "" if ranks else stored("the trace has no product in this stage")
     for rank in ranks:
         places, problem = _align(runs, rank, known)
         if places is None:
@@ -178,14 +189,19 @@ def _align(
     alike = len({_shapes(run) for run in runs}) == 1
     step = list(runs[0]) if alike else every
     if not step or len(rank) % len(step):
-        what = "a run of it" if alike else "all of it"
-        return None, f"{len(rank)} products in the trace, {len(step)} in {what} as operators"
+        what = stored("a run of it") if alike else stored("all of it")
+        return None, stored(
+            "{rank} products in the trace, {step} in {what} as operators",
+            rank=len(rank),
+            step=len(step),
+            what=what,
+        )
     repeats = len(rank) // len(step)
     if repeats > 1:
         names = [known[launch.kernel_id].name for launch in rank]
         first = names[: len(step)]
         if any(names[at : at + len(step)] != first for at in range(0, len(names), len(step))):
-            return None, "the kernels of the trace do not repeat as the operators do"
+            return None, stored("the kernels of the trace do not repeat as the operators do")
     return step * repeats, ""
 
 
@@ -225,14 +241,14 @@ def _by_name(
             row.join = BY_NAME if joins else ""
             row.launches = launches if joins else []
             more = "" if joins else _why_not(bool(launches))
-            row.reason = f"{reason}{more}"
+            row.reason = joined("; ", [reason, more])
     return rows
 
 
 def _why_not(in_trace: bool) -> str:
     if in_trace:
-        return "; other shapes of the stage have the same kernel"
-    return "; its kernel in the operator view is not in the trace"
+        return stored("other shapes of the stage have the same kernel")
+    return stored("its kernel in the operator view is not in the trace")
 
 
 def _add_seen(

@@ -18,6 +18,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.ncu.capture import NcuCapture
 from nsight_prof.parsers.run.selection import Selection, only_demangled
+from nsight_prof.parsers.sentences import stored
 
 NOT_PROFILED = "selected, but ncu profiled no launch of it"
 _LAMBDA = re.compile(r"[\[{]lambda\((?:[^()]|\([^()]*\))*\)\s*(?:\(instance (\d+)\)|#(\d+))[\]}]")
@@ -124,9 +125,11 @@ class _Matcher:
 
     def match(self, kernel: _Kernel, workload: str) -> _Match:
         if workload != "kernel":
-            return _none(f"the result is of a whole {workload}, not of a kernel")
+            return _none(
+                stored("the result is of a whole {workload}, not of a kernel", workload=workload)
+            )
         if not self._theirs:
-            return _none("there is no trace to join to")
+            return _none(stored("there is no trace to join to"))
         if kernel.mangled:
             found = self._by_mangled.get((kernel.mangled, kernel.grid, kernel.block), set())
             if len(found) == 1:
@@ -144,19 +147,21 @@ class _Matcher:
             if len(found) == 1 and counted[key] == 1:
                 return _Match(next(iter(found)), "name", "")
             if found:
-                reason = "more than one kernel has this name, grid and block"
+                reason = stored("more than one kernel has this name, grid and block")
         return _none(reason or self._reason(kernel))
 
     def _reason(self, kernel: _Kernel) -> str:
         if not kernel.grid or not kernel.block:
-            return "the result has no grid and block"
+            return stored("the result has no grid and block")
         same_name = [k for k in self._theirs if _same_name(k, kernel)]
         if not same_name:
-            return "no kernel of the trace has this name"
+            return stored("no kernel of the trace has this name")
         if not any(k.grid and k.block for k in same_name):
-            return "the trace has this name without grid and block"
+            return stored("the trace has this name without grid and block")
         shapes = ", ".join(sorted({f"{k.grid} of {k.block}" for k in same_name})[:3])
-        return f"the trace has this name with other grids and blocks only: {shapes}"
+        return stored(
+            "the trace has this name with other grids and blocks only: {shapes}", shapes=shapes
+        )
 
 
 def _index(

@@ -19,6 +19,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.join.join import plain_name
 from nsight_prof.parsers.ncu.capture import DURATION, LAUNCH_DTYPES, PAGES, NcuCapture
+from nsight_prof.parsers.sentences import stored
 
 SAME_DURATION = 0.01
 """Relative difference up to which two durations are one that was printed with three digits."""
@@ -219,7 +220,12 @@ def _versions(files: Sequence[NcuFile]) -> list[str]:
     listed_versions = ", ".join(
         f"{version} ({listed(names)})" for version, names in versions.items()
     )
-    return [f"the counters are of several versions of ncu: {listed_versions}"]
+    return [
+        stored(
+            "the counters are of several versions of ncu: {listed_versions}",
+            listed_versions=listed_versions,
+        )
+    ]
 
 
 def listed(names: Sequence[str], limit: int = 3) -> str:
@@ -282,20 +288,33 @@ def added(files: pd.DataFrame, limit: int = MOST_FILES) -> list[str]:
     sentences = [f"{row['file']} adds {_what(row)}" for row in rows if row["new_values"]]
     if len(sentences) > limit:
         total = files[["new_launches", "new_kernels", "new_values"]].sum()
-        sentences = [f"{len(rows)} files of ncu add {_what(total.to_dict())}"]
+        sentences = [
+            stored(
+                "{rows} files of ncu add {to_dict}", rows=len(rows), to_dict=_what(total.to_dict())
+            )
+        ]
     if idle:
-        verb = "adds" if len(idle) == 1 else "add"
-        sentences.append(f"{listed(idle, MOST_NAMES)} {verb} nothing that other files do not hold")
+        names = listed(idle, MOST_NAMES)
+        if len(idle) == 1:
+            sentences.append(
+                stored("{names} adds nothing that other files do not hold", names=names)
+            )
+        else:
+            sentences.append(
+                stored("{names} add nothing that other files do not hold", names=names)
+            )
     return sentences
 
 
 def _what(row: dict[Hashable, Any]) -> str:
     values = _counted(row["new_values"], "value")
     if not row["new_launches"]:
-        return f"{values} to launches of earlier files"
+        return stored("{values} to launches of earlier files", values=values)
     launches = _counted(row["new_launches"], "launch")
     if not row["new_kernels"]:
-        return f"{launches} of kernels of earlier files, {values}"
+        return stored(
+            "{launches} of kernels of earlier files, {values}", launches=launches, values=values
+        )
     return f"{launches}, {_counted(row['new_kernels'], 'new kernel')}, {values}"
 
 

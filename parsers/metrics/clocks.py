@@ -8,6 +8,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import IMPOSSIBLE
+from nsight_prof.parsers.sentences import stored
 
 FIXED = ("GV100", "GA100", "GH100", "GB100", "GB110")
 """Chips of data centres, whose clock never rises above the maximum that the driver reports."""
@@ -28,7 +29,9 @@ def without_impossible_clocks(
         return counters, tables.empty("gaps")
     rows = [
         ("counters", text(row["kernel_id"]), "sm_clock_hz",
-         f"{float(row['sm_clock_hz']) / 1e9:.2f} GHz is above the maximum clock of the GPU",
+         stored(
+             "{ghz:.2f} GHz is above the maximum clock of the GPU",
+             ghz=float(row["sm_clock_hz"]) / 1e9),
          IMPOSSIBLE)
         for row in records(counters[beyond])
     ]  # fmt: skip

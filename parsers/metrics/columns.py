@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nsight_prof.parsers.metrics.catalogue import TENSOR_INPUTS, Catalogue, MetricColumn, Source
 from nsight_prof.parsers.metrics.formulas import FORMULAS
 from nsight_prof.parsers.metrics.tensor import tensor_inputs
+from nsight_prof.parsers.sentences import stored
 
 IMPOSSIBLE, NOT_COLLECTED = "impossible", "not collected"
 """Kinds of table `gaps`."""
@@ -126,12 +127,18 @@ class _Evaluation:
         """
         source = self._expected(column)
         if source is None:
-            yield from [(f"{self.chip} has no counter for it", "")] * len(rows)
+            yield from [(stored("{chip} has no counter for it", chip=self.chip), "")] * len(rows)
             return
         absent = [n for n in source.of if self._input(n) is None]
         if absent:
-            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            yield from [(f"not collected: {absent[0]}{more}", NOT_COLLECTED)] * len(rows)
+            reason = stored("not collected: {absent}", absent=absent[0])
+            if len(absent) > 1:
+                reason = stored(
+                    "not collected: {absent} and {more:d} more",
+                    absent=absent[0],
+                    more=len(absent) - 1,
+                )
+            yield from [(reason, NOT_COLLECTED)] * len(rows)
             return
         yield from (self._missing_reason(column, source, row) for row in rows)
 
@@ -141,11 +148,13 @@ class _Evaluation:
             if series is None or pd.notna(series[row]):
                 continue
             if name in TENSOR_INPUTS:
-                return "not collected: operations of a Tensor dtype", NOT_COLLECTED
+                return stored("not collected: operations of a Tensor dtype"), NOT_COLLECTED
             if name not in self.values:
-                return f"ncu has no value for {name}", ""
+                return stored("ncu has no value for {name}", name=name), ""
             root = str(self.reasons[name][row])
-            return root if root.startswith("needs ") else f"needs {name}, which is {root}", ""
+            return root if root.startswith("needs ") else stored(
+                "needs {name}, which is {root}", name=name, root=root
+            ), ""
         return self._why_empty(column, source, row), ""
 
     def _expected(self, column: MetricColumn) -> Source | None:
@@ -164,13 +173,19 @@ class _Evaluation:
         zero = [n for n in reasons if (series := self._input(n)) is not None and series[row] == 0]
         if zero:
             return reasons[zero[0]]
-        return " ".join(column.empty[:1]) or column.unclear or "the denominator is 0"
+        return " ".join(column.empty[:1]) or column.unclear or stored("the denominator is 0")
 
     def _gate(self, column: MetricColumn, low: float, high: float) -> None:
         value = self.values[column.name]
         for row in map(str, value.index[value.notna() & ~value.between(low, high)]):
             measured = f"{value[row]:.4g} {column.unit}".strip()
-            reason = f"{column.label} came out at {measured}, outside of {low:g} to {high:g}"
+            reason = stored(
+                "{label} came out at {measured}, outside of {low:g} to {high:g}",
+                label=column.label,
+                measured=measured,
+                low=low,
+                high=high,
+            )
             for name in (column.name, *column.gate_closes):
                 self.values[name] = self.values[name].mask(self.values[name].index == row)
                 self.reasons[name][row] = reason

@@ -12,6 +12,7 @@ import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu.rules import RuleResult, rules_frame
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.units import Scale, scale_of
 
 # ncu: "(32, 4, 1)"; a launch that ncu could not profile has "(0, 0, 0)".
@@ -129,7 +130,12 @@ class Gatherer:
             except ArtifactUnreadable as error:
                 if unit not in self._unknown_units:
                     self._unknown_units.add(unit)
-                    self.warn(f"{error.message}: the values of all metrics with it are left out")
+                    self.warn(
+                        stored(
+                            "{message}: the values of all metrics with it are left out",
+                            message=error.message,
+                        )
+                    )
                 self._put(Value(profile, metric, math.nan, None, unit, self.source))
                 return
         self._put(Value(profile, metric, value * scale.factor, None, scale.unit, self.source))
@@ -147,8 +153,11 @@ class Gatherer:
         """Say that a result is the average over some launches (`ncu --print-summary`)."""
         if launches > 1:
             self.warn(
-                "the file holds averages over the launches of each kernel (ncu --print-summary), "
-                "not single launches: the mean of a ratio is not the ratio of the sums"
+                stored(
+                    "the file holds averages over the launches of each kernel (ncu "
+                    "--print-summary), not single launches: the mean of a ratio is not the ratio "
+                    "of the sums"
+                )
             )
 
     def number(self, profile: int, metric: str) -> float | None:

@@ -27,6 +27,7 @@ from nsight_prof.parsers.ncu.text_file import Banner, no_data, read_banner, read
 from nsight_prof.parsers.ncu.text_tables import parse_tables
 from nsight_prof.parsers.numbers import Marks, find_marks, is_unavailable
 from nsight_prof.parsers.reading import reading
+from nsight_prof.parsers.sentences import stored
 
 _ABOUT_LAUNCH = frozenset(
     ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context")
@@ -83,7 +84,9 @@ def _no_record(path: Path, pages: list[Page]) -> ArtifactUnreadable:
 
 def _tell(banner: Banner, gatherer: Gatherer) -> None:
     for sentence in banner.errors:
-        gatherer.warn(f"ncu failed after the kernels shown here: {sentence}")
+        gatherer.warn(
+            stored("ncu failed after the kernels shown here: {sentence}", sentence=sentence)
+        )
     for sentence in banner.warnings:
         gatherer.warn(f"ncu: {sentence}")
     if len(banner.passes) == len(gatherer.launches):
@@ -147,7 +150,13 @@ class _Context:
         )
         if "Grid Size" in cells and launch.grid is None:
             self.failed.add(launch.profile)
-            self.gatherer.warn(f"ncu could not profile result {launch.profile}, {name}: no grid")
+            self.gatherer.warn(
+                stored(
+                    "ncu could not profile result {profile}, {name}: no grid",
+                    profile=launch.profile,
+                    name=name,
+                )
+            )
         if (launches := _integer(cells.get(_INVOCATIONS))) is not None:
             self.gatherer.warn_of_averages(launches)
         self.gatherer.launches.append(launch)
@@ -163,7 +172,13 @@ def _read_pages(pages: list[Page], gatherer: Gatherer, path: Path) -> None:
         else:
             _read_raw(context)
         if page.cut:
-            gatherer.warn(f"{path.name} was cut: {page.cut} unfinished records are left out")
+            gatherer.warn(
+                stored(
+                    "{name} was cut: {cut} unfinished records are left out",
+                    name=path.name,
+                    cut=page.cut,
+                )
+            )
 
 
 def _value_place(header: list[str]) -> int:

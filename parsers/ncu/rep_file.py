@@ -14,6 +14,7 @@ from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
 from nsight_prof.parsers.ncu.rules import rules_of_action
 from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.directory import plain_file
+from nsight_prof.parsers.sentences import stored
 
 # Lists of the names of other metrics, which ncu's own pages use; its CSV leaves them out too.
 _LISTS = ("breakdown:", "group:")
@@ -102,7 +103,13 @@ def _gather(report: Any, frame: Frame, library: ModuleType, path: Path) -> NcuCa
     capture = gatherer.capture(frame.version)
     for launch in gatherer.launches:
         if launch.workload == "kernel" and launch.grid is None:
-            gatherer.warn(f"ncu could not profile result {launch.profile}, {launch.name}: no grid")
+            gatherer.warn(
+                stored(
+                    "ncu could not profile result {profile}, {name}: no grid",
+                    profile=launch.profile,
+                    name=launch.name,
+                )
+            )
     return capture
 
 

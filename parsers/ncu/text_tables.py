@@ -30,6 +30,7 @@ from nsight_prof.parsers.ncu.capture import Gatherer, Launch, dimensions
 from nsight_prof.parsers.ncu.labels import metric_name
 from nsight_prof.parsers.ncu.rules import rule_of_text
 from nsight_prof.parsers.numbers import find_marks, is_unavailable
+from nsight_prof.parsers.sentences import stored
 
 _PROCESS = re.compile(r"^\[(?P<pid>\d+)\] \S.*@\S+$")
 _SHAPE = r"(?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"
@@ -68,7 +69,13 @@ def parse_tables(text: str, gatherer: Gatherer, where: str) -> None:
     reader.end_rule()
     if not text.endswith("\n") and reader.in_table and reader.rows:
         row = reader.rows.pop()
-        gatherer.warn(f"{where} was cut: the last value, {row.label}, is left out")
+        gatherer.warn(
+            stored(
+                "{where} was cut: the last value, {label}, is left out",
+                where=where,
+                label=row.label,
+            )
+        )
     marks = find_marks((row.text for row in reader.rows), where)
     for row in reader.rows:
         metric = metric_name(row.section, "", row.label)
@@ -98,7 +105,7 @@ class _Reader:
             line = f"  {self._before} {line.strip()}"
             self._nameless = not self._before
             if self._nameless:
-                self._gatherer.warn("the values of a launch without a name are left out")
+                self._gatherer.warn(stored("the values of a launch without a name are left out"))
         self._read(line)
         outside = not (self.in_table or _DASHES.match(line) or _SECTION.match(line))
         self._before = line.strip() if outside else ""

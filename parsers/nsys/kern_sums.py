@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.sentences import stored
 
 _KEY = ["name", "grid", "block", "nth"]
 # Of times in ns without decimals; of the others the last printed digit counts.
@@ -26,7 +27,12 @@ def added(frames: Mapping[int, pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
     summaries = _of_other_launches(different)
     notes = []
     if again := [line for line in frames if line not in different]:
-        notes.append(f"Tables that stand in the file before count once (lines {_listed(again)}).")
+        notes.append(
+            stored(
+                "Tables that stand in the file before count once (lines {again}).",
+                again=_listed(again),
+            )
+        )
     shaped = [line for line, frame in summaries.items() if frame["grid"].ne("").any()]
     if shaped and len(shaped) < len(summaries):
         raise ArtifactUnreadable(
@@ -41,9 +47,13 @@ def added(frames: Mapping[int, pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
     ]
     together = pd.concat(numbered, ignore_index=True)
     notes.append(
-        f"{len(summaries)} kernel summaries stand in the file (lines {_listed(summaries)}), of "
-        "ranks of one job or of separate runs, which it does not tell: their calls and times are "
-        "added. For one alone, keep it in a file of its own."
+        stored(
+            "{summaries} kernel summaries stand in the file (lines {lines}), of ranks of "
+            "one job or of separate runs, which it does not tell: their calls and times are "
+            "added. For one alone, keep it in a file of its own.",
+            summaries=len(summaries),
+            lines=_listed(summaries),
+        )
     )
     return _sum(
         together, whole_ns=sum(float(f["whole_ns"].iloc[0]) for f in summaries.values())

@@ -53,6 +53,7 @@ from nsight_prof.parsers.nsys.stages.timed_lines import read_timed_lines
 from nsight_prof.parsers.nsys.stages.work import Work
 from nsight_prof.parsers.reading import reading, reads
 from nsight_prof.parsers.run.directory import plain_file
+from nsight_prof.parsers.sentences import stored
 
 of_file = reads(WHAT, HINT)
 
@@ -282,11 +283,13 @@ class NsysTrace:
         if self._engine.steps.empty or self._engine.module_ranges:
             return None
         if self._kernel_rows.graph_node is not None:
-            return (
+            return stored(
                 "the kernels ran in CUDA graphs, which launch them without the ranges of modules: "
                 "trace an eager engine with vLLM's enable_layerwise_nvtx_tracing"
             )
-        return "the trace has no ranges of modules: set vLLM's enable_layerwise_nvtx_tracing"
+        return stored(
+            "the trace has no ranges of modules: set vLLM's enable_layerwise_nvtx_tracing"
+        )
 
     @cached_property
     def _engine(self) -> Engine:

@@ -24,6 +24,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.predict.fit import HIGH, LOW
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator
+from nsight_prof.parsers.sentences import stored
 
 T0, T1, T2, T3 = "T0", "T1", "T2", "T3"
 DRAM_REACHED = 0.9
@@ -88,7 +89,11 @@ class Gpu:
         rate = self.fp8_flop_per_s if dtype == FP8 else self.flop_per_s
         if not rate:
             raise UsageError(
-                f"the Tensor Cores of {self.name} do not multiply in {dtype}",
+                stored(
+                    "the Tensor Cores of {name} do not multiply in {dtype}",
+                    name=self.name,
+                    dtype=dtype,
+                ),
                 "give the model in 16 bits, or another GPU",
             )
         return rate
@@ -162,7 +167,7 @@ class Datasheet:
 def no_collective() -> UsageError:
     """Return the refusal of tensor parallelism whose communication nothing tells."""
     return UsageError(
-        "the time of the collectives of tensor parallelism is not known",
+        stored("the time of the collectives of tensor parallelism is not known"),
         "add a recorded run of an engine on as many GPUs, or of what they exchange (prof run "
         "predict-ops --set target.args.ranks=N): --on RUN",
     )
@@ -176,7 +181,7 @@ def not_recorded(what: str, arguments: str) -> UsageError:
         arguments: of the slice that would tell.
     """
     return UsageError(
-        f"the time of {what} is not known: no run has them",
+        stored("the time of {what} is not known: no run has them", what=what),
         f"record a few layers with them: prof run layer-slice {arguments}",
     )
 
@@ -184,7 +189,7 @@ def not_recorded(what: str, arguments: str) -> UsageError:
 def no_experts() -> UsageError:
     """Return the refusal of experts whose routed products nothing tells."""
     return UsageError(
-        "the time of the experts' routed products is not known: no run has them",
+        stored("the time of the experts' routed products is not known: no run has them"),
         "record a few layers of the model (prof run layer-slice --set target.args.model=MODEL), or "
         "import tables that have them: prof import --aiconfigurator DIR",
     )

@@ -42,6 +42,7 @@ from nsight_prof.parsers.predict.measured import (
     roofline_fit,
 )
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator, Step, operators
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 SEED, HELD_OUT = 20, 40
@@ -212,8 +213,13 @@ class Attention:
         frame = frame[frame["window"].isna()] if windowed.empty else windowed
         if frame.empty:
             raise UsageError(
-                f"the imported tables have no {kind} with heads of {shape.head_dim} values and a "
-                f"KV cache in {cache}",
+                stored(
+                    "the imported tables have no {kind} with heads of {head_dim} values and a "
+                    "KV cache in {cache}",
+                    kind=kind,
+                    head_dim=shape.head_dim,
+                    cache=cache,
+                ),
                 f"they know {', '.join(map(str, known)) or 'none'}; import another version, or add "
                 "a run of this GPU: prof run llm-kernels",
             )
@@ -354,7 +360,10 @@ class RoutedProducts:
         if not rows["load"].eq(LOAD).any():
             described = ", ".join(f"{key} {value:,}" for key, value in wanted.items())
             raise UsageError(
-                f"the imported tables have no routed products of such experts: {described}",
+                stored(
+                    "the imported tables have no routed products of such experts: {described}",
+                    described=described,
+                ),
                 "n is the intermediate size of an expert on one GPU, k the hidden size; import "
                 "tables that have them, or profile the model: prof run vllm-kernels",
             )
@@ -479,7 +488,11 @@ class Imported:
             rows = rows[~shapes.isin(self.leave_out)]
             if rows.groupby(["n", "k"]).ngroups < 2:
                 raise UsageError(
-                    f"the imported tables hold too few products in {dtype}: {len(rows)}",
+                    stored(
+                        "the imported tables hold too few products in {dtype}: {rows}",
+                        dtype=dtype,
+                        rows=len(rows),
+                    ),
                     "import other tables: prof import --aiconfigurator DIR",
                 )
             sizes = rows[["m", "n", "k"]].to_numpy(dtype=float)
@@ -517,7 +530,9 @@ class Imported:
             rows = rows[rows["gpus"].eq(gpus)].sort_values("bytes")
             if rows.empty or name not in (ALL_REDUCE, ALL_GATHER):
                 raise UsageError(
-                    f"the imported tables have no {name} among {gpus} GPUs",
+                    stored(
+                        "the imported tables have no {name} among {gpus} GPUs", name=name, gpus=gpus
+                    ),
                     f"they know {', '.join(map(str, known)) or 'none'} GPUs; or add a recorded run "
                     "of an engine on as many GPUs: --on RUN",
                 )

@@ -30,6 +30,7 @@ from nsight_prof.parsers.predict.costs import (
 )
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator, Step, operators
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 ALIGNED = 16
@@ -255,8 +256,12 @@ class Measured:
             return perhaps_fused(self.pointwise.of(operator.bytes), operator)
         if operator.dtype != BF16:
             raise UsageError(
-                f"the {operator.kind} over a KV cache in {operator.dtype} cannot be predicted: "
-                "the runs have it in 16 bits alone",
+                stored(
+                    "the {kind} over a KV cache in {dtype} cannot be predicted: the runs have "
+                    "it in 16 bits alone",
+                    kind=operator.kind,
+                    dtype=operator.dtype,
+                ),
                 "import tables that have it: prof import --aiconfigurator DIR",
             )
         work = operator.flops if operator.kind is Kind.PREFILL else operator.bytes
@@ -276,7 +281,10 @@ def product_of(products: Mapping[str, Products], operator: Operator) -> Estimate
     """
     if operator.dtype not in products:
         raise UsageError(
-            f"products in {operator.dtype} cannot be predicted: the runs hold too few of them",
+            stored(
+                "products in {dtype} cannot be predicted: the runs hold too few of them",
+                dtype=operator.dtype,
+            ),
             "measure them on this GPU (prof run llm-kernels has bf16 and fp8), import tables that "
             "have them (prof import --aiconfigurator DIR), or predict from a slice of this model "
             "alone (prof run layer-slice), without runs of other kernels",
@@ -421,7 +429,11 @@ def _sort_in(cases: Cases, params: dict[str, object], row: Row) -> None:
 def _enough(found: int, what: str, minimum: int) -> None:
     if found < minimum:
         raise UsageError(
-            f"the runs hold too few cases of {what} to predict from: {found}",
+            stored(
+                "the runs hold too few cases of {what} to predict from: {found}",
+                what=what,
+                found=found,
+            ),
             "measure them on this GPU: prof run llm-kernels",
         )
 

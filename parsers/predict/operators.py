@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.model_shape import Adapters, Latent, Linear, ModelShape, Quantized
 
 BF16, FP8 = "bf16", "fp8"
@@ -132,31 +133,41 @@ def check_known(shape: ModelShape) -> None:
     """
     if shape.extended and (shape.experts or shape.latent or shape.window):
         raise UsageError(
-            "speculative decoding and LoRA adapters are predicted of dense models whose layers "
-            "attend to all tokens: of others none were measured",
+            stored(
+                "speculative decoding and LoRA adapters are predicted of dense models whose layers "
+                "attend to all tokens: of others none were measured"
+            ),
             "profile it instead: prof run vllm-kernels --set target.args.model=MODEL",
         )
     if shape.experts and shape.quantized:
-        reason = "none were measured"
+        reason = stored("none were measured")
         if shape.quantized.dtype == FP8:
-            reason = (
+            reason = stored(
                 "the imported tables have them 2 to 4 times slower than in bf16, and whose kernels "
                 "these are is not known"
             )
         raise UsageError(
-            f"experts in {shape.quantized.dtype} ({shape.model_type}) cannot be predicted: "
-            f"{reason}",
+            stored(
+                "experts in {dtype} ({model_type}) cannot be predicted: {reason}",
+                dtype=shape.quantized.dtype,
+                model_type=shape.model_type,
+                reason=reason,
+            ),
             "profile it instead: prof run vllm-kernels --set target.args.model=MODEL",
         )
     if shape.dtype not in ("bfloat16", "float16"):
         raise UsageError(
-            f"weights of type {shape.dtype} cannot be predicted: none were measured",
+            stored(
+                "weights of type {dtype} cannot be predicted: none were measured", dtype=shape.dtype
+            ),
             "give a model in bfloat16 or float16 (dtype in config.json)",
         )
     if shape.kv_bytes not in (1, shape.weight_bytes):
         raise UsageError(
-            f"a KV cache of {shape.kv_bytes:g} bytes a value cannot be predicted: none was "
-            "measured",
+            stored(
+                "a KV cache of {kv_bytes:g} bytes a value cannot be predicted: none was measured",
+                kv_bytes=shape.kv_bytes,
+            ),
             "leave the type of the KV cache to the model, or take fp8",
         )
 

@@ -12,6 +12,7 @@ from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.operators import Kind
 from nsight_prof.parsers.predict.serving import Goal, Predictor, StepTime, Workload, point
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.tables import check, tables
 
 STEP_KINDS = ("prefill", "decode")
@@ -83,9 +84,11 @@ def _row(
     values: dict[str, float] = {}
     status, reason = "ok", ""
     if kv_needed > prediction.kv_tokens:
-        reason = (
-            f"{kv_needed:,} tokens of KV cache are needed and {prediction.kv_tokens:,} are there: "
-            "requests wait, or lose their place and are computed again"
+        reason = stored(
+            "{needed:,} tokens of KV cache are needed and {tokens:,} are there: requests wait, or "
+            "lose their place and are computed again",
+            needed=kv_needed,
+            tokens=prediction.kv_tokens,
         )
     try:
         kv_tokens, goal = prediction.kv_tokens, prediction.goal

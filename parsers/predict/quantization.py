@@ -14,6 +14,7 @@ from typing import Any
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.operators import FP8
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.model_shape import BYTES, ModelShape, Quantized, model_shape
 from nsight_prof.parsers.serving.stored_weights import KEYS, stored_shape, wide_matrix
 
@@ -117,14 +118,20 @@ def _cache(method: str, scheme: object) -> str:
 def _block(method: str) -> UsageError:
     return _unknown(
         method,
-        "its scales are of blocks of weights; the imported tables time the launches of such "
-        "products and not their kernels",
+        stored(
+            "its scales are of blocks of weights; the imported tables time the launches of such "
+            "products and not their kernels"
+        ),
     )
 
 
 def _unknown(method: str, reason: str) -> UsageError:
     return UsageError(
-        f"weights quantized by {method} cannot be predicted: {reason}",
+        stored(
+            "weights quantized by {method} cannot be predicted: {reason}",
+            method=method,
+            reason=reason,
+        ),
         "fp8 with a scale for each tensor or channel is known, and weights of 4 bits; profile "
         "others: prof run vllm-kernels --set target.args.model=MODEL",
     )

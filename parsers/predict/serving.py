@@ -29,6 +29,7 @@ from nsight_prof.parsers.predict.operators import (
     padded_rows,
 )
 from nsight_prof.parsers.predict.trace import PROFILED
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
@@ -820,8 +821,11 @@ def simulate(
                 return queue.served
             tokens = queue.waiting[0].tokens_needed
             raise UsageError(
-                f"a request of {tokens:,} tokens does not fit the KV cache of "
-                f"{queue.kv_tokens:,.0f}",
+                stored(
+                    "a request of {tokens:,} tokens does not fit the KV cache of {kv_tokens:,.0f}",
+                    tokens=tokens,
+                    kv_tokens=queue.kv_tokens,
+                ),
                 "give shorter prompts, more GPUs (--tp) or more of their memory",
             )
         done_s, tokens_given = on_gpu.popleft()
@@ -883,7 +887,12 @@ class Workload:
         ):
             if given > limit:
                 raise UsageError(
-                    f"{given:,} {what} were asked for, and at most {limit:,} are predicted",
+                    stored(
+                        "{given:,} {what} were asked for, and at most {limit:,} are predicted",
+                        given=given,
+                        what=what,
+                        limit=limit,
+                    ),
                     "give fewer; a closed loop sends 4 requests per client, an open one those of "
                     "20 s",
                 )

@@ -13,6 +13,7 @@ from typing import Any
 
 from nsight_prof.parsers.bench.records import ARITHMETIC, RoofKey
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.sentences import joined, stored
 
 MOVED = 0.05
 """How far the bytes of a level may be from the bytes of the work."""
@@ -47,7 +48,8 @@ class Verdict:
 
 def verdict_name(accepted: Any) -> str:
     """Return the verdict in a word or two, of a cell of column `accepted` or of a Verdict."""
-    return {1.0: "confirmed", 0.0: "contradicted"}.get(number(accepted), "not confirmed")
+    names = {1.0: stored("confirmed"), 0.0: stored("contradicted")}
+    return names.get(number(accepted), stored("not confirmed"))
 
 
 @dataclass(frozen=True)
@@ -78,19 +80,21 @@ def confirm(row: Mapping[str, Any], key: RoofKey, idle: float = 0.0) -> Verdict:
     `idle` is what DRAM moves a second for nobody, in B/s (see idle_traffic).
     """
     if key.level_or_pipe == "host":
-        return Verdict(None, "counters of the GPU do not see the host")
+        return Verdict(None, stored("counters of the GPU do not see the host"))
     if key.kind == "memcpy":
-        return Verdict(None, "ncu counts kernels, and cudaMemcpy is none")
+        return Verdict(None, stored("ncu counts kernels, and cudaMemcpy is none"))
     calls, launches = number(row.get("counted_calls")), number(row.get("counted_launches"))
     if not launches > 0 or not calls > 0:
-        return Verdict(None, "the counting run profiled no launch of it")
+        return Verdict(None, stored("the counting run profiled no launch of it"))
     counts = _counts(row, key, calls, idle)
     try:
         return _RULES[key.level_or_pipe](counts)
     except _Unknown as missing:
-        return Verdict(None, f"{missing} is not known of it")
+        return Verdict(None, stored("{missing} is not known of it", missing=missing))
     except KeyError:
-        return Verdict(None, f"there is no rule for {key.level_or_pipe}")
+        return Verdict(
+            None, stored("there is no rule for {level_or_pipe}", level_or_pipe=key.level_or_pipe)
+        )
 
 
 def idle_traffic(rows: Iterable[Mapping[str, Any]]) -> float:
@@ -138,50 +142,78 @@ def _counts(row: Mapping[str, Any], key: RoofKey, calls: float, idle: float) -> 
 def _dram(counts: _Counts) -> Verdict:
     if counts.latency:
         reached = _known(counts.dram_read, "DRAM read traffic") / _known(counts.work, "accesses")
-        words = f"DRAM read {reached:.3f} sectors an access"
-        return _verdict(reached >= 1 - MOVED, words, f"at least {1 - MOVED:g}")
+        words = stored("DRAM read {reached:.3f} sectors an access", reached=reached)
+        return _verdict(reached >= 1 - MOVED, words, stored("at least {moved:g}", moved=1 - MOVED))
     moved = _known(counts.dram, "DRAM traffic") / _known(counts.work, "bytes of the work")
-    words = f"DRAM moved {moved:.3f} times the bytes of the work"
-    return _verdict(abs(moved - 1) <= MOVED, words, f"within {MOVED:.0%}")
+    words = stored("DRAM moved {moved:.3f} times the bytes of the work", moved=moved)
+    return _verdict(abs(moved - 1) <= MOVED, words, stored("within {moved:.0%}", moved=MOVED))
 
 
 def _l2(counts: _Counts) -> Verdict:
     l2 = _known(counts.l2, "L2 traffic")
     reached = l2 / _known(counts.work, "bytes of the work")
     dram, l2_traffic = _known(counts.dram, "DRAM traffic"), _traffic(counts, l2, "L2 traffic")
-    measured = f"DRAM {dram / l2_traffic:.2%} of that"
+    measured = stored("DRAM {dram:.2%} of that", dram=dram / l2_traffic)
     if counts.latency:
         # The L2's hit rate tells less: it is over all units, 54 % in a chase that misses each time.
         dram = max(0.0, dram - counts.idle_dram)
         l2_traffic *= DRAM_ACCESS / SECTOR
-        measured = f"DRAM served {dram / l2_traffic:.2%} of them"
+        measured = stored("DRAM served {dram:.2%} of them", dram=dram / l2_traffic)
     # L1 merges loads of a line that is on its way already: what it serves so is a leak, too (0.3 to
     # 0.98 of the bytes came to L2 where blocks of an SM read the same, H200, ncu 2025.3.1).
     minimum = 1 - LEAK
     checks = [
         (
             _enough(reached, counts, minimum),
-            f"L2 moved {_times(reached, counts)}",
-            f"{minimum:g} to {1 + MOVED:g}",
+            stored("L2 moved {reached}", reached=_times(reached, counts)),
+            stored("{minimum:g} to {moved:g}", minimum=minimum, moved=1 + MOVED),
         ),
-        (dram <= LEAK * l2_traffic, measured, f"at most {LEAK:.0%}"),
+        (dram <= LEAK * l2_traffic, measured, stored("at most {leak:.0%}", leak=LEAK)),
     ]
     if counts.reads and not math.isnan(counts.l1_hit_pct):
-        words = f"L1 hits {counts.l1_hit_pct:.1f} %"
-        checks.append((counts.l1_hit_pct <= L1_HITS_PCT, words, f"at most {L1_HITS_PCT:g} %"))
+        words = stored("L1 hits {l1_hit_pct:.1f} %", l1_hit_pct=counts.l1_hit_pct)
+        checks.append(
+            (
+                counts.l1_hit_pct <= L1_HITS_PCT,
+                words,
+                stored("at most {l1_hits_pct:g} %", l1_hits_pct=L1_HITS_PCT),
+            )
+        )
     return _all(checks)
 
 
 def _l1(counts: _Counts) -> Verdict:
     l1 = _known(counts.l1, "L1 traffic")
     reached = l1 / _known(counts.work, "bytes of the work")
-    moved = (_enough(reached, counts), f"L1 moved {_times(reached, counts)}", _wanted(counts))
+    moved = (
+        _enough(reached, counts),
+        stored("L1 moved {reached}", reached=_times(reached, counts)),
+        _wanted(counts),
+    )
     if counts.latency and not math.isnan(counts.l1_hit_pct):
         hits = counts.l1_hit_pct >= L1_CHASE_HITS_PCT
-        words = f"{counts.l1_hit_pct:.1f} % hit it"
-        return _all([moved, (hits, words, f"at least {L1_CHASE_HITS_PCT:g} %")])
+        words = stored("{l1_hit_pct:.1f} % hit it", l1_hit_pct=counts.l1_hit_pct)
+        return _all(
+            [
+                moved,
+                (
+                    hits,
+                    words,
+                    stored("at least {l1_chase_hits_pct:g} %", l1_chase_hits_pct=L1_CHASE_HITS_PCT),
+                ),
+            ]
+        )
     leak = _known(counts.l2, "L2 traffic") / _traffic(counts, l1, "L1 traffic")
-    return _all([moved, (leak <= LEAK, f"L2 {leak:.2%} of that", f"at most {LEAK:.0%}")])
+    return _all(
+        [
+            moved,
+            (
+                leak <= LEAK,
+                stored("L2 {leak:.2%} of that", leak=leak),
+                stored("at most {leak:.0%}", leak=LEAK),
+            ),
+        ]
+    )
 
 
 def _shared(counts: _Counts) -> Verdict:
@@ -189,27 +221,33 @@ def _shared(counts: _Counts) -> Verdict:
     work = counts.work * (4.0 / SECTOR) if counts.latency else counts.work
     shared = _known(counts.shared, "shared memory traffic")
     reached = shared / _known(work, "bytes of the work")
-    words = f"shared memory moved {_times(reached, counts)}"
+    words = stored("shared memory moved {reached}", reached=_times(reached, counts))
     checks = [(_enough(reached, counts), words, _wanted(counts))]
     levels = {"L1": counts.l1, "L2": counts.l2, "DRAM": counts.dram}
     for level, moved in levels.items():
         traffic = _traffic(counts, shared, "shared memory traffic")
         leak = _known(moved, f"{level} traffic") / traffic
-        checks.append((leak <= LEAK, f"{level} {leak:.2%} of that", f"at most {LEAK:.0%}"))
+        checks.append(
+            (
+                leak <= LEAK,
+                stored("{level} {leak:.2%} of that", level=level, leak=leak),
+                stored("at most {leak:.0%}", leak=LEAK),
+            )
+        )
     return _all(checks)
 
 
 def _vector(counts: _Counts) -> Verdict:
     done = _known(counts.flops, "FLOPs") / _known(counts.needed_flops, "FLOPs of the work")
-    words = f"{done:.3f} times the FLOPs of the work were counted"
-    return _verdict(abs(done - 1) <= FLOPS, words, f"within {FLOPS:.0%}")
+    words = stored("{done:.3f} times the FLOPs of the work were counted", done=done)
+    return _verdict(abs(done - 1) <= FLOPS, words, stored("within {flops:.0%}", flops=FLOPS))
 
 
 def _tensor(counts: _Counts) -> Verdict:
     done = _known(counts.flops, "FLOPs") / _known(counts.needed_flops, "FLOPs of the work")
-    words = f"{done:.3f} times 2MNK were counted"
+    words = stored("{done:.3f} times 2MNK were counted", done=done)
     fits = 1 - ROUNDING <= done <= 1 + PADDING
-    return _verdict(fits, words, f"1 to {1 + PADDING:g}, for tiles pad")
+    return _verdict(fits, words, stored("1 to {padding:g}, for tiles pad", padding=1 + PADDING))
 
 
 _RULES: dict[str, Callable[[_Counts], Verdict]] = {
@@ -236,18 +274,28 @@ def _enough(reached: float, counts: _Counts, minimum: float = 1 - MOVED) -> bool
 
 
 def _times(reached: float, counts: _Counts) -> str:
-    return f"{reached:.3f} times the {'accesses' if counts.latency else 'bytes'} of the work"
+    if counts.latency:
+        return stored("{reached:.3f} times the accesses of the work", reached=reached)
+    return stored("{reached:.3f} times the bytes of the work", reached=reached)
 
 
 def _wanted(counts: _Counts) -> str:
-    return f"at least {1 - MOVED:g}" if counts.latency else f"within {MOVED:.0%}"
+    return (
+        stored("at least {moved:g}", moved=1 - MOVED)
+        if counts.latency
+        else stored("within {moved:.0%}", moved=MOVED)
+    )
 
 
 def _all(checks: list[tuple[bool, str, str]]) -> Verdict:
-    failed = [f"{words}, wanted {wanted}" for passed, words, wanted in checks if not passed]
+    failed = [
+        stored("{words}, wanted {wanted}", words=words, wanted=wanted)
+        for passed, words, wanted in checks
+        if not passed
+    ]
     if failed:
-        return Verdict(False, "; ".join(failed))
-    return Verdict(True, ", ".join(words for _, words, _ in checks))
+        return Verdict(False, joined("; ", failed))
+    return Verdict(True, joined(", ", (words for _, words, _ in checks)))
 
 
 def _verdict(passed: bool, words: str, wanted: str) -> Verdict:

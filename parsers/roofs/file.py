@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, SchemaTooNew
+from nsight_prof.parsers.sentences import Sentences, as_json, joined, keep, stored, valid
 from nsight_prof.parsers.tables import check, tables
 from nsight_prof.parsers.whole_file import write_atomic
 
@@ -46,6 +47,7 @@ class RoofsFile:
     `measured` is UTC in ISO 8601. `gpu` has the keys of GPU_KEYS; None is unknown. `conditions` is
     as the target recorded it. `roofs` is table `measured_roofs`. `given`: the user chose them for a
     run (`prof report RUN --roofs FILE`), so that another driver or clock is a caveat only.
+    `sentences` are what reasons of `roofs` are made of (parsers.sentences).
     """
 
     measured: str
@@ -54,6 +56,7 @@ class RoofsFile:
     roofs: pd.DataFrame
     conditions: Mapping[str, Any] = field(default_factory=dict)
     given: bool = False
+    sentences: Sentences = field(default_factory=dict)
 
 
 class Fit(StrEnum):
@@ -92,20 +95,37 @@ def matches(file: RoofsFile, gpu: Mapping[str, Any]) -> Match:
     recorded = gpu_facts(file.gpu)
     present = gpu_facts(gpu)
     if present["name"] is None or recorded["name"] is None:
-        return Match(Fit.NO, "the name of the GPU is not known")
+        return Match(Fit.NO, stored("the name of the GPU is not known"))
     different = [key for key in GPU_KEYS if key != "uuid" and _differs(key, recorded, present)]
     if different:
-        words = ", ".join(f"{_words(key)} {recorded[key]}, not {present[key]}" for key in different)
-        return Match(Fit.NO, f"measured with {words}")
+        words = joined(
+            ", ",
+            (
+                stored(
+                    "{fact} {recorded}, not {present}",
+                    fact=_words(key),
+                    recorded=recorded[key],
+                    present=present[key],
+                )
+                for key in different
+            ),
+        )
+        return Match(Fit.NO, stored("measured with {words}", words=words))
     compared = [key for key in GPU_KEYS if key not in ("chip", "sm_count")]
     unknown = [key for key in compared if recorded[key] is None or present[key] is None]
     reasons = []
     if recorded["uuid"] and present["uuid"] and recorded["uuid"] != present["uuid"]:
-        reasons.append(f"measured on another {recorded['name']} ({recorded['uuid']})")
+        reasons.append(
+            stored(
+                "measured on another {name} ({uuid})", name=recorded["name"], uuid=recorded["uuid"]
+            )
+        )
     if unknown:
-        reasons.append(f"{', '.join(map(_words, unknown))} cannot be compared")
+        reasons.append(
+            stored("{words} cannot be compared", words=joined(", ", map(_words, unknown)))
+        )
     if reasons:
-        return Match(Fit.SAME_KIND, "; ".join(reasons))
+        return Match(Fit.SAME_KIND, joined("; ", reasons))
     return Match(Fit.EXACT)
 
 
@@ -118,6 +138,7 @@ def write_roofs(path: Path, file: RoofsFile) -> None:
         "gpu": gpu_facts(file.gpu),
         "conditions": dict(file.conditions),
         "given": file.given,
+        "sentences": as_json(file.sentences),
         "roofs": [_as_json(row) for row in file.roofs.to_dict("records")],
     }
     write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -169,8 +190,10 @@ def read_roofs(path: Path) -> RoofsFile:
         roofs = check(pd.DataFrame(data["roofs"], columns=names), "measured_roofs")
         reasons = roofs["reason"].fillna("").str.replace(VERDICT, "", regex=True)
         roofs = roofs.assign(dtype=roofs["dtype"].fillna(""), reason=reasons)
+        sentences = valid(data.get("sentences", {}))
     except (ValueError, TypeError, AttributeError) as error:
         raise _unreadable(path, str(error)) from error
+    keep(sentences)
     conditions = data.get("conditions")
     return RoofsFile(
         data["measured"],
@@ -179,6 +202,7 @@ def read_roofs(path: Path) -> RoofsFile:
         roofs,
         conditions if isinstance(conditions, dict) else {},
         data.get("given") is True,
+        sentences,
     )
 
 
@@ -196,10 +220,10 @@ def _differs(key: str, recorded: Mapping[str, Any], present: Mapping[str, Any]) 
 
 
 def _words(key: str) -> str:
-    known = {"uuid": "UUID", "sm_count": "SMs", "max_sm_clock_hz": "maximum SM clock (Hz)"}
+    known = {"uuid": "UUID", "sm_count": "SMs", "max_sm_clock_hz": stored("maximum SM clock (Hz)")}
     known |= {
-        "max_memory_clock_hz": "maximum memory clock (Hz)",
-        "power_limit_w": "power limit (W)",
+        "max_memory_clock_hz": stored("maximum memory clock (Hz)"),
+        "power_limit_w": stored("power limit (W)"),
     }
     return known.get(key, key)
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.roofs.measured import LEVELS, PIPES
+from nsight_prof.parsers.sentences import joined, stored
 from nsight_prof.parsers.tables import check
 
 BEYOND = 1.05
@@ -90,17 +91,22 @@ def _limit(
         return None, ""
     compute = _of_pipe(pipe, dtype, flops, ceilings) if pipe and flops > 0 else None
     if pipe and flops > 0 and compute is None:
-        return None, f"no measured roof of {pipe} {dtype}".rstrip()
+        return None, stored("no measured roof of {roof}", roof=f"{pipe} {dtype}".rstrip())
     memory = "dram" if pipe else level
     if memory == "dram" and str(row["mode"]) == "hot" and _from_l2(row, ceilings, l2_bytes):
         memory = "l2"
     limit = _longer(compute, _of_level(memory, moved, ceilings))
     if limit is None:
-        return None, f"no measured roof of {memory}"
+        return None, stored("no measured roof of {roof}", roof=memory)
     if limit.seconds > seconds * BEYOND:
         times = limit.seconds / seconds
-        note = "; zeros draw less power" if str(row["data"]) == "zeros" else ""
-        return None, f"it is {times:.2f} times as fast as the roof of {limit.name} allows{note}"
+        words = stored(
+            "it is {times:.2f} times as fast as the roof of {name} allows",
+            times=times,
+            name=limit.name,
+        )
+        zeros = stored("zeros draw less power") if str(row["data"]) == "zeros" else ""
+        return None, joined("; ", [words, zeros])
     return limit, ""
 
 

@@ -13,6 +13,7 @@ from nsight_prof.parsers.bench.records import ARITHMETIC, MEASURED, RoofKey, roo
 from nsight_prof.parsers.bench.stats import median, spread
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.roofs.confirm import Verdict, confirm, idle_traffic
+from nsight_prof.parsers.sentences import joined, stored
 from nsight_prof.parsers.tables import check, tables
 
 STREAMS = ("read", "write", "copy", "memcpy", "scale", "triad")
@@ -91,7 +92,7 @@ def _of_real_data(cases: Sequence[Row]) -> Sequence[Row]:
 
 def _why_none(cases: Sequence[Row]) -> str:
     reasons = dict.fromkeys(str(row["reason"]) for row in cases if row["status"] != MEASURED)
-    return "; ".join(r for r in reasons if r) or "no case has the bytes, FLOPs or accesses for it"
+    return joined("; ", reasons) or stored("no case has the bytes, FLOPs or accesses for it")
 
 
 def _candidate(row: Row, key: RoofKey, limits: _Limits, idle: float) -> _Candidate | None:
@@ -194,7 +195,13 @@ class _Limits:
         if not value > limit * BEYOND:
             return None
         unit = _unit(key)
-        words = f"{value:.4g} {unit} is {value / limit:.0%} of what the chip can do ({limit:.4g})"
+        words = stored(
+            "{value:.4g} {unit} is {share:.0%} of what the chip can do ({limit:.4g})",
+            value=value,
+            unit=unit,
+            share=value / limit,
+            limit=limit,
+        )
         return Verdict(False, words)
 
     def l2_clock_hz(self, key: RoofKey) -> float:

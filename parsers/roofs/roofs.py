@@ -12,6 +12,7 @@ import pandas as pd
 from nsight_prof.parsers.metrics.catalogue import Catalogue, Roof, catalogue
 from nsight_prof.parsers.ncu.capture import DURATION
 from nsight_prof.parsers.roofs.confirm import verdict_name
+from nsight_prof.parsers.sentences import joined, stored
 from nsight_prof.parsers.tables import check, tables
 
 SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
@@ -105,10 +106,18 @@ def _from_measured(measured: Measured, metrics: pd.DataFrame) -> Iterator[dict[s
         if clock_of and not (measured.measured_here or measured.as_measured):
             here, _ = _clock(by_profile, Roof(level, "", 1.0, clock_of, dtype))
             if 0 < here < clock:
-                scaled = f"; {value:.4g} {row['unit']} at {clock / 1e9:.3f} GHz, scaled to"
-                scaled += f" {here / 1e9:.3f} GHz, the median clock of the profiled kernels"
+                scaled = stored(
+                    "{value:.4g} {unit} at {clock:.3f} GHz, scaled to {here:.3f} GHz, the "
+                    "median clock of the profiled kernels",
+                    value=value,
+                    unit=row["unit"],
+                    clock=clock / 1e9,
+                    here=here / 1e9,
+                )
                 value, clock = value * here / clock, here
-        yield _row(level, dtype, value, "measured", clock, _how(row, measured) + scaled)
+        yield _row(
+            level, dtype, value, "measured", clock, joined("; ", [_how(row, measured), scaled])
+        )
 
 
 def _clock_of(row: dict[Any, Any]) -> tuple[str, float]:
@@ -123,17 +132,30 @@ def _clock_of(row: dict[Any, Any]) -> tuple[str, float]:
 
 def _how(row: dict[Any, Any], measured: Measured) -> str:
     """Say how a measured roof came about."""
-    when = f", measured {measured.when}" if measured.when else ""
-    run = f" by run {measured.run_id}" if measured.run_id and not measured.measured_here else ""
-    processes = "1 process" if row["processes"] == 1 else f"{row['processes']} processes"
-    tried = f", best of {row['candidates']} tried" if row["candidates"] != 1 else ""
-    counts = f"{row['samples']} samples in {processes}"
+    when = stored("measured {when}", when=measured.when)
+    if measured.run_id and not measured.measured_here:
+        when = stored("measured {when} by run {run_id}", when=measured.when, run_id=measured.run_id)
+    candidates, processes = row["candidates"], row["processes"]
+    counts = (
+        [stored("best of {candidates:.0f} tried", candidates=candidates)] if candidates != 1 else []
+    )
+    if processes == 1:
+        counts.append(stored("{samples:.0f} samples in 1 process", samples=row["samples"]))
+    else:
+        counts.append(
+            stored(
+                "{samples:.0f} samples in {processes:.0f} processes",
+                samples=row["samples"],
+                processes=processes,
+            )
+        )
+    counts += [when] if measured.when else []
     notes = [
-        f"{row['kind']}: {row['case_id']}{tried}, {counts}{when}{run}",
-        f"{verdict_name(row['accepted'])}: {row['reason']}",
+        joined(", ", [f"{row['kind']}: {row['case_id']}", *counts]),
+        stored("{verdict}: {reason}", verdict=verdict_name(row["accepted"]), reason=row["reason"]),
         measured.caveat,
     ]
-    return "; ".join(note for note in notes if note)
+    return joined("; ", notes)
 
 
 def _from_counters(
@@ -157,9 +179,15 @@ def _from_counters(
             continue
         done.add((roof.level, roof.dtype))
         factor = f" x {roof.factor:g}" if roof.factor != 1 else ""
-        detail = (
-            f"{roof.peak} ({peak:g} a cycle){factor} x {roof.clock} "
-            f"({clock / 1e9:.3f} GHz, median of the profiled kernels{weighting})"
+        detail = stored(
+            "{peak} ({cycle:g} a cycle){factor} x {clock} ({ghz:.3f} GHz, median of the "
+            "profiled kernels{weighting})",
+            peak=roof.peak,
+            cycle=peak,
+            factor=factor,
+            clock=roof.clock,
+            ghz=clock / 1e9,
+            weighting=weighting,
         )
         yield _row(roof.level, roof.dtype, peak * roof.factor * clock, "counters", clock, detail)
 
@@ -169,9 +197,9 @@ def _clock(by_profile: pd.DataFrame, roof: Roof) -> tuple[float, str]:
     columns = by_profile.reindex(columns=[roof.clock, DURATION, TENSOR_ACTIVE])
     clocks, durations, tensor_active = (columns[name] for name in columns)
     if roof.level == "tensor" and (tensor_time := durations * tensor_active).sum() > 0:
-        weights, words = tensor_time, ", weighted by the time of active Tensor Cores"
+        weights, words = tensor_time, stored(", weighted by the time of active Tensor Cores")
     elif durations.sum() > 0:
-        weights, words = durations, ", weighted by their time"
+        weights, words = durations, stored(", weighted by their time")
     else:
         return float(clocks.median()), ""
     known = pd.DataFrame({"clock": clocks, "weight": weights}).dropna().sort_values("clock")
@@ -185,8 +213,11 @@ def _from_driver(gpu: pd.Series, traced: bool) -> list[dict[str, Any]]:
     bandwidth = gpu["memory_bandwidth"]
     if pd.isna(bandwidth) or bandwidth <= 0:
         return []
-    where = " (TARGET_INFO_GPU of the trace)" if traced else ""
-    detail = f"theoretical bandwidth as the driver reports it{where}"
+    detail = stored("theoretical bandwidth as the driver reports it")
+    if traced:
+        detail = stored(
+            "theoretical bandwidth as the driver reports it (TARGET_INFO_GPU of the trace)"
+        )
     return [_row("dram", "", float(bandwidth), "datasheet", np.nan, detail)]
 
 
@@ -198,12 +229,23 @@ def _from_datasheet(gpu: pd.Series, known: Catalogue, family: str) -> Iterator[d
     pipes = [(pipe, pipe, rate) for pipe, rate in sheet.pipes.items()]
     tensor = [("tensor", dtype, rate) for dtype, rate in sheet.tensor.items()]
     for level, dtype, rate in pipes + tensor:
-        clock, name = float(gpu["clock_hz"]), "maximum clock"
+        clock, name = float(gpu["clock_hz"]), stored("maximum clock")
         if level == "tensor" and dtype != "fp64" and sheet.tensor_clock_hz < clock:
-            clock, name = sheet.tensor_clock_hz, f"{sheet.tensor_clock_hz / 1e9:g} GHz as published"
+            clock, name = (
+                sheet.tensor_clock_hz,
+                stored(
+                    "{tensor_clock_hz:g} GHz as published",
+                    tensor_clock_hz=sheet.tensor_clock_hz / 1e9,
+                ),
+            )
         value = rate * float(gpu["sm_count"]) * clock
-        sms = f"{gpu['sm_count']} SMs"
-        detail = f"{rate:g} FLOP per clock and SM x {sms} x {name}; {sheet.source}"
+        detail = stored(
+            "{rate:g} FLOP per clock and SM x {sm_count:.0f} SMs x {name}; {source}",
+            rate=rate,
+            sm_count=gpu["sm_count"],
+            name=name,
+            source=sheet.source,
+        )
         yield _row(level, dtype, value, "datasheet", clock, detail)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run.directory import Artifact, RunDir, StepState, read_manifest
+from nsight_prof.parsers.sentences import stored
 
 # Nothing reads them again; people delete them to save space.
 UNREAD = (".log", ".nsys-rep", ".qdstrm", "command.json")
@@ -41,13 +42,18 @@ def differences(folder: Path, files: Mapping[str, Artifact]) -> Iterator[str]:
         if path.with_name(path.name + PACKED).is_file() and not path.exists():
             continue
         if not path.resolve().is_relative_to(folder.resolve()):
-            yield f"{name} is not in the folder of the step"
+            yield stored("{name} is not in the folder of the step", name=name)
         elif not path.is_file():
             yield f"{name} is gone"
         elif path.stat().st_size != was.bytes:
-            yield f"{name} has {path.stat().st_size:,} bytes and had {was.bytes:,}"
+            yield stored(
+                "{name} has {st_size:,} bytes and had {bytes:,}",
+                name=name,
+                st_size=path.stat().st_size,
+                bytes=was.bytes,
+            )
         elif _hash(path) != was.sha256:
-            yield f"{name} has other content"
+            yield stored("{name} has other content", name=name)
 
 
 def check_artifacts(run: RunDir) -> None:

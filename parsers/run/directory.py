@@ -23,6 +23,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
 from nsight_prof.parsers.reading import reading, reason
 from nsight_prof.parsers.run.recorded_recipe import Recorded
+from nsight_prof.parsers.sentences import Made, made_of
 from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 1
@@ -127,7 +128,8 @@ class Manifest:
     for the report; `tools`, `gpus`, `software` describe the machine that captured, never the
     reader's. A job of several traces has `ranks`, and `rank_basis` says where their numbers are
     from; `job` is there where `prof rank` captured it. `counter_files` are the names of several
-    files of ncu that were imported together, kept as `counters_stem(0)` and so on.
+    files of ncu that were imported together, kept as `counters_stem(0)` and so on. `sentences` are
+    what its own sentences with values are made of, by their words (parsers.sentences).
     """
 
     run_id: str
@@ -147,6 +149,7 @@ class Manifest:
     rank_basis: str = ""
     counter_files: list[str] = field(default_factory=list)
     job: JobRecord | None = None
+    sentences: dict[str, Made] = field(default_factory=dict)
 
     def step(self, name: str) -> StepRecord | None:
         """Return the record of the step called `name`, or None where the run has no such step."""
@@ -241,8 +244,16 @@ def _plainly_below(path: Path, folder: Path) -> bool:
 
 def write_manifest(run: RunDir, manifest: Manifest) -> None:
     """Write the manifest atomically."""
+    manifest.sentences |= made_of(_sentences(manifest))
     text = json.dumps(asdict(manifest), indent=1, sort_keys=False, ensure_ascii=False)
     write_atomic(run.manifest_path, text + "\n")
+
+
+def _sentences(manifest: Manifest) -> Iterator[str]:
+    yield from (*manifest.assumptions, manifest.rank_basis)
+    for step in manifest.steps:
+        yield from (*step.warnings, step.error, step.hint, step.rerun_reason)
+    yield from (rank.reason for rank in manifest.ranks)
 
 
 def refuse_bytes(path: Path) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
+from nsight_prof.parsers.sentences import Sentences, read_sentences
 
 T = TypeVar("T")
 
@@ -70,6 +71,11 @@ class Run:
         """What was chosen for the counters; None for a run without that step."""
         path = self.directory.artifact("select", "selection.yaml")
         return read_selection(path) if path else None
+
+    @cached_property
+    def sentences(self) -> Sentences:
+        """What sentences of the manifest and the tables are made of, by their English words."""
+        return self.manifest.sentences | read_sentences(self.directory.tables)
 
     @cached_property
     def gpus(self) -> pd.DataFrame:

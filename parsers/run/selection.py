@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from nsight_prof.parsers import safe_yaml
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.reading import reason
+from nsight_prof.parsers.sentences import Sentence, stored
 from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 2
@@ -61,19 +62,31 @@ class SelectedKernel:
         """Say where the profiled launch does not stand for the kernel."""
         name, found = f"{self.short_name} ({self.kernel_id})", []
         if not self.traced:
-            found.append(f"{name}: the trace has no launch of it")
+            found.append(stored("{name}: the trace has no launch of it", name=name))
         if self.is_untypical and self.deviation is not None:
-            than = "longer" if self.deviation > 0 else "shorter"
-            typical = "most of its time" if self.is_mixed else "its median"
+            typical = stored("most of its time") if self.is_mixed else stored("its median")
+            by = abs(self.deviation)
+            than = stored("{by:.0%} longer than {typical}", by=by, typical=typical)
+            if self.deviation < 0:
+                than = stored("{by:.0%} shorter than {typical}", by=by, typical=typical)
             found.append(
-                f"{name}: profiled at launch {self.launch}, {abs(self.deviation):.0%} {than} than "
-                f"{typical}"
+                stored(
+                    "{name}: profiled at launch {launch}, {than}",
+                    name=name,
+                    launch=self.launch,
+                    than=than,
+                )
             )
         if self.deciles_ns is not None:
             low, high = (ns / 1e3 for ns in self.deciles_ns)
             found.append(
-                f"{name}: its launches take {low:.0f} to {high:.0f} us (first to ninth decile), so "
-                "the one that is profiled does not stand for all"
+                stored(
+                    "{name}: its launches take {low:.0f} to {high:.0f} us (first to ninth "
+                    "decile), so the one that is profiled does not stand for all",
+                    name=name,
+                    low=low,
+                    high=high,
+                )
             )
         return found
 
@@ -113,9 +126,18 @@ def only_demangled(name: str, mangled_name: str) -> bool:
     return mangled_name == name and not re.fullmatch(r"[\w$.]+", name)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes sentences as their words."""
+
+
+_Dumper.add_representer(Sentence, yaml.SafeDumper.represent_str)
+
+
 def write_selection(path: Path, selection: Selection) -> None:
     """Write a selection as YAML."""
-    text = yaml.safe_dump(asdict(selection), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(
+        asdict(selection), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+    )
     write_atomic(path, text)
 
 

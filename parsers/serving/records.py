@@ -17,7 +17,14 @@ from typing import Any
 
 import pandas as pd
 
-from nsight_prof.parsers.bench.records import SERVING, CaseRecord, Malformed, parse_case
+from nsight_prof.parsers.bench.records import (
+    SERVING,
+    CaseRecord,
+    Malformed,
+    left_out,
+    no_json,
+    parse_case,
+)
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run.directory import plain_file
@@ -109,10 +116,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
         try:
             record = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
-            cut = "is cut: the process was killed while it wrote"
-            problems.append(
-                f"{path.name}: line {number} {cut if number == len(lines) else 'is no JSON'}"
-            )
+            problems.append(no_json(path.name, number, number == len(lines)))
             continue
         try:
             kind = record.get("record") if isinstance(record, dict) else "(no JSON object)"
@@ -125,7 +129,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
             elif kind != "conditions":
                 raise Malformed(f"records of kind {kind!r} are not known")
         except Malformed as error:
-            problems.append(f"{path.name}: line {number} is left out: {error}")
+            problems.append(left_out(path.name, number, error))
     records = {table: tuple(found) for table, found in rows.items()}
     return ServingRecords(tuple(points), records, tuple(problems))
 

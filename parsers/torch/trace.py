@@ -17,6 +17,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.names.ranges import Stages, name_stages
+from nsight_prof.parsers.sentences import stored
 from nsight_prof.parsers.torch.events import read_events
 from nsight_prof.parsers.torch.gemm_shapes import DTYPES, Gemm
 from nsight_prof.parsers.torch.items import GpuWork, Instance, Item, Items, Kind, read_items
@@ -278,14 +279,24 @@ def _warnings(items: Items, stages: Stages) -> list[str]:
     found = []
     if stages and not items.instances:
         present = ", ".join(sorted(items.ranges)[:8]) or "none"
-        found.append(f"no range of the operator view is a stage (there are: {present})")
+        found.append(
+            stored(
+                "no range of the operator view is a stage (there are: {present})", present=present
+            )
+        )
     kernels = [work for work in items.work if work.is_kernel]
     if not kernels:
-        found.append("the torch profiler saw no kernel: times of operators are the host's alone")
+        found.append(
+            stored("the torch profiler saw no kernel: times of operators are the host's alone")
+        )
     graphs = sum(work.graph for work in kernels)
     if graphs:
         found.append(
-            f"{graphs} of {len(kernels)} kernels were launched by CUDA graphs, which have no "
-            "operators: let the operators step run without them"
+            stored(
+                "{graphs} of {kernels} kernels were launched by CUDA graphs, which have no "
+                "operators: let the operators step run without them",
+                graphs=graphs,
+                kernels=len(kernels),
+            )
         )
     return found

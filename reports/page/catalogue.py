@@ -14,6 +14,8 @@ ENGLISH = "en"
 NAMES = {"en": "English", "ko": "한국어", "zh": "中文"}
 """Names of the languages, each in itself."""
 LANGUAGES = tuple(NAMES)
+STORED = "stored"
+"""File of the messages of sentences that tables and manifests keep (parsers.sentences)."""
 
 
 def file_in(name: str, language: str) -> str:
@@ -38,6 +40,15 @@ def catalogue(language: str) -> Mapping[str, str]:
     folder = resources.files("nsight_prof.reports").joinpath("words", language)
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".po")), key=lambda f: f.name)
     return {key: text for file in files for key, text in entries(file.read_text("utf-8")) if text}
+
+
+@cache
+def stored_messages(language: str) -> Mapping[str, str]:
+    """Return message id -> translation of sentences that tables and manifests keep."""
+    if language == ENGLISH:
+        return {}
+    file = resources.files("nsight_prof.reports").joinpath("words", language, f"{STORED}.po")
+    return {key: text for key, text in entries(file.read_text("utf-8")) if text}
 
 
 def entries(text: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,8 @@ from typing import Protocol, TypeAlias
 from urllib.parse import quote
 
 from nsight_prof.reports.page import formats, units
-from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
+from nsight_prof.reports.page.catalogue import ENGLISH, catalogue, stored_messages
+from nsight_prof.reports.page.kept import made_from
 from nsight_prof.reports.page.marks import HOLD, mark
 from nsight_prof.reports.page.values import (
     Capital,
@@ -28,6 +29,7 @@ from nsight_prof.reports.page.values import (
     Verbatim,
     Word,
     has_words,
+    placeholders,
 )
 
 NA, NONE = "n/a", "–"
@@ -222,6 +224,7 @@ class Writer:
         self.leads, self._target = target is not None, target or (lambda _: "")
         self._footnote: Callable[[str], str] = lambda _: ""
         self._known = catalogue(language)
+        self._stored = stored_messages(language)
 
     def with_footnotes(self, footnote: Callable[[str], str]) -> Writer:
         """Return one that writes `footnote` of its reason behind a number that is missing."""
@@ -233,13 +236,62 @@ class Writer:
         """Say whether the language has the text, and all texts in it."""
         is_value = text.message in {f"{{{name}}}" for name in text.values}
         if is_value and self.language != ENGLISH:
-            return not any(isinstance(value, Verbatim) for value in text.values.values())
+            return all(
+                self.says(value.text)
+                for value in text.values.values()
+                if isinstance(value, Verbatim)
+            )
         messages = filter(has_words, text.messages())
         return self.language == ENGLISH or all(m in self._known for m in messages)
 
     def word(self, word: str) -> str:
         """Return an English word or name in the language, without markup; as it is if unknown."""
-        return self._known.get(word, word)
+        return self._known.get(word) or Writer(self.language).kept(word)
+
+    def says(self, words: str) -> bool:
+        """Say whether words that a run keeps are a sentence that the language has."""
+        return self.language == ENGLISH or bool(self._message(words) or self._message(f"{words}."))
+
+    def kept(self, words: str) -> str:
+        """Return words that a run keeps in English: a sentence in the language, others as they are.
+
+        A sentence is known by exactly its words, or by all but the stop at its end.
+        """
+        if self.language == ENGLISH:
+            return self.markup.escape(words)
+        if not self._message(words) and self._message(f"{words}."):
+            return self._translated(f"{words}.").rstrip(".。")
+        return self._translated(words)
+
+    def _message(self, words: str) -> str:
+        """Return the translated message of a sentence, "" where it is none or has none."""
+        made = made_from(words)
+        if made is None:
+            return self._stored.get(words, "")
+        if placeholders(made.message) != made.values.keys():
+            return ""
+        return self._stored.get(made.message, "" if has_words(made.message) else made.message)
+
+    def _translated(self, words: str) -> str:
+        message, made = self._message(words), made_from(words)
+        if not message or made is None:
+            return self.markup.escape(message or words)
+        specs = {name: spec for _, name, spec, _ in string.Formatter().parse(made.message)}
+        has_marks = self.language in MARKS and not has_words(message)
+        pieces = []
+        for fixed, name, *_ in string.Formatter().parse(message):
+            pieces.append(
+                self.markup.escape(_with_marks(fixed, self.marks) if has_marks else fixed)
+            )
+            if name is None:
+                continue
+            value = made.values[name]
+            if not isinstance(value, str):
+                pieces.append(self.markup.escape(format(value, specs[name] or "")))
+            else:  # in a file that somebody changed sentences may hold each other
+                inner = self.kept if len(value) < len(words) else self.markup.escape
+                pieces.append(inner(value))
+        return self._put_together(pieces)
 
     @property
     def marks(self) -> Marks:
@@ -277,7 +329,7 @@ class Writer:
         # The most frequent first: a report writes hundreds of thousands.
         if isinstance(value, str):
             is_quantity = isinstance(value, formats.Quantity)
-            return self.markup.number(value) if is_quantity else self.markup.escape(value)
+            return self.markup.number(value) if is_quantity else self.kept(value)
         if isinstance(value, Name):
             return self._linked(self.markup.code(value.name), value)
         if isinstance(value, Number):
@@ -296,9 +348,10 @@ class Writer:
         if isinstance(value, Document):
             # Pages lie in a folder of the run.
             return self.markup.link(self.markup.code(value.name), quote(f"../{value.path}"))
-        if isinstance(value, Word | Verbatim):
-            text = self.word(value.text) if isinstance(value, Word) else value.text
-            return self.markup.escape(text)
+        if isinstance(value, Word):
+            return self.markup.escape(self.word(value.text))
+        if isinstance(value, Verbatim):
+            return self.kept(value.text)
         if isinstance(value, Link):
             return self.markup.link(self.value(value.label, digits), f"#{value.anchor}")
         if isinstance(value, Strong):

@@ -25,6 +25,7 @@ from nsight_prof.reports.page import Section, Table, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
 from nsight_prof.reports.page.frame import Places
 from nsight_prof.reports.page.html import section_html
+from nsight_prof.reports.page.kept import knowing
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
 from nsight_prof.reports.page.writer import InTemplate, Writer
@@ -97,6 +98,11 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         UsageError: the style names templates or languages that there are not.
     """
     style = style_of(run.manifest.recipe, given)
+    with knowing(run.sentences):
+        return _rendered(run, style, draw)
+
+
+def _rendered(run: Run, style: Style, draw: Draw) -> ReportPaths:
     substep("findings and text")
     if run.is_bench:
         return _render_bench(run, style, draw)

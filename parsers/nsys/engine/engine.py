@@ -20,6 +20,7 @@ from nsight_prof.parsers.nsys.engine.steps import engine_steps
 from nsight_prof.parsers.nsys.engine.work import RankWork, read_engine_calls, read_work
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows
 from nsight_prof.parsers.nsys.sqlite.database import Database
+from nsight_prof.parsers.sentences import stored
 
 
 @dataclass
@@ -58,6 +59,9 @@ def _warnings(works: list[RankWork]) -> list[str]:
     if not before:
         return []
     return [
-        f"{before} kernels of the engine were issued before its first traced step, or by calls "
-        "that are not in the trace: they belong to no step"
+        stored(
+            "{before} kernels of the engine were issued before its first traced step, or by "
+            "calls that are not in the trace: they belong to no step",
+            before=before,
+        )
     ]

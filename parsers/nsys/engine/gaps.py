@@ -19,10 +19,11 @@ from nsight_prof.parsers.nsys.engine.ranges import HostRange, Segments, innermos
 from nsight_prof.parsers.nsys.engine.work import Calls, RankWork, find_windows
 from nsight_prof.parsers.nsys.rows.calls import ABI_VERSION
 from nsight_prof.parsers.nsys.sqlite.database import Array
+from nsight_prof.parsers.sentences import stored
 
 QUEUED = "between queued operations"
 LATENCY = "launch latency"
-NO_RANGE = "outside of all ranges"
+NO_RANGE = stored("outside of all ranges")
 LONG_CALL_NS = 100_000
 """From here on a CUDA call is named as a cause of its own: launches take under 20 us."""
 

@@ -16,6 +16,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import CUDA_DEVICE, GPU
+from nsight_prof.parsers.sentences import stored
 
 Place = tuple[int, int]
 """Device index and process id; the index is -1 where the export does not tell it."""
@@ -55,21 +56,28 @@ def read_devices(db: Database, places: set[Place]) -> Devices:
         gpu = {key: number for number, key in enumerate(sorted(known, key=lambda p: p[::-1]))}
         source = PROCESS
         warnings.append(
-            "device numbers are those of each process, and the trace does not say which GPU each "
-            "is: the same number in two processes is taken for two GPUs"
+            stored(
+                "device numbers are those of each process, and the trace does not say which GPU "
+                "each is: the same number in two processes is taken for two GPUs"
+            )
         )
     else:
         gpu, source = {key: key[0] for key in known}, INDEX
         if len({device for device, _ in known}) < len(known):
             warnings.append(
-                "the trace does not say which GPU the devices of each process are: the same "
-                "number in two processes is taken for one GPU"
+                stored(
+                    "the trace does not say which GPU the devices of each process are: the same "
+                    "number in two processes is taken for one GPU"
+                )
             )
     gpu |= {key: _only_gpu(key[1], gpu) for key in places - known}
     if lost := sum(number == UNKNOWN for number in gpu.values()):
         warnings.append(
-            f"copies of {lost} processes that use several GPUs belong to none of them: the export "
-            "does not tell their device"
+            stored(
+                "copies of {lost} processes that use several GPUs belong to none of them: the "
+                "export does not tell their device",
+                lost=lost,
+            )
         )
     return Devices(gpu, _table(gpu, ids, source), warnings)
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.sentences import stored
 
 NEWEST_KNOWN = (3, 25)  # nsys 2026.2.1
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -83,21 +84,31 @@ def warnings(db: Database, schema: str) -> list[str]:
     if len(numbers) == 2 and tuple(numbers) > NEWEST_KNOWN:
         known = ".".join(map(str, NEWEST_KNOWN))
         found.append(
-            f"the trace has export schema {schema}; known up to {known}: "
-            "read, because all needed tables and columns are there"
+            stored(
+                "the trace has export schema {schema}; known up to {known}: read, because all "
+                "needed tables and columns are there",
+                schema=schema,
+                known=known,
+            )
         )
     if db.has_rows(GRAPH_TRACE):
         ((graphs,),) = db.rows(f'SELECT count(*) FROM "{db.table(GRAPH_TRACE)}"')
         found.append(
-            f"{graphs} launches of CUDA graphs were traced as wholes: the kernels in them are not "
-            "in these tables; trace again with --cuda-graph-trace=node"
+            stored(
+                "{graphs} launches of CUDA graphs were traced as wholes: the kernels in them "
+                "are not in these tables; trace again with --cuda-graph-trace=node",
+                graphs=graphs,
+            )
         )
     if not db.has_rows(GPU) and not db.has_rows(CUDA_GPU):
-        found.append("the trace does not describe its GPUs (no table TARGET_INFO_GPU)")
+        found.append(stored("the trace does not describe its GPUs (no table TARGET_INFO_GPU)"))
     if db.path.with_name(f"{db.path.name}-wal").exists():
         found.append(
-            f"{db.path.name}-wal lies beside the trace: another program changed the export, and "
-            "what it did not write back is not read"
+            stored(
+                "{name}-wal lies beside the trace: another program changed the export, and "
+                "what it did not write back is not read",
+                name=db.path.name,
+            )
         )
     return found
 

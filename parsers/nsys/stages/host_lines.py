@@ -26,6 +26,7 @@ from nsight_prof.parsers.nsys.sqlite.schema import RUNTIME, read_strings
 from nsight_prof.parsers.nsys.stages.native_stacks import Lines, native_stacks
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Work
+from nsight_prof.parsers.sentences import stored
 
 TABLE, OTHERS, LAUNCHES = "host_lines", "thread_lines", "launch_lines"
 THREAD_MASK = (1 << 24) - 1
@@ -153,11 +154,11 @@ def _places(stack_ends: Sequence[StackEnd]) -> dict[str, Any]:
 def why_no_lines(db: Database) -> str:
     """Why table `host_lines` is empty, and how to get it."""
     if not has_samples(db):
-        return (
+        return stored(
             "the trace has no samples of Python stacks: record it with trace.python_sampling: true "
             "(nsys profile --python-sampling=true)"
         )
-    return (
+    return stored(
         "the export has no stacks of Python, or no thread that calls CUDA was sampled: export it "
         "with nsys export --type=sqlite --include-blobs=true (after nsys 2024.2)"
     )

@@ -25,6 +25,7 @@ from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import NVTX, PROCESS, RUNTIME, STRINGS
 from nsight_prof.parsers.nsys.stages.payloads import SCHEMA_ENTRIES, Payload, read_payloads
 from nsight_prof.parsers.nsys.stages.work import Work
+from nsight_prof.parsers.sentences import stored
 
 COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
 OPERATIONS = {
@@ -82,15 +83,15 @@ def why_none(db: Database, kernels: KernelRows) -> str | None:
     if not is_nccl.any():
         return None
     if not _has_ranges(db):
-        return "NCCL's NVTX ranges are not in the trace (nsys profile --trace=cuda,nvtx)"
+        return stored("NCCL's NVTX ranges are not in the trace (nsys profile --trace=cuda,nvtx)")
     if not _has_payloads(db):
-        return (
+        return stored(
             "the export has no payloads of NVTX ranges: export it again with "
             "nsys export --type=sqlite --include-blobs=true"
         )
     if kernels.graph_node is not None and (kernels.graph_node[is_nccl] >= 0).all():
-        return "the collectives ran in CUDA graphs, which launch them without NCCL's ranges"
-    return "no payload of NCCL stands around the launch of a collective"
+        return stored("the collectives ran in CUDA graphs, which launch them without NCCL's ranges")
+    return stored("no payload of NCCL stands around the launch of a collective")
 
 
 def _has_ranges(db: Database) -> bool:

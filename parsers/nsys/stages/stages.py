@@ -16,6 +16,7 @@ from nsight_prof.parsers.nsys.stages.followers import find_followers, follow_ste
 from nsight_prof.parsers.nsys.stages.inherit import find_heirs, inherit_stages
 from nsight_prof.parsers.nsys.stages.paths import DEEPEST, attribute
 from nsight_prof.parsers.nsys.stages.work import Attributed
+from nsight_prof.parsers.sentences import stored
 
 
 def attribute_calls(nvtx: NvtxEvents, calls: Calls, tids: Array, stages: Stages) -> Attributed:
@@ -31,17 +32,27 @@ def attribute_calls(nvtx: NvtxEvents, calls: Calls, tids: Array, stages: Stages)
     found = attribute(ranges, len(order), is_stage)
     if found.deepest > DEEPEST:
         warnings.append(
-            f"up to {found.deepest:,} NVTX ranges are open at once: the {DEEPEST:,} outermost count"
+            stored(
+                "up to {deepest:,} NVTX ranges are open at once: the {limit:,} outermost count",
+                deepest=found.deepest,
+                limit=DEEPEST,
+            )
         )
     if followed := follow_steps(followers, found.instance):
         warnings.append(
-            f"{followed} CUDA calls after the end of vLLM's range of an engine step count to the "
-            "stage of that step: they sample its tokens"
+            stored(
+                "{followed} CUDA calls after the end of vLLM's range of an engine step count "
+                "to the stage of that step: they sample its tokens",
+                followed=followed,
+            )
         )
     if inherited := inherit_stages(heirs, ranges, found.instance):
         warnings.append(
-            f"{inherited} CUDA calls of threads that have no NVTX range count to the stage that "
-            "another thread has open: torch runs the backward pass on such a thread"
+            stored(
+                "{inherited} CUDA calls of threads that have no NVTX range count to the stage "
+                "that another thread has open: torch runs the backward pass on such a thread",
+                inherited=inherited,
+            )
         )
     del heirs, followers
     ranges.first = ranges.last = ranges.order = np.empty(0, np.int32)  # long, and done with
@@ -98,17 +109,30 @@ def _warnings(ranges: Ranges, calls: Calls, stages: Stages) -> list[str]:
     found = []
     if calls.missing:
         found.append(
-            f"{calls.missing} of {calls.count} CUDA calls that issued GPU work are not in the "
-            "trace: their operations belong to no NVTX range"
+            stored(
+                "{missing} of {count} CUDA calls that issued GPU work are not in the trace: "
+                "their operations belong to no NVTX range",
+                missing=calls.missing,
+                count=calls.count,
+            )
         )
     if ranges.across_threads:
         found.append(
-            f"{ranges.across_threads} NVTX ranges end on another thread than they start on: "
-            "kernels are not attributed to them"
+            stored(
+                "{across_threads} NVTX ranges end on another thread than they start on: "
+                "kernels are not attributed to them",
+                across_threads=ranges.across_threads,
+            )
         )
     for stage, pattern in named_patterns(stages):
         if not any(name_stages(ranges.names, [pattern])):
             present = ", ".join(sorted({label(name) for name in ranges.names})[:8]) or "none"
             text = repr(pattern) if stage is None else f"{stage} ({pattern!r})"
-            found.append(f"no NVTX range around GPU work fits stage {text} (there are: {present})")
+            found.append(
+                stored(
+                    "no NVTX range around GPU work fits stage {text} (there are: {present})",
+                    text=text,
+                    present=present,
+                )
+            )
     return found

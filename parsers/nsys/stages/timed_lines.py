@@ -18,6 +18,7 @@ import numpy as np
 from nsight_prof.parsers.nsys.rows.python_samples import Frame
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.run.directory import plain_file
+from nsight_prof.parsers.sentences import stored
 
 PATTERN = "lines-*.bin*"
 MARK = "prof lines "
@@ -100,7 +101,7 @@ def _process(blocks: list[tuple[Mapping[str, Any], Array]]) -> TimedProcess:
     lines: list[Frame] = []
     sources: list[str] = []
     spans: dict[int, list[Array]] = {}
-    until, reason = 0, "the program was ended"
+    until, reason = 0, stored("the program was ended")
     for block, numbers in blocks:
         kind = block["kind"]
         if kind == "lines":
