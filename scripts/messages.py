@@ -30,7 +30,6 @@ from babel.messages.pofile import read_po, write_po
 
 from nsight_prof.orchestrator.ranks.folder import QUESTION
 from nsight_prof.parsers.build.bound import LABELS
-from nsight_prof.parsers.join.join import NOT_PROFILED
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, SET
 from nsight_prof.parsers.nsys.rows.summaries import COPY_KINDS
@@ -105,6 +104,9 @@ def found() -> dict[str, Messages]:
     for package in ("parsers", "orchestrator", "reports"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts[STORED] |= dict.fromkeys(stored(path), "")
+    columns = catalogue().columns.values()
+    why_empty = sorted({why for c in columns for why in (*c.empty, c.unclear) if why})
+    parts[STORED] |= dict.fromkeys(why_empty, "")
     return dict(parts)
 
 
@@ -112,8 +114,6 @@ def labels() -> Iterator[str]:
     """Yield fixed words that reports take from data: of bounds, counters, stalls and idle time."""
     yield from LABELS.values()
     yield from (column.label for column in catalogue().columns.values())
-    columns = catalogue().columns.values()
-    yield from sorted({why for c in columns for why in (*c.empty, c.unclear) if why})
     yield from CAUSES.values()
     yield from COSTS.values()
     yield from TIERS
@@ -129,7 +129,7 @@ def labels() -> Iterator[str]:
     yield from (state.value for state in StepState)
     yield from (*families().values(), IDLE, COPIES, GRAPHS, CLOCK, "run", "GPU time")
     yield from (*ORIGINS.values(), *COLUMN_NAMES.values(), *PANELS.values())
-    yield from (NOT_PROFILED, NO_FLOPS, NO_FLOPS_COUNTED, NO_INTENSITY)
+    yield from (NO_FLOPS, NO_FLOPS_COUNTED, NO_INTENSITY)
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 
 

@@ -20,7 +20,7 @@ from nsight_prof.parsers.ncu.capture import NcuCapture
 from nsight_prof.parsers.run.selection import Selection, only_demangled
 from nsight_prof.parsers.sentences import stored
 
-NOT_PROFILED = "selected, but ncu profiled no launch of it"
+NOT_PROFILED = stored("selected, but ncu profiled no launch of it")
 _LAMBDA = re.compile(r"[\[{]lambda\((?:[^()]|\([^()]*\))*\)\s*(?:\(instance (\d+)\)|#(\d+))[\]}]")
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\bunnamed>|_GLOBAL__N__\w+")
 # Of a template's argument: (int)4, (cutlass::FloatRoundStyle)2; one tool writes it, the other not.

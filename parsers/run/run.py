@@ -13,7 +13,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
-from nsight_prof.parsers.sentences import Sentences, read_sentences
+from nsight_prof.parsers.sentences import Sentences, made_of, read_sentences
 
 T = TypeVar("T")
 
@@ -75,7 +75,8 @@ class Run:
     @cached_property
     def sentences(self) -> Sentences:
         """What sentences of the manifest and the tables are made of, by their English words."""
-        return self.manifest.sentences | read_sentences(self.directory.tables)
+        chosen = self.selection.warnings() if self.selection else ()
+        return made_of(chosen) | self.manifest.sentences | read_sentences(self.directory.tables)
 
     @cached_property
     def gpus(self) -> pd.DataFrame:

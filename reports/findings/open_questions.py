@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from nsight_prof.parsers.ncu.command import to_measure
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.sentences import joined
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.padding import paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
@@ -130,7 +131,7 @@ def _reason(run: Run, step_name: str) -> Text | Verbatim:
     lost = run.joins[run.joins["method"] == "none"]["reason"].value_counts()
     reasons = [str(reason) for reason in (*found[:1], *lost.index[:1])]
     if reasons:
-        return Verbatim("; ".join(reasons))
+        return Verbatim(joined("; ", reasons))
     return Text("the {step} step gave nothing that could be read", step=name)
 
 

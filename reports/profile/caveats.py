@@ -12,6 +12,7 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import IMPOSSIBLE, NOT_COLLECTED
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.sentences import joined, stored
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import profiled
@@ -48,7 +49,11 @@ def selection_notes(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]
         return ()
     numbers = {row.kernel_id: row.number for row in kernels}
     untraced = [
-        f"Kernel {number} ({kernel.short_name}): the trace has no launch of it"
+        stored(
+            "Kernel {number} ({name}): the trace has no launch of it",
+            number=number,
+            name=kernel.short_name,
+        )
         for kernel in run.selection.kernels
         if not kernel.traced and (number := numbers.get(kernel.kernel_id)) is not None
     ]
@@ -59,13 +64,10 @@ def _failed(run: Run) -> list[Caveat]:
     found = []
     for step in run.manifest.steps:
         if step.state in (StepState.FAILED, StepState.UNSUPPORTED):
-            hint = f" ({step.hint.rstrip('.')})" if step.hint else ""
-            reason = step.error.rstrip(".") or step.state.value
-            words = Text(
-                "The step {step} gave no result: {why}.",
-                step=step.name,
-                why=Verbatim(f"{reason}{hint}"),
-            )
+            why: Value = Verbatim(step.error.rstrip(".") or step.state.value)
+            if step.hint:
+                why = Text("{reason} ({hint})", reason=why, hint=Verbatim(step.hint.rstrip(".")))
+            words = Text("The step {step} gave no result: {why}.", step=step.name, why=why)
             simple = Text("A part of the measurement failed; see the report.")
             found.append(Caveat(words, (), simple))
     return found
@@ -207,7 +209,7 @@ def _warnings(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
         if of_kernels.intersection(step.warnings):
             notes += selection_notes(run, kernels)[len(chosen.notes) if chosen else 0 :]
         if notes:
-            lines = "; ".join(note.rstrip(".") for note in notes)
+            lines = joined("; ", (note.rstrip(".") for note in notes))
             words = Text("{step}: {warnings}.", step=step.name, warnings=Verbatim(lines))
             found.append(Caveat(words, ()))
     return found

@@ -13,6 +13,7 @@ from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.directory import StepRecord, StepState
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.sentences import joined
 from nsight_prof.reports.analysis.gpu_times import gpu_of_launches
 from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.page.formats import byte_rate, clock, data_size
@@ -105,7 +106,7 @@ def _command(run: Run, step: StepRecord) -> CommandRow:
         shlex.join(step.argv),
         None if run.manifest.replayed_from else step.seconds,
         step.exit_code,
-        "; ".join(note for note in notes if note),
+        joined("; ", notes),
         step.directory if step.directory and (run.path / step.directory).is_dir() else "",
     )
 
