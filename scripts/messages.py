@@ -38,7 +38,7 @@ from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.analysis.evidence import thresholds
 from nsight_prof.reports.analysis.padding import NO_PADDING
 from nsight_prof.reports.cases.rows import NOT_COUNTED
-from nsight_prof.reports.findings.ncu.topics import topics
+from nsight_prof.reports.findings.ncu.topics import reasons, topics
 from nsight_prof.reports.findings.program.rule import WORDS as DECLARED
 from nsight_prof.reports.page import charts
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES, STORED
@@ -120,6 +120,8 @@ def labels() -> Iterator[str]:
     yield from (limit["source"] for limit in thresholds().values())
     yield from (*TITLES.values(), *ALT.values())
     yield from (topic.about for topic in topics())
+    yield from (topic.silent for topic in topics() if topic.silent)
+    yield from reasons().values()
     yield from (
         f"L2 {work}, {how}" for work in ("read", "write", "copy") for how in PATTERNS.values()
     )

@@ -202,6 +202,12 @@ class Text:
                     yield from item.messages()
 
 
+class Said(str):
+    """English words of a text, as data has them; pages say the text in their language."""
+
+    text: Text
+
+
 @dataclass(frozen=True)
 class Verbatim:
     """Text of others, as a tool's or a user's: shown as it is in every language.

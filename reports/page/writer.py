@@ -22,6 +22,7 @@ from nsight_prof.reports.page.values import (
     Link,
     Name,
     Number,
+    Said,
     Series,
     Strong,
     Text,
@@ -259,6 +260,8 @@ class Writer:
         """
         if self.language == ENGLISH:
             return self.markup.escape(words)
+        if isinstance(words, Said):
+            return self.text(words.text)
         if not self._message(words) and self._message(f"{words}."):
             return self._translated(f"{words}.").rstrip(".。")
         return self._translated(words)
@@ -428,6 +431,13 @@ class Writer:
     def _linked(self, text: str, value: Name | Number) -> str:
         anchor = self._target(value)
         return self.markup.link(text, f"#{anchor}") if anchor else text
+
+
+def said(text: Text) -> Said:
+    """Return a text by its English words."""
+    words = Said(Writer().text(text))
+    words.text = text
+    return words
 
 
 def _begins_with_value(message: str) -> bool:

@@ -21,8 +21,9 @@ from nsight_prof.reports.findings.kernels.roofs import unit_of
 from nsight_prof.reports.findings.kernels.rule import Rule
 from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, reason, stall_of
-from nsight_prof.reports.page.formats import listed, percent, quantity, share
-from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.page.formats import percent, quantity, share
+from nsight_prof.reports.page.values import Text, Word
+from nsight_prof.reports.page.writer import said
 
 STALL_RULE = "latency"
 """The rule of prof that names what warps wait for."""
@@ -89,7 +90,7 @@ def _causes(topic: Topic, subject: Subject) -> Verdict:
     assert subject.judged is not None
     same = [cause for cause in subject.judged.causes if cause.key in topic.causes]
     if same:
-        return Verdict(AGREES, Writer().text(same[0].clause), gain=same[0].gain)
+        return Verdict(AGREES, said(same[0].clause), gain=same[0].gain)
     known = measure(subject.row, subject.context)
     abstained = {rule.key for rule in subject.judged.abstained}
     # A rule that could be held to the kernel tells more than one that abstains.
@@ -105,11 +106,9 @@ def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
     if rule.key in abstained:
         found = abstained[rule.key]
         if found.reason is not None:
-            return Writer().text(found.reason)
+            return said(found.reason)
         return reason("abstains", columns=_labels(found.columns))
-    others = [
-        Writer().text(cause.clause) for cause in subject.judged.causes if cause.key in rule.unless
-    ]
+    others = [cause.clause for cause in subject.judged.causes if cause.key in rule.unless]
     if others:
         return reason("other_first", others=others[0])
     failed = [c for c in rule.when.decisive(known) if c.evaluate(known) is False]
@@ -123,25 +122,25 @@ def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
     return reason("no_rule")
 
 
-def _labels(columns: Iterable[str]) -> str:
+def _labels(columns: Iterable[str]) -> list[Word]:
     known = catalogue().columns
-    return listed([known[c].label if c in known else c.replace("_", " ") for c in columns])
+    return [Word(known[c].label if c in known else c.replace("_", " ")) for c in columns]
 
 
 def _under(condition: Condition, known: Facts) -> str:
-    fact, write = condition.fact, Writer()
+    fact = condition.fact
     assert fact.label is not None
     return reason(
         "threshold",
-        label=write.text(fact.label),
+        label=fact.label,
         value=quantity(known[fact.name], fact.unit),
-        words=write.text(condition.threshold),
+        words=condition.threshold,
     )
 
 
 def _other_bound(bounds: tuple[str, ...], subject: Subject) -> str:
-    labels = listed([LABELS[bound] for bound in bounds])
-    return reason("other_bound", bounds=labels, bound=LABELS[subject.bound])
+    labels = [Word(LABELS[bound]) for bound in bounds]
+    return reason("other_bound", bounds=labels, bound=Word(LABELS[subject.bound]))
 
 
 def _limiter(limiters_of_ncu: frozenset[str], subject: Subject) -> Verdict:
@@ -149,7 +148,8 @@ def _limiter(limiters_of_ncu: frozenset[str], subject: Subject) -> Verdict:
     if not limiter:
         return Verdict(DIFFERS, "", reason("no_limiter"))
     allowed = percent(subject.row["theoretical_occupancy_pct"])
-    statement = f"{listed(limiter.split(', '))}: {allowed} of the warps"
+    names = [Word(name) for name in limiter.split(", ")]
+    statement = said(Text("{limiters}: {part} of the warps", limiters=names, part=allowed))
     # ncu 2022 names the first limiter alone where several are equal.
     agrees = bool(limiters_of_ncu) and limiters_of_ncu <= frozenset(limiter.split(", "))
     return Verdict(AGREES if agrees else CONTRADICTS, statement)
@@ -161,7 +161,8 @@ def _stall(stalls_of_ncu: set[str], subject: Subject) -> Verdict:
         silent = reason("abstains", columns=_labels(("top_stall",)))
         return Verdict(DIFFERS, "", silent, abstained=True)
     stall_share = number(subject.row["stall_share"])
-    statement = f"{top.replace('_', ' ')}, {share(stall_share)} of the stalls"
+    stall = Word(top.replace("_", " "))
+    statement = said(Text("{stall}, {part} of the stalls", stall=stall, part=share(stall_share)))
     if top in stalls_of_ncu:
         causes = subject.judged.causes if subject.judged else ()
         gains = [cause.gain for cause in causes if cause.key == STALL_RULE]
@@ -179,13 +180,17 @@ def _stall(stalls_of_ncu: set[str], subject: Subject) -> Verdict:
 def _bound(topic: Topic, subject: Subject) -> Verdict:
     row, bound = subject.row, subject.bound
     reached = 100 * number(row["roof_share"])
-    statement = f"{LABELS[bound]}, {percent(reached)} of its roof"
+    words = Text("{bound}, {part} of its roof", bound=Word(LABELS[bound]), part=percent(reached))
     if (unit := unit_of(row)) is not None:
-        statement = (
-            f"{LABELS[bound]}: {Writer().text(unit)}, busy in {percent(reached)} of all cycles"
+        words = Text(
+            "{bound}: {unit}, busy in {part} of all cycles",
+            bound=Word(LABELS[bound]),
+            unit=unit,
+            part=percent(reached),
         )
     if bound == "latency":
-        statement = f"latency, {percent(reached)} of any roof at most"
+        words = Text("latency, {part} of any roof at most", part=percent(reached))
+    statement = said(words)
     if topic.compare == "full":
         if max(reached / 100, number(row["second_share"])) >= BOUND_FROM:
             return Verdict(AGREES, statement)
@@ -214,6 +219,8 @@ def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:
     compute, memory = (subject.metrics.get(name, math.nan) for name in (COMPUTE, MEMORY))
     if abs(compute - memory) > MEASURES_APART:
         return ""
-    key = "operands" if bound == "tensor" else "close"
-    margin = f"{MEASURES_APART:g} points"
-    return reason(key, compute=percent(compute), memory=percent(memory), margin=margin)
+    measured = {"compute": percent(compute), "memory": percent(memory)}
+    if bound == "tensor":
+        return reason("operands", **measured)
+    margin = Text("{points} points", points=f"{MEASURES_APART:g}")
+    return reason("close", **measured, margin=margin)

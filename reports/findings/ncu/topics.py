@@ -8,6 +8,10 @@ from functools import cache
 from typing import Any
 
 from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.reports.page.values import Text, Value
+from nsight_prof.reports.page.writer import said
+
+message: type[Text] = Text
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,12 @@ def stall_of(message: str) -> str:
     return next((name for name, words in known.items() if re.search(words, message)), "")
 
 
-def reason(key: str, **values: str) -> str:
-    """Return why prof says something else, with its values filled in."""
-    return str(_data()["reasons"][key]).format(**values)
+def reasons() -> dict[str, str]:
+    """Return why prof may say something else: messages by their keys."""
+    found: dict[str, str] = _data()["reasons"]
+    return found
+
+
+def reason(key: str, **values: Value) -> str:
+    """Return why prof says something else."""
+    return said(message(reasons()[key], **values))

@@ -22,7 +22,8 @@ from nsight_prof.reports.findings.ncu.agreement import (
 )
 from nsight_prof.reports.findings.ncu.models import RuleRow, RuleSummary, RulesView
 from nsight_prof.reports.findings.ncu.topics import Topic, reason, topics, topics_of
-from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.page.values import Word
+from nsight_prof.reports.page.writer import said
 
 LENGTH = 220
 """Characters of a message that the report shows; table ncu_rules has all of it."""
@@ -118,10 +119,10 @@ def _alone(
         _is_about(t, cause.key) for group in results_by_rule.values() for t, _ in group
     ):
         return
-    silent = reason("silent", asks=asked[0].silent)
+    silent = reason("silent", asks=Word(asked[0].silent))
     gain = known(cause.gain)
     yield RuleRow(
-        kernel, asked[0].about, (), "", None, "", DIFFERS, Writer().text(cause.clause), silent, gain
+        kernel, asked[0].about, (), "", None, "", DIFFERS, said(cause.clause), silent, gain
     )
 
 
