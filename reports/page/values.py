@@ -220,6 +220,13 @@ class Verbatim:
 
 
 @dataclass(frozen=True)
+class Quoted:
+    """Sentences of another program, in English: pages in other languages say so to browsers."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Document:
     """A file of the run, which its name leads to: `path` is relative to the run."""
 
@@ -265,7 +272,7 @@ class Series:
 
 
 Value: TypeAlias = (
-    int | str | Number | Interval | Name | Text | Verbatim | Document | Word
+    int | str | Number | Interval | Name | Text | Verbatim | Quoted | Document | Word
     | Link | Strong | Capital | Series | Sequence["Value"]
 )  # fmt: skip
 """What a placeholder or a cell can hold; several are shown as a list. A str is no sentence."""

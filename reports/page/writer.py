@@ -22,6 +22,7 @@ from nsight_prof.reports.page.values import (
     Link,
     Name,
     Number,
+    Quoted,
     Said,
     Series,
     Strong,
@@ -98,6 +99,9 @@ class Markup(Protocol):
     def strong(self, text: str) -> str:
         """Return what is shown already, in bold."""
 
+    def quote(self, text: str) -> str:
+        """Return English text of others on a page in another language."""
+
     def anchor(self, name: str) -> str:
         """Return the id of a place."""
 
@@ -109,7 +113,7 @@ class Plain:
         """Return the text."""
         return text
 
-    number = code = strong = escape
+    number = code = strong = quote = escape
 
     def link(self, label: str, _target: str) -> str:
         """Return what is shown."""
@@ -136,7 +140,7 @@ class InMarkdown:
             return text
         return _escaped(text)
 
-    number = escape
+    number = quote = escape
 
     def code(self, text: str) -> str:
         """Return inline code."""
@@ -200,13 +204,17 @@ class InHtml:
         """Return a strong element."""
         return f"<strong>{text}</strong>"
 
+    def quote(self, text: str) -> str:
+        """Return an element that tells translators and screen readers the language."""
+        return f'<span lang="en">{html.escape(text)}</span>'
+
     def anchor(self, name: str) -> str:
         """Return an element with the id."""
         return f'<a id="{html.escape(name)}"></a>'
 
 
 PLAIN = Plain()
-_Composed: TypeAlias = Word | Verbatim | Link | Document | Strong | Capital | Series
+_Composed: TypeAlias = Word | Verbatim | Quoted | Link | Document | Strong | Capital | Series
 
 
 class Writer:
@@ -279,19 +287,18 @@ class Writer:
         message, made = self._message(words), made_from(words)
         if not message or made is None:
             return self.markup.escape(message or words)
-        specs = {name: spec for _, name, spec, _ in string.Formatter().parse(made.message)}
+        specs: dict[str | None, str | None] = {}
+        if made.message in self._stored:  # that of a file might ask for any width
+            specs = {name: spec for _, name, spec, _ in string.Formatter().parse(made.message)}
         has_marks = self.language in MARKS and not has_words(message)
         pieces = []
         for fixed, name, *_ in string.Formatter().parse(message):
-            pieces.append(
-                self.markup.escape(_with_marks(fixed, self.marks) if has_marks else fixed)
-            )
-            if name is None:
-                continue
-            value = made.values[name]
+            shown = _with_marks(fixed, self.marks) if has_marks else fixed
+            pieces.append(self.markup.escape(shown))
+            value = "" if name is None else made.values[name]
             if not isinstance(value, str):
-                pieces.append(self.markup.escape(format(value, specs[name] or "")))
-            else:  # in a file that somebody changed sentences may hold each other
+                pieces.append(self.markup.escape(_formatted(value, specs.get(name) or "")))
+            elif value:  # in a file that somebody changed sentences may hold each other
                 inner = self.kept if len(value) < len(words) else self.markup.escape
                 pieces.append(inner(value))
         return self._put_together(pieces)
@@ -351,10 +358,8 @@ class Writer:
         if isinstance(value, Document):
             # Pages lie in a folder of the run.
             return self.markup.link(self.markup.code(value.name), quote(f"../{value.path}"))
-        if isinstance(value, Word):
-            return self.markup.escape(self.word(value.text))
-        if isinstance(value, Verbatim):
-            return self.kept(value.text)
+        if isinstance(value, Word | Verbatim | Quoted):
+            return self._words(value)
         if isinstance(value, Link):
             return self.markup.link(self.value(value.label, digits), f"#{value.anchor}")
         if isinstance(value, Strong):
@@ -365,6 +370,14 @@ class Writer:
         items = [self.value(item, digits) for item in value.values]
         items += ["…"] if value.cut else []
         return self.marks.item.join(items) or self.markup.escape(NONE)
+
+    def _words(self, value: Word | Verbatim | Quoted) -> str:
+        if isinstance(value, Word):
+            return self.markup.escape(self.word(value.text))
+        if isinstance(value, Verbatim):
+            return self.kept(value.text)
+        write = self.markup.escape if self.language == ENGLISH else self.markup.quote
+        return write(value.text)
 
     def cell(self, value: Value | None, unit: str, digits: int = 0) -> str:
         """Return a cell of a table: numbers in the unit of its column, with their intervals."""
@@ -431,6 +444,13 @@ class Writer:
     def _linked(self, text: str, value: Name | Number) -> str:
         anchor = self._target(value)
         return self.markup.link(text, f"#{anchor}") if anchor else text
+
+
+def _formatted(value: float, spec: str) -> str:
+    try:
+        return format(value, spec)
+    except ValueError:  # a file of a run has a fraction where a whole number was
+        return str(value)
 
 
 def said(text: Text) -> Said:

@@ -20,6 +20,7 @@ from nsight_prof.reports.page import (
     Value,
     Word,
 )
+from nsight_prof.reports.page.values import Quoted
 from nsight_prof.reports.page.writer import IN_TEXT
 from nsight_prof.reports.profile.links import Links, Place
 from nsight_prof.reports.profile.tables.time import (
@@ -177,7 +178,10 @@ def ncu_rules_of(rows: Sequence[RuleRow]) -> Table[RuleRow]:
 
     columns: list[Column[RuleRow]] = [
         Column(Text("ncu's rules"), about),
-        Column(Text("What they say"), lambda row: row.message or Text("nothing")),
+        Column(
+            Text("What they say"),
+            lambda row: Quoted(row.message) if row.message else Text("nothing"),
+        ),
         Column(Text("Could save: ncu"), speedup, sort=lambda row: row.speedup, right=True),
         Column(Text("prof"), lambda row: share_or_none(row.gain), right=True),
         Column(Text("prof says"), answer),
