@@ -304,6 +304,11 @@ def render_tables() -> str:
         "Every run has these in `tables/` as Parquet and CSV (a table of over 200,000 rows as "
         "Parquet alone). Units\nstand in the column's name or in a `unit` column. What is unknown "
         "is empty, never 0; `gaps` says why.\n",
+        "`tables/sentences.json` has the English sentences with values that the tables hold, by "
+        "their words:\n`message` with placeholders as Python's `str.format` takes them, and "
+        "`values`, which make these words again;\na value that is a sentence stands there by its "
+        "words. Reports in other languages are made from it; `sentences`\nof `manifest.json` and "
+        "`roofs.json` are the same of theirs.\n",
     ]
     for name, columns in tables().items():
         rows = [[f"`{c.name}`", str(DTYPES[c.dtype]), c.unit, c.meaning] for c in columns]
