@@ -54,7 +54,7 @@ from nsight_prof.parsers.run.directory import (
     read_manifest,
     write_manifest,
 )
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.whole_file import whole_file
 
 LEFT = {"lost+found"}  # what an empty disk holds

@@ -14,7 +14,7 @@ from nsight_prof.orchestrator.workers.on_ray import Node
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.join.ncu_files import listed
 from nsight_prof.parsers.run.directory import MANIFEST, RANKS, STEPS, VARIANTS
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 MOST_FILES = 20_000
 """Files of a folder that are looked at: a whole disk was not meant."""

@@ -11,7 +11,7 @@ from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.nsys.sqlite.identity import Identity
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 FAR_APART_S = 60.0
 """Pause between two traces from which on they are not of one job, or their clocks differ."""

@@ -9,7 +9,7 @@ from pathlib import PurePath
 import pandas as pd
 
 from nsight_prof.parsers.run.selection import Selection
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 # Seen with ncu 2025.3.1 on an H200. Where another process (a shell, a launcher) starts the program,
 # ncu's main thread polls its connections every 0.1 s, and each launch that the filter lets through

@@ -16,7 +16,7 @@ from nsight_prof.parsers.errors import RecipeError
 from nsight_prof.parsers.join.join import plain_name
 from nsight_prof.parsers.names.demangle import demangle
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection, read_selection
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 NAMES_SHOWN = 5
 

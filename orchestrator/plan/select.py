@@ -13,7 +13,7 @@ from nsight_prof.parsers.errors import NoKernels, UsageError
 from nsight_prof.parsers.names.matching import matching
 from nsight_prof.parsers.patterns import compile_pattern
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 NAMES = ("short_name", "name", "mangled_name")
 ROWS_PER_REASON = 5

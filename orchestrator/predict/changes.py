@@ -24,7 +24,7 @@ from nsight_prof.parsers.predict.costs import T0, Costs, Estimate, datasheets
 from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
 from nsight_prof.parsers.predict.points import Prediction, lowest_tier, point_row
 from nsight_prof.parsers.predict.serving import Engine, Host, Workload
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.model_shape import BYTES, Quantized
 
 MOST, LONGEST = 128, 60

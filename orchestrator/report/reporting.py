@@ -94,7 +94,7 @@ def report_job(
     """
     from nsight_prof.parsers.build.load import load_run
     from nsight_prof.reports.engine.ranks import job_view
-    from nsight_prof.reports.page.kept import knowing
+    from nsight_prof.reports.page.catalogue import knowing
     from nsight_prof.reports.render.report import render_job
     from nsight_prof.reports.render.style import style_of
 

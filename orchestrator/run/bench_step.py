@@ -19,7 +19,7 @@ from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import target
 from nsight_prof.parsers.build.telemetry_tables import host_speed_file
 from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.whole_file import write_atomic
 
 # What is known of the processes that ended well, so that a resumed run starts only the others.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from nsight_prof.orchestrator.recipe.sections import WaitUntil
 from nsight_prof.orchestrator.system.monitor import Source
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 POLL_S = 1.0
 

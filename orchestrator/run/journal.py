@@ -23,7 +23,7 @@ from nsight_prof.parsers.run.directory import (
     StepState,
     write_manifest,
 )
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 PARTIAL = ".partial"
 DISK_FULL = (28, 122)  # ENOSPC, EDQUOT

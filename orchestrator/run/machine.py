@@ -25,7 +25,7 @@ from nsight_prof.orchestrator.system.permission import ask_counters
 from nsight_prof.orchestrator.system.process_tree import abandoned
 from nsight_prof.orchestrator.system.secrets import Environment, choose_environment
 from nsight_prof.parsers.errors import ProfError, RecipeError, ToolMissing
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 # The largest file of a command whose content counts as part of the program.
 LARGEST_PROGRAM = 64 << 20

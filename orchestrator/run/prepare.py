@@ -26,7 +26,7 @@ from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.orchestrator.terminal.progress import Progress, Silent
 from nsight_prof.parsers.errors import ProfError, ToolMissing
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 LOOKS_FOR = "tools, GPU, permission for counters, the target's packages"
 

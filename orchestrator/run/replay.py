@@ -27,7 +27,7 @@ from nsight_prof.parsers.run.directory import (
     read_manifest,
 )
 from nsight_prof.parsers.run.selection import Selection, read_selection
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 # Of the target; its interpreter, folder and values of variables differ between machines.
 COMPARED = ("file", "command", "args")

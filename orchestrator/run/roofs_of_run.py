@@ -21,7 +21,7 @@ from nsight_prof.parsers.roofs.file import (
     write_roofs,
 )
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest, write_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.whole_file import write_atomic
 
 # How sentences about the roofs begin, so that they can be replaced.

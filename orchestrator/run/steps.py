@@ -59,7 +59,7 @@ from nsight_prof.parsers.nsys.stages.native_stacks import LINES as NATIVE_LINES
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
 OCCURRENCE = "occurrence.json"

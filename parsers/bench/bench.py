@@ -23,7 +23,7 @@ from nsight_prof.parsers.bench.stats import (
     spread,
 )
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from nsight_prof.parsers.sentences import joined, stored
+from nsight_prof.parsers.run.sentences import joined, stored
 from nsight_prof.parsers.tables import check, tables
 
 _FILE = re.compile(r"^result-(\d+)-(\d+)\.jsonl(?:\.xz)?$")

@@ -18,7 +18,7 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import evaluate
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.ncu import NcuCapture
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 # The name of a case may hold "/", which also joins ranges; mode and data end it.
 _CASE = re.compile(r"case:([a-z0-9.+x/_-]+\|(?:cold|hot)\|(?:normal|zeros))")

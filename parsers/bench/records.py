@@ -19,7 +19,7 @@ import numpy as np
 from nsight_prof.parsers.bench.stats import known_median
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
 from nsight_prof.parsers.run.directory import plain_file
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 SCHEMA = 1
 MEASURED, COUNTED = "ok", "counted"

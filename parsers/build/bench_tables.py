@@ -31,7 +31,7 @@ from nsight_prof.parsers.roofs.fractions import add_fractions
 from nsight_prof.parsers.roofs.measured import choose_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from nsight_prof.parsers.sentences import made_meanwhile, stored
+from nsight_prof.parsers.run.sentences import made_meanwhile, stored
 
 Frames = dict[str, pd.DataFrame]
 UNKNOWN_TO_NCU = {

@@ -13,7 +13,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.roofline import LEVELS, PIPES, Ceilings, ceilings, written
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.metrics.catalogue import UTILIZATION, catalogue
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute

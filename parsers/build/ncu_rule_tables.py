@@ -9,7 +9,7 @@ from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture, read_csv
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 DETAILS = "details.csv"
 TABLE = "ncu_rules"

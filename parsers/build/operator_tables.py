@@ -19,7 +19,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
 from nsight_prof.parsers.join.cublas import LOG, read_cublas_calls
 from nsight_prof.parsers.join.gemms import join_gemms, product_ids
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.model_shape import Linear
 from nsight_prof.parsers.serving.stored_weights import stored_shape
 from nsight_prof.parsers.torch.fused_kernels import FUSED_KERNELS, FUSED_LINES, read_fused_lines

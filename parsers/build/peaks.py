@@ -8,7 +8,7 @@ from typing import Protocol
 import pandas as pd
 
 from nsight_prof.parsers.cells import known, records, text
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 NOT_MEASURED = stored(
     "no roof of this GPU is known: measure them with `prof run recipes/roofline.yaml`"

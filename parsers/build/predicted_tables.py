@@ -12,12 +12,8 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from nsight_prof.parsers.sentences import (
-    keep,
-    read_sentences,
-    sentences_made,
-    write_sentences,
-)
+from nsight_prof.parsers.run.sentences import keep, sentences_made
+from nsight_prof.parsers.run.sentences_file import read_sentences, write_sentences
 from nsight_prof.parsers.whole_folder import put_in_place
 
 ROWS_AS_CSV = 200_000

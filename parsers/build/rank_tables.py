@@ -31,7 +31,8 @@ from nsight_prof.parsers.ranks.times import (
 from nsight_prof.parsers.roofs.comm import COMM_ROOFS_FILE, roofs_table
 from nsight_prof.parsers.roofs.comm import TABLE as COMM_ROOFS
 from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir, read_manifest
-from nsight_prof.parsers.sentences import made_of, stored, write_sentences
+from nsight_prof.parsers.run.sentences import made_of, stored
+from nsight_prof.parsers.run.sentences_file import write_sentences
 
 RANKS, RANK_KERNELS, RANK_COUNTERS = "ranks", "rank_kernels", "rank_counters"
 RANK_STAGES, RANK_BINS = "rank_stages", "rank_bins"

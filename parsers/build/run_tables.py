@@ -54,7 +54,7 @@ from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, keep_roofs
 from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.torch.recompilations import read_recompilations
 

@@ -12,7 +12,7 @@ from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.points import build_points
 from nsight_prof.parsers.serving.records import (
     ServingRecords,

@@ -19,7 +19,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.ncu.source_page import Instruction, SourceOfKernel, read_source_page
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 PAGE, REPORT = "source.csv", "counters.ncu-rep"
 LINES, INSTRUCTIONS = "source_lines", "source_instructions"

@@ -19,7 +19,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.nsys.sqlite.identity import trace_start
 from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 SAMPLES = "nvml.csv"
 HOST_LOOP = 1000

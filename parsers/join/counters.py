@@ -10,7 +10,7 @@ import pandas as pd
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import IMPOSSIBLE, NOT_COLLECTED, Evaluated, Hole, evaluate
 from nsight_prof.parsers.metrics.formulas import ratio
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.tables import check, empty, tables
 
 # Not stalls of a warp that could not issue: the warp that issued.

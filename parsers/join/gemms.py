@@ -25,7 +25,7 @@ from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.join.join import plain_name
 from nsight_prof.parsers.metrics.formulas import tile_padding
 from nsight_prof.parsers.names.kernel_names import classify
-from nsight_prof.parsers.sentences import joined, stored
+from nsight_prof.parsers.run.sentences import joined, stored
 from nsight_prof.parsers.torch.gemm_shapes import Gemm
 from nsight_prof.parsers.torch.trace import GemmKernel, is_product, is_reduction
 

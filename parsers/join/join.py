@@ -18,7 +18,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.ncu.capture import NcuCapture
 from nsight_prof.parsers.run.selection import Selection, only_demangled
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 NOT_PROFILED = stored("selected, but ncu profiled no launch of it")
 _LAMBDA = re.compile(r"[\[{]lambda\((?:[^()]|\([^()]*\))*\)\s*(?:\(instance (\d+)\)|#(\d+))[\]}]")

@@ -19,7 +19,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.join.join import plain_name
 from nsight_prof.parsers.ncu.capture import DURATION, LAUNCH_DTYPES, PAGES, NcuCapture
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 SAME_DURATION = 0.01
 """Relative difference up to which two durations are one that was printed with three digits."""

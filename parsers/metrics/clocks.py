@@ -8,7 +8,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import IMPOSSIBLE
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 FIXED = ("GV100", "GA100", "GH100", "GB100", "GB110")
 """Chips of data centres, whose clock never rises above the maximum that the driver reports."""

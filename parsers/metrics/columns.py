@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsight_prof.parsers.metrics.catalogue import TENSOR_INPUTS, Catalogue, MetricColumn, Source
 from nsight_prof.parsers.metrics.formulas import FORMULAS
 from nsight_prof.parsers.metrics.tensor import tensor_inputs
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 IMPOSSIBLE, NOT_COLLECTED = "impossible", "not collected"
 """Kinds of table `gaps`."""

@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu.rules import RuleResult, rules_frame
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.units import Scale, scale_of
 
 # ncu: "(32, 4, 1)"; a launch that ncu could not profile has "(0, 0, 0)".

@@ -27,7 +27,7 @@ from nsight_prof.parsers.ncu.text_file import Banner, no_data, read_banner, read
 from nsight_prof.parsers.ncu.text_tables import parse_tables
 from nsight_prof.parsers.numbers import Marks, find_marks, is_unavailable
 from nsight_prof.parsers.reading import reading
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 _ABOUT_LAUNCH = frozenset(
     ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context")

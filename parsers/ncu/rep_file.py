@@ -14,7 +14,7 @@ from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
 from nsight_prof.parsers.ncu.rules import rules_of_action
 from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.directory import plain_file
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 # Lists of the names of other metrics, which ncu's own pages use; its CSV leaves them out too.
 _LISTS = ("breakdown:", "group:")

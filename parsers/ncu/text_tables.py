@@ -30,7 +30,7 @@ from nsight_prof.parsers.ncu.capture import Gatherer, Launch, dimensions
 from nsight_prof.parsers.ncu.labels import metric_name
 from nsight_prof.parsers.ncu.rules import rule_of_text
 from nsight_prof.parsers.numbers import find_marks, is_unavailable
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 _PROCESS = re.compile(r"^\[(?P<pid>\d+)\] \S.*@\S+$")
 _SHAPE = r"(?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"

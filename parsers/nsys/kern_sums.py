@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 _KEY = ["name", "grid", "block", "nth"]
 # Of times in ns without decimals; of the others the last printed digit counts.

@@ -53,7 +53,7 @@ from nsight_prof.parsers.nsys.stages.timed_lines import read_timed_lines
 from nsight_prof.parsers.nsys.stages.work import Work
 from nsight_prof.parsers.reading import reading, reads
 from nsight_prof.parsers.run.directory import plain_file
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 of_file = reads(WHAT, HINT)
 

@@ -24,7 +24,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.predict.fit import HIGH, LOW
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 T0, T1, T2, T3 = "T0", "T1", "T2", "T3"
 DRAM_REACHED = 0.9

@@ -42,7 +42,7 @@ from nsight_prof.parsers.predict.measured import (
     roofline_fit,
 )
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator, Step, operators
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 SEED, HELD_OUT = 20, 40

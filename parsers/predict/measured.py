@@ -30,7 +30,7 @@ from nsight_prof.parsers.predict.costs import (
 )
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator, Step, operators
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 ALIGNED = 16

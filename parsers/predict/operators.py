@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.model_shape import Adapters, Latent, Linear, ModelShape, Quantized
 
 BF16, FP8 = "bf16", "fp8"

@@ -12,7 +12,7 @@ from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.operators import Kind
 from nsight_prof.parsers.predict.serving import Goal, Predictor, StepTime, Workload, point
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.tables import check, tables
 
 STEP_KINDS = ("prefill", "decode")

@@ -14,7 +14,7 @@ from typing import Any
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.operators import FP8
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.model_shape import BYTES, ModelShape, Quantized, model_shape
 from nsight_prof.parsers.serving.stored_weights import KEYS, stored_shape, wide_matrix
 

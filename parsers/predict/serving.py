@@ -29,7 +29,7 @@ from nsight_prof.parsers.predict.operators import (
     padded_rows,
 )
 from nsight_prof.parsers.predict.trace import PROFILED
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))

@@ -13,7 +13,7 @@ from typing import Any
 
 from nsight_prof.parsers.bench.records import ARITHMETIC, RoofKey
 from nsight_prof.parsers.cells import number
-from nsight_prof.parsers.sentences import joined, stored
+from nsight_prof.parsers.run.sentences import joined, stored
 
 MOVED = 0.05
 """How far the bytes of a level may be from the bytes of the work."""

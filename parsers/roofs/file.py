@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, SchemaTooNew
-from nsight_prof.parsers.sentences import Sentences, as_json, joined, keep, stored, valid
+from nsight_prof.parsers.run.sentences import Sentences, as_json, joined, keep, stored, valid
 from nsight_prof.parsers.tables import check, tables
 from nsight_prof.parsers.whole_file import write_atomic
 
@@ -47,7 +47,7 @@ class RoofsFile:
     `measured` is UTC in ISO 8601. `gpu` has the keys of GPU_KEYS; None is unknown. `conditions` is
     as the target recorded it. `roofs` is table `measured_roofs`. `given`: the user chose them for a
     run (`prof report RUN --roofs FILE`), so that another driver or clock is a caveat only.
-    `sentences` are what reasons of `roofs` are made of (parsers.sentences).
+    `sentences` are what reasons of `roofs` are made of (parsers.run.sentences).
     """
 
     measured: str

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.roofs.measured import LEVELS, PIPES
-from nsight_prof.parsers.sentences import joined, stored
+from nsight_prof.parsers.run.sentences import joined, stored
 from nsight_prof.parsers.tables import check
 
 BEYOND = 1.05

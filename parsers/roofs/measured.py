@@ -13,7 +13,7 @@ from nsight_prof.parsers.bench.records import ARITHMETIC, MEASURED, RoofKey, roo
 from nsight_prof.parsers.bench.stats import median, spread
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.roofs.confirm import Verdict, confirm, idle_traffic
-from nsight_prof.parsers.sentences import joined, stored
+from nsight_prof.parsers.run.sentences import joined, stored
 from nsight_prof.parsers.tables import check, tables
 
 STREAMS = ("read", "write", "copy", "memcpy", "scale", "triad")

@@ -12,7 +12,7 @@ import pandas as pd
 from nsight_prof.parsers.metrics.catalogue import Catalogue, Roof, catalogue
 from nsight_prof.parsers.ncu.capture import DURATION
 from nsight_prof.parsers.roofs.confirm import verdict_name
-from nsight_prof.parsers.sentences import joined, stored
+from nsight_prof.parsers.run.sentences import joined, stored
 from nsight_prof.parsers.tables import check, tables
 
 SM_CLOCK = "sm__cycles_elapsed.avg.per_second"

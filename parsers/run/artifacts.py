@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run.directory import Artifact, RunDir, StepState, read_manifest
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 # Nothing reads them again; people delete them to save space.
 UNREAD = (".log", ".nsys-rep", ".qdstrm", "command.json")

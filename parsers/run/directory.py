@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
 from nsight_prof.parsers.reading import reading, reason
 from nsight_prof.parsers.run.recorded_recipe import Recorded
-from nsight_prof.parsers.sentences import Made, made_of
+from nsight_prof.parsers.run.sentences import Made, made_of
 from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 1
@@ -129,7 +129,7 @@ class Manifest:
     reader's. A job of several traces has `ranks`, and `rank_basis` says where their numbers are
     from; `job` is there where `prof rank` captured it. `counter_files` are the names of several
     files of ncu that were imported together, kept as `counters_stem(0)` and so on. `sentences` are
-    what its own sentences with values are made of, by their words (parsers.sentences).
+    what its own sentences with values are made of, by their words (parsers.run.sentences).
     """
 
     run_id: str

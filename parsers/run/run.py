@@ -13,7 +13,8 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 from nsight_prof.parsers.run.selection import Selection, read_selection
-from nsight_prof.parsers.sentences import Sentences, made_of, read_sentences
+from nsight_prof.parsers.run.sentences import Sentences, made_of
+from nsight_prof.parsers.run.sentences_file import read_sentences
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from nsight_prof.parsers import safe_yaml
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.reading import reason
-from nsight_prof.parsers.sentences import Sentence, stored
+from nsight_prof.parsers.run.sentences import Sentence, stored
 from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 2

@@ -17,7 +17,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.names.ranges import Stages, name_stages
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 from nsight_prof.parsers.torch.events import read_events
 from nsight_prof.parsers.torch.gemm_shapes import DTYPES, Gemm
 from nsight_prof.parsers.torch.items import GpuWork, Instance, Item, Items, Kind, read_items

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from nsight_prof.parsers.ncu.command import to_measure
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.parsers.sentences import joined
+from nsight_prof.parsers.run.sentences import joined
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.padding import paddings
 from nsight_prof.reports.analysis.profiled import kernel_time

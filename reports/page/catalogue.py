@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
+
+from nsight_prof.parsers.run.sentences import Made, Sentence
 
 ENGLISH = "en"
 NAMES = {"en": "English", "ko": "한국어", "zh": "中文"}
 """Names of the languages, each in itself."""
 LANGUAGES = tuple(NAMES)
+_NONE: Mapping[str, Made] = MappingProxyType({})
+_SENTENCES: ContextVar[Mapping[str, Made]] = ContextVar("kept", default=_NONE)
 STORED = "stored"
-"""File of the messages of sentences that tables and manifests keep (parsers.sentences)."""
+"""File of the messages of sentences that tables and manifests keep (parsers.run.sentences)."""
 
 
 def file_in(name: str, language: str) -> str:
@@ -71,3 +78,18 @@ def entries(text: str) -> Iterator[tuple[str, str]]:
             found[key] = found.get(key, "") + ast.literal_eval(line)
         if found.get("msgid"):
             yield found["msgid"], found.get("msgstr", found.get("msgstr[0]", ""))
+
+
+@contextmanager
+def knowing(sentences: Mapping[str, Made]) -> Iterator[None]:
+    """Know these sentences, of `Run.sentences`, while pages of the run are written."""
+    token = _SENTENCES.set(sentences)
+    try:
+        yield
+    finally:
+        _SENTENCES.reset(token)
+
+
+def made_from(words: str) -> Made | None:
+    """Return what exactly these words are made of; None where they are no sentence with values."""
+    return words.origin if isinstance(words, Sentence) else _SENTENCES.get().get(words)

@@ -12,8 +12,7 @@ from typing import Protocol, TypeAlias
 from urllib.parse import quote
 
 from nsight_prof.reports.page import formats, units
-from nsight_prof.reports.page.catalogue import ENGLISH, catalogue, stored_messages
-from nsight_prof.reports.page.kept import made_from
+from nsight_prof.reports.page.catalogue import ENGLISH, catalogue, made_from, stored_messages
 from nsight_prof.reports.page.marks import HOLD, mark
 from nsight_prof.reports.page.values import (
     Capital,
@@ -246,7 +245,7 @@ class Writer:
         is_value = text.message in {f"{{{name}}}" for name in text.values}
         if is_value and self.language != ENGLISH:
             return all(
-                self.says(value.text)
+                self.has_sentence(value.text)
                 for value in text.values.values()
                 if isinstance(value, Verbatim)
             )
@@ -255,13 +254,13 @@ class Writer:
 
     def word(self, word: str) -> str:
         """Return an English word or name in the language, without markup; as it is if unknown."""
-        return self._known.get(word) or Writer(self.language).kept(word)
+        return self._known.get(word) or Writer(self.language).sentence(word)
 
-    def says(self, words: str) -> bool:
+    def has_sentence(self, words: str) -> bool:
         """Say whether words that a run keeps are a sentence that the language has."""
         return self.language == ENGLISH or bool(self._message(words) or self._message(f"{words}."))
 
-    def kept(self, words: str) -> str:
+    def sentence(self, words: str) -> str:
         """Return words that a run keeps in English: a sentence in the language, others as they are.
 
         A sentence is known by exactly its words, or by all but the stop at its end.
@@ -276,30 +275,30 @@ class Writer:
 
     def _message(self, words: str) -> str:
         """Return the translated message of a sentence, "" where it is none or has none."""
-        made = made_from(words)
-        if made is None:
+        origin = made_from(words)
+        if origin is None:
             return self._stored.get(words, "")
-        if placeholders(made.message) != made.values.keys():
+        if placeholders(origin.message) != origin.values.keys():
             return ""
-        return self._stored.get(made.message, "" if has_words(made.message) else made.message)
+        return self._stored.get(origin.message, "" if has_words(origin.message) else origin.message)
 
     def _translated(self, words: str) -> str:
-        message, made = self._message(words), made_from(words)
-        if not message or made is None:
+        message, origin = self._message(words), made_from(words)
+        if not message or origin is None:
             return self.markup.escape(message or words)
         specs: dict[str | None, str | None] = {}
-        if made.message in self._stored:  # that of a file might ask for any width
-            specs = {name: spec for _, name, spec, _ in string.Formatter().parse(made.message)}
+        if origin.message in self._stored:  # that of a file might ask for any width
+            specs = {name: spec for _, name, spec, _ in string.Formatter().parse(origin.message)}
         has_marks = self.language in MARKS and not has_words(message)
         pieces = []
         for fixed, name, *_ in string.Formatter().parse(message):
-            shown = _with_marks(fixed, self.marks) if has_marks else fixed
-            pieces.append(self.markup.escape(shown))
-            value = "" if name is None else made.values[name]
+            fixed_text = _with_marks(fixed, self.marks) if has_marks else fixed
+            pieces.append(self.markup.escape(fixed_text))
+            value = "" if name is None else origin.values[name]
             if not isinstance(value, str):
                 pieces.append(self.markup.escape(_formatted(value, specs.get(name) or "")))
             elif value:  # in a file that somebody changed sentences may hold each other
-                inner = self.kept if len(value) < len(words) else self.markup.escape
+                inner = self.sentence if len(value) < len(words) else self.markup.escape
                 pieces.append(inner(value))
         return self._put_together(pieces)
 
@@ -339,7 +338,7 @@ class Writer:
         # The most frequent first: a report writes hundreds of thousands.
         if isinstance(value, str):
             is_quantity = isinstance(value, formats.Quantity)
-            return self.markup.number(value) if is_quantity else self.kept(value)
+            return self.markup.number(value) if is_quantity else self.sentence(value)
         if isinstance(value, Name):
             return self._linked(self.markup.code(value.name), value)
         if isinstance(value, Number):
@@ -375,7 +374,7 @@ class Writer:
         if isinstance(value, Word):
             return self.markup.escape(self.word(value.text))
         if isinstance(value, Verbatim):
-            return self.kept(value.text)
+            return self.sentence(value.text)
         write = self.markup.escape if self.language == ENGLISH else self.markup.quote
         return write(value.text)
 
@@ -453,7 +452,7 @@ def _formatted(value: float, spec: str) -> str:
         return str(value)
 
 
-def said(text: Text) -> Said:
+def in_english(text: Text) -> Said:
     """Return a text by its English words."""
     words = Said(Writer().text(text))
     words.text = text

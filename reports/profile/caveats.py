@@ -12,7 +12,7 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.metrics.columns import IMPOSSIBLE, NOT_COLLECTED
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.parsers.sentences import joined, stored
+from nsight_prof.parsers.run.sentences import joined, stored
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import profiled
@@ -64,10 +64,12 @@ def _failed(run: Run) -> list[Caveat]:
     found = []
     for step in run.manifest.steps:
         if step.state in (StepState.FAILED, StepState.UNSUPPORTED):
-            why: Value = Verbatim(step.error.rstrip(".") or step.state.value)
+            cause: Value = Verbatim(step.error.rstrip(".") or step.state.value)
             if step.hint:
-                why = Text("{reason} ({hint})", reason=why, hint=Verbatim(step.hint.rstrip(".")))
-            words = Text("The step {step} gave no result: {why}.", step=step.name, why=why)
+                cause = Text(
+                    "{reason} ({hint})", reason=cause, hint=Verbatim(step.hint.rstrip("."))
+                )
+            words = Text("The step {step} gave no result: {why}.", step=step.name, why=cause)
             simple = Text("A part of the measurement failed; see the report.")
             found.append(Caveat(words, (), simple))
     return found

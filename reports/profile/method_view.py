@@ -13,7 +13,7 @@ from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.run.directory import StepRecord, StepState
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.parsers.sentences import joined
+from nsight_prof.parsers.run.sentences import joined
 from nsight_prof.reports.analysis.gpu_times import gpu_of_launches
 from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.page.formats import byte_rate, clock, data_size

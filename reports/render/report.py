@@ -22,10 +22,9 @@ from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.page import Section, Table, Text
-from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, language_of
+from nsight_prof.reports.page.catalogue import ENGLISH, NAMES, file_in, knowing, language_of
 from nsight_prof.reports.page.frame import Places
 from nsight_prof.reports.page.html import section_html
-from nsight_prof.reports.page.kept import knowing
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.section import leading_figure, slug
 from nsight_prof.reports.page.writer import InTemplate, Writer

@@ -228,7 +228,7 @@ def _sentence(write: Writer, value: Any) -> formats.Markdown:
     """Return a text or the value of a fact; a sentence that is there in English only says so."""
     if write.language == ENGLISH or isinstance(value, Text) and write.translates(value):
         return formats.Markdown(write.value(value))
-    if isinstance(value, str) and write.says(value):
+    if isinstance(value, str) and write.has_sentence(value):
         return formats.Markdown(write.value(value))
     if isinstance(value, (Text, str)):
         value = Text("{sentence} [in English]", sentence=value)
@@ -279,7 +279,7 @@ def _finalize(write: Writer, value: Any) -> Any:
     if isinstance(value, (*PAGE_VALUES, formats.Quantity)):
         return write.value(value)
     if isinstance(value, str) and not isinstance(value, formats.Markdown):
-        value = Writer(write.language).kept(value)
+        value = Writer(write.language).sentence(value)
     return value if isinstance(value, jinja2.Undefined) else formats.template_text(value)
 
 

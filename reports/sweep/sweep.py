@@ -11,7 +11,7 @@ from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import Manifest
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.parsers.sentences import joined
+from nsight_prof.parsers.run.sentences import joined
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, wall_time
 from nsight_prof.reports.compare.cases import case_changes, geometric_mean, timed_cases

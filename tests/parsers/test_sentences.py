@@ -1,4 +1,4 @@
-"""Sentences of tables: what they are made of is kept beside them, and makes the same words again."""
+"""Sentences of tables: what they are made of is kept, and makes the same words again."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import pytest
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest, write_manifest
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.parsers.sentences import (
-    SENTENCES,
+from nsight_prof.parsers.run.sentences import (
     Made,
     Sentence,
     joined,
     made_of,
-    read_sentences,
     sentences_made,
     stored,
-    write_sentences,
 )
+from nsight_prof.parsers.run.sentences_file import SENTENCES, read_sentences, write_sentences
 
 RUNS = ("h200-roofline", "h200-vllm-kernels")
 

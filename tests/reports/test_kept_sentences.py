@@ -9,11 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.parsers.sentences import Made, joined, stored
-from nsight_prof.reports.page.catalogue import stored_messages
-from nsight_prof.reports.page.kept import knowing
+from nsight_prof.parsers.run.sentences import Made, joined, stored
+from nsight_prof.reports.page.catalogue import knowing, stored_messages
 from nsight_prof.reports.page.values import Quoted, Text, Verbatim
-from nsight_prof.reports.page.writer import InHtml, Writer, said
+from nsight_prof.reports.page.writer import InHtml, Writer, in_english
 
 MEASURED = "DRAM moved {moved:.3f} times the bytes of the work"
 LANGUAGES = ("ko", "zh")
@@ -89,7 +88,7 @@ def test_a_sentence_is_known_without_the_stop_at_its_end() -> None:
 
 
 def test_words_of_a_text_are_said_in_the_language_of_the_page() -> None:
-    words = said(Text("{points} points", points="10"))
+    words = in_english(Text("{points} points", points="10"))
     assert words == "10 points"
     assert Writer("en").value(words) == "10 points"
     assert Writer("zh").value(words) == "10 个百分点"

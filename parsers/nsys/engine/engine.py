@@ -20,7 +20,7 @@ from nsight_prof.parsers.nsys.engine.steps import engine_steps
 from nsight_prof.parsers.nsys.engine.work import RankWork, read_engine_calls, read_work
 from nsight_prof.parsers.nsys.rows.kernels import KernelRows
 from nsight_prof.parsers.nsys.sqlite.database import Database
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 
 @dataclass

@@ -19,7 +19,7 @@ from nsight_prof.parsers.nsys.engine.ranges import HostRange, Segments, innermos
 from nsight_prof.parsers.nsys.engine.work import Calls, RankWork, find_windows
 from nsight_prof.parsers.nsys.rows.calls import ABI_VERSION
 from nsight_prof.parsers.nsys.sqlite.database import Array
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 QUEUED = "between queued operations"
 LATENCY = "launch latency"

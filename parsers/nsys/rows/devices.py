@@ -16,7 +16,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import CUDA_DEVICE, GPU
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 Place = tuple[int, int]
 """Device index and process id; the index is -1 where the export does not tell it."""

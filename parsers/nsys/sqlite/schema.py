@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 NEWEST_KNOWN = (3, 25)  # nsys 2026.2.1
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -26,7 +26,7 @@ from nsight_prof.parsers.nsys.sqlite.schema import RUNTIME, read_strings
 from nsight_prof.parsers.nsys.stages.native_stacks import Lines, native_stacks
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Work
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 TABLE, OTHERS, LAUNCHES = "host_lines", "thread_lines", "launch_lines"
 THREAD_MASK = (1 << 24) - 1

@@ -25,7 +25,7 @@ from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import NVTX, PROCESS, RUNTIME, STRINGS
 from nsight_prof.parsers.nsys.stages.payloads import SCHEMA_ENTRIES, Payload, read_payloads
 from nsight_prof.parsers.nsys.stages.work import Work
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
 OPERATIONS = {

@@ -16,7 +16,7 @@ from nsight_prof.parsers.nsys.stages.followers import find_followers, follow_ste
 from nsight_prof.parsers.nsys.stages.inherit import find_heirs, inherit_stages
 from nsight_prof.parsers.nsys.stages.paths import DEEPEST, attribute
 from nsight_prof.parsers.nsys.stages.work import Attributed
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 
 def attribute_calls(nvtx: NvtxEvents, calls: Calls, tids: Array, stages: Stages) -> Attributed:

@@ -18,7 +18,7 @@ import numpy as np
 from nsight_prof.parsers.nsys.rows.python_samples import Frame
 from nsight_prof.parsers.nsys.sqlite.database import Array
 from nsight_prof.parsers.run.directory import plain_file
-from nsight_prof.parsers.sentences import stored
+from nsight_prof.parsers.run.sentences import stored
 
 PATTERN = "lines-*.bin*"
 MARK = "prof lines "

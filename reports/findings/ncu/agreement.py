@@ -23,7 +23,7 @@ from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, reason, stall_of
 from nsight_prof.reports.page.formats import percent, quantity, share
 from nsight_prof.reports.page.values import Text, Word
-from nsight_prof.reports.page.writer import said
+from nsight_prof.reports.page.writer import in_english
 
 STALL_RULE = "latency"
 """The rule of prof that names what warps wait for."""
@@ -90,7 +90,7 @@ def _causes(topic: Topic, subject: Subject) -> Verdict:
     assert subject.judged is not None
     same = [cause for cause in subject.judged.causes if cause.key in topic.causes]
     if same:
-        return Verdict(AGREES, said(same[0].clause), gain=same[0].gain)
+        return Verdict(AGREES, in_english(same[0].clause), gain=same[0].gain)
     known = measure(subject.row, subject.context)
     abstained = {rule.key for rule in subject.judged.abstained}
     # A rule that could be held to the kernel tells more than one that abstains.
@@ -106,7 +106,7 @@ def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
     if rule.key in abstained:
         found = abstained[rule.key]
         if found.reason is not None:
-            return said(found.reason)
+            return in_english(found.reason)
         return reason("abstains", columns=_labels(found.columns))
     others = [cause.clause for cause in subject.judged.causes if cause.key in rule.unless]
     if others:
@@ -149,7 +149,7 @@ def _limiter(limiters_of_ncu: frozenset[str], subject: Subject) -> Verdict:
         return Verdict(DIFFERS, "", reason("no_limiter"))
     allowed = percent(subject.row["theoretical_occupancy_pct"])
     names = [Word(name) for name in limiter.split(", ")]
-    statement = said(Text("{limiters}: {part} of the warps", limiters=names, part=allowed))
+    statement = in_english(Text("{limiters}: {part} of the warps", limiters=names, part=allowed))
     # ncu 2022 names the first limiter alone where several are equal.
     agrees = bool(limiters_of_ncu) and limiters_of_ncu <= frozenset(limiter.split(", "))
     return Verdict(AGREES if agrees else CONTRADICTS, statement)
@@ -162,7 +162,9 @@ def _stall(stalls_of_ncu: set[str], subject: Subject) -> Verdict:
         return Verdict(DIFFERS, "", silent, abstained=True)
     stall_share = number(subject.row["stall_share"])
     stall = Word(top.replace("_", " "))
-    statement = said(Text("{stall}, {part} of the stalls", stall=stall, part=share(stall_share)))
+    statement = in_english(
+        Text("{stall}, {part} of the stalls", stall=stall, part=share(stall_share))
+    )
     if top in stalls_of_ncu:
         causes = subject.judged.causes if subject.judged else ()
         gains = [cause.gain for cause in causes if cause.key == STALL_RULE]
@@ -190,7 +192,7 @@ def _bound(topic: Topic, subject: Subject) -> Verdict:
         )
     if bound == "latency":
         words = Text("latency, {part} of any roof at most", part=percent(reached))
-    statement = said(words)
+    statement = in_english(words)
     if topic.compare == "full":
         if max(reached / 100, number(row["second_share"])) >= BOUND_FROM:
             return Verdict(AGREES, statement)

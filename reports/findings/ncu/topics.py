@@ -9,7 +9,7 @@ from typing import Any
 
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.reports.page.values import Text, Value
-from nsight_prof.reports.page.writer import said
+from nsight_prof.reports.page.writer import in_english
 
 message: type[Text] = Text
 
@@ -83,4 +83,4 @@ def reasons() -> dict[str, str]:
 
 def reason(key: str, **values: Value) -> str:
     """Return why prof says something else."""
-    return said(message(reasons()[key], **values))
+    return in_english(message(reasons()[key], **values))

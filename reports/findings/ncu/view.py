@@ -23,7 +23,7 @@ from nsight_prof.reports.findings.ncu.agreement import (
 from nsight_prof.reports.findings.ncu.models import RuleRow, RuleSummary, RulesView
 from nsight_prof.reports.findings.ncu.topics import Topic, reason, topics, topics_of
 from nsight_prof.reports.page.values import Word
-from nsight_prof.reports.page.writer import said
+from nsight_prof.reports.page.writer import in_english
 
 LENGTH = 220
 """Characters of a message that the report shows; table ncu_rules has all of it."""
@@ -122,7 +122,7 @@ def _alone(
     silent = reason("silent", asks=Word(asked[0].silent))
     gain = known(cause.gain)
     yield RuleRow(
-        kernel, asked[0].about, (), "", None, "", DIFFERS, said(cause.clause), silent, gain
+        kernel, asked[0].about, (), "", None, "", DIFFERS, in_english(cause.clause), silent, gain
     )
 
 

@@ -6,23 +6,15 @@ other languages: nobody reads words back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
-from nsight_prof.parsers.reading import reading
-from nsight_prof.parsers.whole_file import write_atomic
-
-SENTENCES = "sentences.json"
-"""File in tables/: the English words of each sentence with values -> its `Made`."""
-WHAT = ("sentences of tables", "make the tables again: prof report RUN")
 Value: TypeAlias = str | int | float
 
 
@@ -44,17 +36,17 @@ _found: ContextVar[Sentences | None] = ContextVar("found", default=None)
 class Sentence(str):
     """English words, as any str, that know what they are made of."""
 
-    made: Made
+    origin: Made
 
     def __new__(cls, message: str, values: Mapping[str, Value]) -> Sentence:
         """Make the words; without values the message is all there is to them."""
         sentence = super().__new__(cls, message.format(**values) if values else message)
-        sentence.made = Made(message, dict(values))
+        sentence.origin = Made(message, dict(values))
         return sentence
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         """Return what copies and other processes make it of."""
-        return self.made.message, self.made.values
+        return self.origin.message, self.origin.values
 
 
 def stored(message: str, /, **values: Any) -> str:
@@ -84,10 +76,10 @@ def made_of(texts: Iterable[str]) -> Sentences:
     """Return what those of some texts that are sentences with values are made of."""
     found: Sentences = {}
     for text in texts:
-        if isinstance(text, Sentence) and text.made.values:
-            values = text.made.values.values()
+        if isinstance(text, Sentence) and text.origin.values:
+            values = text.origin.values.values()
             found |= made_of(value for value in values if isinstance(value, str))
-            found[str(text)] = text.made
+            found[str(text)] = text.origin
     return found
 
 
@@ -125,28 +117,9 @@ def sentences_made() -> Iterator[Sentences]:
         _found.reset(token)
 
 
-def write_sentences(folder: Path, sentences: Sentences) -> None:
-    """Write what sentences of the tables in `folder` are made of."""
-    text = json.dumps(as_json(sentences), indent=1, ensure_ascii=False)
-    write_atomic(folder / SENTENCES, text + "\n")
-
-
 def as_json(sentences: Sentences) -> dict[str, Any]:
     """Return sentences for a file of JSON, by their words."""
-    return {words: asdict(made) for words, made in sorted(sentences.items())}
-
-
-def read_sentences(folder: Path) -> Sentences:
-    """Read them back; none where an older version made the tables.
-
-    Raises:
-        ArtifactUnreadable: the file is damaged.
-    """
-    path = folder / SENTENCES
-    if not path.is_file():
-        return {}
-    with reading(path, *WHAT):
-        return valid(json.loads(path.read_bytes()))
+    return {words: asdict(origin) for words, origin in sorted(sentences.items())}
 
 
 def valid(data: Any) -> Sentences:
