@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,7 +12,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.names import stacks
-from nsight_prof.parsers.names.source_text import derives, loop_over_results
+from nsight_prof.parsers.names.source_text import OVER_RESULTS, derives, loop_over_results
 from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
@@ -62,6 +64,8 @@ INSIDE = 0.8
 """Part of the samples within a line that those lines have which are named in its place."""
 PYTHON_MODULE = r"/python3[\d.]*/(?!site-packages|dist-packages)(\w+(?:/\w+)*\.py):\d+ \w+$"
 """A function of Python's own library, as the innermost frame of a stack."""
+ALLOCATES = r"^(?:cuda(?:Malloc|HostAlloc)|cuMem(?:Host)?Alloc)"
+"""Names of CUDA calls that give memory."""
 COPYING = r"\.(?:to|cuda|cpu|copy_)\("
 """Calls of PyTorch that copy, in the text of a line."""
 OF_LAUNCH = (
@@ -75,6 +79,8 @@ OF_TILES = ("local_spills", "register_limited", "narrow_accesses")
 and the warps that share them."""
 ONE_WARP = "32x1x1"
 """Block whose registers spill since no other warp shares its values."""
+WARP = 32
+"""Threads of a warp."""
 AGAIN = 10
 """Times in each step that a line runs from which on it is in a loop within that."""
 IDLE_WORK = 0.15
@@ -208,7 +214,25 @@ def _is_of_launch(run: Run, finding: Finding) -> bool:
         is_it = run.kernels["kernel_id"] == finding.kernel_ids[0]
         one_warp = set(run.kernels.loc[is_it, "block"]) == {ONE_WARP}
         return one_warp or _holds_tiles(run, finding.kernel_ids[0])
+    if finding.rule == occupancy.SHORT_BLOCKS.key and _ends_at_once(run, finding.kernel_ids[0]):
+        return False
     return finding.rule in OF_LAUNCH or _loading_warps(run, finding) < MOST
+
+
+def _ends_at_once(run: Run, kernel_id: str) -> bool:
+    """Tell whether a kernel of CUDA C++ has whole warps and no loop: fewer blocks alone would leave
+    work undone, so that its text is to mend, which gives a thread one element.
+    """
+    lines = run.source_lines[run.source_lines["kernel_id"] == kernel_id]
+    rows = run.source_instructions[run.source_instructions["kernel_id"] == kernel_id]
+    times = rows.sort_values("offset")["instructions"].fillna(0)
+    blocks = run.kernels.loc[run.kernels["kernel_id"] == kernel_id, "block"].fillna("")
+    threads = [math.prod(map(int, block.split("x"))) for block in blocks if block]
+    return (
+        bool(len(times)) and not lines["file"].fillna("").str.endswith(".py").any()
+        and times.max() < kernel_code.IN_LOOP * times.iloc[0]
+        and min(threads, default=0) >= WARP
+    )  # fmt: skip
 
 
 def _loading_warps(run: Run, finding: Finding) -> float:
@@ -294,7 +318,7 @@ def _with_thread_lines(run: Run, finding: Finding) -> Finding:
 
 def _with_native_lines(run: Run, finding: Finding) -> Finding:
     lines = native_lines(run, DOING.get(finding.rule, ("launching",)))
-    hot_lines = _hot(lines)
+    hot_lines = _hot_calls(lines)
     if not hot_lines:
         return finding
     verdict = Text(
@@ -311,10 +335,25 @@ def _with_native_lines(run: Run, finding: Finding) -> Finding:
     return replace(finding, verdict=verdict)
 
 
+def _hot_calls(lines: Sequence[HostLine]) -> list[HostLine]:
+    """Return the lines of calls with most time; but first, in the order of the program, those that
+    allocate: what is allocated once need not be freed, and each of several is at fault alike.
+    """
+    allocating = [
+        line
+        for line in lines
+        if re.search(ALLOCATES, line.call) and number(line.share.value) >= LEAST
+    ]
+    allocating.sort(key=lambda line: (line.file, line.line or 0))
+    others = _hot([line for line in lines if line not in allocating])
+    return [*allocating, *others][:NAMED]
+
+
 def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if run.host_lines.empty:
         return _with_native_lines(run, finding)
     rows, counted = _host_samples(run, finding)
+    over, rows, counted = _in_loop_over_results(run, finding, rows, counted)
     items: Sequence[HostLine] = ()
     idle_work: Sequence[HostLine] = ()
     all_samples = rows[counted].sum()
@@ -349,7 +388,13 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
     around = around or head
-    if around is None and not (inner or idle_work or new):
+    if over is not None:
+        values["calls"] = Text(
+            "{calls} That is in a loop over what is read back at {head}.",
+            calls=values["calls"],
+            head=Verbatim(over.location),
+        )
+    elif around is None and not (inner or idle_work or new):
         around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
@@ -389,6 +434,23 @@ def _host_samples(run: Run, finding: Finding) -> tuple[pd.DataFrame, str]:
     if finding.rule in WORK:
         rows = rows[host_work.is_in_work(run, rows, WORK[finding.rule])]
     return _in_program(rows), counted
+
+
+def _in_loop_over_results(
+    run: Run, finding: Finding, rows: pd.DataFrame, counted: str
+) -> tuple[HostLine | None, pd.DataFrame, str]:
+    """Return the head of a loop over what is read back there once, and not in each pass, and the
+    samples within the loop, where its launches take longer: these are to mend. Else all as it is.
+    """
+    found = host_lines(rows) if finding.rule == idle_rules.LAUNCH_BOUND.key else []
+    if finding.choice or not found or not re.search(OVER_RESULTS, found[0].source):
+        return None, rows, counted
+    head, idle = found[0], _in_program(host_rows(run, finding.stage, idle=True))
+    inside = idle[idle["file"].eq(head.file) & idle["function"].eq(head.function)]
+    inside = inside[inside["line"].gt(head.line or 0)]
+    if inside["idle_samples"].sum() < MOST * idle["idle_samples"].sum():
+        return None, rows, counted
+    return head, inside, "idle_samples"
 
 
 def _work_first(lines: Sequence[HostLine], idle_work: Sequence[HostLine]) -> list[HostLine]:
