@@ -13,7 +13,14 @@ from nsight_prof.parsers.cells import count, from_row, known, number, records, t
 from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.names.source_text import DERIVES, OPTIMIZER, Result, results
 from nsight_prof.parsers.names.stacks import called_rows, of_waits, with_callers
-from nsight_prof.parsers.ncu.places import at_barriers, at_loads, at_program, at_writers, in_order
+from nsight_prof.parsers.ncu.places import (
+    LOADS,
+    at_barriers,
+    at_loads,
+    at_program,
+    at_writers,
+    in_order,
+)
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.page import Number, Ref
@@ -21,6 +28,7 @@ from nsight_prof.reports.page import Number, Ref
 Z95 = 1.959964
 MOST = 0.5
 """Share of the samples from which on a line, or lines, say where the time goes."""
+SECTOR_BYTES = 32
 ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
 """Lines that make a list of results, one item after another, none of which depends on another."""
 
@@ -229,15 +237,25 @@ def _instructions(run: Run, kernel_id: str) -> pd.DataFrame:
 
 
 def lines_of(
-    run: Run, kernel_id: str, counted: str, sass: str, *, of_values: bool = False
+    run: Run,
+    kernel_id: str,
+    counted: str,
+    sass: str,
+    *,
+    of_values: bool = False,
+    beyond_l1: bool = False,
 ) -> list[KernelLine]:
     """Return the lines of a kernel by a count of table `source_instructions`, the most first.
 
     Only instructions count that match `sass`, where they stand or, `of_values`, at the lines of
-    the values that they take. The share of a line is that of the count; of those about equal the
-    first in the source stands first.
+    the values that they take. `beyond_l1`: of loads the part counts that L1 does not serve. The
+    share of a line is that of the count; of those about equal the first in the source stands first.
     """
     frame = _instructions(run, kernel_id)
+    if beyond_l1:
+        is_load = frame["sass"].fillna("").str.contains(LOADS)
+        missed = _missed(run, frame, is_load)
+        frame[counted] = frame[counted].astype(float) * is_load.map({True: missed, False: 1.0})
     chosen = frame["sass"].fillna("").str.contains(sass)
     frame = (at_writers(frame, chosen) if of_values else frame)[chosen]
     total = number(frame[counted].sum())
@@ -251,6 +269,18 @@ def lines_of(
             share = Number(of_line / total, "fraction", ref)
             found.append(replace(known_line, samples=of_line, share=share))
     return _in_order(found)
+
+
+def _missed(run: Run, frame: pd.DataFrame, is_load: pd.Series[bool]) -> float:
+    """Return the part of the sectors of loads that a kernel's L1 asks L2 for; 1 where unknown.
+
+    All sectors of stores and atomics go there (CUDA programming guide: L1 writes through).
+    """
+    counted = run.counters.loc[run.counters["kernel_id"].isin(frame["kernel_id"]), "l2_bytes"]
+    of_l2 = counted.astype(float).max() / SECTOR_BYTES
+    of_loads, others = (frame.loc[each, "sectors"].sum() for each in (is_load, ~is_load))
+    missed = (of_l2 - number(others)) / max(1.0, number(of_loads))
+    return min(1.0, max(0.0, missed)) if missed == missed else 1.0
 
 
 def callers(run: Run, *kernel_ids: str) -> list[HostLine]:

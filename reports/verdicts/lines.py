@@ -102,16 +102,19 @@ WORK = {
 class At(NamedTuple):
     """Which instructions a rule is about: a count of each, a pattern of SASS, and what they are.
 
-    `of_values`: the line at fault is that of the values that they take.
+    `of_values`: the line at fault is that of the values that they take. `beyond_l1`: what loads
+    find in L1 does not count, as all that stores write goes on to L2.
     """
 
     counted: str
     sass: str
     what: Text
     of_values: bool = False
+    beyond_l1: bool = False
 
 
 NEEDLESS, SECTORS = Text("the needless sectors"), Text("the sectors")
+BEYOND_L1 = Text("the sectors that L2 serves")
 DOUBLE = r"\bD(?:ADD|MUL|FMA|SETP|MNMX)\b|\bF2F\.F64|\bMUFU\.\w+64H"
 BANKS = r"\b(?:LDS|STS|LDSM|STSM|ATOMS)\b"
 SPILLS = r"\bSTL\b"
@@ -131,8 +134,8 @@ AT = {
     instructions.EARLY_RETURNS.key: At("instructions", kernel_code.RETURNS, Text("the returns")),
     memory.UNCOALESCED_LOADS.key: At("excessive_sectors", r"\bLDG?\b", NEEDLESS),
     memory.UNCOALESCED_STORES.key: At("excessive_sectors", r"\bSTG?\b", NEEDLESS),
-    memory.UNCOALESCED.key: At("excessive_sectors", "", SECTORS),
-    memory.SCATTERED.key: At("excessive_sectors", "", SECTORS),
+    memory.UNCOALESCED.key: At("excessive_sectors", "", BEYOND_L1, beyond_l1=True),
+    memory.SCATTERED.key: At("excessive_sectors", "", BEYOND_L1, beyond_l1=True),
     memory.HOST_MEMORY.key: At("sectors", r"\bLDG?\b", SECTORS),
     memory.NARROW_ACCESSES.key: At("sectors", r"\b(?:LDG?|STG?)\b", SECTORS),
     memory.LOCAL_SPILLS.key: At("instructions", SPILLS, Text("the values in local memory"), True),
@@ -186,7 +189,7 @@ def located(run: Run, finding: Finding) -> Finding:
     """Return the finding with the lines that it is about, or as it is where none are known."""
     of_kernels = finding.rule == copies.CASTS_AND_COPIES.key and not copies.is_within(run)
     if finding.rule in {*DOING, *WORK, *IDLE} and not of_kernels:
-        finding = _with_host_lines(run, finding)
+        finding = _in_loop_over_results(run, finding) or _with_host_lines(run, finding)
         is_again = finding.rule == host_work.COMPILATION.key and len(run.recompilations)
         return _with_guards(run, finding) if is_again else finding
     if finding.rule == host_work.INTERPRETER_LOCK.key:
@@ -353,7 +356,6 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     if run.host_lines.empty:
         return _with_native_lines(run, finding)
     rows, counted = _host_samples(run, finding)
-    over, rows, counted = _in_loop_over_results(run, finding, rows, counted)
     items: Sequence[HostLine] = ()
     idle_work: Sequence[HostLine] = ()
     all_samples = rows[counted].sum()
@@ -388,13 +390,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     }
     around = _round_trip(run, finding, rows, counted, hot_lines[0])
     around = around or head
-    if over is not None:
-        values["calls"] = Text(
-            "{calls} That is in a loop over what is read back at {head}.",
-            calls=values["calls"],
-            head=Verbatim(over.location),
-        )
-    elif around is None and not (inner or idle_work or new):
+    if around is None and not (inner or idle_work or new):
         around = _around(run, finding, rows, counted, hot_lines)
     if around is not None:
         verdict = Text(
@@ -436,21 +432,30 @@ def _host_samples(run: Run, finding: Finding) -> tuple[pd.DataFrame, str]:
     return _in_program(rows), counted
 
 
-def _in_loop_over_results(
-    run: Run, finding: Finding, rows: pd.DataFrame, counted: str
-) -> tuple[HostLine | None, pd.DataFrame, str]:
-    """Return the head of a loop over what is read back there once, and not in each pass, and the
-    samples within the loop, where its launches take longer: these are to mend. Else all as it is.
+def _in_loop_over_results(run: Run, finding: Finding) -> Finding | None:
+    """Return a finding with the lines of a loop over what is read back once, at its head, where
+    most of the idle time is: its launches are to mend, and not that wait. None for all others.
     """
-    found = host_lines(rows) if finding.rule == idle_rules.LAUNCH_BOUND.key else []
-    if finding.choice or not found or not re.search(OVER_RESULTS, found[0].source):
-        return None, rows, counted
+    if finding.rule != idle_rules.LAUNCH_BOUND.key or finding.choice or run.host_lines.empty:
+        return None
+    found = host_lines(_host_samples(run, finding)[0])
+    if not found or not re.search(OVER_RESULTS, found[0].source):
+        return None
     head, idle = found[0], _in_program(host_rows(run, finding.stage, idle=True))
     inside = idle[idle["file"].eq(head.file) & idle["function"].eq(head.function)]
     inside = inside[inside["line"].gt(head.line or 0)]
-    if inside["idle_samples"].sum() < MOST * idle["idle_samples"].sum():
-        return None, rows, counted
-    return head, inside, "idle_samples"
+    hot_lines = _hot(host_lines(inside, "idle_samples"))
+    if inside["idle_samples"].sum() < MOST * idle["idle_samples"].sum() or not hot_lines:
+        return None
+    verdict = Text(
+        "{verdict} The host is then in {places}, in a loop over what it reads back at {head}."
+        "{calls}",
+        verdict=finding.verdict,
+        places=[_host_place(line) for line in hot_lines],
+        head=Verbatim(head.location),
+        calls=calls_at(hot_lines[0].source),
+    )
+    return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
 
 
 def _work_first(lines: Sequence[HostLine], idle_work: Sequence[HostLine]) -> list[HostLine]:
@@ -800,7 +805,8 @@ def _with_lines_at(run: Run, finding: Finding, at: At) -> Finding:
 
     Warps stand where a result is needed, which may be another line than the one that asks for it.
     """
-    lines = lines_of(run, finding.kernel_ids[0], at.counted, at.sass, of_values=at.of_values)
+    ways = {"of_values": at.of_values, "beyond_l1": at.beyond_l1}
+    lines = lines_of(run, finding.kernel_ids[0], at.counted, at.sass, **ways)
     hot_lines = [line for line in lines if number(line.share.value) >= LEAST][:NAMED]
     if not hot_lines:
         return finding
