@@ -32,6 +32,7 @@ OPTIMIZER = r"\boptim\w*\.(?:step|zero_grad)\("
 """Lines of an optimizer, which has kernels for each weight."""
 OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
 """Lines of loops over what they read back from the GPU."""
+EMPTY = re.compile(r"\b(?:new_)?empty(?:_like)?\(")
 STEPS = re.compile(r"\.step\(")
 ATTRIBUTE = re.compile(r"(?<![\w.])(?!self\b)[A-Za-z_]\w*\.(?:dtype|device|shape|size\(|ndim)\b")
 """What a tensor is, beside its numbers."""
@@ -189,6 +190,26 @@ def loop_over_results(
     heads = heads[heads["source"].fillna("").str.contains(OVER_RESULTS)].sort_values("line")
     found = records(heads.tail(1))
     return (count(found[0]["line"]) or 0, text(found[0]["source"])) if found else None
+
+
+def written_to_be_read(lines: pd.DataFrame, file: str, function: str, at: Sequence[int]) -> int:
+    """Return the first of some lines of a function that takes new memory (`empty`) which a later
+    one of them takes, too, and no other line, such as a `return`; 0 where none does.
+    """
+    rows = lines[(lines["file"] == file) & (lines["function"] == function)]
+    texts = {count(row["line"]) or 0: text(row["source"]) for row in records(rows)}
+    new, names = set[str](), {line: set(re.findall(r"\w+", each)) for line, each in texts.items()}
+    for line, source in texts.items():
+        if (assigned := ASSIGNS.match(source)) and EMPTY.search(assigned[3]):
+            new |= set(re.findall(r"\w+", assigned[1] + assigned[2]))
+            names[line] -= new
+    elsewhere = {name for line, used in names.items() if line not in at for name in used}
+    ordered = sorted(at)
+    for n, line in enumerate(ordered):
+        later = {name for each in ordered[n + 1 :] for name in names.get(each, ())}
+        if (new - elsewhere) & names.get(line, set()) & later:
+            return line
+    return 0
 
 
 def _functions(rows: pd.DataFrame) -> Iterator[list[_Line]]:

@@ -12,7 +12,12 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.names import stacks
-from nsight_prof.parsers.names.source_text import OVER_RESULTS, derives, loop_over_results
+from nsight_prof.parsers.names.source_text import (
+    OVER_RESULTS,
+    derives,
+    loop_over_results,
+    written_to_be_read,
+)
 from nsight_prof.parsers.ncu import kernel_code
 from nsight_prof.parsers.nsys.rows.python_samples import LIBRARY
 from nsight_prof.parsers.run.run import Run
@@ -700,7 +705,7 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
             lines, minimum = host_lines(with_texts(run, entered)), LEAST_OF_CHAIN
         large = [line for line in lines if number(line.share.value) >= minimum]
         large.sort(key=lambda line: (derives(line.source), line.file, line.line or 0))
-        hot_lines = large[:NAMED]
+        hot_lines = _from_writer(run, large)[:NAMED]
     if not hot_lines:
         return finding
     places: list[Value] = [_host_place(line) for line in hot_lines]
@@ -716,6 +721,18 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         places=places,
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _from_writer(run: Run, lines: Sequence[HostLine]) -> list[HostLine]:
+    """Return the lines of a chain from that on which writes what only the chain reads, where the
+    text of their function tells it: what lines before write is needed elsewhere, too.
+    """
+    if not lines:
+        return []
+    file, function = lines[0].file, lines[0].function
+    at = [line.line or 0 for line in lines if (line.file, line.function) == (file, function)]
+    writer = written_to_be_read(run.timed_lines, file, function, at)
+    return sorted(lines, key=lambda line: line.file == file and (line.line or 0) < writer)
 
 
 def _converting_call(run: Run, finding: Finding) -> HostLine | None:

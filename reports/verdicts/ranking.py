@@ -22,7 +22,8 @@ from nsight_prof.reports.findings.kernels.findings import KERNEL, bound_findings
 from nsight_prof.reports.findings.model import CAUSE_OF, HOST_WORKS, OF_VALUES, Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
-from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, LAUNCH_BOUND
+from nsight_prof.reports.findings.program.fusion import ELEMENTWISE_CHAIN
+from nsight_prof.reports.findings.program.idle_rules import HOST_BOUND, IDLE, LAUNCH_BOUND
 from nsight_prof.reports.findings.program.launch_rules import BLOCKING_LAUNCHES
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rules import program_findings
@@ -144,7 +145,9 @@ def _order(
         if max(minimum, OUTWEIGHS * (gain - added_ns)) <= largest < gain:
             gain, after_repair = largest, 2
     elif _unhidden(finding) > gain:
-        launching = [_gain(f) for f in found if f.choice and f.gain_of == "wall time"]
+        launching = [
+            _gain(f) for f in found if f.gain_of == "wall time" and (f.choice or f.rule == IDLE.key)
+        ]
         if OUTWEIGHS * (max(launching, default=math.inf) - added_ns) <= _unhidden(finding):
             gain = _unhidden(finding)
     if not gain and finding.key == KERNEL:
@@ -156,10 +159,11 @@ def _order(
 
 
 def _unhidden(finding: Finding) -> float:
-    """Return the gain, of work that need not be done that of the GPU: to launch it takes the host,
-    too, and under nsys more than without.
+    """Return the gain, of work that need not be done, or by fewer kernels, that of the GPU: to
+    launch it takes the host, too, and under nsys more than without.
     """
-    of_gpu = finding.most_ns if {finding.rule, finding.key} & NEEDLESS else math.nan
+    fewer = {finding.rule, finding.key} & {*NEEDLESS, ELEMENTWISE_CHAIN.key}
+    of_gpu = finding.most_ns if fewer else math.nan
     return max(_gain(finding), 0.0 if math.isnan(of_gpu) else of_gpu)
 
 
