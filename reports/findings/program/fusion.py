@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -162,6 +164,12 @@ LOOK_UP, SUMS = "embedding", "reduction"
 """Categories of kernels that may begin a chain, and that may be in one where bytes are known."""
 FUSED_LIBRARIES = ("Inductor", "XLA", "TensorRT", "Triton", "cuDNN", "cuBLAS")
 """Libraries whose kernels are the result of such fusion already, or are never part of it."""
+OF_TORCH = re.compile(
+    r"\b(vectorized_|unrolled_)?elementwise_kernel<(?:(?:\(int\))?\d+, (?:\(int\))?(\d+), )?"
+)
+STRIDED = "strided"
+"""Kernels that PyTorch's elementwise operators have: how they go over memory, and elements for a
+thread."""
 CHAINS = 3
 """Chains that get a finding each."""
 BY_BYTES = {"dram", "l2", "l1", "latency"}
@@ -325,6 +333,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame, without: Sequence[str] = (
     def flows(first: str, second: str) -> bool:
         former, latter = of_kernel[first], of_kernel[second]
         same = text(former["grid"]) == text(latter["grid"]) != ""
+        kinds, elements = zip(_elements(former), _elements(latter), strict=True)
+        same |= kinds[0] != kinds[1] and not elements[0].isdisjoint(elements[1])
         if text(latter["category"]) == LOOK_UP:
             return False
         if first in moved and second in moved:
@@ -352,6 +362,21 @@ def elementwise_chains(run: Run, frame: pd.DataFrame, without: Sequence[str] = (
         found.append(_finding(run, chain, confidence, chain.by_dram or not (unknown or sums)))
     limit = rule.limit("gain") * kernel_time(run)
     return [f for f in found if f.gain_ns >= limit or f.most_ns >= limit]
+
+
+def _elements(row: Row) -> tuple[str, set[int]]:
+    """Return how a kernel of PyTorch's goes over memory, and how many elements its launch may work
+    on; none of other kernels.
+
+    A strided kernel has their number for a thread in its name; one with a cast takes 4, a
+    vectorized one 4, 8 or 16, by its types (PyTorch: ATen/native/cuda/CUDALoops.cuh).
+    """
+    name, threads = text(row["name"]), text(row["grid"]) and text(row["block"])
+    if not threads or not (kind := OF_TORCH.search(name)):
+        return "", set()
+    numbers = {"": [int(kind[2] or 0)], "unrolled_": [4], "vectorized_": [4, 8, 16]}[kind[1] or ""]
+    sizes = "x".join((text(row["grid"]), text(row["block"]))).split("x")
+    return kind[1] or STRIDED, {math.prod(map(int, sizes)) * number for number in numbers}
 
 
 def _merged(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:
