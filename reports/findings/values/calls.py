@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run, once
 
 Place = tuple[str, str, int]
@@ -56,7 +56,8 @@ def operator_calls(run: Run) -> pd.DataFrame:
     time. `repeated`: the part of its calls beyond those, where it repeats its work, else 0.
     `before`: the frames of the place that did it first, the innermost first, where that is another
     one. `is_of_batch`: it is the same in all steps of a training, whose weights are not: a batch
-    may be what repeats.
+    may be what repeats. `of_numbers`: it takes no tensor but those that a line which leads to it
+    makes of numbers, so that other data change nothing.
     """
     rows = run.operator_values
     rows = rows[rows["file"].fillna("") != ""].reset_index(drop=True)
@@ -82,13 +83,17 @@ def operator_calls(run: Run) -> pd.DataFrame:
     can_be = rows["direction"].eq("forward") & ~rows["is_random"] & often
     again = can_be & (rows["new"] <= HALF * rows["fresh"]) & _comes_again(rows)
     again &= ~_by_chance(rows, again)
+    of_numbers = _of_numbers(rows)
+    again |= can_be & of_numbers & (rows["new"] <= HALF)
     elsewhere = rows["elsewhere"].astype(float) / rows["calls"].astype(float)
     is_second = can_be & (elsewhere >= HALF) & ~again
-    fraction = (1 - rows["new"] / rows["fresh"]).mask(is_second, elsewhere)
+    fraction = 1 - rows["new"] / rows["fresh"].mask(of_numbers, 1.0)
+    fraction = fraction.mask(is_second, elsewhere)
     trained = rows["process"].map(rows["direction"].eq("optimizer").groupby(rows["process"]).any())
     return rows.assign(
         is_repeated=again,
-        is_of_batch=again & trained & (_per_step(rows) < 2),
+        is_of_batch=again & trained & (_per_step(rows) < 2) & ~of_numbers,
+        of_numbers=of_numbers,
         same=again | is_second,
         repeated=fraction.where((again | is_second) & rows["is_work"], 0.0),
         before=pd.Series(
@@ -134,10 +139,7 @@ def _by_chance(rows: pd.DataFrame, again: pd.Series[bool]) -> pd.Series[bool]:
     """Tell which operators have equal inputs only since what makes these gives equal results for
     other inputs (comparisons, indices), and all that comes of them: nobody knows that before.
     """
-    at = [
-        f"{o} {f}:{n}" for o, f, n in zip(rows["operator"], rows["file"], rows["line"], strict=True)
-    ]
-    site = pd.Series(at, rows.index)
+    site = _sites(rows)
     reader = rows["read_by"].map(_reader)
     distinct = rows["distinct_inputs"].astype(float)
     known = {key for key, each in again.groupby(site) if each.all()}
@@ -151,6 +153,53 @@ def _by_chance(rows: pd.DataFrame, again: pd.Series[bool]) -> pd.Series[bool]:
     while more := set(reader[site.isin(chance)]) & known - chance:
         chance |= more
     return site.isin(chance)
+
+
+def _of_numbers(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which operators are of a line within which nothing takes a tensor from outside."""
+    lines: dict[tuple[Place, ...], list[int]] = {}
+    for at, stack in rows["stack"].items():
+        for depth in range(1, len(stack) + 1):
+            lines.setdefault(stack[:depth], []).append(int(str(at)))
+    found = set[int]()
+    readers, sites = rows["read_by"].map(_reader), _sites(rows)
+    for inside in lines.values():
+        if not found.issuperset(inside) and _makes_all(rows.loc[inside], readers, sites):
+            found |= {*inside}
+    return pd.Series(rows.index.isin(found), rows.index)
+
+
+def _makes_all(rows: pd.DataFrame, readers: pd.Series[str], sites: pd.Series[str]) -> bool:
+    """Tell whether operators begin with one that takes no tensor and go on with results of each
+    other: a tensor that they take has the size and type of such a result, and what reads the
+    results is known of all but one.
+    """
+    made = set[tuple[int, str]]()
+    begins = False
+    outside = readers.drop(index=rows.index)
+    if outside.isin(set(sites[rows.index])).any():
+        return False
+    for at, row in zip(rows.index, records(rows), strict=True):
+        takes = _tensors(row, "input")
+        read = int((readers[rows.index] == sites[at]).sum())
+        if not made.issuperset(takes) or len(takes) - read > 1 or row["is_random"]:
+            return False
+        begins |= bool(row["is_work"]) and not takes
+        made |= {*_tensors(row, "result")}
+    return begins
+
+
+def _tensors(row: Row, which: str) -> list[tuple[int, str]]:
+    """Return the elements and the type of each tensor that an operator takes or returns."""
+    shapes = json.loads(text(row[f"{which}_shapes"]) or "[]")
+    types = dtypes(row[f"{which}_dtypes"])
+    return [(int(np.prod(shape)), of) for shape, of in zip(shapes, types, strict=False)]
+
+
+def _sites(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return operator and line of each row, as of the reader of a result."""
+    at = zip(rows["operator"], rows["file"], rows["line"], strict=True)
+    return pd.Series([f"{o} {f}:{n}" for o, f, n in at], rows.index)
 
 
 def operands(cell: object) -> list[float]:
@@ -190,7 +239,8 @@ def _stack(row: Any) -> tuple[Place, ...]:
 def hoisted(
     rows: pd.DataFrame, fraction: float, is_all: Callable[[Sequence[Place], set[Place]], bool]
 ) -> dict[Place, list[int]]:
-    """Return the outermost frames at which work is repeated, each with the index of its operators.
+    """Return the outermost frames at which work is repeated, each with the index of its operators;
+    of what comes of numbers the innermost one around all of it.
 
     That is a line below which at least `part` of the time is repeated, a line that calls a function
     of which so much is, and a line whose own operators are repeated beside others. `is_all` tells
@@ -214,7 +264,7 @@ def hoisted(
         for site, inside in grouped(index, lambda at: stacks[at][depth]).items():
             deeper = [at for at in inside if len(stacks[at]) > depth + 1]
             if deeper and (again := repeats(inside, [site])):
-                found.setdefault(site, []).extend(again)
+                found.setdefault(_innermost(rows, inside, depth), []).extend(again)
                 continue
             again = [
                 at for at in inside if is_work[at] and same[at] and alone[at] and at not in deeper
@@ -229,6 +279,19 @@ def hoisted(
 
     visit([*map(int, rows.index)], 0)
     return found
+
+
+def _innermost(rows: pd.DataFrame, inside: Sequence[int], depth: int) -> Place:
+    """Return the line at a depth of stacks, or of what comes of numbers the innermost one that
+    leads to all: its arguments are all that the result depends on.
+    """
+    stacks = rows.loc[[*inside], "stack"]
+    while rows.loc[[*inside], "of_numbers"].all() and stacks.str.len().gt(depth + 2).all():
+        if stacks.str[depth + 1].nunique() > 1:
+            break
+        depth += 1
+    place: Place = stacks.iloc[0][depth]
+    return place
 
 
 def grouped(index: Iterable[int], key: Callable[[int], Any]) -> dict[Any, list[int]]:

@@ -238,6 +238,16 @@ def _again(group: Group) -> tuple[Text, Text, tuple[Evidence, ...]]:
             (measured(Text("calls"), often, VALUES),
              measured(Text("calls with inputs of another place"), elsewhere, VALUES)),
         )  # fmt: skip
+    if main["of_numbers"]:
+        return (
+            Text("The program computes the same again at {place}, of numbers alone: {distinct} "
+                 "distinct inputs in {calls} calls", place=site, distinct=distinct, calls=often),
+            Text("{distinct} of {calls} calls of {operator} have new inputs, and no tensor comes "
+                 "from outside: other data change nothing.",
+                 operator=operator, calls=often, distinct=distinct),
+            (measured(Text("calls"), often, VALUES),
+             measured(Text("distinct inputs"), distinct, VALUES)),
+        )  # fmt: skip
     usual = Number(main["fresh"], "fraction", column("operator_values", "distinct_inputs"))
     limit = REPEATED_WORK.thresholds["distinct"]
     return (
