@@ -3,7 +3,12 @@
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.names.source_text import Result, loop_over_results, results
+from nsight_prof.parsers.names.source_text import (
+    Result,
+    loop_over_results,
+    results,
+    written_to_be_read,
+)
 
 
 def lines(text: str, *hits: int, first: int = 10) -> pd.DataFrame:
@@ -136,3 +141,18 @@ def test_a_table_of_a_number_is_the_same_wherever_sizes_are(text: str, is_table:
 def test_what_a_function_returns_is_known() -> None:
     frame = lines("total += y.mean()\nspread = y.std()\nreturn total / steps", 20, 20, 1)
     assert [at(frame, line).is_returned for line in (10, 11)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "writer"),
+    [
+        ("b = x.new_empty(n)\nf(x, b)\ng(b, c)\nreturn c", 11),
+        ("b = x.new_empty(n)\nf(x, b)\ng(b, c)\nreturn b, c", 0),  # needed elsewhere, too
+        ("b = x.clone()\nf(x, b)\ng(b, c)\nreturn c", 0),  # nobody knows who writes it
+    ],
+)
+def test_new_memory_that_two_lines_alone_take_is_written_by_the_first(
+    text: str, writer: int
+) -> None:
+    frame = lines(text, 9, 9, 9, 9)
+    assert written_to_be_read(frame, "a.py", "forward", [12, 11]) == writer

@@ -128,6 +128,55 @@ def test_blocks_of_which_most_warps_only_wait_are_a_matter_of_their_launch(in_lo
         assert ("Only 31 % of its warps load anything" in english(found.verdict)) == is_few
 
 
+@pytest.mark.parametrize(
+    ("file", "block", "times", "places"),
+    [
+        ("k.cu", "256x1x1", 64, [LOOP]),  # its text gives a thread one element
+        ("k.cu", "256x1x1", 640, [LAUNCH, LOOP]),  # a loop takes what fewer blocks would leave
+        ("k.cu", "1x1x1", 64, [LAUNCH, LOOP]),  # the launch asks for blocks of one thread
+        ("k.py", "256x1x1", 64, [LAUNCH, LOOP]),  # the launch chooses the tile
+    ],
+)
+def test_blocks_that_end_at_once_are_a_matter_of_the_kernel_where_it_has_no_loop(
+    in_loop: Run, file: str, block: str, times: int, places: list[int]
+) -> None:
+    finding = finding_of(in_loop, "short_blocks")
+    tables.write(in_loop.kernels.assign(block=block), "kernels", in_loop.directory.tables)
+    load, store = records(in_loop.source_instructions.assign(file=f"/x/{file}"))
+    run = write(in_loop, "source_instructions", [load, {**store, "instructions": times}])
+    run = write(run, "source_lines", records(run.source_lines.assign(file=f"/x/{file}")))
+    found = english(located(run, finding).verdict)
+    assert [int(at) for at in re.findall(r"k\.(?:py|cu):(\d+)", found)] == places
+
+
+@pytest.mark.parametrize(("served", "places"), [(60, [28, 26]), (98, [26, 28])])
+def test_what_l1_serves_stands_behind_what_goes_on_to_l2(
+    in_loop: Run, served: float, places: list[int]
+) -> None:
+    """Scattered loads that find their sectors in L1 cost less than scattered stores."""
+    finding = finding_of(in_loop, "uncoalesced_accesses")
+    load, store = records(in_loop.source_instructions)
+    rows = [{**load, "line": 26, "sass": "LDG.E R2, [R4]", "sectors": 50, "excessive_sectors": 45},
+            {**store, "line": 28, "sass": "STG.E [R4], R2", "sectors": 50,
+             "excessive_sectors": 45}]  # fmt: skip
+    text = records(in_loop.source_lines)[0]
+    run = write(in_loop, "source_lines", [{**text, "line": at} for at in (26, 28)])
+    run = write(run, "counters", records(run.counters.assign(l2_bytes=32.0 * served)))
+    assert lines_of(write(run, "source_instructions", rows), finding) == places
+
+
+def test_a_chain_stands_at_the_line_that_writes_what_it_alone_reads(run: Run) -> None:
+    run = launched(run, (77, 41, "add[n](x, y, sums)"), (78, 31, "norm[n](sums, normed)"),
+                   (79, 28, "colour[n](normed, out)"))  # fmt: skip
+    texts = [(70, "sums, out = torch.empty_like(x), torch.empty_like(x)"),
+             (76, "normed = torch.empty_like(x)"), (80, "return sums, out")]  # fmt: skip
+    row = records(run.timed_lines)[0]
+    rows = [*records(run.timed_lines), *({**row, "line": n, "source": t} for n, t in texts)]
+    finding = replace(finding_of(run, "elementwise_chain"), key="elementwise_chain")
+    assert lines_of(run, finding) == [77, 78]  # nobody knows what else reads the sums
+    assert lines_of(write(run, "timed_lines", rows), finding) == [78, 79]
+
+
 def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:
     run = launched(run, (54, 61, "loss.backward()"), (32, 39, "y = self.layers(x)"))
     finding = finding_of(run, "tensor_idle")
@@ -149,6 +198,34 @@ def test_lines_of_a_native_program_are_those_with_the_time_of_their_calls(run: R
     # The last copy, which waits for all that still runs, holds up no step.
     assert [line.line for line in found] == [44, 39]
     assert found[0].share.value == pytest.approx(5.6 / 6.8)
+
+
+def test_what_is_allocated_in_each_step_stands_before_what_frees_it(run: Run) -> None:
+    """What a step frees it has allocated: each of its buffers is to be kept, the first, too."""
+    calls = [("cudaFree", 30, 3.1e6), ("cudaMalloc", 46, 2.8e6), ("cudaFree", 51, 2.2e6),
+             ("cudaMalloc", 45, 1.9e6)]  # fmt: skip
+    rows = [
+        {"file": "/x/k.py", "line": line, "function": "main", "kernel_id": "", "call": call,
+         "callers": "", "inner": "", "samples": 1500, "time_ns": time_ns}
+        for call, line, time_ns in calls
+    ]  # fmt: skip
+    finding = replace(finding_of(run, "allocation_stalls"), key="idle", stage="")
+    run = write(write(run, "host_lines", []), "launch_lines", rows)
+    assert lines_of(run, finding) == [45, 46]
+    only_free = write(run, "launch_lines", rows[::2])
+    assert lines_of(only_free, finding) == [30, 51]
+
+
+@pytest.mark.parametrize(
+    ("inside", "places"), [(90, [48, 46]), (3, [46])]
+)  # launches in the loop, or the one wait before them
+def test_a_loop_over_what_is_read_once_is_at_fault_for_what_it_launches(
+    run: Run, inside: int, places: list[int]
+) -> None:
+    head = "for end in ends.tolist():"
+    run = sampled(run, (46, "waiting", head, 10), (48, "launching", "pack[(end,)](x)", inside))
+    finding = replace(finding_of(run, "launch_bound"), key="idle", stage="", choice=False)
+    assert lines_of(run, finding) == places
 
 
 @pytest.mark.parametrize(("hits", "inner"), [(4800, [34, 37]), (100, [])])

@@ -271,7 +271,7 @@ def hoisted(
             ]
             for function, called in grouped(deeper, lambda at: stacks[at][depth + 1][:2]).items():
                 if complete := repeats(called, [site, (*function, 0)]):
-                    again += complete
+                    found.setdefault(_innermost(rows, called, depth), []).extend(complete)
                 else:
                     visit(called, depth + 1)
             if again:

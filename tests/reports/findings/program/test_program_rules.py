@@ -241,6 +241,31 @@ def test_chains_gain_all_but_their_longest_kernel(run: Run) -> None:
     assert found.confidence == "low"
 
 
+@pytest.mark.parametrize(
+    ("name", "grid", "kernels_of_chain"),
+    [
+        ("void at::native::elementwise_kernel<(int)128, (int)2, F>()", "256x1x1", 3),
+        ("void at::native::unrolled_elementwise_kernel<F>()", "128x1x1", 3),
+        (
+            "void at::native::elementwise_kernel<(int)128, (int)2, F>()",
+            "300x1x1",
+            2,
+        ),  # another size
+        ("void at::native::vectorized_elementwise_kernel<(int)4, F>()", "128x1x1", 2),  # larger
+    ],
+)
+def test_a_chain_goes_on_through_kernels_with_fewer_elements_for_a_thread(
+    run: Run, name: str, grid: str, kernels_of_chain: int
+) -> None:
+    vectorized = {"name": "void at::native::vectorized_elementwise_kernel<(int)8, F>()",
+                  "block": "128x1x1"}  # fmt: skip
+    run = chained(run)
+    run = kernels(run, dict.fromkeys(CHAIN, vectorized))
+    run = kernels(run, {"PyTorch copy": {"name": name, "grid": grid}})
+    found = of_cause(run, "elementwise_chain")
+    assert english(found.verdict).startswith(f"{kernels_of_chain} elementwise kernels run back")
+
+
 def test_kernels_of_cudnn_are_no_part_of_a_chain_to_fuse(run: Run) -> None:
     run = chained(run)
     mine = run.kernels["short_name"].eq("PyTorch copy")

@@ -180,6 +180,30 @@ def test_what_another_line_computed_before_is_told_with_that_line(run: Run) -> N
     )
 
 
+def of_numbers(*, takes: str = "[[64, 64]]") -> list[dict[str, Any]]:
+    """A model on one batch in all steps, each layer of which makes a table of numbers alone."""
+    reader = {"operator": "aten::mul", "file": "/a/model.py", "line": WAVES + 1}
+    none = {"input_shapes": "[]", "input_dtypes": "[]"}
+    at = (LOOP, BLOCK, LAYER)
+    return [
+        same("mm", LOOP, BLOCK, input_shapes="[[32, 64], [64, 64]]",
+             input_dtypes='["float32", "float32"]'),
+        same("arange", *at, WAVES, distinct=1, read_by=json.dumps(reader), **none),
+        same("mul", *at, WAVES + 1, distinct=1, input_shapes=takes),
+    ]  # fmt: skip
+
+
+def test_what_comes_of_numbers_alone_repeats_whatever_the_batches_are(run: Run) -> None:
+    launches = {WAVES: 20, WAVES + 1: 10, BLOCK: 30}
+    (found,) = told(launched(run, of_numbers(), launches))
+    assert english(found.title) == (
+        "The program computes the same again at model.py:25, of numbers alone: 1 distinct inputs "
+        "in 144 calls"
+    )
+    # A tensor of another size comes from outside, where the batch may be what repeats.
+    assert not told(launched(run, of_numbers(takes="[[32, 64]]"), launches))
+
+
 def test_without_values_or_lines_nothing_is_told(run: Run) -> None:
     assert not told(launched(run, [], {LAYER: 30}))
     assert not told(write(launched(run, [*MODEL, *WHOLE], {LAYER: 30}), "launch_lines", []))
