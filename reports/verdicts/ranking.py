@@ -60,6 +60,8 @@ OUTWEIGHS = 0.5
 under nsys launches take longer than without."""
 OF_CHOICE = 0.25
 """Part of what a choice about kernels saves, from which on a repair stands before it."""
+ALIKE = 0.95
+"""Part of a gain from which on another one is about the same: times of two runs differ as much."""
 NEEDLESS = {NEEDLESS_WORK.key, "sorted_indices", *OF_VALUES}
 """Rules and keys of findings about work that need not be done at all."""
 OVERVIEW = ("time", "bounds")
@@ -92,9 +94,24 @@ def findings(run: Run) -> list[Finding]:
     def order(finding: Finding) -> tuple[int, bool, bool, float, int]:
         return _order(finding, found, minimum, kernel_time(run), longest, added)
 
-    return [
-        f if f.key in OVERVIEW else replace(f, rank=next(ranks)) for f in sorted(found, key=order)
-    ]
+    ordered = _producers_first(run, sorted(found, key=order))
+    return [f if f.key in OVERVIEW else replace(f, rank=next(ranks)) for f in ordered]
+
+
+def _producers_first(run: Run, ordered: list[Finding]) -> list[Finding]:
+    """Return findings with those about kernels whose gains nobody can tell apart by which kernels
+    run first: what comes later works on what they made, and may go with it.
+    """
+    for at, (first, second) in enumerate(zip(ordered, ordered[1:], strict=False)):
+        if not (first.kernel_ids and second.kernel_ids) or first.choice or second.choice:
+            continue
+        if _gain(second) < ALIKE * _gain(first) or not 0 < _gain(second) <= _gain(first):
+            continue
+        starts = run.launches.groupby("kernel_id")["start_ns"].min()
+        began = [starts.reindex(list(f.kernel_ids)).min() for f in (first, second)]
+        if began[1] < began[0] and not _meet(first, second):
+            ordered[at], ordered[at + 1] = second, first
+    return ordered
 
 
 def _order(

@@ -279,6 +279,7 @@ def _unread(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     read = calls["results_read"].astype(float)
     rows = calls[calls["is_work"] & ~calls["is_random"] & (read <= rule.limit("read"))]
     rows = rows[rows["calls"].ge(OFTEN) & ~_is_last(calls).reindex(rows.index)]
+    rows = rows[~_with_zero_rows(rows)]  # which are why nobody reads their products
     is_sort = name.str.fullmatch(SORTS)
     is_part = is_sort | name.str.fullmatch(PRODUCTS)
     fraction = (1 - read).mask(is_sort & (read > 0), SORTED)
@@ -347,7 +348,8 @@ def _scores(calls: pd.DataFrame, unread: pd.DataFrame) -> list[int]:
 def _zeros(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
     rule = ZEROS_MULTIPLIED
     rows = calls[calls["operator"].str.fullmatch(PRODUCTS) & calls["calls"].ge(OFTEN)]
-    rows = rows[~(rows["results_read"].astype(float) <= UNREAD_RESULTS.limit("read"))]
+    is_read = ~(rows["results_read"].astype(float) <= UNREAD_RESULTS.limit("read"))
+    rows = rows[is_read | _with_zero_rows(rows)]
     for name, limit, removable in (("zeros", "zeros", SPARSE), ("zero_rows", "rows", 1.0)):
         of = rows[name].map(_largest).astype(float)
         found = rows[of >= rule.limit(limit)]
@@ -387,6 +389,12 @@ def _zeros(run: Run, calls: pd.DataFrame) -> Iterator[Finding]:
                     ),
                 ),
             )  # fmt: skip
+
+
+def _with_zero_rows(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which operators are products of an operand in which many rows hold zeros alone."""
+    zeros = rows["zero_rows"].map(_largest).astype(float)
+    return rows["operator"].str.fullmatch(PRODUCTS) & (zeros >= ZEROS_MULTIPLIED.limit("rows"))
 
 
 def _largest(cell: object) -> float:
