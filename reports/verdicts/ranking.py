@@ -94,11 +94,11 @@ def findings(run: Run) -> list[Finding]:
     def order(finding: Finding) -> tuple[int, bool, bool, float, int]:
         return _order(finding, found, minimum, kernel_time(run), longest, added)
 
-    ordered = _producers_first(run, sorted(found, key=order))
+    ordered = producers_first(run, sorted(found, key=order))
     return [f if f.key in OVERVIEW else replace(f, rank=next(ranks)) for f in ordered]
 
 
-def _producers_first(run: Run, ordered: list[Finding]) -> list[Finding]:
+def producers_first(run: Run, ordered: list[Finding]) -> list[Finding]:
     """Return findings with those about kernels whose gains nobody can tell apart by which kernels
     run first: what comes later works on what they made, and may go with it.
     """
@@ -107,7 +107,7 @@ def _producers_first(run: Run, ordered: list[Finding]) -> list[Finding]:
             continue
         if _gain(second) < ALIKE * _gain(first) or not 0 < _gain(second) <= _gain(first):
             continue
-        starts = run.launches.groupby("kernel_id")["start_ns"].min()
+        starts = run.launches["start_ns"].astype(float).groupby(run.launches["kernel_id"]).min()
         began = [starts.reindex(list(f.kernel_ids)).min() for f in (first, second)]
         if began[1] < began[0] and not _meet(first, second):
             ordered[at], ordered[at + 1] = second, first

@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.lines import host_lines, native_lines
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.verdicts.lines import inner_loop, located, without_launches
-from nsight_prof.reports.verdicts.ranking import findings
+from nsight_prof.reports.verdicts.ranking import findings, producers_first
 from tests.reports.programs import english, write
 
 LOOP, LAUNCH = 12, 48
@@ -175,6 +175,19 @@ def test_a_chain_stands_at_the_line_that_writes_what_it_alone_reads(run: Run) ->
     finding = replace(finding_of(run, "elementwise_chain"), key="elementwise_chain")
     assert lines_of(run, finding) == [77, 78]  # nobody knows what else reads the sums
     assert lines_of(write(run, "timed_lines", rows), finding) == [78, 79]
+
+
+@pytest.mark.parametrize(("gain", "order"), [(0.98, [1, 0]), (0.9, [0, 1])])
+def test_of_gains_that_are_alike_what_runs_first_stands_first(
+    run: Run, gain: float, order: list[int]
+) -> None:
+    rows = [{"kernel_id": key, "index": at, "start_ns": at * 1000, "duration_ns": 500}
+            for at, key in enumerate(("sort", "sum", "sort", "sum"))]  # fmt: skip
+    run = write(run, "launches", rows)
+    one = finding_of(run)
+    found = [replace(one, kernel_ids=(key,), gain_ns=saved, choice=False)
+             for key, saved in (("sum", 1e6), ("sort", gain * 1e6))]  # fmt: skip
+    assert producers_first(run, [*found]) == [found[at] for at in order]
 
 
 def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:

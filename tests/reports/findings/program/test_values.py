@@ -225,6 +225,18 @@ def test_the_cause_stands_before_what_waits_for_its_launches(run: Run) -> None:
     assert found.stage == "decode"
 
 
+def test_rows_of_zeros_whose_products_nothing_reads_are_told_once(run: Run) -> None:
+    """Padding: the first product works on it, and of the second nobody reads what comes of it."""
+    padded = {"zeros": "[0.7]", "zero_rows": "[0.7]", "calls": 12}
+    values = [operator("mul", LOOP, calls=12), operator("bmm", LOOP, 60, **padded),
+              operator("bmm", LOOP, 61, results_read=0.3, **padded),
+              operator("add", LOOP, calls=12)]  # fmt: skip
+    (found,) = told(launched(run, values, {60: 30, 61: 10}))
+    assert found.rule == "zeros_multiplied"
+    assert "At model.py:60 and model.py:61 aten::bmm multiplies" in english(found.verdict)
+    assert found.gain_ns == pytest.approx(0.7 * run.kernels["total_ns"].iloc[0])
+
+
 def test_a_product_of_which_one_row_is_read_is_told_with_its_reader(run: Run) -> None:
     by = {"operator": "aten::argmax", "file": "/a/model.py", "function": "run", "line": 83}
     head = operator("mm", LOOP, 60, results_read=0.01, read_by=json.dumps(by), calls=12)
