@@ -280,7 +280,7 @@ def _missed(run: Run, frame: pd.DataFrame, is_load: pd.Series[bool]) -> float:
     of_l2 = counted.astype(float).max() / SECTOR_BYTES
     of_loads, others = (frame.loc[each, "sectors"].sum() for each in (is_load, ~is_load))
     missed = (of_l2 - number(others)) / max(1.0, number(of_loads))
-    return min(1.0, max(0.0, missed)) if missed == missed else 1.0
+    return 1.0 if math.isnan(missed) else min(1.0, max(0.0, missed))
 
 
 def callers(run: Run, *kernel_ids: str) -> list[HostLine]:

@@ -333,8 +333,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame, without: Sequence[str] = (
     def flows(first: str, second: str) -> bool:
         former, latter = of_kernel[first], of_kernel[second]
         same = text(former["grid"]) == text(latter["grid"]) != ""
-        kinds, elements = zip(_elements(former), _elements(latter), strict=True)
-        same |= kinds[0] != kinds[1] and not elements[0].isdisjoint(elements[1])
+        (kind, elements), (other, others) = _elements(former), _elements(latter)
+        same |= kind != other and not elements.isdisjoint(others)
         if text(latter["category"]) == LOOK_UP:
             return False
         if first in moved and second in moved:
