@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.names.torch_elements import torch_elements
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
@@ -164,12 +163,6 @@ LOOK_UP, SUMS = "embedding", "reduction"
 """Categories of kernels that may begin a chain, and that may be in one where bytes are known."""
 FUSED_LIBRARIES = ("Inductor", "XLA", "TensorRT", "Triton", "cuDNN", "cuBLAS")
 """Libraries whose kernels are the result of such fusion already, or are never part of it."""
-OF_TORCH = re.compile(
-    r"\b(vectorized_|unrolled_)?elementwise_kernel<(?:(?:\(int\))?\d+, (?:\(int\))?(\d+), )?"
-)
-STRIDED = "strided"
-"""Kernels that PyTorch's elementwise operators have: how they go over memory, and elements for a
-thread."""
 CHAINS = 3
 """Chains that get a finding each."""
 BY_BYTES = {"dram", "l2", "l1", "latency"}
@@ -333,8 +326,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame, without: Sequence[str] = (
     def flows(first: str, second: str) -> bool:
         former, latter = of_kernel[first], of_kernel[second]
         same = text(former["grid"]) == text(latter["grid"]) != ""
-        (kind, elements), (other, others) = _elements(former), _elements(latter)
-        same |= kind != other and not elements.isdisjoint(others)
+        (kind, elements), (next_kind, next_elements) = _elements(former), _elements(latter)
+        same |= kind != next_kind and not elements.isdisjoint(next_elements)
         if text(latter["category"]) == LOOK_UP:
             return False
         if first in moved and second in moved:
@@ -365,18 +358,7 @@ def elementwise_chains(run: Run, frame: pd.DataFrame, without: Sequence[str] = (
 
 
 def _elements(row: Row) -> tuple[str, set[int]]:
-    """Return how a kernel of PyTorch's goes over memory, and how many elements its launch may work
-    on; none of other kernels.
-
-    A strided kernel has their number for a thread in its name; one with a cast takes 4, a
-    vectorized one 4, 8 or 16, by its types (PyTorch: ATen/native/cuda/CUDALoops.cuh).
-    """
-    name, threads = text(row["name"]), text(row["grid"]) and text(row["block"])
-    if not threads or not (kind := OF_TORCH.search(name)):
-        return "", set()
-    numbers = {"": [int(kind[2] or 0)], "unrolled_": [4], "vectorized_": [4, 8, 16]}[kind[1] or ""]
-    sizes = "x".join((text(row["grid"]), text(row["block"]))).split("x")
-    return kind[1] or STRIDED, {math.prod(map(int, sizes)) * number for number in numbers}
+    return torch_elements(text(row["name"]), text(row["grid"]), text(row["block"]))
 
 
 def _merged(frame: pd.DataFrame, moved: dict[str, Moved]) -> pd.DataFrame:

@@ -174,7 +174,7 @@ def _makes_all(rows: pd.DataFrame, readers: pd.Series[str], sites: pd.Series[str
     other: a tensor that they take has the size and type of such a result, and what reads the
     results is known of all but one.
     """
-    made = set[tuple[int, str]]()
+    results = set[tuple[int, str]]()
     begins = False
     outside = readers.drop(index=rows.index)
     if outside.isin(set(sites[rows.index])).any():
@@ -182,10 +182,10 @@ def _makes_all(rows: pd.DataFrame, readers: pd.Series[str], sites: pd.Series[str
     for at, row in zip(rows.index, records(rows), strict=True):
         takes = _tensors(row, "input")
         read = int((readers[rows.index] == sites[at]).sum())
-        if not made.issuperset(takes) or len(takes) - read > 1 or row["is_random"]:
+        if not results.issuperset(takes) or len(takes) - read > 1 or row["is_random"]:
             return False
         begins |= bool(row["is_work"]) and not takes
-        made |= {*_tensors(row, "result")}
+        results |= {*_tensors(row, "result")}
     return begins
 
 
@@ -290,8 +290,8 @@ def _innermost(rows: pd.DataFrame, inside: Sequence[int], depth: int) -> Place:
         if stacks.str[depth + 1].nunique() > 1:
             break
         depth += 1
-    place: Place = stacks.iloc[0][depth]
-    return place
+    frame: Place = stacks.iloc[0][depth]
+    return frame
 
 
 def grouped(index: Iterable[int], key: Callable[[int], Any]) -> dict[Any, list[int]]:
