@@ -37,7 +37,9 @@ LEFT_OUT = (
 """Rules whose kernels are to be left out, so that the host need not launch them either."""
 ISSUED = Text(
     "launches before which the GPU had run dry x the part of their time that goes x the time from "
-    "the launch before to theirs (first quartile), at most the time of the kernels"
+    "the launch before to theirs (first quartile) less what nsys adds ({usual} at least) x wall "
+    "time / that without nsys, at most the time of the kernels",
+    usual=Number(LAUNCH_NS, "ns"),
 )
 BLOCKING = r"cu(?:da)?(?:(?:Stream|Device|Ctx)Synchronize|Memcpy\w*)"
 """CUDA calls in which the host waits until all work of a stream or of the GPU is done."""
@@ -194,7 +196,11 @@ def _issue_time(run: Run, finding: Finding) -> Number:
     since = frame["start_ns"].diff()[late & frame["kernel_id"].isin(finding.kernel_ids)]
     # Before some the host is elsewhere too, for what is launched after them: not in the short ones.
     launches = finding.gain_kernel * len(since) / gpu_count(run)
-    issued_ns = min(launches * number(since.quantile(0.25)), finding.gain_ns)
+    wall, untraced = program_time(run)[0], untraced_wall(run)
+    added = number((wall - untraced).value) * gpu_count(run) / len(frame)
+    each = max(LAUNCH_NS, number(since.quantile(0.25)) - added)
+    part = launches * each / number(untraced.value)  # of the time without nsys
+    issued_ns = min(part * number(wall.value), finding.gain_ns)
     return Number(issued_ns, "ns", (Ref("launches", "", "start_ns"),))
 
 
@@ -214,8 +220,12 @@ def _late_stages(run: Run) -> dict[str, float]:
     before which it was late and had not waited for the GPU.
     """
     added, found = added_to_call(run), {}
+    wall, idle = program_time(run)
+    idle_untraced = (untraced_wall(run) - (wall - idle)).share_of(untraced_wall(run))
     for row in stage_rows(run):
         stage = text(row["stage"])
+        if stage == ALL and not number(idle_untraced.value) >= LATE:
+            continue  # without nsys the host is on time
         gaps = per_gpu_gaps(run, capture=stage == ALL)
         gaps = gaps[(gaps["cause"] != QUEUED) & ((stage == ALL) | (gaps["stage"] == stage))]
         late = gaps[gaps["cause"].isin((LAUNCHES, HOST)) & (gaps["waited"].fillna("") == "")]

@@ -342,6 +342,24 @@ def test_kernels_hide_no_more_copies_than_they_last(run: Run) -> None:
     assert (found.gain_ns, found.most_ns) == (1_000_000, 4_000_000)
 
 
+@pytest.mark.parametrize(("busy", "copied"), [(0.4, 0.6), (0.6, 0.9)])
+def test_results_that_are_copied_beside_kernels_can_hide_no_further(
+    run: Run, busy: float, copied: float
+) -> None:
+    """The longer of kernels and copies stays: herds of an H200 copied for 97 % of the time."""
+    wall, idle = wall_time(run)
+    working = wall - idle
+    key = run.kernels["kernel_id"].iloc[0]
+    launch = {"kernel_id": key, "start_ns": 0, "duration_ns": round(busy * working), "device": 0,
+              "pid": 1}  # fmt: skip
+    run = write(run, "launches", [launch])
+    rows = [("device to host", 10, 10**9, round(copied * working), 0, 0)]
+    frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
+    tables.write(frame, "memory_operations", run.directory.tables)
+    (found,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
+    assert found.gain_ns == pytest.approx((1 - max(busy, copied)) * working, rel=0.01)
+
+
 def test_copies_of_a_few_bytes_are_not_slow_for_pageable_memory(run: Run) -> None:
     found = host_copies(run, 80, 4_000_000, 4_000_000, 0)
     assert "They move 8 B each" in english(found.verdict)

@@ -62,9 +62,9 @@ COPIES = of_row(
             Text("prof: part of small copies in all launches from which on the GPU waits for them"),
         ),
     },
-    gain="the copy time, at most the time in which the GPU works and no kernel runs; of results "
-    "that go to pinned memory, and where copies are to overlap kernels, at most the time of these, "
-    "which hide them. Of data that passes "
+    gain="the copy time, at most the time in which the GPU works and no kernel runs; where copies "
+    "are to overlap kernels, at most the time of these, which hide them. Of results that go to "
+    "pinned memory, and of data that passes "
     "through the GPU: what is beyond the longest of kernels and copies in each direction. Of many "
     "small copies also the part of the idle time in which the GPU waits for the host to start "
     "them.",
@@ -327,9 +327,8 @@ def _unhidden(
     hides, (to_gpu, to_host) = math.inf, _by_direction(crossing)
     longer, shorter = max(to_gpu, to_host), min(to_gpu, to_host)
     if kernels_ns and large:
-        if text(crossing[0]["kind"]).lower() == "device to host":
-            hides = kernels_ns
-        if shorter >= COPIES.limit("passes") * longer:
+        is_result = text(crossing[0]["kind"]).lower() == "device to host"
+        if is_result or shorter >= COPIES.limit("passes") * longer:
             hides = working_ns - max(kernels_ns, longer / gpus)
     return max(0.0, min(saved_ns, working_ns - kernels_ns, hides))
 

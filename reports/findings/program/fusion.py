@@ -480,6 +480,17 @@ def _moved_bytes(run: Run) -> dict[str, Moved]:
     return found
 
 
+def _of_dram(run: Run) -> dict[str, Moved]:
+    """Return what DRAM reads and writes for launches that move several times what L2 holds."""
+    large = ELEMENTWISE_CHAIN.limit("cache") * number(run.gpus["l2_bytes"].max())
+    rows = ((row, *(number(row[name]) for name in DRAM)) for row in records(run.counters))
+    return {
+        text(row["kernel_id"]): Moved(loaded, stored, DRAM)
+        for row, loaded, stored in rows
+        if loaded + stored >= large
+    }
+
+
 def _accumulated(frame: pd.DataFrame, kernels: tuple[str, ...], each: Sequence[Moved]) -> float:
     """Return the bytes that a row passes on to the next one: the sum that its last kernel adds to.
 
@@ -499,6 +510,10 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved], frame: pd.DataFrame) -> 
     times = int(number(row["times"]))
     total = Number(row["total_ns"], "ns", column("launches", "duration_ns"))
     chain = Chain(kernels, times, total, number(row["saved_ns"]))
+    bounds = set(run.counters.loc[run.counters["kernel_id"].isin(kernels), "bound_by"])
+    if bounds == {"dram"}:  # what caches held takes none of their time
+        of_dram = _of_dram(run)
+        moved = {**moved, **of_dram} if all(key in of_dram for key in kernels) else moved
     if not all(key in moved for key in kernels):
         return chain
     each = [moved[key] for key in kernels]
@@ -516,13 +531,12 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved], frame: pd.DataFrame) -> 
     refs = counters(run, kernels, names)
     roof = ceilings(run.roofs).memory.get("dram")
     roof_refs = (*refs, *column("roofs", "value"))
-    bounds = run.counters.loc[run.counters["kernel_id"].isin(kernels), "bound_by"]
     return Chain(
         *(kernels, times, total, chain.all_but_longest_ns),
         Number(both, "B", refs),
         Number(passed, "B", refs),
-        set(bounds) <= BY_BYTES,
-        set(bounds) == {"dram"},
+        bounds <= BY_BYTES,
+        bounds == {"dram"},
         all(again),
         Number(times * (both - passed) / roof.value * 1e9 if roof else None, "ns", roof_refs),
     )

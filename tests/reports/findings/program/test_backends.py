@@ -50,6 +50,13 @@ def test_layout_keeps_a_convolution_off_the_tensor_cores_where_others_use_tf32()
     assert not BACKENDS["simt_nchw_conv"].of([fast])
 
 
+def test_transforms_of_double_tensors_are_double_too() -> None:
+    name = "void regular_fft_factor<512, EPT<8>, 8, 0, 6, 0, 2, 1, unsigned int, double>(T9)"
+    double = {"category": "fft", "dtype": "fp64", "name": name}
+    single = {**double, "dtype": "fp32", "name": name.replace("double", "float")}
+    assert BACKENDS["double_tensors"].of([double, single]) == [double]
+
+
 @pytest.mark.parametrize(
     "name",
     [

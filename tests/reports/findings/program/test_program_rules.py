@@ -332,9 +332,10 @@ def test_kernels_that_load_the_same_data_could_load_it_once(run: Run) -> None:
     ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
     plain = run.counters.iloc[[0]].assign(shared_memory_bytes=1e6, bound_by="dram")
     moved = {"PyTorch SiLU x mul": 1e3, "PyTorch softmax": 1e3, "PyTorch copy": 1e9}
+    loaded = plain.assign(global_load_bytes=1e9, dram_read_bytes=1e9)
     frame = pd.concat(
         [
-            plain.assign(kernel_id=ids[name], global_load_bytes=1e9, global_store_bytes=stored)
+            loaded.assign(kernel_id=ids[name], global_store_bytes=stored, dram_write_bytes=stored)
             for name, stored in moved.items()
         ],
         ignore_index=True,
@@ -344,6 +345,36 @@ def test_kernels_that_load_the_same_data_could_load_it_once(run: Run) -> None:
     assert "3 kernels in a row read the same data again" in english(found.title)
     # Three reads and a write, of which two reads go: half of the 100 us.
     assert found.gain_ns == pytest.approx(100 * 100 * US / 2, rel=1e-3)
+
+
+def test_what_caches_held_is_no_byte_of_a_chain_that_dram_bounds(run: Run) -> None:
+    """As counted of a gated addition, a norm and a modulation (Triton, H200): each loads gates,
+    scales and shifts again for each row, which L1 holds."""
+    run = chained(kernels(run, CHAIN))
+    ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
+    counted = {  # loaded by threads, read by DRAM, written by it
+        "PyTorch SiLU x mul": (1_073_741_824, 536_978_432, 273_585_408),
+        "PyTorch softmax": (268_435_456, 268_448_512, 270_552_576),
+        "PyTorch copy": (1_342_177_280, 268_495_104, 269_071_616),
+    }
+    plain = run.counters.iloc[[0]].assign(global_store_bytes=268_435_456.0)
+    for bound, part in (("dram", 0.572), ("latency", 0.307)):
+        frame = pd.concat(
+            [
+                plain.assign(
+                    kernel_id=ids[name],
+                    bound_by=bound,
+                    global_load_bytes=float(loaded),
+                    dram_read_bytes=float(read),
+                    dram_write_bytes=float(written),
+                )
+                for name, (loaded, read, written) in counted.items()
+            ],
+            ignore_index=True,
+        )
+        tables.write(frame, "counters", run.directory.tables)
+        found = of_cause(load_run(run.path), "elementwise_chain")
+        assert found.gain_ns == pytest.approx(100 * 100 * US * part, rel=0.01)
 
 
 @pytest.mark.parametrize(("growth", "found"), [(1, True), (0, False)])
