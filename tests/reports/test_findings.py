@@ -152,6 +152,28 @@ def test_what_the_program_cannot_do_or_nothing_shows_is_a_bound_and_no_gain(
     assert ("how much of that can be had is not known" in english(finding.verdict)) != promised
 
 
+@pytest.mark.parametrize(("waits", "promised"), [(0.8, False), (0.3, True)])
+def test_fewer_instructions_promise_nothing_where_warps_wait_for_dram(
+    run: Run, waits: float, promised: bool
+) -> None:
+    """A gather of an H200 with 14 threads of 32 at work, at 79 % of the bandwidth."""
+    name = "FlashAttention decode split-KV"
+    run = edit(run, "kernels", name, library="other", category="other", grid="13200x1x1")
+    whole = {f"global_{kind}_efficiency_pct": 100.0 for kind in ("load", "store")}
+    run = edit(run, "counters", name, bound_by="dram", roof_share=0.79, dram_pct=79.0, l2_pct=30.0,
+               l1_pct=30.0, threads_per_instruction=14.0, issue_active_pct=60.0,
+               sm_active_pct=99.0, sm_balance_pct=99.0, **whole)  # fmt: skip
+    rows = run.stalls[run.stalls["kernel_id"].map(dict(zip(run.kernels["kernel_id"],
+                      run.kernels["short_name"], strict=True))) == name]  # fmt: skip
+    frame = run.stalls.drop(rows.index)
+    of_memory = rows.head(1).assign(reason="long_scoreboard", share=waits)
+    tables.write(pd.concat([frame, of_memory], ignore_index=True), "stalls", run.directory.tables)
+    finding = named(load_run(run.path), "FlashAttention decode")
+    assert finding.rule == "divergence"
+    assert (finding.gain_ns > 0) == promised
+    assert promised or finding.most_ns > 0
+
+
 def test_no_kernel_gets_shorter_than_the_shortest_launch(run: Run) -> None:
     finding = named(run, "PyTorch RMSNorm")
     floor = run.kernels["min_ns"].min()

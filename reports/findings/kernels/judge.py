@@ -96,7 +96,8 @@ def _judged(row: Row, context: Context, floor: Floor, peer: Row) -> Judged:
         minimum, end = _work_alone(row, context)
         gain, at_roof = 1.0, max(at_roof, 1 - BOUND_FROM * minimum if end is not None else 0.0)
     elif end is None and cause is not None:
-        minimum = 0.0 if _is_mendable(cause.rule, row, context) else 1.0
+        mendable = _is_mendable(cause.rule, row, context)
+        minimum = 0.0 if mendable and not _waits_for_dram(cause.rule, row, context) else 1.0
     gain = max(0.0, min(gain, 1 - minimum))
     fixed = floor if _keeps_its_start(row, cause, floor) else None
     bounded = _above_floor(row, floor, gain)
@@ -150,6 +151,14 @@ def _is_mendable(rule: Rule, row: Row, context: Context) -> bool:
         by_inputs = rule.by_inputs and row["category"] not in LAID_OUT
         return by_inputs or (rule is ATOMICS and CHAIN * number(row["atomic_pct"]) >= CHAINED)
     return rule is not ACHIEVED_OCCUPANCY
+
+
+def _waits_for_dram(rule: Rule, row: Row, context: Context) -> bool:
+    """Tell whether DRAM bounds a kernel and its warps wait for that, where a cause leaves all bytes
+    to it: fewer instructions may save nothing then.
+    """
+    is_left = text(row["bound_by"]) == "dram" and "dram" not in rule.unloads
+    return is_left and bool(contradictions(row, context, rule.contradicted_by))
 
 
 def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:

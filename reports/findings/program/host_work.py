@@ -525,7 +525,9 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
     lasting = number(stage.idle.value) - (0.0 if is_again else _at_start(run, stage))
     saved_ns = min(number(time.value), number(wall.value))
     if work.waits:
-        saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting))
+        # Workers of a loader start, and load their first batches, where the loop begins.
+        again = number(lost.value) - _at_start(run, stage) if rule is DATA_LOADING else lasting
+        saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting, again))
     saved = Number(saved_ns, "ns", time.refs)
     gain = of_wall_time(saved, wall)
     comes_once = longest >= COMPILATION.limit("once") * number(lost.value)

@@ -195,10 +195,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, cause: Cause) -> Finding | Non
     loads = rule is not SYNC_STALLS and not remade
     if loads and _loading_ns(gaps, rule) >= FIRST_USE.limit("loading") * lost:
         return _first_use(stage, gaps, _loading_ns(gaps, rule), ONCE_FOR_ALL)
-    modules = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(LOADED)]
-    loaded = number(modules["calls"].sum())  # in most of the gaps kernels are built, and loaded
-    builds = loaded >= LAUNCH_BOUND.limit("waits") and loaded >= half * often
-    if loads and rule is HOST_BOUND and builds:
+    if loads and rule is HOST_BOUND and _builds(run, stage, often):
         return _first_use(stage, gaps, lost, ONCE_FOR_SIZES)
     return _explained(run, stage, gaps, cause, once)
 
@@ -677,6 +674,21 @@ def _unloads(run: Run) -> Number:
     """Return how many modules of code the program unloads."""
     calls = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(UNLOADED)]
     return Number(calls["calls"].sum(), "count", column("api_calls", "calls"))
+
+
+def _builds(run: Run, stage: Stage, often: float) -> bool:
+    """Return whether kernels are built, and loaded, in most of `often` gaps, or at the lines at
+    which the host is for most of the idle time.
+    """
+    half = FIRST_USE.limit("loading")
+    modules = run.api_calls[run.api_calls["name"].fillna("").str.fullmatch(LOADED)]
+    loaded = number(modules["calls"].sum())
+    if loaded < LAUNCH_BOUND.limit("waits"):
+        return False
+    rows = host_rows(run, stage.name, idle=True)
+    loading = rows.loc[rows["call"].fillna("").str.fullmatch(LOADED), ["file", "line"]]
+    at_lines = rows.merge(loading.drop_duplicates(), on=["file", "line"])["idle_samples"].sum()
+    return bool(loaded >= half * often or at_lines > half * rows["idle_samples"].sum())
 
 
 def _remakes(run: Run, gaps: Gaps) -> bool:

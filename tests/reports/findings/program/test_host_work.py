@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nsight_prof.parsers.cells import records
@@ -130,10 +131,24 @@ def test_what_the_host_does_at_the_start_of_a_capture_gains_nothing(
     # Of 6 ms of work in idle time, at most `lasting` is not at the start.
     after = lasting * 6 * MS
     monkeypatch.setattr(host_work, "_at_start", lambda _run, stage: stage.idle.value - after)
-    run = write(waiting(run, "host"), "host_lines", [line("loading data", 60)])
-    found = of_cause(run, "data_loading")
+    run = write(waiting(run, "host"), "host_lines", [line("printing", 60)])
+    found = of_cause(run, "tensor_prints")
     assert found.gain_ns == pytest.approx(math.nan if gain is None else after, nan_ok=True)
     assert ("before all kernels that repeat" in english(found.verdict)) == (gain is None)
+
+
+def test_workers_of_a_loader_start_at_the_start_of_a_capture(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write(waiting(run, "host"), "host_lines", [line("loading data", 60)])
+    gains = []
+    for start in (0, 2 * MS, 90 * MS):
+        monkeypatch.setattr(host_work, "_at_start", lambda _run, _stage, start=start: start)
+        (found,) = [f for f in program_findings(run) if f.rule == "data_loading"]
+        gains.append(found.gain_ns)
+    assert gains[0] > 2 * MS
+    assert gains[1] <= gains[0]
+    assert np.nan_to_num(gains[2]) == 0
 
 
 @pytest.mark.parametrize("timed", [40, 2])

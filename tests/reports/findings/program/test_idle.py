@@ -298,6 +298,23 @@ def test_kernels_that_are_built_for_each_size_gain_nothing_known(
     assert ("for each new size" in english(found.verdict)) == (rule == "first_use")
 
 
+@pytest.mark.parametrize(("samples", "rule"), [(400, "first_use"), (90, "host_bound")])
+def test_kernels_are_built_at_the_line_where_the_host_is_when_it_loads_them(
+    run: Run, samples: int, rule: str
+) -> None:
+    """Attention of ever longer texts (cuDNN): 157 kernels, and 760 gaps at all lines."""
+    calls = [{"name": "cuLibraryLoadData", "calls": 30, "total_ns": 9}]
+    run = write(write(run, "api_calls", calls), "idle_gaps", [gap("host", 60.0, 80)])
+    attends = {"stage": "decode", "file": "/a/model.py", "line": 62, "function": "forward"}
+    rows = [
+        {**attends, "activity": "other call", "call": "cuLibraryLoadData", "idle_samples": 9},
+        {**attends, "activity": "program", "idle_samples": samples},
+        {**attends, "activity": "program", "line": 64, "idle_samples": 100},
+    ]
+    run = write(run, "host_lines", [{**row, "samples": row["idle_samples"]} for row in rows])
+    assert rule in {f.rule for f in program_findings(run)}
+
+
 @pytest.mark.parametrize(
     ("launches", "kernel_ns", "items"), [(6, 2000, True), (60, 2000, False), (6, 9000, False)]
 )
