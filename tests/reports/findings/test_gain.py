@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import HOST, LAUNCHES
-from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.findings.gain import behind_host, of_host, untraced_wall
 from nsight_prof.reports.findings.gain_intervals import LEAST, measured_repairs
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
@@ -78,6 +78,26 @@ def test_kernels_that_end_sooner_leave_the_host_its_time(run: Run) -> None:
         end = launch | {"name": "cudaDeviceSynchronize", "calls": 1, "total_ns": 0}
         found = behind_host(write(run, "api_calls", [launch, end]), kernel)
         assert found.gain_ns == pytest.approx(saved * wall - (10 * LAUNCH_NS if saved < 0.8 else 0))
+
+
+@pytest.mark.parametrize(("longer_us", "hides"), [(0.0, True), (1e9, False)])
+def test_a_host_that_is_late_under_nsys_alone_hides_nothing(
+    run: Run, longer_us: float, hides: bool
+) -> None:
+    capture = run.stages[run.stages["stage"] == ALL]
+    capture = capture.assign(idle_ns=0.4 * capture["wall_ns"])
+    run = write(run, "stages", records(capture))
+    idle = number(program_time(run)[1].value)
+    late = {"stage": "", "cause": HOST, "gaps": 10, "idle_ns": round(0.9 * idle)}
+    launch = {"name": "cudaLaunchKernel", "calls": 1_000,
+              "total_ns": round(1_000 * (LAUNCH_NS + 1e3 * longer_us))}  # fmt: skip
+    run = write(write(run, "idle_gaps", [late]), "api_calls", [launch])
+    (kernel, *_) = kernel_findings(run, [])
+    launched = {"kernel_id": kernel.kernel_ids[0], "start_ns": 0, "duration_ns": 2_000_000,
+                "device": 0, "pid": 1, "stage": ""}  # fmt: skip
+    run = write(run, "launches", [launched])
+    kernel = replace(kernel, rule="small_grid", gain_of="GPU time", gain_ns=1e6)
+    assert (behind_host(run, kernel).gain_ns < 1e6) == hides
 
 
 @pytest.mark.parametrize("late", [0, 500])
