@@ -483,12 +483,11 @@ def _moved_bytes(run: Run) -> dict[str, Moved]:
 def _of_dram(run: Run) -> dict[str, Moved]:
     """Return what DRAM reads and writes for launches that move several times what L2 holds."""
     large = ELEMENTWISE_CHAIN.limit("cache") * number(run.gpus["l2_bytes"].max())
-    rows = ((row, *(number(row[name]) for name in DRAM)) for row in records(run.counters))
-    return {
-        text(row["kernel_id"]): Moved(loaded, stored, DRAM)
-        for row, loaded, stored in rows
-        if loaded + stored >= large
+    found = {
+        text(row["kernel_id"]): Moved(*(number(row[name]) for name in DRAM), DRAM)
+        for row in records(run.counters)
     }
+    return {key: each for key, each in found.items() if each.loaded + each.stored >= large}
 
 
 def _accumulated(frame: pd.DataFrame, kernels: tuple[str, ...], each: Sequence[Moved]) -> float:
