@@ -199,8 +199,8 @@ def _issue_time(run: Run, finding: Finding) -> Number:
     wall, untraced = program_time(run)[0], untraced_wall(run)
     added = number((wall - untraced).value) * gpu_count(run) / len(frame)
     each = max(LAUNCH_NS, number(since.quantile(0.25)) - added)
-    part = launches * each / number(untraced.value)  # of the time without nsys
-    issued_ns = min(part * number(wall.value), finding.gain_ns)
+    share = launches * each / number(untraced.value)  # of the time without nsys
+    issued_ns = min(share * number(wall.value), finding.gain_ns)
     return Number(issued_ns, "ns", (Ref("launches", "", "start_ns"),))
 
 

@@ -157,8 +157,8 @@ def _waits_for_dram(rule: Rule, row: Row, context: Context) -> bool:
     """Tell whether DRAM bounds a kernel and its warps wait for that, where a cause leaves all bytes
     to it: fewer instructions may save nothing then.
     """
-    is_left = text(row["bound_by"]) == "dram" and "dram" not in rule.unloads
-    return is_left and bool(contradictions(row, context, rule.contradicted_by))
+    stays = text(row["bound_by"]) == "dram" and "dram" not in rule.unloads
+    return stays and bool(contradictions(row, context, rule.contradicted_by))
 
 
 def _borderline(row: Row, resource: str) -> tuple[tuple[Evidence, Text], ...]:
