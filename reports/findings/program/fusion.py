@@ -484,7 +484,7 @@ def _of_dram(run: Run) -> dict[str, Moved]:
     """Return what DRAM reads and writes for launches that move several times what L2 holds."""
     large = ELEMENTWISE_CHAIN.limit("cache") * number(run.gpus["l2_bytes"].max())
     found = {
-        text(row["kernel_id"]): Moved(*(number(row[name]) for name in DRAM), DRAM)
+        text(row["kernel_id"]): Moved(number(row[DRAM[0]]), number(row[DRAM[1]]), DRAM)
         for row in records(run.counters)
     }
     return {key: each for key, each in found.items() if each.loaded + each.stored >= large}
