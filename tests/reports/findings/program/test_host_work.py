@@ -144,7 +144,7 @@ def test_workers_of_a_loader_start_at_the_start_of_a_capture(
     gains = []
     for start in (0, 2 * MS, 90 * MS):
         monkeypatch.setattr(host_work, "_at_start", lambda _run, _stage, start=start: start)
-        (found,) = [f for f in program_findings(run) if f.rule == "data_loading"]
+        found = of_cause(run, "data_loading")
         gains.append(found.gain_ns)
     assert gains[0] > 2 * MS
     assert gains[1] <= gains[0]
