@@ -11,7 +11,6 @@ from nsight_prof.orchestrator.predict.predicting import held_out
 from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.predict.corrections import LONG_TOKENS
 from nsight_prof.parsers.predict.validation import HELD_OUT, IN_SAMPLE, KERNEL, summary
-from scripts.pages.accuracy.before import NEARLY, OPEN_LIMIT
 from scripts.pages.accuracy.captures import BATCH_CASE, recorded, validated
 from scripts.pages.accuracy.first_tokens import waits
 from scripts.pages.accuracy.questions import (
@@ -27,6 +26,7 @@ from scripts.pages.accuracy.questions import (
 )
 from scripts.pages.accuracy.tables import error_numbers, markdown_table, percent
 from scripts.pages.accuracy.texts import KNOWN_SERVER, LIGHT
+from scripts.pages.host_floor import NEARLY, OPEN_LIMIT
 
 
 def _by_length(row: Row) -> str:

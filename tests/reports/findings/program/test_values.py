@@ -183,7 +183,7 @@ def test_what_another_line_computed_before_is_told_with_that_line(run: Run) -> N
 def of_numbers(*, takes: str = "[[64, 64]]") -> list[dict[str, Any]]:
     """A model on one batch in all steps, each layer of which makes a table of numbers alone."""
     reader = {"operator": "aten::mul", "file": "/a/model.py", "line": WAVES + 1}
-    none = {"input_shapes": "[]", "input_dtypes": "[]"}
+    none: dict[str, Any] = {"input_shapes": "[]", "input_dtypes": "[]"}
     at = (LOOP, BLOCK, LAYER)
     return [
         same("mm", LOOP, BLOCK, input_shapes="[[32, 64], [64, 64]]",
@@ -227,7 +227,7 @@ def test_the_cause_stands_before_what_waits_for_its_launches(run: Run) -> None:
 
 def test_rows_of_zeros_whose_products_nothing_reads_are_told_once(run: Run) -> None:
     """Padding: the first product works on it, and of the second nobody reads what comes of it."""
-    padded = {"zeros": "[0.7]", "zero_rows": "[0.7]", "calls": 12}
+    padded: dict[str, Any] = {"zeros": "[0.7]", "zero_rows": "[0.7]", "calls": 12}
     values = [operator("mul", LOOP, calls=12), operator("bmm", LOOP, 60, **padded),
               operator("bmm", LOOP, 61, results_read=0.3, **padded),
               operator("add", LOOP, calls=12)]  # fmt: skip
