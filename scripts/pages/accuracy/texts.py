@@ -145,12 +145,12 @@ MISSED = """
 [All points of the missed rows](#the-missed-rows-by-what-their-points-wait-for) were divided by what
 they wait for. What misses the bounds:
 
-- **First tokens of batches, of short and long prompts alike, are missed by those that wait for the
-  host**: it is another machine's, at one of two speeds
+- **First tokens of batches from 1,000 tokens are missed by those that wait for the host**: it is
+  another machine's, at one of two speeds
   ([where the errors come from](#where-the-errors-come-from)), or the same machine's
   [minutes later](#one-machines-host-minutes-later). Long ones of dense models that wait
   for the GPU are at the bound on one GPU, an H100 too: neither the power limit nor attention of
-  chunks misses the row. Over two GPUs one batch is what they miss (Qwen3-14B, 4 prompts): it was
+  chunks misses the row. Over two GPUs one batch is most of the error (Qwen3-14B, 4 prompts): it was
   recorded twice, with 58 and with 148 ms, of which the mean counts.
 - **KV cache on H100**: slices were started for more requests than engines, and sampling from more
   held memory ([by the model of today](#kv-cache-by-the-model-of-today)).
