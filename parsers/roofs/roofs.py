@@ -135,17 +135,17 @@ def _how(row: dict[Any, Any], measured: Measured) -> str:
     when = stored("measured {when}", when=measured.when)
     if measured.run_id and not measured.measured_here:
         when = stored("measured {when} by run {run_id}", when=measured.when, run_id=measured.run_id)
-    candidates, processes = row["candidates"], row["processes"]
-    counts = (
-        [stored("best of {candidates:.0f} tried", candidates=candidates)] if candidates != 1 else []
-    )
-    if processes == 1:
-        counts.append(stored("{samples:.0f} samples in 1 process", samples=row["samples"]))
-    else:
+    candidates, processes, samples = (row[name] for name in ("candidates", "processes", "samples"))
+    counts = []
+    if pd.notna(candidates) and candidates != 1:
+        counts.append(stored("best of {candidates:.0f} tried", candidates=candidates))
+    if pd.notna(samples) and processes == 1:
+        counts.append(stored("{samples:.0f} samples in 1 process", samples=samples))
+    elif pd.notna(samples):
         counts.append(
             stored(
                 "{samples:.0f} samples in {processes:.0f} processes",
-                samples=row["samples"],
+                samples=samples,
                 processes=processes,
             )
         )
