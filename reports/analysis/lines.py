@@ -10,6 +10,7 @@ from pathlib import PurePath
 import pandas as pd
 
 from nsight_prof.parsers.cells import count, from_row, known, number, records, text
+from nsight_prof.parsers.metrics.formulas import SECTOR_BYTES
 from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.names.source_text import DERIVES, OPTIMIZER, Result, results
 from nsight_prof.parsers.names.stacks import called_rows, of_waits, with_callers
@@ -28,7 +29,6 @@ from nsight_prof.reports.page import Number, Ref
 Z95 = 1.959964
 MOST = 0.5
 """Share of the samples from which on a line, or lines, say where the time goes."""
-SECTOR_BYTES = 32
 ITEMS = r"\[.*\w\(.*\bfor\b.*\bin\b.*\]|\.append\(\w.*\("
 """Lines that make a list of results, one item after another, none of which depends on another."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import count, number, records, text
+from nsight_prof.parsers.metrics.formulas import WARP
 from nsight_prof.parsers.names import stacks
 from nsight_prof.parsers.names.source_text import (
     OVER_RESULTS,
@@ -84,8 +85,6 @@ OF_TILES = ("local_spills", "register_limited", "narrow_accesses")
 and the warps that share them."""
 ONE_WARP = "32x1x1"
 """Block whose registers spill since no other warp shares its values."""
-WARP = 32
-"""Threads of a warp."""
 AGAIN = 10
 """Times in each step that a line runs from which on it is in a loop within that."""
 IDLE_WORK = 0.15
