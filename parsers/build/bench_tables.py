@@ -93,9 +93,7 @@ def _read(paths: Sequence[Path], gaps: Gaps) -> BenchRecords:
         try:
             found.append(read_records(path))
         except ProfError as error:
-            gaps.add(
-                "bench", stored("{file} gave nothing: {error}", file=path.name, error=error.message)
-            )
+            gaps.unreadable("bench", path, error)
     return join_records(found)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.bench.counters import without_numbers
+from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.sentences import stored
 
 
@@ -20,6 +22,10 @@ class Gaps:
     def add(self, table: str, reason: str, column: str = "", row: str = "") -> None:
         """Say why `table` is not available, or one column or one row (kernel, case) of it."""
         self._rows.append((table, row, column, reason, ""))
+
+    def unreadable(self, table: str, path: Path, error: ProfError) -> None:
+        """Say that `table` is not available, as its file gave nothing."""
+        self.add(table, stored("{file} gave nothing: {error}", file=path.name, error=error.message))
 
     def has_reason(self, reason: str) -> bool:
         """Whether this reason is there already, of whatever table."""

@@ -39,7 +39,7 @@ def _of_page(run: RunDir, capture: NcuCapture, gaps: Gaps) -> pd.DataFrame:
     try:
         page = read_csv(path)
     except ProfError as error:
-        gaps.add(TABLE, stored("{file} gave nothing: {error}", file=path.name, error=error.message))
+        gaps.unreadable(TABLE, path, error)
         return capture.rules
     captured, paged = capture.launches, page.launches
     # Both pages number the results in the order of the report.

@@ -70,9 +70,7 @@ def operator_frames(
     try:
         trace = open_torch_trace(path, manifest.recipe.get("stages") or ())
     except ArtifactUnreadable as error:
-        gaps.add(
-            "operators", stored("{file} gave nothing: {error}", file=path.name, error=error.message)
-        )
+        gaps.unreadable("operators", path, error)
         return {}
     for warning in trace.warnings:
         gaps.add("operators", warning)
@@ -99,10 +97,7 @@ def value_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
     try:
         values, profiles = read_values(path)
     except ArtifactUnreadable as error:
-        gaps.add(
-            "operator_values",
-            stored("{file} gave nothing: {error}", file=path.name, error=error.message),
-        )
+        gaps.unreadable("operator_values", path, error)
         return {}
     for reason in set(profiles["error"]) - {""}:
         gaps.add("operator_values", stored("some values are not known: {reason}", reason=reason))
@@ -117,9 +112,7 @@ def _fused_lines(run: RunDir, kernels: pd.DataFrame, gaps: Gaps) -> pd.DataFrame
     try:
         return read_fused_lines(path, kernels)
     except ArtifactUnreadable as error:
-        gaps.add(
-            FUSED_LINES, stored("{file} gave nothing: {error}", file=path.name, error=error.message)
-        )
+        gaps.unreadable(FUSED_LINES, path, error)
         return tables.empty(FUSED_LINES)
 
 

@@ -164,9 +164,7 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps, refuse: bool) -> Frames:
     except ArtifactUnreadable as error:
         if refuse:
             raise
-        gaps.add(
-            "kernels", stored("{file} gave nothing: {error}", file=path.name, error=error.message)
-        )
+        gaps.unreadable("kernels", path, error)
         return {}
 
 
@@ -201,10 +199,7 @@ def _launch_lines(run: RunDir, gaps: Gaps) -> Frames:
                 )
             return frames
     except ArtifactUnreadable as error:
-        gaps.add(
-            "launch_lines",
-            stored("{file} gave nothing: {error}", file=path.name, error=error.message),
-        )
+        gaps.unreadable("launch_lines", path, error)
         return {}
 
 
@@ -353,10 +348,7 @@ def _read_capture(run: RunDir, stem: str, gaps: Gaps) -> NcuCapture | None:
         try:
             return read_ncu(path)
         except ProfError as error:
-            gaps.add(
-                "metrics",
-                stored("{file} gave nothing: {error}", file=path.name, error=error.message),
-            )
+            gaps.unreadable("metrics", path, error)
     if not found:
         gaps.add("metrics", _why_no_counters(run, f"{stem}.ncu-rep"))
     return None

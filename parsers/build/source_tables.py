@@ -57,7 +57,7 @@ def _kernels(
     try:
         pages = read_source_page(path)
     except ProfError as error:
-        gaps.add(LINES, stored("{file} gave nothing: {error}", file=path.name, error=error.message))
+        gaps.unreadable(LINES, path, error)
         return []
     if not pages:
         gaps.add(

@@ -22,6 +22,7 @@ from nsight_prof.parsers.run.directory import (
     write_manifest,
 )
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.run.sentences_file import SENTENCES
 from nsight_prof.reports.profile.views import report_view
 
 KERN_SUM = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),Name
@@ -79,7 +80,8 @@ def reasons(run: Run) -> str:
 def test_every_table_is_written_in_both_formats(whole: RunDir) -> None:
     build_tables(whole)
     names = {path.name for path in whole.tables.iterdir()}
-    assert names == {f"{t}.{ext}" for t in tables.tables() for ext in ("parquet", "csv")}
+    written = {f"{t}.{ext}" for t in tables.tables() for ext in ("parquet", "csv")}
+    assert names == written | {SENTENCES}
 
 
 def test_counters_join_the_trace(whole: RunDir) -> None:
