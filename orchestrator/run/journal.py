@@ -216,7 +216,10 @@ def told_where(folder: Path) -> Iterator[None]:
         yield
     except ProfError as error:
         if RunDir(folder).manifest_path.is_file() and "--resume" not in error.hint:
-            error.hint += f"\n      what was captured is kept; continue with: {resume(folder)}"
+            error.hint += (
+                f"\n      what was captured is kept; continue with: {resume(folder)}"
+                f"\n      a report of it, on any machine: prof report {folder}"
+            )
         raise
 
 
