@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from nsight_prof.orchestrator.predict.sources import Source
+from nsight_prof.orchestrator.predict.table_cache import cached
 from nsight_prof.orchestrator.report.run_tables import are_of_now, ensure_tables
 from nsight_prof.orchestrator.system.run_lock import new_folder
 from nsight_prof.orchestrator.system.version import prof_version
@@ -50,7 +52,7 @@ def opened(path: Path) -> Source:
     run = RunDir(path)
     if not are_of_now(run, READ):
         check_artifacts(run)
-        if (frames := _frames(run)) is not None:
+        if (frames := cached(run, partial(_frames, run))) is not None:
             return Source(path, frames)
         ensure_tables(path)
     return Source(path)

@@ -242,8 +242,9 @@ def test_what_tensor_parallelism_would_change_is_predicted_where_collectives_are
 
 
 def test_runs_without_tables_predict_the_same_and_get_none(
-    tabled: Callable[..., Path], copied: Copied, tmp_path: Path
+    tabled: Callable[..., Path], copied: Copied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     names = "h200-llm-kernels", "h200-vllm-kernels"
     for name in names:
         shutil.copytree(copied(name), tmp_path / name, ignore=shutil.ignore_patterns("tables"))

@@ -1,0 +1,59 @@
+"""Keeps the tables that predictions read of recorded runs in prof's cache folder.
+
+To make them takes longer than to predict. Runs are not written to: a recorded one may be read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+
+from nsight_prof import parsers
+from nsight_prof.orchestrator.tools.shim import cache_folder
+from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.parsers.whole_file import whole_file
+
+RUNS = 64
+"""Runs whose tables are kept; those that were made first go first."""
+Frames = Mapping[str, pd.DataFrame]
+
+
+def cached(run: RunDir, make: Callable[[], Frames | None]) -> Frames | None:
+    """Return what `make` returns, without making it where it was made before.
+
+    The captures of the run must be those that its manifest names; what else tables depend on, the
+    code and pandas, is in the file's name. A cache that cannot be written or read is none.
+    """
+    path = cache_folder(os.environ) / "predict" / f"{_key(run)}.pickle"
+    # What a pickle that is not whole raises depends on where it ends.
+    with suppress(OSError, EOFError, ValueError, LookupError, AttributeError, ImportError,
+                  pickle.UnpicklingError):  # fmt: skip
+        found: Frames = pickle.loads(path.read_bytes())
+        return found
+    frames = make()
+    if frames is not None:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with whole_file(path) as partial:
+                partial.write_bytes(pickle.dumps(frames, pickle.HIGHEST_PROTOCOL))
+            files = sorted(path.parent.glob("*.pickle"), key=lambda file: file.stat().st_mtime)
+            for file in files[:-RUNS]:
+                file.unlink()
+    return frames
+
+
+def _key(run: RunDir) -> str:
+    """Return a digest of the manifest, which holds those of all captures, and of the code."""
+    code = hashlib.sha256(f"{sys.version} {pd.__version__}".encode())
+    for path in sorted(Path(*parsers.__path__).rglob("*")):
+        if path.suffix in (".py", ".yaml"):
+            state = path.stat()
+            code.update(f"{path.name} {state.st_size} {state.st_mtime_ns}".encode())
+    return hashlib.sha256(code.digest() + run.manifest_path.read_bytes()).hexdigest()
