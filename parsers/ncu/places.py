@@ -18,6 +18,8 @@ ATOMICS = r"\b(?:RED|ATOM)"
 BARRIER, AT_BARRIER = r"\bBAR\b", "barrier"
 LOADS, AT_LOADED = r"\bLDG?\b", "long_sb"
 """The instruction, and the stall of warps that wait at it, or for it."""
+SPILLED_AT = r"^((?:@\S+\s+)?STL\S*\s+)\[[^\]]*\]"
+"""Where in local memory a value is stored."""
 PLACE = ("file", "line")
 Place = tuple[str, int]
 """Their values."""
@@ -117,7 +119,8 @@ def at_writers(
     rows = rows.reset_index(drop=True)
     places: list[Place] = list(zip(rows["file"], rows["line"], strict=True))
     sass = rows["sass"].fillna("").tolist()
-    written = writers(sass, rows["instructions"].fillna(0).tolist())
+    values = [re.sub(SPILLED_AT, r"\1[]", text) for text in sass]
+    written = writers(values, rows["instructions"].fillna(0).tolist())
     for at in chosen.to_numpy().nonzero()[0]:
         wrote = [writer for writer in written[at] if re.search(by, sass[writer])]
         found = [*(places[writer] for writer in wrote), places[at]]

@@ -52,6 +52,7 @@ from nsight_prof.reports.findings.program import copies, fusion, host_work, idle
 from nsight_prof.reports.findings.program.backends import telling
 from nsight_prof.reports.findings.program.needless import NEEDLESS_WORK
 from nsight_prof.reports.findings.program.rule import column
+from nsight_prof.reports.findings.values.calls import differentiated
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
@@ -708,18 +709,38 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     if not hot_lines:
         return finding
     places: list[Value] = [_host_place(line) for line in hot_lines]
+    forward = _forward_place(run, finding, hot_lines[0])
     is_converted = finding.rule == copies.CASTS_AND_COPIES.key
     around = _converting_call(run, finding) if is_converted else None
     if around is not None:
         within = Text("{call}, within it in {places}", call=_host_place(around), places=places)
         places, hot_lines = [within], [around, *hot_lines]
     verdict = Text(
-        "{verdict} The program launches that in {places}.{calls}",
+        "{verdict}{forward} The program launches that in {places}.{calls}",
         calls=calls_at(hot_lines[0].source),
         verdict=finding.verdict,
         places=places,
+        forward=forward,
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _forward_place(run: Run, finding: Finding, line: HostLine) -> Text | str:
+    """Name the forward line whose gradient takes most of the time at a line that derives, where
+    these kernels do, too, so that they are those of its operator; nothing where nobody knows.
+    """
+    at_line = run.launch_lines
+    at_line = at_line[at_line["file"].eq(line.file) & at_line["line"].eq(line.line)]
+    of_finding = at_line.loc[at_line["kernel_id"].isin(finding.kernel_ids), "samples"].sum()
+    if not derives(line.source) or of_finding <= MOST * at_line["samples"].sum():
+        return ""
+    found = differentiated(run, line.file, line.line)
+    if found is None:
+        return ""
+    place = Verbatim(location(found[0], found[2]))
+    return Text(
+        " It is the gradient of {place} in {function}.", place=place, function=Verbatim(found[1])
+    )
 
 
 def _from_writer(run: Run, lines: Sequence[HostLine]) -> list[HostLine]:

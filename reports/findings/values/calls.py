@@ -104,6 +104,31 @@ def operator_calls(run: Run) -> pd.DataFrame:
     )
 
 
+def differentiated(run: Run, file: str, line: int | None) -> Place | None:
+    """Return where the operator ran whose gradient takes most of the time at a line that derives.
+
+    A gradient takes what is of the shape of a result and gives what is of that of an input. None
+    where no operator has most of the time, or operators of several lines fit.
+    """
+    rows = operator_calls(run)
+    at_line = rows[rows["file"].eq(file) & rows["line"].eq(line) & rows["direction"].eq("backward")]
+    if at_line.empty or at_line["time_ns"].max() <= HALF * at_line["time_ns"].sum():
+        return None
+    gradient = records(at_line.nlargest(1, "time_ns"))[0]
+    taken, given = (_shapes(gradient[name]) for name in ("input_shapes", "result_shapes"))
+    forward = rows[rows["direction"].eq("forward") & rows["is_work"]]
+    places = {
+        (text(row["file"]), text(row["function"]), int(number(row["line"])))
+        for row in records(forward)
+        if _shapes(row["result_shapes"]) & taken and _shapes(row["input_shapes"]) & given
+    }
+    return places.pop() if len(places) == 1 else None
+
+
+def _shapes(cell: object) -> set[str]:
+    return {json.dumps(shape) for shape in json.loads(text(cell) or "[]")}
+
+
 def _fresh(rows: pd.DataFrame) -> dict[int, float]:
     """Return by process the new inputs per call that a part FRESH of the time has, or more."""
     found = {}
