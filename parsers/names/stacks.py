@@ -22,6 +22,8 @@ AGAIN = 10
 FORWARD = "forward"
 WAITS_BEFORE = r"StreamWaitEvent"
 """Calls that let a stream wait for another one."""
+FILLS = r"(?i)memset"
+"""Calls that fill memory: they wait for nothing and bring nothing."""
 WAITING, WAITS, MAIN_WAIT = ("waiting", "copying"), 0.1, 0.5
 """What the host does at a line that waits for results, and the part of its samples from which on it
 is there for that, or the part of all waits: a line that launches much for each of its waits has few
@@ -135,7 +137,8 @@ def called_rows(calls: pd.DataFrame, doing: Sequence[str]) -> pd.DataFrame:
     could overlap if it waited for less. Waits are those that come again: the one for all work, at
     the end of a program, holds nothing up.
     """
-    rows = calls[calls["activity"].isin(doing)]
+    is_fill = calls["call"].fillna("").str.contains(FILLS)
+    rows = calls[calls["activity"].isin(doing) & ~is_fill]
     if tuple(doing) == ("copying",):
         waits = calls[calls["call"].fillna("").str.contains(WAITS_BEFORE)]
         rows = rows[rows["copy"] != ""]
