@@ -4,6 +4,7 @@ holds the others. Rows are of tables `host_lines`, `launch_lines` or `timed_call
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -28,6 +29,8 @@ WAITING, WAITS, MAIN_WAIT = ("waiting", "copying"), 0.1, 0.5
 """What the host does at a line that waits for results, and the part of its samples from which on it
 is there for that, or the part of all waits: a line that launches much for each of its waits has few
 samples in them."""
+FRAME = re.compile(r"(?P<file>.*?):(?P<line>\d+) (?P<function>.*)")
+"""A frame as callers have it; names of functions of C++ hold spaces and colons."""
 Place = tuple[str, str, int | None]
 """File, function and line."""
 
@@ -54,6 +57,13 @@ def asking_lines(rows: pd.DataFrame) -> pd.DataFrame:
     A data loader calls code of the program itself: that is where it works, not who waits for it.
     """
     return _moved(rows, lambda stack: stack[-2] if len(stack) > 1 else stack[-1])
+
+
+def known_lines(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows at the innermost frame whose line is known: a library that is compiled into a
+    program has none.
+    """
+    return _moved(rows, lambda stack: next((f for f in stack[::-1] if f[2]), stack[-1]))
 
 
 def calling_lines(rows: pd.DataFrame) -> pd.DataFrame:
@@ -220,7 +230,6 @@ def _frames(row: Row) -> list[Place]:
     innermost = (text(row["file"]), text(row["function"]), count(row["line"]))
     around = []
     for caller in filter(None, text(row["callers"]).split(" < ")):
-        position, _, function = caller.rpartition(" ")
-        file, _, line = position.rpartition(":")
-        around.append((file, function, int(line) or None))
+        if frame := FRAME.match(caller):
+            around.append((frame["file"], frame["function"], int(frame["line"]) or None))
     return [*reversed(around), innermost]

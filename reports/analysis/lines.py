@@ -13,7 +13,7 @@ from nsight_prof.parsers.cells import count, from_row, known, number, records, t
 from nsight_prof.parsers.metrics.formulas import SECTOR_BYTES
 from nsight_prof.parsers.names.activity import activity
 from nsight_prof.parsers.names.source_text import DERIVES, OPTIMIZER, Result, results
-from nsight_prof.parsers.names.stacks import called_rows, of_waits, with_callers
+from nsight_prof.parsers.names.stacks import called_rows, known_lines, of_waits, with_callers
 from nsight_prof.parsers.ncu.places import (
     LOADS,
     at_barriers,
@@ -390,7 +390,7 @@ def waiting_rows(run: Run, stage: str = "") -> pd.DataFrame:
 
 
 def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:
-    """Return the native functions that made CUDA calls of some activities, most time first.
+    """Return the native lines that made CUDA calls of some activities, most time first.
 
     A sample is a microsecond of a call: as many calls that only begin something cost less. Calls
     that come again go before those that came once, of which the last waits for all that runs.
@@ -401,4 +401,5 @@ def native_lines(run: Run, doing: Iterable[str]) -> list[HostLine]:
     again = frame["samples"] > 1
     frame = frame[again] if again.any() else frame
     samples = (frame["time_ns"].astype(float) / 1000).round().astype(int)
-    return host_lines(frame.assign(samples=samples, idle_samples=0, nvtx_range="", source=""))
+    frame = known_lines(frame.assign(samples=samples, idle_samples=0, nvtx_range=""))
+    return host_lines(frame)

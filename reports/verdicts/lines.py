@@ -42,6 +42,7 @@ from nsight_prof.reports.analysis.lines import (
     waiting_rows,
     with_texts,
 )
+from nsight_prof.reports.analysis.profiled import EXACT_MORE
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.findings.gain import of_wall_time
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
@@ -130,6 +131,7 @@ EXECUTED = At("instructions", "", Text("its instructions"))
 """What to look at where warps stand for no reason of their own, but at a busy pipe."""
 AT = {
     instructions.SLOW_FUNCTIONS.key: EXECUTED,
+    instructions.EXACT_MATH.key: At("instructions", "|".join(EXACT_MORE), Text("these operations")),
     instructions.DIVERGENCE.key: At(
         "divergent_branches", "", Text("the branches that part a warp")
     ),
@@ -729,10 +731,12 @@ def _forward_place(run: Run, finding: Finding, line: HostLine) -> Text | str:
     """Name the forward line whose gradient takes most of the time at a line that derives, where
     these kernels do, too, so that they are those of its operator; nothing where nobody knows.
     """
+    if line.line is None or not derives(line.source):
+        return ""
     at_line = run.launch_lines
     at_line = at_line[at_line["file"].eq(line.file) & at_line["line"].eq(line.line)]
     of_finding = at_line.loc[at_line["kernel_id"].isin(finding.kernel_ids), "samples"].sum()
-    if not derives(line.source) or of_finding <= MOST * at_line["samples"].sum():
+    if of_finding <= MOST * at_line["samples"].sum():
         return ""
     found = differentiated(run, line.file, line.line)
     if found is None:

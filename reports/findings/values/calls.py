@@ -104,7 +104,7 @@ def operator_calls(run: Run) -> pd.DataFrame:
     )
 
 
-def differentiated(run: Run, file: str, line: int | None) -> Place | None:
+def differentiated(run: Run, file: str, line: int) -> Place | None:
     """Return where the operator ran whose gradient takes most of the time at a line that derives.
 
     A gradient takes what is of the shape of a result and gives what is of that of an input. None
