@@ -10,6 +10,7 @@ from nsight_prof.parsers.names.stacks import (
     calling_lines,
     entered_again,
     holding_lines,
+    known_lines,
 )
 from nsight_prof.parsers.nsys.rows.timed_shares import by_time
 
@@ -141,3 +142,27 @@ def test_the_wait_for_all_at_the_end_holds_nothing_up() -> None:
     each = ("cudaStreamSynchronize", "waiting", 21, 50, 80_000, 0, "")
     assert list(called_rows(calls(last, each), ["waiting"])["line"]) == [21]
     assert list(called_rows(calls(last), ["waiting"])["line"]) == [99]
+
+
+def test_a_fill_is_no_wait_for_results() -> None:
+    fill = ("cudaMemsetAsync", "copying", 31, 900, 99_000, 900_000, "")
+    wait = ("cudaStreamSynchronize", "waiting", 21, 50, 80_000, 0, "")
+    assert list(called_rows(calls(fill, wait), ["waiting", "copying"])["line"]) == [21]
+
+
+def test_a_call_in_a_compiled_library_is_at_the_innermost_line_that_is_known() -> None:
+    """Thrust within a program in C++, as nsys names its functions."""
+    allocate = "thrust::detail::temporary_allocator<unsigned char, par_t>::allocate(unsigned long)"
+    sort = "/a/routes:0 void merge_sort<integral_constant<bool, true>, Nearer>(policy<par_t>&)"
+    frame = pd.DataFrame(
+        [
+            {"file": "/a/routes", "line": pd.NA, "function": allocate,
+             "callers": f"{sort} < /a/routes.cu:50 main < /a/routes.cu:90 start"},
+            {"file": "/a/routes.cu", "line": 46, "function": "main", "callers": ""},
+        ]
+    )  # fmt: skip
+    found = known_lines(frame)
+    assert list(zip(found["file"], found["function"], found["line"], strict=True)) == [
+        ("/a/routes.cu", "main", 50),
+        ("/a/routes.cu", "main", 46),
+    ]

@@ -77,6 +77,15 @@ def test_a_value_that_is_spilled_is_at_the_line_that_made_it() -> None:
     assert at_writers(frame, frame["sass"].str.startswith("STL"))["line"].tolist() == [26, 26]
 
 
+def test_a_value_in_a_local_array_is_at_its_line_and_not_at_that_of_its_index() -> None:
+    frame = rows(
+        ("k.cu", 15, "FMUL R15, R13, R2"),
+        ("k.cu", 14, "IADD3 R10, R10, -0x4, RZ"),
+        ("k.cu", 20, "STL [R10+-0x4], R15"),
+    )
+    assert at_writers(frame, frame["sass"].str.startswith("STL"))["line"].tolist() == [15, 14, 15]
+
+
 def test_warps_that_wait_for_a_load_are_at_its_line() -> None:
     frame = rows(
         ("k.cu", 13, "LDG.E.U8 R6, desc[UR4][R2.64]"),

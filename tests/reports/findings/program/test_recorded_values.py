@@ -11,6 +11,7 @@ from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.torch.values import read_values
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.values.calls import differentiated
 from nsight_prof.reports.findings.values.findings import value_findings
 from tests.reports.findings.program.test_host_work import MS, line
 from tests.reports.programs import english, write
@@ -216,3 +217,36 @@ def main():
 """
     run, _ = recorded(run, tmp_path, source)
     assert not told(run)
+
+
+@pytest.mark.parametrize(
+    ("again", "known"),
+    [
+        ("", True),
+        ("        other = table[kinds] * 3\n        total = total + other.mean()\n", False),
+    ],
+)
+def test_a_gradient_leads_to_the_line_that_it_derives(
+    run: Run, tmp_path: Path, again: str, known: bool
+) -> None:
+    source = f"""
+def main():
+    table = torch.randn(20, 64, requires_grad=True)
+    kinds = torch.randint(0, 20, (400,))
+    for step in range(8):
+        rows = table[kinds] * 2
+        total = rows.square().mean()
+{again}        total.backward()
+"""
+    run, lines = recorded(run, tmp_path, source)
+    values = run.operator_values
+    is_main = values["operator"].str.contains("index_put")
+    values = values.assign(time_ns=values["time_ns"].where(~is_main, 1000 * MS))
+    run = write(run, "operator_values", records(values))
+    at = {text: number for number, text in enumerate(lines, 1)}
+    place = next(number for text, number in at.items() if "rows = table[kinds]" in text)
+    backward = next(number for text, number in at.items() if "backward" in text)
+    file = str(tmp_path / "model.py")
+    found = differentiated(run, file, backward)
+    assert found == ((file, "main", place) if known else None)
+    assert differentiated(run, file, place) is None
