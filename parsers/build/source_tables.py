@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from nsight_prof.parsers.run.sentences import stored
 
 PAGE, REPORT = "source.csv", "counters.ncu-rep"
 LINES, INSTRUCTIONS = "source_lines", "source_instructions"
+DIVISION, DIVIDES = re.compile(r"\bI2F\S*\.RP\b"), re.compile(r"[/%]")
+COMMENT = re.compile(r"//.*|/\*.*?\*/")
+"""How a division of integers begins in SASS, and what divides in the text of a line of C++."""
 LONGEST_TEXT = 300
 """Characters of a line of source, or of an instruction, that are kept."""
 
@@ -138,12 +142,33 @@ def with_calls(kernel: SourceOfKernel, report: bytes) -> SourceOfKernel:
         replace(i, callers=(calls[i.line],)) if i.line in calls and not i.callers else i
         for i in kernel.instructions
     ]
+    found = at_divisions(found, texts)
     of_lines = {
         (file, line): texts[file][line - 1]
-        for file, line in (*lines, *calls.values())
+        for file, line in (*lines, *calls.values(), *(i.line for i in found))
         if 0 < line <= len(texts.get(file, ()))
     }
     return replace(kernel, instructions=found, texts={**of_lines, **kernel.texts})
+
+
+def at_divisions(
+    instructions: list[Instruction], texts: Mapping[str, Sequence[str]]
+) -> list[Instruction]:
+    """Return instructions with divisions at the line that divides, where their line does not and
+    the next one that does has no instruction: nvcc 13.0 gives those of 64 bits the line before.
+    """
+    known = sorted({i.line for i in instructions})
+    found = []
+    for i in instructions:
+        (file, line), is_cpp = i.line, not i.line[0].endswith(".py")
+        if is_cpp and not i.callers and DIVISION.search(i.sass):
+            after = next(iter(known[bisect_right(known, i.line) :]), ("", 0))
+            end = after[1] if after[0] == file else line
+            code = texts.get(file, ())[line - 1 : end - 1]
+            divides = (at for at, text in enumerate(code) if DIVIDES.search(COMMENT.sub("", text)))
+            i = replace(i, line=(file, line + next(divides, 0)))
+        found.append(i)
+    return found
 
 
 def _lines(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, object]]:

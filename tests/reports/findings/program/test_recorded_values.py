@@ -223,7 +223,7 @@ def main():
     ("again", "known"),
     [
         ("", True),
-        ("        other = table[kinds] * 3\n        total = total + other.mean()\n", False),
+        ("        total = total + (table[kinds] * 3).mean()\n", False),
     ],
 )
 def test_a_gradient_leads_to_the_line_that_it_derives(
