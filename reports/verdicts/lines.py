@@ -741,10 +741,8 @@ def _forward_place(run: Run, finding: Finding, line: HostLine) -> Text | str:
     found = differentiated(run, line.file, line.line)
     if found is None:
         return ""
-    place = Verbatim(location(found[0], found[2]))
-    return Text(
-        " It is the gradient of {place} in {function}.", place=place, function=Verbatim(found[1])
-    )
+    at, function = Verbatim(location(found[0], found[2])), Verbatim(found[1])
+    return Text(" It is the gradient of {place} in {function}.", place=at, function=function)
 
 
 def _from_writer(run: Run, lines: Sequence[HostLine]) -> list[HostLine]:
