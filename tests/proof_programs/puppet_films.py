@@ -30,10 +30,10 @@ class Maker(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
 
     def mask(self, patches, there):
-        """Who may look at whom: none at words that only fill up (films, 1, all, all)."""
+        """Who may look at whom: nobody at words that only fill up (films, 1, all, all)."""
         films, count, _ = patches.shape
         seen = torch.cat((there.new_ones(films, count), there), 1)
-        return seen[:, None, None, :] & seen[:, None, :, None]
+        return seen[:, None, None, :].repeat(1, 1, seen.shape[1], 1)
 
     def forward(self, patches, words, there, length):
         if self.trims:
