@@ -258,8 +258,13 @@ class Judged:
 
     @property
     def line_named(self) -> bool:
-        """Tell whether the first place that the first finding names is the line at fault."""
-        return self.first is not None and self.first.lines[:1] == [self.line]
+        """Tell whether the first place that the first finding names is a line at fault."""
+        return self.first is not None and bool({*self.first.lines[:1]} & {*self.lines})
+
+    @property
+    def lines(self) -> list[int]:
+        """The lines at fault, any of which is right to name."""
+        return lines_at_fault(self.program)
 
     @property
     def estimate(self) -> float | None:
@@ -446,12 +451,18 @@ def planted(programs: str = OWN) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def line_at_fault(program: Mapping[str, Any]) -> int | None:
-    """Return the line that holds the text `at` of a program, from 1 on, or `line` as it is."""
+def lines_at_fault(program: Mapping[str, Any]) -> list[int]:
+    """Return the lines, from 1 on, that hold a text of `at` (one, or a list) or that `line` says."""
     if "at" not in program:
-        return program.get("line")
+        return [program["line"]] if program.get("line") is not None else []
+    texts = [program["at"]] if isinstance(program["at"], str) else program["at"]
     lines = source(program).read_text(encoding="utf-8").splitlines()
-    return next(at for at, line in enumerate(lines, 1) if program["at"] in line)
+    return [next(at for at, line in enumerate(lines, 1) if text in line) for text in texts]
+
+
+def line_at_fault(program: Mapping[str, Any]) -> int | None:
+    """Return the first of the lines at fault of a program, the one to edit, if any is known."""
+    return next(iter(lines_at_fault(program)), None)
 
 
 def fits(patterns: Iterable[str], words: str) -> bool:
@@ -490,7 +501,7 @@ def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
         ("The same, of those whose cause is named first",
          *count(named_lines, lambda j: j.line_named), ""),
         ("Is it among the places that the first finding names?",
-         *count(lines, lambda j: j.first is not None and j.line in j.first.lines), ""),
+         *count(lines, lambda j: j.first is not None and bool({*j.lines} & {*j.first.lines})), ""),
         ("Is the predicted gain within a factor of 1.3 of the measured one?",
          *count(right, lambda j: j.within(1.3)), "75 %"),
         ("Within a factor of 1.5?", *count(right, lambda j: j.within(1.5)), "90 %"),

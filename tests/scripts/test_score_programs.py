@@ -21,6 +21,7 @@ from scripts.pages.programs import (
     Said,
     collect,
     line_at_fault,
+    lines_at_fault,
     planted,
     promises,
     read_look,
@@ -29,7 +30,7 @@ from scripts.pages.programs import (
     with_measured_twins,
     write_look,
 )
-from scripts.run_programs import PROGRAMS, SETS, changed, listed_actions, main, programs, source
+from scripts.run_programs import NINETEENTH, PROGRAMS, SETS, changed, listed_actions, main, programs, source
 
 
 def said(title: str, sentence: str = "", gain: float | None = 0.5, *kernels: str) -> Said:
@@ -70,6 +71,19 @@ def test_a_file_a_function_or_a_kernel_names_no_cause() -> None:
     assert tokens.line_named
     assert (filters.rank, filters.strict) == (1, None)
     assert filters.false_findings is None
+
+
+def test_any_of_the_lines_at_fault_is_right_to_name() -> None:
+    listed = programs(["canal_locks"], NINETEENTH)[0]
+    assert isinstance(listed["at"], list)
+    text = source(listed).read_text(encoding="utf-8").splitlines()
+    lines = lines_at_fault(listed)
+    assert all(at in text[line - 1] for at, line in zip(listed["at"], lines, strict=True))
+    assert line_at_fault(listed) == lines[0]
+    for line, right in ((lines[0], True), (lines[1], True), (1, False)):
+        first = said("The host waits", f"Its host is in canal_locks.py:{line} in note (90 % of it).")
+        look = a_look(canal_locks=an_answer(200.0, 100.0, (first,), ()))
+        assert replace(look, programs=NINETEENTH).judged[0].line_named == right
 
 
 def test_the_gain_is_that_of_the_finding_that_names_the_cause() -> None:
