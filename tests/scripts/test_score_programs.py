@@ -30,7 +30,16 @@ from scripts.pages.programs import (
     with_measured_twins,
     write_look,
 )
-from scripts.run_programs import NINETEENTH, PROGRAMS, SETS, changed, listed_actions, main, programs, source
+from scripts.run_programs import (
+    NINETEENTH,
+    PROGRAMS,
+    SETS,
+    changed,
+    listed_actions,
+    main,
+    programs,
+    source,
+)
 
 
 def said(title: str, sentence: str = "", gain: float | None = 0.5, *kernels: str) -> Said:
@@ -81,7 +90,9 @@ def test_any_of_the_lines_at_fault_is_right_to_name() -> None:
     assert all(at in text[line - 1] for at, line in zip(listed["at"], lines, strict=True))
     assert line_at_fault(listed) == lines[0]
     for line, right in ((lines[0], True), (lines[1], True), (1, False)):
-        first = said("The host waits", f"Its host is in canal_locks.py:{line} in note (90 % of it).")
+        first = said(
+            "The host waits", f"Its host is in canal_locks.py:{line} in note (90 % of it)."
+        )
         look = a_look(canal_locks=an_answer(200.0, 100.0, (first,), ()))
         assert replace(look, programs=NINETEENTH).judged[0].line_named == right
 
