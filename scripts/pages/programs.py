@@ -452,7 +452,7 @@ def planted(programs: str = OWN) -> Sequence[Mapping[str, Any]]:
 
 
 def lines_at_fault(program: Mapping[str, Any]) -> list[int]:
-    """Return the lines, from 1 on, that hold a text of `at` (one, or a list) or that `line` says."""
+    """Return lines, from 1 on, that hold a text of `at` (one, or a list) or that `line` says."""
     if "at" not in program:
         return [program["line"]] if program.get("line") is not None else []
     texts = [program["at"]] if isinstance(program["at"], str) else program["at"]
