@@ -54,6 +54,7 @@ LOOKS = {
     "sixteenth_set_look.json": "Whole programs, sixteenth set: first look",
     "seventeenth_set_look.json": "Whole programs, seventeenth set: first look",
     "eighteenth_set_look.json": "Whole programs, eighteenth set: first look",
+    "nineteenth_set_look.json": "Whole programs, nineteenth set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
