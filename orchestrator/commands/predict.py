@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -287,8 +288,8 @@ def command(
       prof predict qwen2.5-7b --gpu h200-sxm --json | jq -r .metrics
       prof predict resnet-50 --on runs/network-kernels --batch 1,16,64
     """
-    from nsight_prof.parsers.operations.networks import is_network
-
+    # Threads of numpy's OpenBLAS take 0.1 s to start, and nothing here multiplies large matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     broken: list[str] = []
     if truth is not None:
         run, headline, broken = _validate(model, truth, runs, rules, out)
@@ -297,41 +298,46 @@ def command(
             "no model was given" if model is None else "--fail-on judges a validation",
             "name a config.json, or a recorded engine with --validate RUN",
         )
-    elif is_network(model):
-        _refuse_ignored(("batch",), f"{model} lists the operations of a network, not of a decoder")
-        from nsight_prof.orchestrator.predict.networks import predict_network
-
-        run, headline = predict_network(model, runs, batch, out)
     else:
         from nsight_prof.orchestrator.report.reporting import drawing
 
-        with drawing() as draw:  # it starts while the runs are read
-            from nsight_prof.orchestrator.predict.host_speeds import given_speed, is_run
-            from nsight_prof.orchestrator.predict.plan import Settings, speed_of
-            from nsight_prof.orchestrator.predict.predicting import plan, predict
-            from nsight_prof.orchestrator.predict.run_folder import opened
-            from nsight_prof.parsers.predict.serving import Goal
+        with drawing() as draw:  # it starts while all else is imported
+            from nsight_prof.parsers.operations.networks import is_network
 
-            there = speed_of(opened(Path(host_speed))) if is_run(host_speed) else None
-            settings = Settings(
-                gpu,
-                tp,
-                _workloads(prompt, output, batch, concurrency, rate, workload),
-                max_batched_tokens or 0,
-                utilization,
-                Goal(**(goodput or {})),
-                math.nan if price is None else price,
-                max_num_seqs or 0,
-                "" if dtype == "auto" else dtype,
-                kv_cache_dtype,
-                *_drafts(drafted, accept, draft),
-                Adapters(adapters, adapter_rank, adapter_modules) if adapters else None,
-                draft,
-                given_speed(host_speed, there) if host_speed else None,
-            )
-            planned = plan(model, runs, settings)
-            planned.notes += _defaults(prompt, output)
-            run, headline, _ = predict(planned, out, draw)
+            if is_network(model):
+                _refuse_ignored(
+                    ("batch",), f"{model} lists the operations of a network, not of a decoder"
+                )
+                from nsight_prof.orchestrator.predict.networks import predict_network
+
+                run, headline = predict_network(model, runs, batch, out, draw)
+            else:
+                from nsight_prof.orchestrator.predict.host_speeds import given_speed, is_run
+                from nsight_prof.orchestrator.predict.plan import Settings, speed_of
+                from nsight_prof.orchestrator.predict.predicting import plan, predict
+                from nsight_prof.orchestrator.predict.run_folder import opened
+                from nsight_prof.parsers.predict.serving import Goal
+
+                there = speed_of(opened(Path(host_speed))) if is_run(host_speed) else None
+                settings = Settings(
+                    gpu,
+                    tp,
+                    _workloads(prompt, output, batch, concurrency, rate, workload),
+                    max_batched_tokens or 0,
+                    utilization,
+                    Goal(**(goodput or {})),
+                    math.nan if price is None else price,
+                    max_num_seqs or 0,
+                    "" if dtype == "auto" else dtype,
+                    kv_cache_dtype,
+                    *_drafts(drafted, accept, draft),
+                    Adapters(adapters, adapter_rank, adapter_modules) if adapters else None,
+                    draft,
+                    given_speed(host_speed, there) if host_speed else None,
+                )
+                planned = plan(model, runs, settings)
+                planned.notes += _defaults(prompt, output)
+                run, headline, _ = predict(planned, out, draw)
     if needs:
         headline = _needs(run)
     notes = read_manifest(run).assumptions

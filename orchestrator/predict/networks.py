@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -39,6 +39,9 @@ from nsight_prof.parsers.operations.networks import (
 from nsight_prof.parsers.predict.costs import Gpu, datasheet, note
 from nsight_prof.parsers.predict.validation import HELD_OUT, NETWORK, errors_frame
 from nsight_prof.parsers.run.directory import RunDir
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.render.drawing import Draw
 
 BATCHES = (1, 8, 32)
 
@@ -109,9 +112,11 @@ class Measured:
 
 
 def predict_network(
-    name: str, runs: Sequence[Path], batches: Sequence[int] | None, out: Path | None
+    name: str, runs: Sequence[Path], batches: Sequence[int] | None, out: Path | None, draw: Draw
 ) -> tuple[RunDir, tuple[str, ...]]:
     """Predict a network at some batches, or at BATCHES; return the new run and its findings.
+
+    `draw`: what draws the pictures (`reporting.drawing`).
 
     Raises:
         UsageError: the runs do not allow it, or `out` is not empty.
@@ -129,7 +134,7 @@ def predict_network(
         "predicted_operators": _frame("predicted_operators", operations),
     }
     run = write_tables(network.name, out, found, "predict", _recipe(network, measured), NOTES)
-    headline, _ = make_report(run)
+    headline, _ = make_report(run, draw=draw)
     return run, headline
 
 
