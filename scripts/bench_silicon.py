@@ -73,6 +73,7 @@ WARMED = ("nvidia/Llama-3.1-8B-Instruct-FP8",)
 FLOP/s, 180 ms in the mean of ten requests each, and first tokens came after 111."""
 KEY = ["model_path", "system", "backend", "precision"]
 TIMES = {"tpot": "silicon_tpot_ms", "ttft": "silicon_ttft_ms"}
+LOADS = ["backend_version", "isl", "osl", "batch_size", "tp_size"]
 THEIRS = """
 import json, sys
 from aiconfigurator.cli.api import cli_estimate
@@ -236,7 +237,10 @@ def main() -> None:
     if given.python:
         frame = theirs(frame, given)
     if given.csv:
-        frame.to_csv(given.csv, index=False)
+        numbers = frame.filter(regex=r"^(silicon_|their_|tpot|ttft)").drop(
+            columns="silicon_data_source"
+        )
+        frame[[*KEY, *LOADS]].join(numbers).to_csv(given.csv, index=False, float_format="%.4g")
     for by in (KEY, [*KEY, "tp_size"], [*KEY, "batch_size"]):
         print(f"\n{table(frame[[c for c in frame if not str(c).startswith('their_')]], by)}")
     if given.python:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from scripts.pages.accuracy.before import BEFORE
-from scripts.pages.accuracy.glance import FROZEN, Answer, Sum, _latest
+from scripts.pages.accuracy.glance import FROZEN, Answer, Sum, latest_of
 
 
 def test_every_prediction_says_which_models_made_it_and_when() -> None:
@@ -18,16 +18,16 @@ def test_every_prediction_says_which_models_made_it_and_when() -> None:
     assert frozen["written"].notna().all()
 
 
-def test_the_latest_go_back_until_two_engines_are_among_them() -> None:
+def test_thelatest_of_go_back_until_two_engines_are_among_them() -> None:
     found = pd.DataFrame({
         "models": ["old", "before", "newest", "newest"],
         "written": pd.to_datetime(["2026-11-01", "2026-11-02", "2026-11-03", "2026-11-03"]),
         "truth": ["a", "b", "c", "c"],
     })  # fmt: skip
-    chosen, models = _latest(found)
+    chosen, models = latest_of(found)
     assert list(chosen["truth"]) == ["b", "c", "c"]
     assert models == "`before`, 02 Nov and later"
-    chosen, models = _latest(found.tail(2))  # no more are there
+    chosen, models = latest_of(found.tail(2))  # no more are there
     assert list(chosen["truth"]) == ["c", "c"]
     assert models == "`newest`, 03 Nov"
 

@@ -26,7 +26,7 @@ def bound_words(what: str, mape: float, bounds: Mapping[str, float] = REQUIRED) 
 
     Where starts of one engine differ by more than that, the bound is a point more than they do.
     """
-    return _words(what, mape, bounds, _floors())
+    return words_of(what, mape, bounds, _floors())
 
 
 def unknown_host_words(
@@ -37,16 +37,24 @@ def unknown_host_words(
     `group`: SEVERAL or ADDED, of engines over several GPUs, and of those with drafts or LoRA: where
     these have no floor of their own, that of one GPU counts.
     """
+    return words_of(what, mape, bounds, unknown_floors(group))
+
+
+def unknown_floors(group: str = "") -> Mapping[str, float]:
+    """Return how far the same engine differs between hosts, by what is predicted of a group."""
     floors = dict(_floors())
     for name, floor in between_hosts(ROOT / "captures").items():
         kind, _, quantity = name.partition(": ")
         key = f"{OPEN}: {quantity}" if kind == "open" else name.removesuffix(group)
         if not key.endswith((SEVERAL, ADDED)):  # names are sorted: that of the group comes later
             floors[key] = floor.distance
-    return _words(what, mape, bounds, floors)
+    return floors
 
 
-def _words(what: str, mape: float, bounds: Mapping[str, float], floors: Mapping[str, float]) -> str:
+def words_of(
+    what: str, mape: float, bounds: Mapping[str, float], floors: Mapping[str, float]
+) -> str:
+    """Return the required error with such floors, and whether it was missed."""
     bound = bounds.get(what)
     if bound is None:
         return "–"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -112,7 +113,7 @@ def written_as(files: Committed, kind: str = "") -> str:
     return f"{files.predicted.removesuffix(AT_HOST)}{kind}{hosts}"
 
 
-def _batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
+def batch_errors(work: Path, written: Mapping[str, Committed]) -> pd.DataFrame:
     """Return the errors of committed predictions of batches, with the truth and case of each."""
     rows = []
     for model, files in written.items():
@@ -141,7 +142,7 @@ def before_table(
     work: Path, written: Mapping[str, Committed], bounds: Mapping[str, float] = REQUIRED
 ) -> str:
     """Return the errors of committed predictions of models (label -> files), and of all of them."""
-    errors = _batch_errors(work, written)
+    errors = batch_errors(work, written)
     if len(written) > 1:
         errors = pd.concat([errors, errors.assign(model="all")])
     table = []
@@ -178,18 +179,18 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
     titles = LATENT_TITLE, EXTENDED_TITLE, NARROW_TITLE, AGAIN_TITLE, OTHERS_TITLE, SAME_TITLE
     latent, extended, narrow, again, others, same = (ELSEWHERE[title] for title in titles)
     before = {model: Committed(model, model) for model in BEFORE}
-    by_narrow = _batch_errors(work, again[0])
+    by_narrow = batch_errors(work, again[0])
     by_narrow["truth"] += WITH_NARROW
     found: list[tuple[str, pd.DataFrame, Mapping[str, float]]] = [
-        ("one H200", _batch_errors(work, before), REQUIRED),
-        ("one H100", _batch_errors(work, single[0]), single[1]),
-        ("two H100", _batch_errors(work, split[0]), split[1]),
-        ("one H200, latent attention", _batch_errors(work, latent[0]), latent[1]),
-        ("one H200, EAGLE head or LoRA", _batch_errors(work, extended[0]), extended[1]),
-        ("the same, and a narrow engine", _batch_errors(work, narrow[0]), narrow[1]),
+        ("one H200", batch_errors(work, before), REQUIRED),
+        ("one H100", batch_errors(work, single[0]), single[1]),
+        ("two H100", batch_errors(work, split[0]), split[1]),
+        ("one H200, latent attention", batch_errors(work, latent[0]), latent[1]),
+        ("one H200, EAGLE head or LoRA", batch_errors(work, extended[0]), extended[1]),
+        ("the same, and a narrow engine", batch_errors(work, narrow[0]), narrow[1]),
         ("another H100, and a narrow engine", by_narrow, again[1]),
-        ("another H100, hosts of other days", _batch_errors(work, others[0]), others[1]),
-        ("an H200, and narrow engines there", _batch_errors(work, same[0]), same[1]),
+        ("another H100, hosts of other days", batch_errors(work, others[0]), others[1]),
+        ("an H200, and narrow engines there", batch_errors(work, same[0]), same[1]),
     ]
     for title, where in (
         (TIMED_TITLE, "an H200 of two, its host timed"),
@@ -207,7 +208,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
         written, bounds = ELSEWHERE[title]
-        found.append((where, _batch_errors(work, written), bounds))
+        found.append((where, batch_errors(work, written), bounds))
     loads = pd.DataFrame(_served(work))
     for (gpu, server), of_server in loads.groupby(["gpu", "server"], sort=False):
         found.append((f"server on an {gpu}, event loop {server}", of_server, REQUIRED))
@@ -312,8 +313,12 @@ def before_server(work: Path) -> str:
     return markdown_table(heads, table)
 
 
-def against_peer(work: Path) -> str:
-    """Return the errors of aiconfigurator beside those of prof, on the same points."""
+@cache
+def peer_rows(work: Path) -> list[Row]:
+    """Return the errors of aiconfigurator beside those of prof, on the same points.
+
+    Those that were predicted before have "today", by the models of today.
+    """
     rows: list[Row] = []
     written = {model: model for model in BEFORE}
     written |= {truth: predicted for files, bounds in ELSEWHERE.values() if bounds
@@ -334,6 +339,11 @@ def against_peer(work: Path) -> str:
         found = pd.concat([validated(work, truth, sources) for truth in truths])
         found = found[found["sample"].eq(HELD_OUT)]
         rows += peer.held_out(found, "qwen2.5-7b", server)
+    return rows
+
+
+def against_peer(work: Path) -> str:
+    """Return the errors of aiconfigurator beside those of prof, by quantity and model."""
     other = peer.peer()
     words = {"aiconfigurator": other["aiconfigurator"], "systems": " and ".join(other["systems"]),
              "tables": ", ".join(other["tables"])}  # fmt: skip
@@ -341,7 +351,9 @@ def against_peer(work: Path) -> str:
              "of prof today", "nearer today", "worst of prof", "of aiconfigurator", "bias of prof",
              "of aiconfigurator")  # fmt: skip
     refused = [f"It refuses {model}: {why}.\n" for model, why in other.get("refused", {}).items()]
-    return "\n".join([PEER.format(**words), *refused, markdown_table(heads, peer.sums(rows))])
+    return "\n".join(
+        [PEER.format(**words), *refused, markdown_table(heads, peer.sums(peer_rows(work)))]
+    )
 
 
 def before_kernels(work: Path) -> str:

@@ -18,7 +18,8 @@ from scripts.pages import host_floor
 from scripts.pages.accuracy import causes
 from scripts.pages.accuracy.bounds import REQUIRED, unknown_host_words
 from scripts.pages.accuracy.captures import ROOT
-from scripts.pages.accuracy.committed import predicted_before, predicted_today
+from scripts.pages.accuracy.committed import batch_errors, predicted_before, predicted_today
+from scripts.pages.accuracy.questions import CARRIED_TITLE, ELSEWHERE, NINTH_CARRIED_TITLE
 from scripts.pages.accuracy.tables import markdown_table, percent
 
 FROZEN = ROOT / "captures" / "prediction" / "frozen.csv"
@@ -34,6 +35,8 @@ FLOORS = dict(zip(ENGINES, ("", host_floor.SEVERAL, host_floor.ADDED), strict=Tr
 """Group of engines -> that of their floors."""
 SERVERS = ("a server with a known event loop", "a server without one")
 GROUPS = (*ENGINES, *SERVERS)
+CARRIED = (CARRIED_TITLE, NINTH_CARRIED_TITLE)
+"""Engines of an H100 that were predicted from runs of an H200 and the datasheet."""
 LEAST_COVERED = 0.85
 """Part of the truths that intervals of 90 % are to hold at least."""
 LEAST_TRUTHS = 2
@@ -93,8 +96,8 @@ class Answer(NamedTuple):
 
 
 @cache
-def answers(work: Path) -> tuple[Answer, ...]:
-    """Return how right predictions are, by quantity and by what is predicted."""
+def errors_before(work: Path) -> pd.DataFrame:
+    """Return the errors of all that was predicted before, with group, models and when written."""
     before = predicted_before(work)
     errors = pd.concat([found.assign(where=where) for where, found, _ in before])
     errors["group"] = [_group(*key) for key in zip(errors["where"], errors["truth"], strict=True)]
@@ -102,7 +105,13 @@ def answers(work: Path) -> tuple[Answer, ...]:
     errors = errors.merge(frozen, on="predicted", how="left", validate="many_to_one")
     unknown = errors.loc[errors["models"].isna(), "predicted"].unique()
     assert not len(unknown), f"{FROZEN} does not say which models predicted {unknown}"
-    return tuple(_answers(errors, predicted_today(work)))
+    return errors
+
+
+@cache
+def answers(work: Path) -> tuple[Answer, ...]:
+    """Return how right predictions are, by quantity and by what is predicted."""
+    return tuple(_answers(errors_before(work), predicted_today(work)))
 
 
 def glance(work: Path) -> str:
@@ -117,6 +126,25 @@ def glance(work: Path) -> str:
                                  for a in cells)))  # fmt: skip
         tables.append(markdown_table((head, *groups), rows))
     return "\n".join(tables)
+
+
+def carried(work: Path) -> str:
+    """Return how far predictions of H100 engines lie that have runs of an H200 alone (T0)."""
+    order = {what.lower(): number for number, what in enumerate(REQUIRED)}
+    rows: list[tuple[str, ...]] = []
+    frozen = pd.read_csv(FROZEN, parse_dates=["written"]).set_index("predicted")
+    for title in CARRIED:
+        errors = batch_errors(work, ELSEWHERE[title][0])
+        when = f"{errors['predicted'].map(frozen['written']).max():%d %b}"
+        for what, found in errors.groupby("what", sort=False):
+            of = _sum(found)
+            rows.append((LATENCIES.sub(lambda name: name[0].upper(), str(what)), when,
+                         str(of.truths), str(of.points), percent(of.off),
+                         percent(float(found["error"].abs().quantile(0.9))),
+                         f"{found['error'].mean():+.1%}"))  # fmt: skip
+    rows.sort(key=lambda row: order[row[0].lower()])
+    heads = ("what", "written", "engines", "n", "off by", "90th percentile", "bias")
+    return markdown_table(heads, rows)
 
 
 def evidence(work: Path) -> str:
@@ -144,11 +172,10 @@ def _answer(
     what: str, group: str, found: pd.DataFrame, known: Mapping[causes.Key, causes.Today]
 ) -> Answer:
     bounds = REQUIRED | ({"tpot": 0.05} if group == SEVERAL else {})
-    newest, models = _latest(found)
+    newest, models = latest_of(found)
     latest = _sum(newest)
     asked, *missed = unknown_host_words(what, latest.off, bounds, FLOORS.get(group, "")).split(",")
-    keys = dict.fromkeys(zip(found["truth"], found["case"], found["name"], strict=True))
-    now = pd.DataFrame([known[key] for key in keys if key in known], columns=causes.Today._fields)
+    now = today_of(found, known)
     today = _sum(now.assign(truth=""))
     return Answer(
         LATENCIES.sub(lambda name: name[0].upper(), what), group, asked, not missed, latest, models,
@@ -156,7 +183,13 @@ def _answer(
     )  # fmt: skip
 
 
-def _latest(found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def today_of(found: pd.DataFrame, known: Mapping[causes.Key, causes.Today]) -> pd.DataFrame:
+    """Return the same points, each once, as the models of today predict them."""
+    keys = dict.fromkeys(zip(found["truth"], found["case"], found["name"], strict=True))
+    return pd.DataFrame([known[key] for key in keys if key in known], columns=causes.Today._fields)
+
+
+def latest_of(found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return those of the newest models, of as many as enough truths need, and which these are."""
     newest = found.groupby("models")["written"].max().sort_values(ascending=False)
     chosen, oldest = found, newest.index[-1]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from scripts.pages.accuracy.answers import answered, intervals, known_server, waiting
+from scripts.pages.accuracy.asked import asked
 from scripts.pages.accuracy.captures import validated
 from scripts.pages.accuracy.committed import (
     against_peer,
@@ -25,7 +26,7 @@ from scripts.pages.accuracy.engines import (
     operator_shares,
     operators_of,
 )
-from scripts.pages.accuracy.glance import evidence, glance
+from scripts.pages.accuracy.glance import carried, evidence, glance
 from scripts.pages.accuracy.issuing import explained, further_requests, issued, kept_busy, looked_up
 from scripts.pages.accuracy.machine import (
     SAME,
@@ -47,9 +48,11 @@ from scripts.pages.accuracy.questions import (
 )
 from scripts.pages.accuracy.texts import (
     ADAPTED,
+    ASKED,
     BEFORE_INTRO,
     BEFORE_KERNELS,
     BEFORE_SERVER,
+    CARRIED,
     CAUSES,
     COLLECTIVES,
     ELSEWHERE_INTRO,
@@ -84,7 +87,8 @@ def render(work: Path) -> dict[str, str]:
     """Return the pages by file name; copies of the captures and runs are made below `work`."""
     answers = answered(work, QUESTIONS)
     models = {model: Committed(model, model) for model in BEFORE}
-    first = [INTRO, glance(work), READ_SO, REACHED, evidence(work), MISSED, CAUSES]
+    first = [INTRO, glance(work), CARRIED, carried(work), READ_SO, REACHED, evidence(work)]
+    first += [ASKED, asked(work), MISSED, CAUSES]
     parts = [MODELS_INTRO, "\n## Predicted before they were recorded\n"]
     parts += [BEFORE_INTRO, before_table(work, models)]
     parts.append(ELSEWHERE_INTRO)

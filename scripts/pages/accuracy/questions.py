@@ -277,6 +277,8 @@ core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to
 )
 SLICED = (QUESTIONS[3], QUESTIONS[4])
 """Questions whose predictions rest on slices."""
+WHOLE_QUESTION = QUESTIONS[7]
+"""Kernels and steps of a whole engine, from its slice."""
 EXPERTS = QUESTIONS[8]
 """A mixture of experts on an H200."""
 KNOWN = QUESTIONS[6]
@@ -528,6 +530,7 @@ NINTH_PAIRS: tuple[Pair, ...] = (
         (f"{WHOLE}llama-3.1-8b-h100-ninth",),
     ),
 )
+CARRIED_TITLE = "On an H100, from runs of an H200 (T0)"
 NINTH_CARRIED_TITLE = "Engines of the ninth machine's H100, from slices of an H200 (T0)"
 NINTH_CARRIED = {
     model: Committed(f"{name}-h100-ninth-from-h200", f"{name}-h100-ninth")
@@ -579,7 +582,7 @@ ELSEWHERE = {
     "Over two H100, from a slice of one rank and measured collectives (T2)": (
         SPLIT_BEFORE, REQUIRED | {"tpot": 0.05},
     ),
-    "On an H100, from runs of an H200 (T0)": (
+    CARRIED_TITLE: (
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-h100-from-h200", "llama-3.1-8b-h100"),
             "qwen3-8b": Committed("qwen3-8b-h100-from-h200", "qwen3-8b-h100"),

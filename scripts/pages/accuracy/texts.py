@@ -82,6 +82,13 @@ on](#what-is-asked-and-what-is-reached), beside what the models of today make of
 - **interval only**: farther than is asked; what was measured lies within the interval
 - **no**: neither; measure it
 """
+CARRIED = """
+Of a kind of GPU on which nothing was recorded, by its datasheet alone (`--gpu h100-sxm`, tier T0):
+eleven engines of an H100 (eight models, one of them with adapters, one with a head, one a mixture
+of experts), predicted from slices and kernels of an H200 before they ran. Few of these numbers have
+an upper end, so that intervals are not judged, and no bound is asked of them. [Each
+model](#on-an-h100-from-runs-of-an-h200-t0).
+"""
 READ_SO = f"""
 First tokens that wait for the host, those of short prompts above all, are as fast as a host that
 differs from machine to machine and from minute to minute. A narrow engine on the machine that
@@ -138,6 +145,19 @@ is asked; engines over several GPUs, and those with drafts or LoRA, have floors 
 27 Nov it was the distance from the median of the recorded starts, which is too little where there
 are few, and the same for all but several GPUs. Below, where the host was told on the same machine,
 it is that of starts on one host.
+"""
+ASKED = """
+### Each measure, in the order in which it was asked
+
+The mean absolute error of the newest predictions that were written before their truth, of all that
+ever were, and of the models of today on all of these points (a hindcast). Reached is what the
+newest say; where none were written before, the models of today say it. TTFT of all lengths has the
+floors of its points. Kernels are weighted by their time, of one engine whose prediction had the
+power limit slow no step within itself; that is mended since then. All others are whole points of
+tier T3 (over two GPUs T2). What is asked of aiconfigurator is that it lies farther: of the same
+points its error is the bound; "today" has engines that were recorded before it was asked, too. The
+last rows are closed loops on H200 that others recorded, by imported tables alone, with how many
+their intervals cover ([each model](predict.md#operators-that-others-measured)).
 """
 MISSED = """
 ### What the missed rows are missed by
