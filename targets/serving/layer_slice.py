@@ -203,7 +203,8 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     add("--busy-step", type=float, default=0.0, metavar="MS", help=text)
     text = "the same of each token of a prompt, where these take longer, in us (0)"
     add("--busy-token", type=float, default=0.0, metavar="US", help=text)
-    add("--ranks", type=positive, default=1, metavar="N", help="GPUs that share the model (1)")
+    add("--ranks", "--tensor-parallel", type=positive, default=1, metavar="N",
+        help="GPUs that share the model (1)")  # fmt: skip
     sizes("--batches", (1, 2, 4, 8, 16, 32, 64, 128), "requests that generate at once")
     sizes("--contexts", (128, 1024, 4000), "tokens of their prompts")
     sizes("--prompts", (16, 64, 200, 512, 2048, 8000), "tokens of prompts that come alone")

@@ -194,7 +194,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose the model and the cases."""
     text = f"bundled ({', '.join(bundled())}), a local folder, or a hub name"
     parser.add_argument("--model", default="qwen2.5-7b", help=text)
-    parser.add_argument("--ranks", type=positive, default=1, metavar="N",
+    parser.add_argument("--ranks", "--tensor-parallel", type=positive, default=1, metavar="N",
                         help="GPUs of tensor parallelism that share the model (1)")  # fmt: skip
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES,
                         help="(all; collectives with --ranks alone)")  # fmt: skip
