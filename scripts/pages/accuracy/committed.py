@@ -229,6 +229,7 @@ def missed(work: Path) -> str:
     return markdown_table(heads, sorted(rows, key=lambda row: order[str(row[0])]))
 
 
+@cache
 def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
     """Return all that was predicted before by the models of today, each model left out.
 
