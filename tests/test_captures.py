@@ -145,7 +145,7 @@ def test_the_report_says_that_the_gemm_does_the_padding_of_its_tile(replay: Repl
 
 def test_a_kernel_near_its_roof_is_told_with_its_limit_and_what_would_help(replay: Replay) -> None:
     summary = (replay("known-gemm") / "report" / "stakeholder_summary.md").read_text("utf-8")
-    assert "Repairs save little: less than 1.0 % of the run. 99 % of it is matrix" in summary
+    assert "Fixes save little: less than 1.0 % of the run. 99 % of it is matrix" in summary
     assert 'A choice below gains more: "matrix products in fp8' in summary
 
 

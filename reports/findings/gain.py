@@ -152,15 +152,15 @@ def behind_host(run: Run, finding: Finding) -> Finding:
             Text("could save of a program whose host is never late"), Number(finding.gain_ns, "ns")
         ),
         Evidence(Text("the same, of the GPU time"), Number(finding.gain_program, "fraction")),
-        Evidence(Text("part of that which the host hides"), hidden_share, source=HIDDEN),
+        Evidence(Text("share of that which would become idle time"), hidden_share, source=HIDDEN),
     )
     found = replace(
         finding,
         evidence=evidence,
         most_ns=max(finding.gain_ns, number(finding.most_ns)),
         verdict=Text(
-            "{verdict} {part} of that the host hides: it issues the next kernels late, so that "
-            "this is saved only once the GPU need not wait for it.",
+            "{verdict} {part} of that would become idle time, since the host issues the next "
+            "kernels too late: it is saved only once the GPU no longer waits for the host.",
             verdict=finding.verdict,
             part=hidden_share,
         ),

@@ -20,9 +20,9 @@ LEAST = 0.02
 OTHERS, UNPRICED = "others", "saturated"
 """Rows of rules with few measured repairs, and of kernels that fill a unit, which promise nothing:
 whether some of their work is needless, no counter tells."""
-GAIN = partial(Text, "saved by {n} measured repairs of such findings, four of five of them")
-OF_ALL = partial(Text, "saved by {n} measured repairs of all kinds, four of five of them")
-TIME = partial(Text, "saved by less work, four of five of {n} measured repairs")
+GAIN = partial(Text, "80 % of {n} measured fixes of such findings saved")
+OF_ALL = partial(Text, "80 % of {n} measured fixes of all kinds saved")
+TIME = partial(Text, "80 % of {n} measured fixes saved, by less work")
 OF_GAIN = partial(Text, "prof: first looks at whole programs, {low} to {high} of what was promised")
 OF_TIME = partial(
     Text,

@@ -132,10 +132,18 @@ def adding_up(values: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
     ]
 
 
-def countdown(values: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str]]:
-    """Return each part and what is left of the total after it, as `adding_up` shows them."""
+def countdown(
+    values: Sequence[Any], total: Any, unit: str = "ns", *, count: int | None = None
+) -> list[tuple[str, str]]:
+    """Return each part and what is left of the total after it, as `adding_up` shows them.
+
+    Parts after the first `count` are one: however many are listed, each is rounded alike.
+    """
     remaining, rows = known(total) or 0.0, []
-    for value in _shown_values(values, total, unit):
+    shown = _shown_values(values, total, unit)
+    if count is not None and count < len(shown):
+        shown[count:] = [sum(shown[count:])]
+    for value in shown:
         remaining -= value
         rows.append((adding_up([value], total, unit)[0], adding_up([remaining], total, unit)[0]))
     return rows

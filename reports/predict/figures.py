@@ -107,9 +107,8 @@ def pareto(points: Sequence[Row]) -> LineFigure | None:
     return LineFigure(
         "predicted-pareto",
         "Throughput per GPU against interactivity",
-        "Lines: output tokens per second and GPU over tokens per second and user; each point is "
-        "a load",
-        "Interactivity: tokens per second and user (1 / TPOT)",
+        "Lines: output tokens/s per GPU over tokens/s per user; each point is a load",
+        "Interactivity: tokens/s per user (1 / TPOT)",
         "Output tokens/s per GPU",
         tuple(series),
         subtitle=Text(

@@ -50,8 +50,8 @@ TIERS = {
 }
 KINDS = {"decode": Text("decode"), "prefill": Text("prefill")}
 TYPES = {
-    "weights": Text("weights of half the bytes"),
-    "kv_cache": Text("KV cache of half the bytes"),
+    "weights": Text("half-width weights"),
+    "kv_cache": Text("half-width KV cache"),
 }
 REPAIRS = {
     "kernels": Text("every kernel at its roofline"),
@@ -462,14 +462,14 @@ def _changes(run: Run) -> Section:
         Text("Choices"),
         (
             *choices.blocks(run),
-            _limits("predicted-types", Text("Limits of types of half the bytes"), TYPES, savings),
+            _limits("predicted-types", Text("Upper bounds of half-width types"), TYPES, savings),
         ),
     )
     waits = Column[Savings](Text("Waits for"), lambda row: _limit(row.step["bound_by"]))
     repairs = Section(
         "repairs",
-        Text("Repairs"),
-        (_limits("predicted-savings", Text("Limits of repairs"), REPAIRS, savings, waits),),
+        Text("Headroom"),
+        (_limits("predicted-savings", Text("Upper bounds of savings"), REPAIRS, savings, waits),),
     )
     return Section("changes", Text("What would change it"), children=(owner, repairs))
 

@@ -81,8 +81,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "host-speed": partial(
         Text,
-        "how long the host takes comes from {runs} (in brackets: what a fixed loop of Python took "
-        "there; –: not timed, so that it is not scaled to another host)",
+        "the host's time per step comes from {runs} (in brackets: the time of a fixed Python loop "
+        "on that host; –: not timed, so the host's time is not scaled to another host)",
     ),
     "host-speed-asked": partial(
         Text,
@@ -90,8 +90,8 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "host-speed-range": partial(
         Text,
-        "how fast the host will be is not known: intervals allow for times that differ by {low} to "
-        "{high}, as on recorded hosts; --host-speed says it",
+        "the speed of your host is not known: intervals allow for host times that differ by {low} "
+        "to {high}, as on recorded hosts; give it by --host-speed",
     ),
     "network-unknown": partial(Text, "{network} ({launch}) is not predicted: {reason}"),
     "ngram": partial(

@@ -63,7 +63,7 @@ SUMMED = {
     "padding": (PRODUCTS,),
 }
 """Key of a finding -> tables that its sentence sums up; of others it is the kernel table."""
-DERIVED = Text("worked out for the sentence")
+DERIVED = Text("derived value in the text")
 TITLES = {
     KINDS: Text("GPU time by kind"),
     KERNELS: Text("every kernel"),

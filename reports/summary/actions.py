@@ -16,7 +16,7 @@ from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.choices import MINIMUM
 from nsight_prof.reports.summary.models import Action, Savings, Step
-from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, PROBLEMS
+from nsight_prof.reports.summary.plain_words import ACTIONS, COSTS, EFFORT, NO_COSTS, PROBLEMS
 from nsight_prof.reports.summary.savings import OF_IDLE, is_near, kernels_of, most_ns
 from nsight_prof.reports.summary.time_parts import job
 
@@ -40,7 +40,8 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
             continue
         lead, do = step.findings[0], remedy(view, step)
         if step.is_choice:
-            do = Text("{what}: a choice of the owner, no repair", what=do)
+            costs = COSTS.get(lead.rule) or NO_COSTS
+            do = Text("{what}. The owner's choice. Costs: {costs}", what=do, costs=costs)
         found.append(
             Action(
                 do,

@@ -29,6 +29,7 @@ from nsight_prof.reports.summary.time_parts import (
     UNMEASURED,
     TimeParts,
     idle_cause,
+    job,
     largest_job,
     limit_of,
     plain_name,
@@ -260,7 +261,7 @@ def _of_little(
 def _at_limits(
     view: ReportView, time_parts: TimeParts, gain: Text, offered: tuple[Choice, ...]
 ) -> Text:
-    """Return the verdict of a run whose repairs save little: what limits it, and what would help.
+    """Return the verdict of a run whose fixes save little: what limits it, and what would help.
 
     That is the largest choice of the owner, where it saves enough to be a verdict.
     """
@@ -268,14 +269,28 @@ def _at_limits(
     longest = max(kernels, key=lambda row: row.time_ns or 0.0, default=None)
     if longest is None:
         return Text("Nothing in this run shows how the same work could be done faster.")
-    verdict = Text(
-        "Repairs save little: {gain} of the {whole}. {part} of it is {thing}, limited by: {limit}.",
-        gain=gain,
-        whole=whole_of(view.run_time),
-        part=Number(longest.share, "fraction"),
-        thing=longest.what,
-        limit=_used(longest.limited_by or UNMEASURED, longest.reached),
-    )
+    values: dict[str, Value] = {
+        "gain": gain,
+        "whole": whole_of(view.run_time),
+        "part": Number(longest.share, "fraction"),
+        "limit": _used(longest.limited_by or UNMEASURED, longest.reached),
+    }
+    kind, share = largest_job(view)
+    if kind in {job(kernel) for kernel in view.kernels if kernel.number in longest.kernels}:
+        verdict = Text(
+            "Fixes save little: {gain} of the {whole}. {thing} takes {all} of it. Limit of its "
+            "largest share ({part} of the {whole}): {limit}.",
+            **values,
+            thing=Capital(kind),
+            all=Number(share, "fraction"),
+        )
+    else:
+        verdict = Text(
+            "Fixes save little: {gain} of the {whole}. {part} of it is {thing}, limited by: "
+            "{limit}.",
+            **values,
+            thing=longest.what,
+        )
     if not offered or offered[0].saves < LARGE:
         return verdict
     return Text('{verdict} A choice below gains more: "{do}".', verdict=verdict, do=offered[0].do)

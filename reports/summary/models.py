@@ -112,7 +112,7 @@ class Step:
             return Text("only an upper bound is known")
         if bound:
             return Text("only an upper bound is known: {why}", why=reason or "")
-        return reason or Text("measured, but no repair was tried")
+        return reason or Text("measured, but no fix was tried")
 
     @property
     def is_choice(self) -> bool:

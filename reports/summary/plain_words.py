@@ -128,9 +128,7 @@ PROBLEMS = {
 """What is wrong, by the rule, else the key, of a finding about the whole program."""
 
 ACTIONS = {
-    "launch_bound": Text(
-        "CUDA graphs: record each step once and replay it (same shapes each time, memory per graph)"
-    ),
+    "launch_bound": Text("CUDA graphs: record each step once and replay it"),
     "host_bound": Text("Do the CPU's other work before or after, not while the GPU waits for it"),
     "allocation_stalls": Text("Allocate the GPU's memory once, before the loop"),
     "results_on_host": Text(
@@ -194,8 +192,9 @@ EFFORT = {
 """How much effort the repair of a cause takes; of others it is medium. A flag or a call is low, a
 kernel written anew or the order of a program is high."""
 
+NO_COSTS = Text("nothing beside the effort")
 COSTS = {
-    "launch_bound": Text("memory for each recorded graph; shapes must stay the same"),
+    "launch_bound": Text("memory per graph; shapes must stay the same"),
     "small_kernels": Text(
         "compiling takes time at the first step; results may differ in the last digits"
     ),

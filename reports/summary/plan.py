@@ -13,7 +13,7 @@ from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.summary.actions import SUBJECTS, remedy
 from nsight_prof.reports.summary.choices import timed_choices
 from nsight_prof.reports.summary.models import Narrowed, Step, TimedChoice
-from nsight_prof.reports.summary.plain_words import COSTS, EFFORT
+from nsight_prof.reports.summary.plain_words import COSTS, EFFORT, NO_COSTS
 from nsight_prof.reports.summary.savings import comes_first, kernels_of, savings
 
 LEAST = 0.001
@@ -116,7 +116,7 @@ def _of_step(
         evidence=lead.verdict,
         wrong=lead.disproof,
         effort=EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
-        costs=COSTS.get(lead.rule) or COSTS.get(lead.key) or Text("nothing beside the effort"),
+        costs=COSTS.get(lead.rule) or COSTS.get(lead.key) or NO_COSTS,
         first=tuple(
             number
             for number, candidate in enumerate(ordered, 1)

@@ -54,7 +54,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
 
     The last row of these has all that smaller steps save together; below is what all rows save.
     """
-    rows, times = _with_smaller(first, count)
+    rows, times, amounts = _with_smaller(first, count)
     whole_ns = first.total.value or 0.0
     estimates, bounds = _amounts([action for _, action in rows])
     nothing = together([], whole_ns)
@@ -102,9 +102,7 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
     ]
     footer = None
     if len(rows) > 1:
-        estimated, upper = (
-            (together(times_ns, whole_ns), sum(times_ns)) for times_ns in (estimates, bounds)
-        )
+        estimated, upper = ((together(times_ns, whole_ns), sum(times_ns)) for times_ns in amounts)
         total = saving(estimated, upper, ALL_STEPS)
         footer = Footer(["", Strong(Text("In all")), Strong(total), *[""] * 4])
     return Table("actions", NO_TITLE, columns, rows, footer=footer, cards=True)
@@ -118,25 +116,25 @@ def _sure(row: tuple[int, Action]) -> Value:
 
 def _with_smaller(
     first: FirstScreen, count: int
-) -> tuple[list[tuple[int, Action]], list[tuple[str, str, str]]]:
+) -> tuple[list[tuple[int, Action]], list[tuple[str, str, str]], tuple[list[float], list[float]]]:
     """Return the first `count` actions and what smaller steps save together, if that is anything.
 
-    And how each is written: estimate, most, and what is left after that. These add up.
+    And how each is written: estimate, most, and what is left after that. These add up, and a step
+    is written alike however many are listed. And the times of all steps, in ns: estimates, bounds.
     """
     listed, whole_ns = list(first.actions[:count]), first.total.value or 0.0
-    estimated, upper = _amounts(listed)
-    estimated.append(max(0.0, (first.estimate.value or 0.0) - sum(estimated)))
-    upper.append(max(0.0, (first.upper.value or 0.0) - sum(upper)))
-    written = countdown(estimated, whole_ns), countdown(upper, whole_ns)
-    times = [(time, *rest) for (time, _), rest in zip(*written, strict=True)]
-    if upper[-1] >= LEAST * whole_ns:
+    count, amounts = len(listed), _amounts(first.actions)
+    for times_ns, total in zip(amounts, (first.estimate, first.upper), strict=True):
+        times_ns.append(max(0.0, (total.value or 0.0) - sum(times_ns)))
+    estimate, upper = (sum(times_ns[count:]) for times_ns in amounts)
+    if upper >= LEAST * whole_ns:
         more = [f for action in first.actions[count:] for f in action.findings]
         smaller = Action(
             Text("all smaller savings together"),
-            Number(upper[-1], "ns"),
-            Number(upper[-1] / whole_ns, "fraction"),
-            Number(estimated[-1], "ns"),
-            Number(upper[-1], "ns"),
+            Number(upper, "ns"),
+            Number(upper / whole_ns, "fraction"),
+            Number(estimate, "ns"),
+            Number(upper, "ns"),
             sure="",
             because=NO_TITLE,
             effort="",
@@ -144,7 +142,11 @@ def _with_smaller(
             anchor="" if first.actions[count:] else SMALLER,  # no row has both
         )
         listed.append(smaller)
-    return list(enumerate(listed)), times
+    else:
+        amounts = amounts[0][:count], amounts[1][:count]
+    written = (countdown(times_ns, whole_ns, count=count) for times_ns in amounts)
+    times = [(time, *rest) for (time, _), rest in zip(*written, strict=True)]
+    return list(enumerate(listed)), times, amounts
 
 
 def _amounts(actions: Sequence[Action]) -> tuple[list[float], list[float]]:
@@ -159,7 +161,7 @@ def _row_number(row: tuple[int, Action]) -> str:
 def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
     """Return what the findings of each action save alone, and what counts beyond earlier ones."""
     whole_ns = first.total.value or 0.0
-    rows, times = _with_smaller(first, len(first.actions))
+    rows, times, sums_ns = _with_smaller(first, len(first.actions))
     amounts, nothing = _amounts([action for _, action in rows]), together([], whole_ns)
 
     def acts_on(action: Action) -> Value:
@@ -180,7 +182,7 @@ def steps(first: FirstScreen) -> Table[tuple[int, Action]]:
         amount(Text("Counted here"), 0),
         amount(Text("Counted here, at most"), 1),
     ]
-    sums = (_with_share(together(ns, whole_ns), sum(ns), whole_ns) for ns in amounts)
+    sums = (_with_share(together(ns, whole_ns), sum(ns), whole_ns) for ns in sums_ns)
     footer = Footer([Strong(Text("In all")), "", "", "", *map(Strong, sums)], ALL_STEPS)
     return Table("steps", NO_TITLE, columns, rows, footer=footer, ids=lambda row: row[1].anchor)
 
@@ -280,7 +282,7 @@ def narrowed(choice: TimedChoice) -> Table[Narrowed]:
         Column(Text("Kernel"), lambda row: brief(row.kernel.short_name)),
         Column(Text("Limited by"), lambda row: Word(row.kernel.bound_label)),
         Column(Text("Time"), lambda row: Number(row.time_ns, "ns")),
-        Column(Text("Repairs save"), lambda row: Number(row.repairs_ns, "ns")),
+        Column(Text("Fixes save"), lambda row: Number(row.repairs_ns, "ns")),
         Column(Text("Then at most"), lambda row: Number(row.factor, "x")),
         Column(Text("Could save"), lambda row: Number(row.saves_ns, "ns")),
     ]

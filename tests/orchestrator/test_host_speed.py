@@ -178,6 +178,6 @@ def test_the_report_says_what_another_host_would_change(
     changes = run.predicted_changes.set_index(["change", "value"])["ttft_p50_s"]
     assert changes["host", "0"] < changes["host", "0.8"] <= changes["host", "1.25"]
     page = (tmp_path / "run" / "report" / "report.md").read_text()
-    assert "| a host that takes 1.25 times as long |" in page
+    assert "| host time per step 1.25x |" in page
     assert main([*words[:-1], str(copied(SLICE)), "--out", str(tmp_path / "no")]) == 2
     assert "does not tell how fast its host was" in capsys.readouterr().err

@@ -130,7 +130,7 @@ def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     assert "tier T0" in report
     assert "TPOT at least 3.0 ms" in report
     assert "then one every at least 3.0 ms" in report  # a datasheet bounds one end only
-    assert "Most to gain in decode: weights of half the bytes" in report
+    assert "Most to gain in decode: half-width weights" in report
     # What follows a table without an empty line is one more row of it.
     assert "|\n<a id=" not in report
     assert (out / "report" / "report.html").is_file()

@@ -168,7 +168,7 @@ def test_kernels_of_mixed_work_are_marked_wherever_they_are_told(
 
 def test_the_parts_of_all_bounds_add_up(recorded: Run) -> None:
     (bounds,) = bound_findings(recorded)
-    gains = [amount(one) for one in bounds.evidence if english(one.label) == "to gain of it"]
+    gains = [amount(one) for one in bounds.evidence if english(one.label) == "could save of it"]
     parts = [amount(one) for one in bounds.evidence if english(one.label).startswith("GPU time")]
     assert sum(gains) == pytest.approx(100 * bounds.gain_program)
     assert sum(parts) == pytest.approx(100 * bounds.share)

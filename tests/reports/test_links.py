@@ -415,7 +415,7 @@ def test_what_is_worked_out_for_a_sentence_has_its_formula(
 ) -> None:
     text = whole_report(replay(recorded.removeprefix("h200-")) / "report")
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    made = re.findall(r"worked out for the sentence \| (.+?) \| .*? \| .*? \| (.*?) \|\n", text)
+    made = re.findall(r"derived value in the text \| (.+?) \| .*? \| .*? \| (.*?) \|\n", text)
     assert made
     assert [told for told, formula in made if formula == "–"] == []
     for told, formula in made:

@@ -220,7 +220,7 @@ def _doubts(judged: Judged) -> list[Text]:
     unsure = (differs or _clock_fell(row), row["loose_join"], math.isnan(number(row["share"])))
     return [
         # One launch of many kinds of work tells of no other: that alone is doubt enough.
-        *2 * is_mixed(row) * [Text("its launches differ, and one was counted")],
+        *2 * is_mixed(row) * [Text("launches differ in their work, and one was counted")],
         *bool(judged.doubts) * [Text("some counters fit another limit as well")],
         *sum(map(bool, unsure)) * [Text("the counted launch may not stand for those of the trace")],
         *floored * [ESTIMATED],

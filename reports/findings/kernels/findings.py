@@ -227,7 +227,7 @@ def _split(shares: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence
                 source=Text("nsys and ncu"),
             ),
             Evidence(
-                Text("to gain of it"),
+                Text("could save of it"),
                 Number(100 * gain, "%", COLUMNS),
                 source=Text("sum over its kernels"),
             ),

@@ -95,7 +95,7 @@ SMALL_GRID = Rule(
         "neighbours. A larger batch fills them too, but is other work."
     ),
     advice=Text(
-        "divide the same work over more of the GPU's processors, since part of them get none"
+        "divide the same work over more of the GPU's processors, since some of them get none"
     ),
     estimate="With work for all SMs the time shrinks by the part of them that has none: (SMs - "
     "blocks) / SMs. It is a bound: blocks may not divide so, and of a short kernel what the "

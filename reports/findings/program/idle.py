@@ -357,7 +357,7 @@ def _queued_clause(steps: Repeats | None) -> Text | str:
     return Text(
         " In {queued} of {n} steps the host had launched all work before the GPU needed it: these "
         "take {period} each. In the {others} others the GPU waits for launches, throughout or in "
-        "part: {usual} (median), {ratio} as long. A CUDA graph makes all of them like the first.",
+        "part: {usual} (median), {ratio} as long. A CUDA graph makes all as fast as queued ones.",
         queued=steps.queued,
         n=steps.queued + steps.others,
         period=steps.queued_period,
@@ -382,7 +382,7 @@ def _queued_evidence(steps: Repeats | None) -> list[Evidence]:
             source,
         ),
         measured(usual, steps.period),
-        measured(Text("the second over the first"), steps.ratio),
+        measured(Text("waiting over queued step"), steps.ratio),
     ]
 
 

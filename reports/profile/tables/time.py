@@ -225,7 +225,7 @@ def steps_by_start(rows: Sequence[StepTimes]) -> Table[StepTimes]:
         Column(Text("Its steps"), lambda row: row.how),
         Column(Text("Steps"), lambda row: count(row.steps)),
         Column(Text("From step"), lambda row: count(row.first)),
-        Column(Text("A step, median"), lambda row: row.median),
+        Column(Text("Per step, median"), lambda row: row.median),
         Column(Text("From the shortest to the longest"), lambda row: row.ends, right=True),
     ]
     return Table("steps-by-start", NO_TITLE, columns, rows)
