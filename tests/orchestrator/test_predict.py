@@ -216,7 +216,7 @@ def test_other_choices_are_predicted_or_say_why_not(
     assert number(fp8["tpot_p50_s"]) < 0.8 * number(asked["tpot_p50_s"])
     assert all(found[key]["reason"] for key in refused)
     report = (out / "report" / "report.md").read_text()
-    assert report.index("### Choices") < report.index("### Repairs")
+    assert report.index("### Choices") < report.index("### Headroom")
 
 
 def test_choices_are_there_for_a_model_that_does_not_fit(predicted: Callable[..., Path]) -> None:

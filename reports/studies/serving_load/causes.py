@@ -266,6 +266,8 @@ def agreement(found: LoadTest) -> Finding | None:
     """State how well the client's numbers agree with the server's own."""
     # A client that sends late makes requests late that the server answers in time.
     fair = [p for p in found.points if not _late(p) and p.differences()]
+    tpot = Text("{what} (where the front end keeps up)", what=QUANTITIES["tpot"])
+    quantities = QUANTITIES | {"tpot": tpot} if any(p.lags for p in fair) else QUANTITIES
     worst: dict[str, tuple[float, Point]] = {}
     for name in QUANTITIES:
         # Tokens that wait in the front end are a finding of their own.
@@ -278,7 +280,7 @@ def agreement(found: LoadTest) -> Finding | None:
     within: list[Value] = [
         Text(
             "{what} within {difference}",
-            what=QUANTITIES[name],
+            what=quantities[name],
             difference=point.derived(abs(value), "fraction").by(
                 Text("client / server - 1, of tokens/s or mean latency")
             ),

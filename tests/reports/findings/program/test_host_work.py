@@ -100,6 +100,12 @@ def test_anomaly_detection_takes_its_time_where_gradients_are_checked_too(run: R
     assert "train.py:11" in english(found.verdict)
 
 
+def test_stacks_that_an_import_notes_make_no_backward_pass_anomaly_detection(run: Run) -> None:
+    inner = "/v/site-packages/torch/autograd/graph.py:869 _engine_run_backward"
+    rows = [line("noting stacks", 4), line("", 40, line=11, inner=inner)]
+    assert not of_rule(write(waiting(run, "launches"), "host_lines", rows), "anomaly_detection")
+
+
 @pytest.mark.parametrize(("samples", "times"), [(9, 1.0), (20, 0.01)])
 def test_few_samples_and_little_time_tell_nothing(run: Run, samples: int, times: float) -> None:
     rows = [line("printing", samples, idle_ns=samples * MS / 10 * times)]
