@@ -16,8 +16,8 @@ LINES = {"p50": "median", "p95": "P95", "p99": "P99"}
 
 
 def charts(found: LoadTest) -> tuple[Chart | None, ...]:
-    """Return the charts that the points allow."""
-    return _closed(found), _open(found), _trade(found)
+    """Return the charts that the points allow: first that of rates, by which a server is sized."""
+    return _open(found), _closed(found), _trade(found)
 
 
 def _closed(found: LoadTest) -> LineFigure | None:
@@ -47,13 +47,13 @@ def _open(found: LoadTest) -> LineFigure | None:
     sweep = found.opened
     if len(sweep) < 2:
         return None
-    at = tuple(p.load for p in sweep)
+    at, rates = tuple(p.load for p in sweep), "rates"  # one colour, so percentiles keep theirs
     answered = Panel(
         "requests/s",
         (
-            Series("answered", at, tuple(p.value("requests_per_s") for p in sweep)),
-            Series("within targets", at, tuple(p.goodput for p in sweep)),
-            Series("sent", at, at),
+            Series("answered", at, tuple(p.value("requests_per_s") for p in sweep), group=rates),
+            Series("within targets", at, tuple(p.goodput for p in sweep), group=rates),
+            Series("sent", at, at, group=rates),
         ),
         "Requests",
     )
@@ -63,8 +63,8 @@ def _open(found: LoadTest) -> LineFigure | None:
         alt="Requests answered per second, those within the targets, time to first token and time "
         "per output token over the rate at which requests arrive",
         subtitle=Text(
-            "{shape} Arrivals are Poisson. answered: over the time until the last answer, so that "
-            "it is below the rate for a short load",
+            "{shape} Arrivals are Poisson. Rates of answers are over the time until the last one: "
+            "below the sent rate where the load is short.",
             shape=_shape(sweep[0]),
         ),
         x_label="arriving requests/s",

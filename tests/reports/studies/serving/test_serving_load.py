@@ -407,8 +407,8 @@ def test_nothing_is_missing_in_a_finding(told: Section) -> None:
 
 def test_figures_show_all_loads(told: Section) -> None:
     names = [figure.chart.name for figure in told.figures]
-    assert names == ["serving-clients", "serving-rates", "serving-trade"]
-    clients = told.figures[0].chart
+    assert names == ["serving-rates", "serving-clients", "serving-trade"]
+    clients = told.figures[1].chart
     assert isinstance(clients, LineFigure)
     assert clients.panels[0].series[0].x == (1.0, 4.0, 16.0, 64.0)
     trade = told.figures[2].chart
