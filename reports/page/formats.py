@@ -132,20 +132,12 @@ def adding_up(values: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
     ]
 
 
-def countdown(
-    values: Sequence[Any], total: Any, unit: str = "ns", *, count: int | None = None
-) -> list[tuple[str, str]]:
-    """Return each part and what is left of the total after it, as `adding_up` shows them.
-
-    Parts after the first `count` are one: however many are listed, each is rounded alike.
-    """
-    remaining, rows = known(total) or 0.0, []
-    shown = _shown_values(values, total, unit)
-    if count is not None and count < len(shown):
-        shown[count:] = [sum(shown[count:])]
-    for value in shown:
+def countdown(values: Sequence[Any], total: Any, count: int = 99) -> list[tuple[str, str]]:
+    """Return each part and what is left of a time after it; those after `count` are one part."""
+    remaining, rows, rounded = known(total) or 0.0, [], _shown_values(values, total, "ns")
+    for value in [*rounded[:count], *([sum(rounded[count:])] if rounded[count:] else [])]:
         remaining -= value
-        rows.append((adding_up([value], total, unit)[0], adding_up([remaining], total, unit)[0]))
+        rows.append((adding_up([value], total)[0], adding_up([remaining], total)[0]))
     return rows
 
 

@@ -269,28 +269,17 @@ def _at_limits(
     longest = max(kernels, key=lambda row: row.time_ns or 0.0, default=None)
     if longest is None:
         return Text("Nothing in this run shows how the same work could be done faster.")
-    values: dict[str, Value] = {
-        "gain": gain,
-        "whole": whole_of(view.run_time),
-        "part": Number(longest.share, "fraction"),
-        "limit": _used(longest.limited_by or UNMEASURED, longest.reached),
-    }
-    kind, share = largest_job(view)
+    (kind, share), thing = largest_job(view), longest.what
     if kind in {job(kernel) for kernel in view.kernels if kernel.number in longest.kernels}:
-        verdict = Text(
-            "Fixes save little: {gain} of the {whole}. {thing} takes {all} of it. Limit of its "
-            "largest share ({part} of the {whole}): {limit}.",
-            **values,
-            thing=Capital(kind),
-            all=Number(share, "fraction"),
-        )
-    else:
-        verdict = Text(
-            "Fixes save little: {gain} of the {whole}. {part} of it is {thing}, limited by: "
-            "{limit}.",
-            **values,
-            thing=longest.what,
-        )
+        thing = Text("{thing} (of {all} in all)", thing=kind, all=Number(share, "fraction"))
+    verdict = Text(
+        "Fixes save little: {gain} of the {whole}. {part} of it is {thing}, limited by: {limit}.",
+        gain=gain,
+        whole=whole_of(view.run_time),
+        part=Number(longest.share, "fraction"),
+        thing=thing,
+        limit=_used(longest.limited_by or UNMEASURED, longest.reached),
+    )
     if not offered or offered[0].saves < LARGE:
         return verdict
     return Text('{verdict} A choice below gains more: "{do}".', verdict=verdict, do=offered[0].do)

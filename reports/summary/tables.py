@@ -78,9 +78,8 @@ def actions(first: FirstScreen, count: int) -> Table[tuple[int, Action]]:
         estimate, upper, _ = times[row]
         return saving((estimate, estimates[row]), (upper, bounds[row]), rows[row][1].anchor)
 
-    heading = Text("Saves (of the run)")
-    if first.basis != "wall":
-        heading = Text("Saves (of GPU time)")
+    of_run = first.basis == "wall"
+    heading = Text("Saves (of the run)") if of_run else Text("Saves (of GPU time)")
     columns: list[Column[tuple[int, Action]]] = [
         Column(Text(""), _row_number, right=True),
         Column(Text("Do"), lambda row: Capital(row[1].do), digits=IN_TEXT),
@@ -119,8 +118,8 @@ def _with_smaller(
 ) -> tuple[list[tuple[int, Action]], list[tuple[str, str, str]], tuple[list[float], list[float]]]:
     """Return the first `count` actions and what smaller steps save together, if that is anything.
 
-    And how each is written: estimate, most, and what is left after that. These add up, and a step
-    is written alike however many are listed. And the times of all steps, in ns: estimates, bounds.
+    And how each is written, whatever the count: estimate, most, and what is left after that. These
+    add up. And the times of all steps, in ns: estimates, bounds.
     """
     listed, whole_ns = list(first.actions[:count]), first.total.value or 0.0
     count, amounts = len(listed), _amounts(first.actions)
@@ -128,7 +127,6 @@ def _with_smaller(
         times_ns.append(max(0.0, (total.value or 0.0) - sum(times_ns)))
     estimate, upper = (sum(times_ns[count:]) for times_ns in amounts)
     if upper >= LEAST * whole_ns:
-        more = [f for action in first.actions[count:] for f in action.findings]
         smaller = Action(
             Text("all smaller savings together"),
             Number(upper, "ns"),
@@ -138,13 +136,13 @@ def _with_smaller(
             sure="",
             because=NO_TITLE,
             effort="",
-            findings=(*more, *first.smaller),
+            findings=(*(f for a in first.actions[count:] for f in a.findings), *first.smaller),
             anchor="" if first.actions[count:] else SMALLER,  # no row has both
         )
         listed.append(smaller)
     else:
         amounts = amounts[0][:count], amounts[1][:count]
-    written = (countdown(times_ns, whole_ns, count=count) for times_ns in amounts)
+    written = (countdown(times_ns, whole_ns, count) for times_ns in amounts)
     times = [(time, *rest) for (time, _), rest in zip(*written, strict=True)]
     return list(enumerate(listed)), times, amounts
 

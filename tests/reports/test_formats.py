@@ -193,6 +193,6 @@ def test_what_is_left_is_the_whole_less_what_was_saved_as_shown() -> None:
     assert formats.together(parts, 325.88e6) == "32.7 ms"
     # However many parts are listed, each is rounded alike, and the others are one.
     parts = [19.98e6, 1.3e6, 1.86e6, 0.74e6, 0.62e6]
-    every, listed = (formats.countdown(parts, 46.5e6, count=n) for n in (None, 3))
+    every, listed = (formats.countdown(parts, 46.5e6, n) for n in (5, 3))
     assert listed[:3] == every[:3]
     assert listed[3][1] == every[-1][1]

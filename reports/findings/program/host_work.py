@@ -451,9 +451,8 @@ def is_in_work(run: Run, rows: pd.DataFrame, name: str) -> pd.Series[bool]:
     chosen = rows["work"] == name
     if OF_WORK[name].rule is OPTIMIZER_LOOP and _few_at_once(run):
         chosen |= rows["inner"].fillna("").str.contains(ALL_AT_ONCE)
-    enough = rows.loc[chosen, "samples"].sum() >= THRESHOLDS["samples"].value
-    if name == NOTING_STACKS and enough:  # gradients are checked, and waited for, there
-        chosen |= rows["inner"].fillna("").str.endswith(" _engine_run_backward")
+    if name == NOTING_STACKS and rows.loc[chosen, "samples"].sum() >= THRESHOLDS["samples"].value:
+        chosen |= rows["inner"].fillna("").str.endswith(" _engine_run_backward")  # checks wait
     return chosen
 
 

@@ -362,10 +362,6 @@ def _clock(hertz: float) -> Words:
     return quantity(hertz, "Hz", DIGITS) if known(hertz) is not None else Text("an unknown clock")
 
 
-def _at_clock(roof: MeasuredRoof) -> Text:
-    return Text("{value} at {clock}", value=_value(roof), clock=_clock(roof.clock_hz))
-
-
 def _duration(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
     """Return bars of burst and steady for each pipe and type that has both, the fastest first."""
     steady = {(r.key, r.dtype): r for r in roofs if r.kind == "steady" and r.case}
