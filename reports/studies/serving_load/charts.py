@@ -32,7 +32,7 @@ def _closed(found: LoadTest) -> LineFigure | None:
         marks = ((law.bend, Text("bends at {n} clients", n=significant(law.bend, 2))),)
     return LineFigure(
         name="serving-clients",
-        title="Throughput and latencies over the number of clients",
+        title="Latencies by number of clients",
         alt="Output tokens per second, TTFT and TPOT over the number of clients of closed loops",
         subtitle=_shape(sweep[0]),
         x_label="clients",
@@ -59,7 +59,7 @@ def _open(found: LoadTest) -> LineFigure | None:
     )
     return LineFigure(
         name="serving-rates",
-        title="Answers and latencies over the rate of requests",
+        title="Latencies by request rate",
         alt="Requests answered per second, those within the targets, time to first token and time "
         "per output token over the rate at which requests arrive",
         subtitle=Text(
