@@ -75,6 +75,9 @@ from scripts.pages.accuracy.questions import (
     SPLIT_SERVER,
     SPLIT_SEVENTH,
     SPLIT_SIXTH,
+    TENTH_PAIRS,
+    TENTH_SERVERS,
+    TENTH_TITLE,
     THIRD_PAIR,
     THIRD_TITLE,
     TIMED_PAIRS,
@@ -100,7 +103,7 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "qwen3-4b, on a fifth machine": FIFTH_SERVER,
                 "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER,
                 **SIXTH_SERVERS, **SEVENTH_SERVERS, **EIGHTH_SERVERS,
-                **NINTH_SERVERS}  # fmt: skip
+                **NINTH_SERVERS, **TENTH_SERVERS}  # fmt: skip
 WITH_NARROW = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
@@ -204,6 +207,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (SEVENTH_TITLE, "a seventh H200, told by busy engines"),
         (EIGHTH_TITLE, "an eighth H200, told by a busy engine"),
         (NINTH_TITLE, "a ninth machine's H100, told by a busy engine"),
+        (TENTH_TITLE, "a tenth H200, told by busy engines"),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -263,6 +267,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 *SEVENTH_PAIRS,
                 *EIGHTH_PAIRS,
                 *NINTH_PAIRS,
+                *TENTH_PAIRS,
             ],
         ),
         (WITH_NARROW, by_narrow),

@@ -127,6 +127,26 @@ NGRAM_PAIRS: tuple[Pair, ...] = (
         ),
         (f"{WHOLE}llama-3.1-8b-lora1-seventh",),
     ),
+    (
+        (
+            f"{SLICES}qwen3-8b-lora",
+            "prediction/narrow-qwen3-8b-lora-tenth",
+            f"{SLICES}qwen3-8b",
+        ),
+        (f"{WHOLE}qwen3-8b-lora-tenth",),
+    ),
+    (
+        (f"{SLICES}llama-3.1-8b-eagle", "prediction/narrow-llama-3.1-8b-eagle-tenth"),
+        (f"{WHOLE}llama-3.1-8b-eagle-tenth",),
+    ),
+    (
+        (f"{SLICES}llama-3.1-8b", f"{SLICES}llama-3.1-8b-ngram"),
+        (f"{WHOLE}llama-3.1-8b-ngram-tenth",),
+    ),
+    (
+        (f"{SLICES}mistral-7b-v0.3", f"{SLICES}mistral-7b-v0.3-ngram"),
+        (f"{WHOLE}mistral-7b-v0.3-ngram-tenth",),
+    ),
 )  # fmt: skip
 """N-grams, and adapters again, on that machine; n-grams of another model, and one adapter with a
 narrow engine twice, on other ones. Of the second of these one batch was done when its time was up.
@@ -223,8 +243,17 @@ starts; TPOT by 6.4 and 20 %.
 """,
     ),
     Question(
-        "Kernels and steps of all 32 layers of Llama-3.1-8B, from 4 of them (T3)",
-        (((*KERNELS_RUNS, f"{SLICES}llama-3.1-8b"), ("prediction/whole-llama-3.1-8b",)),),
+        "Kernels and steps of all layers of Llama-3.1-8B and Qwen3-8B, from 4 of them (T3)",
+        tuple(
+            ((*KERNELS_RUNS, f"{SLICES}{model}"), (f"prediction/whole-{model}",))
+            for model in ("llama-3.1-8b", "qwen3-8b")
+        ),
+        """
+The models were frozen (`34f5dc00`) before all layers of Qwen3-8B were recorded; its kernels and
+steps were not written down before, as those of Llama-3.1-8B were. Whole engines are slower than
+their slices under nsys where prompts wait for the host, which is then the profiler's as well, and
+their GPUs are nearer to the power limit.
+""",
     ),
     Question(
         "With 4 of the 48 layers of Qwen3-30B-A3B, a mixture of experts (T3)",
@@ -268,7 +297,7 @@ The points of the predictions above, predicted again by the models as they are n
         "Two H200, and n-grams and adapters on one, with the models of today (T2, T3)",
         (SPLIT_H200, SPLIT_H200_LATER, SPLIT_SIXTH, SPLIT_SEVENTH, SPLIT_EIGHTH, *NGRAM_PAIRS),
         """
-The same for the engines of seven machines with H200. N-grams have the slice of 4 layers that
+The same for the engines of eight machines with H200. N-grams have the slice of 4 layers that
 looked them up beside the one without drafts: what its steps take beyond their kernels is what each
 step waits for, and [moves with the speed of the
 core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to these engines.
@@ -278,7 +307,7 @@ core](#how-long-steps-wait-that-look-n-grams-up-by-layers). Nothing is fitted to
 SLICED = (QUESTIONS[3], QUESTIONS[4])
 """Questions whose predictions rest on slices."""
 WHOLE_QUESTION = QUESTIONS[7]
-"""Kernels and steps of a whole engine, from its slice."""
+"""Kernels and steps of whole engines, from their slices."""
 EXPERTS = QUESTIONS[8]
 """A mixture of experts on an H200."""
 KNOWN = QUESTIONS[6]
@@ -318,9 +347,10 @@ SPLIT_H200_TITLE = "Over two H200, from a slice of one rank and collectives (T2)
 NGRAM_AGAIN = (
     "llama-3.1-8b-ngram", "mistral-7b-v0.3-ngram", "llama-3.1-8b-lora-again", "llama-3.1-8b-lora1",
     "llama-3.1-8b-lora1-busy", "mistral-7b-v0.3-lora4-sixth", "qwen3-8b-lora-seventh",
-    "llama-3.1-8b-lora1-seventh",
+    "llama-3.1-8b-lora1-seventh", "qwen3-8b-lora-tenth", "llama-3.1-8b-eagle-tenth",
+    "llama-3.1-8b-ngram-tenth", "mistral-7b-v0.3-ngram-tenth",
 )  # fmt: skip
-NGRAM_TITLE = "By n-grams, and with LoRA adapters again, on an H200 (T3)"
+NGRAM_TITLE = "By n-grams, and with LoRA adapters or a head again, on an H200 (T3)"
 AGAIN_TITLE = "On another H100 again, hosts told by narrow engines minutes before (T3)"
 OTHERS_TITLE = "The same engines, hosts told by engines of other days (T3)"
 FIRST_TITLE = "The same engines, as predicted before the first start (T3)"
@@ -549,6 +579,28 @@ NINTH_SERVERS = {
 NINTH_SERVED: tuple[Pair, ...] = (
     (NINTH_PAIRS[0][0], ("prediction/serve-llama-3.1-8b-h100-ninth",)),
 )
+TENTH_TITLE = "On a tenth machine, minutes after narrow engines with a busy GPU there (T3)"
+TENTH = {model: f"{model}-tenth" for model in ("llama-3.1-8b", "qwen3-4b", "qwen3-8b", "qwen3-14b")}
+TENTH_PAIRS: tuple[Pair, ...] = tuple(
+    ((f"{SLICES}{model}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}",))
+    for model, name in TENTH.items()
+)
+TENTH_ALONE_TITLE = "Engines of the tenth machine, as predicted without their narrow ones"
+TENTH_ALONE = {
+    f"{model}, host not told": Committed(f"{name}-alone", name)
+    for model, name in (
+        ("qwen3-8b with 8 adapters", "qwen3-8b-lora-tenth"),
+        ("llama-3.1-8b with an EAGLE head", "llama-3.1-8b-eagle-tenth"),
+    )
+}
+TENTH_SERVERS = {
+    f"{model}, on a tenth machine": Committed(f"{model}-tenth", f"serve-{model}-tenth")
+    for model in ("llama-3.1-8b", "qwen3-4b")
+}
+TENTH_SERVED: tuple[Pair, ...] = tuple(
+    ((*sources, LOOP_BEFORE_SEVENTH), (f"prediction/serve-{model}-tenth",))
+    for model, (sources, _) in zip(TENTH, TENTH_PAIRS[:2], strict=False)
+)
 SERVERS_RECORDED = (
     SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
     f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
@@ -558,7 +610,7 @@ SERVERS_RECORDED = (
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
     FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED, *SIXTH_SERVED,
-    *SEVENTH_SERVED, *EIGHTH_SERVED, *NINTH_SERVED,
+    *SEVENTH_SERVED, *EIGHTH_SERVED, *NINTH_SERVED, *TENTH_SERVED,
 )  # fmt: skip
 LOOPS = (*SERVERS_RECORDED, SIXTH_FIRST, LOOP_BEFORE_SEVENTH, SEVENTH_FIRST)
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
@@ -635,6 +687,8 @@ ELSEWHERE = {
     EIGHTH_ALONE_TITLE: (EIGHTH_ALONE, REQUIRED),
     NINTH_TITLE: ({model: Committed(name, name) for model, name in NINTH.items()}, REQUIRED),
     NINTH_CARRIED_TITLE: (NINTH_CARRIED, {}),
+    TENTH_TITLE: ({model: Committed(name, name) for model, name in TENTH.items()}, REQUIRED),
+    TENTH_ALONE_TITLE: (TENTH_ALONE, REQUIRED),
     SPLIT_H200_TITLE: (
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200"),

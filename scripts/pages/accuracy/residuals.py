@@ -59,6 +59,7 @@ from scripts.pages.accuracy.questions import (
     SERVERS_RECORDED,
     SIXTH_PAIRS,
     SLICED,
+    TENTH_PAIRS,
     TOLD_PAIRS,
     Pair,
 )
@@ -209,7 +210,7 @@ def _rank_waits(work: Path) -> list[str]:
 
 def point_residuals(work: Path) -> str:
     """Return point_residuals.yaml: the same of whole points, with steps that are corrected."""
-    pairs = [*(pair for question in SLICED for pair in question.pairs), *DENSE_TOLD]
+    pairs = [*(pair for question in SLICED for pair in question.pairs), *DENSE_TOLD, *TENTH_PAIRS]
     gpu = recorded(work, pairs[0][1][0]).gpu_name
     lines = _residual_lines(work, pairs, _kind_of_batch, corrected=True)
     lines += _residual_lines(work, EVERY_SERVED, _kind_of_load, corrected=True, by_engine=True)

@@ -309,6 +309,13 @@ What else was predicted before, in the order of recording. "Told" says how the h
   a known event loop. Engines of five more models, adapters and drafts among them, were predicted
   [from slices of an H200](#engines-of-the-ninth-machines-h100-from-slices-of-an-h200-t0) and the
   datasheet of the H100: no bound is asked of these.
+- **A tenth machine**, of four H200, eight minutes, models of `34f5dc00`: engines and servers of
+  Llama-3.1-8B and Qwen3-4B, engines of Qwen3-8B and Qwen3-14B, of Qwen3-8B with 8 adapters and of
+  Llama-3.1-8B with an EAGLE head, each told by a narrow engine of these minutes beside slices of
+  other days, and two engines that look n-grams up, told by none. The event loop is that of Qwen3-8B
+  on the sixth machine. With adapters and with the head they are predicted [without narrow
+  ones](#engines-of-the-tenth-machine-as-predicted-without-their-narrow-ones), too, which counts in
+  no sum above.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
