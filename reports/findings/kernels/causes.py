@@ -216,15 +216,10 @@ def required(rule: Rule, facts: Facts, use: dict[str, float]) -> dict[str, float
         fact = rule.unloads.get(resource)
         work = facts[fact.name] / 100 if fact is not None else 1.0
         if not math.isnan(busy * work):
-            required_shares[resource] = busy * work / _attainable(rule, resource)
+            # Copies do not come nearer to the roof of DRAM.
+            most = threshold("near_roof") if resource == "dram" else math.inf
+            required_shares[resource] = busy * work / min(rule.attainable, most)
     return required_shares
-
-
-def _attainable(rule: Rule, resource: str) -> float:
-    """Return the part of the roof of a resource up to which a remedy takes a kernel: plain copies
-    do not come nearer to that of DRAM.
-    """
-    return min(rule.attainable, threshold("near_roof")) if resource == "dram" else rule.attainable
 
 
 def _rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from nsight_prof.parsers.build.roofline import Ceilings
@@ -199,7 +199,8 @@ class All(_Several):
 
     def evaluate(self, facts: Facts) -> bool | None:
         """Return whether all hold."""
-        return conjunction(p.evaluate(facts) for p in self.members)
+        values = [p.evaluate(facts) for p in self.members]
+        return False if False in values else (None if None in values else True)
 
     def decisive(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the decisive conditions of all parts."""
@@ -231,9 +232,3 @@ class AnyOf(_Several):
         if self.evaluate(facts) is not None:
             return ()
         return tuple(c for c in self.conditions() if c.evaluate(facts) is None)
-
-
-def conjunction(values: Iterable[bool | None]) -> bool | None:
-    """Return whether all are true; None where that hangs on an unknown one."""
-    found = list(values)
-    return False if False in found else (None if None in found else True)

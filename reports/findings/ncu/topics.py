@@ -43,12 +43,8 @@ def _data() -> dict[str, Any]:
 @cache
 def topics() -> tuple[Topic, ...]:
     """Return all topics, in the order in which they are asked."""
-    return tuple(_topic(fields) for fields in _data()["topics"])
-
-
-def _topic(fields: dict[str, Any]) -> Topic:
-    lists = {name: tuple(fields.get(name, ())) for name in ("bounds", "units", "causes")}
-    return Topic(**(fields | lists))
+    names, rows = ("bounds", "units", "causes"), _data()["topics"]
+    return tuple(Topic(**row | {name: tuple(row.get(name, ())) for name in names}) for row in rows)
 
 
 def topics_of(rule: str, message: str) -> tuple[Topic, ...]:

@@ -16,13 +16,7 @@ from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, profile
 from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.model import Finding, concatenated
-from nsight_prof.reports.findings.program.rule import (
-    NSYS,
-    Rule,
-    Threshold,
-    column,
-    measured,
-)
+from nsight_prof.reports.findings.program.rule import NSYS, Rule, Threshold, column, measured
 from nsight_prof.reports.page import Choice, Evidence, Name, Number, Ref, Text, Verbatim
 
 COSTS = Text("more power and heat")
@@ -270,7 +264,14 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             "of each kernel, so this comes on top.{limit}",
             mean=mean.at_digits(3),
             top=top.at_digits(3),
-            by_times=_by_times(in_trace, under_ncu) if differs else "",
+            by_times=Text(
+                " By their times, kernels limited by arithmetic ran at {in_trace} in the trace, "
+                "and at {under_ncu} under ncu.",
+                in_trace=in_trace.at_digits(3),
+                under_ncu=under_ncu.at_digits(3),
+            )
+            if differs
+            else "",
             steps=concatenated([*map(_stepped, steps[:NAMED]), *_price(steps, lost)]),
             reasons=Text(
                 " NVML names the reason: {reasons}.",
@@ -329,15 +330,6 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
         # Launches that were faster before need not have had the highest clock.
         most_ns=gain * kernel_time(run) if can_end else math.nan,
         confidence="medium" if reasons or steps else "low",
-    )
-
-
-def _by_times(in_trace: Number, under_ncu: Number) -> Text:
-    return Text(
-        " By their times, kernels limited by arithmetic ran at {in_trace} in the trace, and at "
-        "{under_ncu} under ncu.",
-        in_trace=in_trace.at_digits(3),
-        under_ncu=under_ncu.at_digits(3),
     )
 
 

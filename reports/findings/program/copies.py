@@ -170,9 +170,7 @@ OF_SEQUENCES = LAYOUTS._replace(
 CONV1D = r"conv1d\(|/torch/nn/modules/conv\.py:[23]\d\d _conv_forward"
 """Text of a line, or innermost frame, of nn.Conv1d (Conv2d is further down, from line 395 on)."""
 WITHIN = Kind(
-    "",
-    Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"),
-    remedy="in_place",
+    "", Text("copies of CUDA within the GPU's memory (clone, cudaMemcpy)"), remedy="in_place"
 )
 
 
@@ -289,7 +287,10 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                     limit.source,
                 ),
                 measured(Text("busy time: kernels and copies"), busy),
-                *_speed_evidence(*speed),
+                measured(Text("copied per second"), speed[0]),
+                measured(Text("copied per second of pinned memory"), speed[1], PROBE)
+                if speed[1].value
+                else None,
                 measured(Text("time in which the GPU works and no kernel runs"), working)
                 if wall.value and frame is not None
                 else None,
@@ -360,11 +361,7 @@ def _action(crossing: list[Row], pageable: Number, time: Number) -> Text | None:
 
 
 def _alone(
-    frame: pd.DataFrame | None,
-    both_ns: float,
-    time: Number,
-    working: Number,
-    kernels_ns: float,
+    frame: pd.DataFrame | None, both_ns: float, time: Number, working: Number, kernels_ns: float
 ) -> Text | str:
     """Say that copies and kernels take turns, where some of them could run side by side.
 
@@ -586,13 +583,6 @@ def _launching(run: Run, row: Row) -> Number:
     fraction = calls / (calls + number(run.kernels["calls"].sum()))
     idle = number(gaps["idle_ns"].sum()) * fraction if fraction >= COPIES.limit("starts") else 0.0
     return Number(idle, "ns", column("idle_gaps", "idle_ns"))
-
-
-def _speed_evidence(rate: Number, roof: Number) -> list[Evidence]:
-    found = [measured(Text("copied per second"), rate)]
-    if roof.value:
-        found.append(measured(Text("copied per second of pinned memory"), roof, PROBE))
-    return found
 
 
 def fills(run: Run) -> list[Finding]:

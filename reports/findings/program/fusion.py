@@ -118,8 +118,7 @@ OPTIMIZER_PASSES = Rule(
             "count",
         ),
         "counted": Threshold(
-            0.8,
-            Text("prof: part of their time that must have been counted to speak for all of it"),
+            0.8, Text("prof: part of their time that must have been counted to speak for all of it")
         ),
     },
     gain="time of the kernels of torch._foreach_* that Adam launches x (1 - `passes` x bytes of a "

@@ -247,10 +247,7 @@ OF_WORK = {
     ),
     "computing again": HostWork(
         RECOMPUTATION,
-        partial(
-            Text,
-            "Forward passes are computed again for {part} of the time {where}",
-        ),
+        partial(Text, "Forward passes are computed again for {part} of the time {where}"),
         partial(
             Text,
             "For {lost} of {wall} {where} the host runs the forward pass of checkpointed layers a "
@@ -308,7 +305,8 @@ def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
             lost = Number(
                 min(time, number(bound.value)), "ns", column("host_lines", work.counted[1])
             )
-            if work.rule is CONVOLUTION_SEARCH and not _times_events(run):
+            timed = CONVOLUTION_SEARCH.limit("timed")  # cuDNN's search waits for its events
+            if work.rule is CONVOLUTION_SEARCH and not _often(run, "cudaEventSynchronize", timed):
                 continue
             if work.rule.key in here or not _matters(run, stage, rows[work.counted[0]], lost):
                 continue
@@ -440,10 +438,10 @@ def _with_threads(run: Run, finding: Finding) -> Finding:
     )
 
 
-def _times_events(run: Run) -> bool:
-    """Tell whether the program waits for events again and again, as cuDNN's search does."""
-    calls = run.api_calls[run.api_calls["name"].fillna("").str.startswith("cudaEventSynchronize")]
-    return bool(calls["calls"].sum() >= CONVOLUTION_SEARCH.limit("timed"))
+def _often(run: Run, call: str, limit: float) -> bool:
+    """Tell whether the program makes a call of CUDA so often."""
+    calls = run.api_calls[run.api_calls["name"].fillna("").str.startswith(call)]
+    return bool(calls["calls"].sum() >= limit)
 
 
 def is_in_work(run: Run, rows: pd.DataFrame, name: str) -> pd.Series[bool]:
@@ -458,7 +456,8 @@ def is_in_work(run: Run, rows: pd.DataFrame, name: str) -> pd.Series[bool]:
 
 def _rows(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
     chosen = is_in_work(run, rows, name)
-    if name == CAPTURING and _captures(run):  # of what the capture records nothing runs
+    graphs = idle_rules.LAUNCH_BOUND.limit("waits") / 2
+    if name == CAPTURING and _often(run, "cudaGraphInstantiate", graphs):  # a capture runs nothing
         chosen |= (rows["work"] == "") & (rows["activity"] != "waiting")
     if OF_WORK[name].rule is idle_rules.ALLOCATION_STALLS:  # what was given back is allocated again
         chosen |= rows["activity"] == "allocating"
@@ -485,12 +484,6 @@ def _few_at_once(run: Run) -> bool:
     is_many = frame.sort_values("start_ns")["kernel_id"].isin(of_many["kernel_id"])
     rows = (is_many & ~is_many.shift(fill_value=False)).sum()
     return bool(is_many.sum() >= GROUPS * rows * of_many["name"].nunique())
-
-
-def _captures(run: Run) -> bool:
-    """Tell whether graphs are instantiated again and again."""
-    calls = run.api_calls[run.api_calls["name"].fillna("").str.startswith("cudaGraphInstantiate")]
-    return bool(calls["calls"].sum() >= idle_rules.LAUNCH_BOUND.limit("waits") / 2)
 
 
 def _matters(run: Run, stage: Stage, samples: pd.Series[int], lost: Number) -> bool:

@@ -77,8 +77,7 @@ BLOCKING_LAUNCHES = of_row(
             10_000, Text("prof: mean kernel from which on a call that waits for it is told"), "ns"
         ),
         "longer": Threshold(
-            1.25,
-            Text("prof: median launch call over the mean kernel; a launch takes 3 to 10 us"),
+            1.25, Text("prof: median launch call over the mean kernel; a launch takes 3 to 10 us")
         ),
         "start": Threshold(3000, Text("prof: what a launch takes the host at least"), "ns"),
     },

@@ -179,14 +179,6 @@ def _of_gpu(rows: pd.DataFrame, stream: NDArray[Any]) -> pd.DataFrame:
     return rows[rows.groupby("row")["change"].transform("any")]
 
 
-def _launched_late(run: Run, turns: Turns) -> bool:
-    """Tell whether most kernels that follow one of another stream were launched after its end."""
-    gaps = per_gpu_gaps(run)
-    there = gaps[gaps["stage"].fillna("").isin(turns.stages)]
-    late = number(there["late_calls"].sum())
-    return 2 * late * turns.gpus >= turns.changes
-
-
 def _ordered_by(run: Run, turns: Turns) -> tuple[Text, Text | None]:
     """Return what makes the streams take turns, as far as the trace tells, and what to do."""
     calls = run.api_calls[run.api_calls["name"].fillna("").str.contains("StreamWaitEvent")]
@@ -209,7 +201,9 @@ def _ordered_by(run: Run, turns: Turns) -> tuple[Text, Text | None]:
 
 
 def _finding(run: Run, turns: Turns, saved: Number, wall: Number) -> Finding:
-    late = _launched_late(run, turns)
+    gaps = per_gpu_gaps(run)
+    calls = gaps.loc[gaps["stage"].fillna("").isin(turns.stages), "late_calls"].sum()
+    late = 2 * number(calls) * turns.gpus >= turns.changes  # most were launched after its end
     reason, action = _ordered_by(run, turns)
     gain: dict[str, Any] = of_wall_time(saved, wall)
     saves = Text(

@@ -422,10 +422,7 @@ def _by_line(rows: pd.DataFrame, saved: pd.Series[float]) -> list[dict[Place, pd
 
 
 def _priced(
-    run: Run,
-    calls: pd.DataFrame,
-    groups: Iterable[dict[Place, pd.Series[float]]],
-    rule: Rule,
+    run: Run, calls: pd.DataFrame, groups: Iterable[dict[Place, pd.Series[float]]], rule: Rule
 ) -> list[Group]:
     """Return groups that are worth a finding, the dearest first."""
     priced = [Group(run, calls, group) for group in groups if group]
