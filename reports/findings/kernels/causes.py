@@ -213,12 +213,11 @@ def required(rule: Rule, facts: Facts, use: dict[str, float]) -> dict[str, float
         return {}
     required_shares = {"": 1 - min(time_share, 1.0) * (1 - remaining)}
     for resource, busy in use.items():
-        fact = rule.unloads.get(resource)
-        work = facts[fact.name] / 100 if fact is not None else 1.0
+        work = facts[fact.name] / 100 if (fact := rule.unloads.get(resource)) is not None else 1.0
         if not math.isnan(busy * work):
             # Copies do not come nearer to the roof of DRAM.
-            most = threshold("near_roof") if resource == "dram" else math.inf
-            required_shares[resource] = busy * work / min(rule.attainable, most)
+            near = threshold("near_roof") if resource == "dram" else math.inf
+            required_shares[resource] = busy * work / min(rule.attainable, near)
     return required_shares
 
 
