@@ -29,6 +29,22 @@ def launching(run: Run, source: str, inner: str = "", category: str = "elementwi
 
 
 @pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("counts += (pairs == torch.arange(kinds)[:, None]).sum(1)", False),
+        ("wrong = labels[:, None] != torch.arange(kinds)", False),
+        ("same = torch.arange(n)[:, None] == torch.arange(n)", True),
+        ("if step == 0: places = torch.arange(n)", True),
+    ],
+)
+def test_what_data_is_compared_with_is_a_constant_but_not_the_result(
+    run: Run, source: str, said: bool
+) -> None:
+    titles = [english(found.title) for found in needless_work(launching(run, source))]
+    assert any("makes constants anew" in title for title in titles) == said
+
+
+@pytest.mark.parametrize(
     ("source", "title", "part"),
     [
         ("seen.append([x.abs().mean(), x.std()])", "statistics of whole tensors", 1.0),
