@@ -146,7 +146,7 @@ def test_gains_lie_in_the_interval_of_what_measured_repairs_saved(
             assert finding.low_ns == pytest.approx(factors.low * finding.gain_ns)
             assert finding.low_ns <= finding.high_ns <= whole_ns
             labels = [english(item.label) for item in finding.evidence]
-            assert any(f"{factors.programs} measured repairs" in label for label in labels)
+            assert any(f"{factors.programs} measured fixes" in label for label in labels)
             checked += 1
         else:
             assert np.isnan(finding.high_ns)
