@@ -11,6 +11,7 @@ import pickle
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -51,9 +52,16 @@ def cached(run: RunDir, make: Callable[[], Frames | None]) -> Frames | None:
 
 def _key(run: RunDir) -> str:
     """Return a digest of the manifest, which holds those of all captures, and of the code."""
-    code = hashlib.sha256(f"{sys.version} {pd.__version__}".encode())
+    versions = f"{sys.version} {pd.__version__}".encode()
+    return hashlib.sha256(_code() + versions + run.manifest_path.read_bytes()).hexdigest()
+
+
+@cache
+def _code() -> bytes:
+    """Return a digest of what is known of the files of the readers without reading them."""
+    code = hashlib.sha256()
     for path in sorted(Path(*parsers.__path__).rglob("*")):
         if path.suffix in (".py", ".yaml"):
             state = path.stat()
             code.update(f"{path.name} {state.st_size} {state.st_mtime_ns}".encode())
-    return hashlib.sha256(code.digest() + run.manifest_path.read_bytes()).hexdigest()
+    return code.digest()
