@@ -265,7 +265,7 @@ class Judged:
     @property
     def line_named(self) -> bool:
         """Tell whether the first place that the first finding names is a line at fault."""
-        return self.first is not None and bool({*self.first.lines[:1]} & {*self.lines})
+        return self.first is not None and any(at in self.lines for at in self.first.lines[:1])
 
     @property
     def lines(self) -> list[int]:
@@ -504,12 +504,13 @@ def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
         ("Is it among the findings?", *count(right, lambda j: j.rank is not None), ""),
         ("Is the line at fault the first place that the first finding names?",
          *count(lines, lambda j: j.line_named), "90 %"),
-        ("The same, where the line to edit alone is right, the first of those at fault",
-         *count(lines, lambda j: j.first is not None and j.first.lines[:1] == j.lines[:1]), ""),
         ("The same, of those whose cause is named first",
          *count(named_lines, lambda j: j.line_named), ""),
+        ("Is it, where the line to edit alone is right, the first of those at fault?",
+         *count(lines, lambda j: j.first is not None and j.first.lines[:1] == [j.line]), ""),
         ("Is it among the places that the first finding names?",
-         *count(lines, lambda j: j.first is not None and bool({*j.lines} & {*j.first.lines})), ""),
+         *count(lines, lambda j: j.first is not None
+                and any(at in j.lines for at in j.first.lines)), ""),
         ("Is the predicted gain within a factor of 1.3 of the measured one?",
          *count(right, lambda j: j.within(1.3)), "75 %"),
         ("Within a factor of 1.5?", *count(right, lambda j: j.within(1.5)), "90 %"),
