@@ -45,6 +45,7 @@ from scripts.pages.accuracy.questions import (
     KNOWN,
     LATENT_PAIR,
     LATENT_TITLE,
+    LATER,
     LOOP_UNKNOWN,
     NARROW_TITLE,
     NGRAM_PAIRS,
@@ -75,9 +76,6 @@ from scripts.pages.accuracy.questions import (
     SPLIT_SERVER,
     SPLIT_SEVENTH,
     SPLIT_SIXTH,
-    TENTH_PAIRS,
-    TENTH_SERVERS,
-    TENTH_TITLE,
     THIRD_PAIR,
     THIRD_TITLE,
     TIMED_PAIRS,
@@ -103,7 +101,9 @@ TIMED_MODELS = {"llama-3.1-8b, its host timed": TIMED_SERVER,
                 "qwen3-4b, on a fifth machine": FIFTH_SERVER,
                 "qwen3-14b, over both GPUs of it": SPLIT_AGAIN_SERVER,
                 **SIXTH_SERVERS, **SEVENTH_SERVERS, **EIGHTH_SERVERS,
-                **NINTH_SERVERS, **TENTH_SERVERS}  # fmt: skip
+                **NINTH_SERVERS}  # fmt: skip
+for _machine in LATER:
+    TIMED_MODELS |= _machine.servers
 WITH_NARROW = ", its host told by a narrow engine"
 """Behind a truth that is predicted so beside the same without."""
 NO_LOOP, NOT_KNOWN = ", no event loop", "not known"
@@ -207,7 +207,7 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (SEVENTH_TITLE, "a seventh H200, told by busy engines"),
         (EIGHTH_TITLE, "an eighth H200, told by a busy engine"),
         (NINTH_TITLE, "a ninth machine's H100, told by a busy engine"),
-        (TENTH_TITLE, "a tenth H200, told by busy engines"),
+        *((machine.title, f"the {machine.name} H200, told by busy engines") for machine in LATER),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
@@ -267,7 +267,7 @@ def predicted_today(work: Path) -> dict[causes.Key, causes.Today]:
                 *SEVENTH_PAIRS,
                 *EIGHTH_PAIRS,
                 *NINTH_PAIRS,
-                *TENTH_PAIRS,
+                *(pair for machine in LATER for pair in machine.pairs),
             ],
         ),
         (WITH_NARROW, by_narrow),

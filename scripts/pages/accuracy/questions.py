@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nsight_prof.parsers.cells import Row
@@ -579,28 +580,88 @@ NINTH_SERVERS = {
 NINTH_SERVED: tuple[Pair, ...] = (
     (NINTH_PAIRS[0][0], ("prediction/serve-llama-3.1-8b-h100-ninth",)),
 )
-TENTH_TITLE = "On a tenth machine, minutes after narrow engines with a busy GPU there (T3)"
-TENTH = {model: f"{model}-tenth" for model in ("llama-3.1-8b", "qwen3-4b", "qwen3-8b", "qwen3-14b")}
-TENTH_PAIRS: tuple[Pair, ...] = tuple(
-    ((f"{SLICES}{model}", f"prediction/narrow-{name}"), (f"{WHOLE}{name}",))
-    for model, name in TENTH.items()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine with four H200, whose narrow engines ran minutes before what is predicted.
+
+    Attributes:
+        name: what names of its runs end in.
+        engines: models of its engines on one GPU, each with a narrow engine.
+        loops: the server whose event loop a server has, by model.
+        alone: engines that were predicted without their narrow ones too, by how they are called.
+    """
+
+    name: str
+    engines: tuple[str, ...]
+    loops: Mapping[str, str]
+    alone: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The title of the predictions of its engines."""
+        return f"On {self._a()} machine, minutes after narrow engines with a busy GPU there (T3)"
+
+    @property
+    def alone_title(self) -> str:
+        """The title of the predictions that did without narrow engines."""
+        return f"Engines of the {self.name} machine, as predicted without their narrow ones"
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Its engines, and the slices and narrow engines that they are predicted from."""
+        return tuple((self._sources(m), (f"{WHOLE}{m}-{self.name}",)) for m in self.engines)
+
+    @property
+    def served(self) -> tuple[Pair, ...]:
+        """Its servers, and what they are predicted from."""
+        return tuple(
+            ((*self._sources(model), loop), (f"{SERVED}{model}-{self.name}",))
+            for model, loop in self.loops.items()
+        )
+
+    @property
+    def servers(self) -> dict[str, Committed]:
+        """What was written down of its servers, by how they are called."""
+        return {
+            f"{model}, on {self._a()} machine": Committed(
+                f"{model}-{self.name}", f"serve-{model}-{self.name}"
+            )
+            for model in self.loops
+        }
+
+    @property
+    def written(self) -> dict[str, tuple[dict[str, Committed], Mapping[str, float]]]:
+        """What was written down of its engines, and what is required, by title."""
+        names = {model: f"{model}-{self.name}" for model in self.engines}
+        found = {self.title: {model: Committed(name, name) for model, name in names.items()}}
+        if self.alone:
+            found[self.alone_title] = {
+                f"{words}, host not told": Committed(f"{name}-{self.name}-alone",
+                                                     f"{name}-{self.name}")
+                for words, name in self.alone.items()
+            }  # fmt: skip
+        return {title: (of_title, REQUIRED) for title, of_title in found.items()}
+
+    def _sources(self, model: str) -> tuple[str, ...]:
+        return f"{SLICES}{model}", f"prediction/narrow-{model}-{self.name}"
+
+    def _a(self) -> str:
+        return f"{'an' if self.name[0] in 'ae' else 'a'} {self.name}"
+
+
+TENTH = Machine(
+    "tenth",
+    ("llama-3.1-8b", "qwen3-4b", "qwen3-8b", "qwen3-14b"),
+    {"llama-3.1-8b": LOOP_BEFORE_SEVENTH, "qwen3-4b": LOOP_BEFORE_SEVENTH},
+    {
+        "qwen3-8b with 8 adapters": "qwen3-8b-lora",
+        "llama-3.1-8b with an EAGLE head": "llama-3.1-8b-eagle",
+    },
 )
-TENTH_ALONE_TITLE = "Engines of the tenth machine, as predicted without their narrow ones"
-TENTH_ALONE = {
-    f"{model}, host not told": Committed(f"{name}-alone", name)
-    for model, name in (
-        ("qwen3-8b with 8 adapters", "qwen3-8b-lora-tenth"),
-        ("llama-3.1-8b with an EAGLE head", "llama-3.1-8b-eagle-tenth"),
-    )
-}
-TENTH_SERVERS = {
-    f"{model}, on a tenth machine": Committed(f"{model}-tenth", f"serve-{model}-tenth")
-    for model in ("llama-3.1-8b", "qwen3-4b")
-}
-TENTH_SERVED: tuple[Pair, ...] = tuple(
-    ((*sources, LOOP_BEFORE_SEVENTH), (f"prediction/serve-{model}-tenth",))
-    for model, (sources, _) in zip(TENTH, TENTH_PAIRS[:2], strict=False)
-)
+LATER = (TENTH,)
+"""Machines from the tenth on."""
 SERVERS_RECORDED = (
     SERVER, *(f"{SERVED}{model}" for model in SERVED_MODELS), *STARTS[1:], SAME_LOOP,
     f"{SERVED}llama-3.1-8b-h100", *(f"prediction/{served.truth}" for served in
@@ -610,7 +671,8 @@ SERVERS_RECORDED = (
 EVERY_SERVED: tuple[Pair, ...] = (
     *KNOWN.pairs, SAME_SERVED, TIMED_SERVED, BUSY_SERVED, BUSY_AGAIN_SERVED, H100_SERVED,
     FOURTH_SERVED, SPLIT_SERVED, FIFTH_SERVED, SPLIT_AGAIN_SERVED, *SIXTH_SERVED,
-    *SEVENTH_SERVED, *EIGHTH_SERVED, *NINTH_SERVED, *TENTH_SERVED,
+    *SEVENTH_SERVED, *EIGHTH_SERVED, *NINTH_SERVED,
+    *(pair for machine in LATER for pair in machine.served),
 )  # fmt: skip
 LOOPS = (*SERVERS_RECORDED, SIXTH_FIRST, LOOP_BEFORE_SEVENTH, SEVENTH_FIRST)
 LOOP_UNKNOWN: tuple[Pair, ...] = tuple(
@@ -687,8 +749,7 @@ ELSEWHERE = {
     EIGHTH_ALONE_TITLE: (EIGHTH_ALONE, REQUIRED),
     NINTH_TITLE: ({model: Committed(name, name) for model, name in NINTH.items()}, REQUIRED),
     NINTH_CARRIED_TITLE: (NINTH_CARRIED, {}),
-    TENTH_TITLE: ({model: Committed(name, name) for model, name in TENTH.items()}, REQUIRED),
-    TENTH_ALONE_TITLE: (TENTH_ALONE, REQUIRED),
+    **{title: written for machine in LATER for title, written in machine.written.items()},
     SPLIT_H200_TITLE: (
         {
             "llama-3.1-8b": Committed("llama-3.1-8b-tp2-h200", "llama-3.1-8b-tp2-h200"),

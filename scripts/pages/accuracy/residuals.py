@@ -54,12 +54,12 @@ from scripts.pages.accuracy.questions import (
     H100_PAIRS,
     KERNELS_RUNS,
     LATENT_PAIR,
+    LATER,
     NGRAM_PAIRS,
     SAME_PAIRS,
     SERVERS_RECORDED,
     SIXTH_PAIRS,
     SLICED,
-    TENTH_PAIRS,
     TOLD_PAIRS,
     Pair,
 )
@@ -210,7 +210,8 @@ def _rank_waits(work: Path) -> list[str]:
 
 def point_residuals(work: Path) -> str:
     """Return point_residuals.yaml: the same of whole points, with steps that are corrected."""
-    pairs = [*(pair for question in SLICED for pair in question.pairs), *DENSE_TOLD, *TENTH_PAIRS]
+    pairs = [*(pair for question in SLICED for pair in question.pairs), *DENSE_TOLD]
+    pairs += (pair for machine in LATER for pair in machine.pairs)
     gpu = recorded(work, pairs[0][1][0]).gpu_name
     lines = _residual_lines(work, pairs, _kind_of_batch, corrected=True)
     lines += _residual_lines(work, EVERY_SERVED, _kind_of_load, corrected=True, by_engine=True)
