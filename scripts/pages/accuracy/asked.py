@@ -30,6 +30,7 @@ from scripts.pages.accuracy.glance import (
 from scripts.pages.accuracy.questions import (
     ENGINE,
     EXACT_OPERATORS,
+    LAYERS,
     WHOLE_MODEL,
     WHOLE_QUESTION,
 )
@@ -41,7 +42,6 @@ LONG, SHORT = "ttft, 1,000 tokens and more", "ttft, fewer tokens"
 COVERED = (0.85, 0.95)
 """Between which shares intervals of 90 % are to cover."""
 NONE = "–"
-WHOLES = "prediction/whole-"
 HEADS = ("measure", "of", "required", "newest", "all before", "today", "reached")
 
 
@@ -98,7 +98,7 @@ def _kernels(work: Path) -> Iterator[Cells]:
     for sources, (truth,) in WHOLE_QUESTION.pairs:
         today = pd.DataFrame(held_out_rows(work, truth, sources))
         before = written if truth == ENGINE else None
-        of = f"{truth.removeprefix(WHOLES)}, all layers"
+        of = f"{truth.removeprefix(LAYERS)}, all layers"
         for name, scope, limit, tail in (("kernels (T3)", KERNEL, 0.03, 0.08),
                                          ("steps (T3)", STEP, 0.03, 0.05)):  # fmt: skip
             numbers = [summary(found[found["scope"].eq(scope)], ["scope"]).iloc[0]

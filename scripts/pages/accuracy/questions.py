@@ -13,7 +13,8 @@ from scripts.pages.noise_floor import BOARDS, STARTS
 KERNELS_RUNS = ("h200-llm-kernels", "h200-gemm-staircase")
 TRACE, OFFLINE, SPLIT = "h200-vllm-kernels", "h200-vllm-baseline", "h200-vllm-tensor-parallel"
 SERVER = "h200-vllm-serve"
-SLICES, WHOLE = "prediction/slice-", "prediction/baseline-"
+SLICES, WHOLE, LAYERS = "prediction/slice-", "prediction/baseline-", "prediction/whole-"
+"""Names of slices, engines, and whole models under nsys, without the model."""
 BEFORE = ("llama-3.1-8b", "qwen3-14b", "qwen3-32b", "qwen3-4b", "mistral-7b-v0.3")
 """Models that were predicted before an engine served them."""
 MIXTURE = "qwen3-30b-a3b"
@@ -246,7 +247,7 @@ starts; TPOT by 6.4 and 20 %.
     Question(
         "Kernels and steps of all layers of Llama-3.1-8B and Qwen3-8B, from 4 of them (T3)",
         tuple(
-            ((*KERNELS_RUNS, f"{SLICES}{model}"), (f"prediction/whole-{model}",))
+            ((*KERNELS_RUNS, f"{SLICES}{model}"), (f"{LAYERS}{model}",))
             for model in ("llama-3.1-8b", "qwen3-8b")
         ),
         """
@@ -316,7 +317,7 @@ KNOWN = QUESTIONS[6]
 SERVED_MODELS = ("llama-3.1-8b", "qwen3-4b", "mistral-7b-v0.3")
 """Models whose server was predicted before it was recorded."""
 SERVED, WHOLE_MODEL = "prediction/serve-", "llama-3.1-8b"
-ENGINE = f"prediction/whole-{WHOLE_MODEL}"
+ENGINE = f"{LAYERS}{WHOLE_MODEL}"
 BATCHES = {"qwen2.5-7b": (OFFLINE, *BOARDS)} | {model: (f"{WHOLE}{model}",) for model in BEFORE}
 SERVERS = {"qwen2.5-7b": (SERVER,)} | {model: (f"{SERVED}{model}",) for model in SERVED_MODELS}
 """Recorded engines and servers of each model."""
