@@ -17,6 +17,7 @@ from scripts.pages.programs import (
     UNSURE,
     Judged,
     Look,
+    Score,
     promises,
     recorded_look,
     rows,
@@ -28,9 +29,6 @@ from scripts.run_programs import OWN, PROGRAMS
 
 NEWEST = 3
 """Sets that are summed up as what to expect now: one alone has too few programs."""
-SHOWN = {0: "cause", 3: "line", 5: "line to edit", 7: "gain within 1.3", 8: "gain within 1.5",
-         9: "twins"}  # fmt: skip
-"""Rows of a score that the first table has, and its heads."""
 
 INTRODUCTION = (
     "Each program has one cause of lost time, which somebody planted, or met in public code, and "
@@ -128,8 +126,8 @@ def _sets() -> list[tuple[str, Look]]:
 
 def _answer() -> str:
     """Say in a sentence how right the newest sets were judged."""
-    found = rows(_judged(_sets()[:NEWEST]))
-    cause, line, edited, near, within, twins = (_part(*found[at][1:3]) for at in SHOWN)
+    found = _shown(_judged(_sets()[:NEWEST]))
+    cause, line, edited, near, within, twins = map(_part, found)
     return (
         f"**What prof says first names the right cause in {cause} of the programs of the newest "
         f"{NEWEST} sets**, which its rules had never seen. It begins with a line at fault in "
@@ -141,11 +139,11 @@ def _answer() -> str:
 
 def _glance() -> str:
     """Return the first table: what is asked, the newest sets together, and each set."""
-    wanted = [f"**{asked}**" if asked else "" for *_, asked in rows(_judged(first_looks()))]
+    asked = _shown(_judged(first_looks()))
     lines = [
-        f"| set, at its first look | programs | date | {' | '.join(SHOWN.values())} |",
-        f"| --- | ---: | --- |{' ---: |' * len(SHOWN)}",
-        f"| **asked** | | | {' | '.join(wanted[at] for at in SHOWN)} |",
+        f"| set, at its first look | programs | date | {' | '.join(one.head for one in asked)} |",
+        f"| --- | ---: | --- |{' ---: |' * len(asked)}",
+        f"| **asked** | | | {' | '.join(one.wanted and f'**{one.wanted}**' for one in asked)} |",
         _row(f"**newest {NEWEST} together**", "", _judged(_sets()[:NEWEST]), "**"),
     ]
     for heading, look in first_looks():
@@ -156,22 +154,26 @@ def _glance() -> str:
 
 
 def _row(title: str, date: str, judged: Sequence[Judged], mark: str = "") -> str:
-    scored = rows(judged)
-    cells = [f"{mark}{_part(*scored[at][1:3])}{mark}" for at in SHOWN]
+    cells = [f"{mark}{_part(one)}{mark}" for one in _shown(judged)]
     return f"| {title} | {len(judged)} | {date} | {' | '.join(cells)} |"
 
 
-def _part(held: int, of: int) -> str:
-    return f"{held / of:.0%}".replace("%", " %") + f" ({held} of {of})" if of else NA
+def _shown(judged: Sequence[Judged]) -> list[Score]:
+    return [one for one in rows(judged) if one.head]
+
+
+def _part(score: Score) -> str:
+    if not score.of:
+        return NA
+    return f"{score.right / score.of:.0%}".replace("%", " %") + f" ({score.right} of {score.of})"
 
 
 def _moved() -> str:
     """Say what the newest sets do better than the oldest ones."""
-    newest, oldest = (rows(_judged(part)) for part in (_sets()[:NEWEST], _sets()[-NEWEST:]))
+    newest, oldest = (_shown(_judged(some)) for some in (_sets()[:NEWEST], _sets()[-NEWEST:]))
     moves = [
-        f"{name} {old / olds - new / news:+.0%}"
-        for at, name in SHOWN.items()
-        for (_, new, news, _), (_, old, olds, _) in [(oldest[at], newest[at])]
+        f"{now.head} {now.right / now.of - then.right / then.of:+.0%}"
+        for now, then in zip(newest, oldest, strict=True)
     ]
     listed = ", ".join(moves).replace("%", " points").replace("-", "−")
     return (

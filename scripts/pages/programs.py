@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -486,8 +486,21 @@ def _rank(patterns: Sequence[str], words: Iterable[str]) -> int | None:
     return next((at for at, said in enumerate(words, 1) if fits(patterns, said)), None)
 
 
-def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
-    """Return each question with how many programs did right, of how many, and what is asked for."""
+class Score(NamedTuple):
+    """How many of the programs that a question asks of did right, and what share is asked for.
+
+    `head`: the question in a word, where the first table of docs/proof.md has it.
+    """
+
+    question: str
+    right: int
+    of: int
+    wanted: str = ""
+    head: str = ""
+
+
+def rows(judged: Sequence[Judged]) -> list[Score]:
+    """Return the score of each question."""
     right = [one for one in judged if one.answer.gain >= FAULT]
     lines = [one for one in right if one.line is not None]
     named_lines = [one for one in lines if one.rank == 1]
@@ -497,25 +510,27 @@ def rows(judged: Sequence[Judged]) -> list[tuple[str, int, int, str]]:
         return sum(map(holds, questioned)), len(questioned)
 
     return [
-        ("Does the first finding name the planted cause?", *count(right, lambda j: j.rank == 1),
-         "90 %"),
-        ("The same, strictly: without generous words and names of kernels",
-         *count(right, lambda j: j.strict == 1), ""),
-        ("Is it among the findings?", *count(right, lambda j: j.rank is not None), ""),
-        ("Is the line at fault the first place that the first finding names?",
-         *count(lines, lambda j: j.line_named), "90 %"),
-        ("The same, of those whose cause is named first",
-         *count(named_lines, lambda j: j.line_named), ""),
-        ("Is it, where the line to edit alone is right, the first of those at fault?",
-         *count(lines, lambda j: j.first is not None and j.first.lines[:1] == [j.line]), ""),
-        ("Is it among the places that the first finding names?",
-         *count(lines, lambda j: j.first is not None
-                and any(at in j.lines for at in j.first.lines)), ""),
-        ("Is the predicted gain within a factor of 1.3 of the measured one?",
-         *count(right, lambda j: j.within(1.3)), "75 %"),
-        ("Within a factor of 1.5?", *count(right, lambda j: j.within(1.5)), "90 %"),
-        (f"Has the repaired twin no finding with a gain over {share(LARGE)}?",
-         sum(not found for found in twins), len(twins), "100 %"),
+        Score("Does the first finding name the planted cause?",
+              *count(right, lambda j: j.rank == 1), "90 %", "cause"),
+        Score("The same, strictly: without generous words and names of kernels",
+              *count(right, lambda j: j.strict == 1)),
+        Score("Is it among the findings?", *count(right, lambda j: j.rank is not None)),
+        Score("Is the line at fault the first place that the first finding names?",
+              *count(lines, lambda j: j.line_named), "90 %", "line"),
+        Score("The same, of those whose cause is named first",
+              *count(named_lines, lambda j: j.line_named)),
+        Score("Is it, where the line to edit alone is right, the first of those at fault?",
+              *count(lines, lambda j: j.first is not None and j.first.lines[:1] == [j.line]),
+              head="line to edit"),
+        Score("Is it among the places that the first finding names?",
+              *count(lines, lambda j: j.first is not None
+                     and any(at in j.lines for at in j.first.lines))),
+        Score("Is the predicted gain within a factor of 1.3 of the measured one?",
+              *count(right, lambda j: j.within(1.3)), "75 %", "gain within 1.3"),
+        Score("Within a factor of 1.5?", *count(right, lambda j: j.within(1.5)),
+              "90 %", "gain within 1.5"),
+        Score(f"Has the repaired twin no finding with a gain over {share(LARGE)}?",
+              sum(not found for found in twins), len(twins), "100 %", "twins"),
     ]  # fmt: skip
 
 
@@ -679,7 +694,7 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
 
 def _scores(judged: Sequence[Judged]) -> str:
     lines = ["| question | score | wanted |", "| --- | --- | --- |"]
-    for words, held, of, wanted in rows(judged):
+    for words, held, of, wanted, _ in rows(judged):
         cell = f"{held} of {of} ({share(held / of)})" if of else NA
         lines.append(f"| {words} | {cell} | {wanted} |")
     return "\n".join(lines)
