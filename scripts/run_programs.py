@@ -38,11 +38,11 @@ FOURTH, FIFTH, SIXTH, SEVENTH = "fourth.yaml", "fifth.yaml", "sixth.yaml", "seve
 EIGHTH, NINTH, TENTH, ELEVENTH = "eighth.yaml", "ninth.yaml", "tenth.yaml", "eleventh.yaml"
 TWELFTH, THIRTEENTH, FOURTEENTH = "twelfth.yaml", "thirteenth.yaml", "fourteenth.yaml"
 FIFTEENTH, SIXTEENTH, SEVENTEENTH = "fifteenth.yaml", "sixteenth.yaml", "seventeenth.yaml"
-EIGHTEENTH, NINETEENTH = "eighteenth.yaml", "nineteenth.yaml"
+EIGHTEENTH, NINETEENTH, TWENTIETH = "eighteenth.yaml", "nineteenth.yaml", "twentieth.yaml"
 SETS = (
     *(OWN, FRESH, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
     *(ELEVENTH, TWELFTH, THIRTEENTH, FOURTEENTH, FIFTEENTH, SIXTEENTH, SEVENTEENTH),
-    *(EIGHTEENTH, NINETEENTH),
+    *(EIGHTEENTH, NINETEENTH, TWENTIETH),
 )
 """Sets of programs that were written to be run by this script."""
 STEPS = ("slow", "times", "repaired", "choices", "actions", "report")

@@ -56,6 +56,7 @@ LOOKS = {
     "seventeenth_set_look.json": "Whole programs, seventeenth set: first look",
     "eighteenth_set_look.json": "Whole programs, eighteenth set: first look",
     "nineteenth_set_look.json": "Whole programs, nineteenth set: first look",
+    "twentieth_set_look.json": "Whole programs, twentieth set: first look",
     "public_look.json": "Kernels of llm.c: first look",
 }
 """Recorded looks in the folder of the programs, and the headings of their sections."""
