@@ -31,7 +31,7 @@ class Bard(nn.Module):
         self.downs = nn.ModuleList(Accented(4 * width, width, rank, merged) for _ in range(depth))
 
     def forward(self, x):
-        for norm, up, down in zip(self.norms, self.ups, self.downs):
+        for norm, up, down in zip(self.norms, self.ups, self.downs, strict=True):
             x = x + down(F.silu(up(norm(x))))
         return x
 
