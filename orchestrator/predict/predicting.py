@@ -245,18 +245,22 @@ def _served(truth: Source, gpus: int) -> Settings:
 def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
     """Yield the rows of table `prediction_errors` of one recorded engine."""
     costs, recorded = planned.costs, {"sample": sample, "source": truth.name}
-    trace = truth.trace
-    if trace is not None:
-        for row in kernel_errors(costs, trace, planned.power):
-            yield row | recorded
+    trace, predictor = truth.trace, None
     try:
         predictor = planned.predictor()
         predictor.step(Workload(1, 1, 1).steps()[1])
     except UsageError as error:
+        predictor = None
         planned.notes.append(note("steps-unknown", sample=sample, reason=error.message))
+    # Beyond recorded layers: what is predicted from other kernels alone differs by these as well.
+    correction = predictor.correction if predictor is not None and planned.trace else None
+    if trace is not None:
+        for row in kernel_errors(costs, trace, planned.power, correction):
+            yield row | recorded
+    if predictor is None:
         return
     if trace is not None:
-        for row in step_errors(predictor, trace):
+        for row in step_errors(predictor, trace, correction):
             yield row | recorded
     for work, measured in truth.points():
         tiers = [item.tier for step in work.steps() for item in predictor.step(step).breakdown]

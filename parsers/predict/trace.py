@@ -75,6 +75,26 @@ ADAPTERS = re.compile(r"\blora (?:shrink|expand)\b")
 """Names of the products with adapters (vLLM, Triton): they may begin before the one beside them."""
 BURST_S = 0.06
 """Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
+HEATED = {
+    "attention_prefill": 1.4, "o_proj": 1.45, "norm": 0.25, "silu_mul": 0.25, "lm_head": 0.05,
+}  # fmt: skip
+"""How strongly the power limit slows operators of prompts, over the whole step: medians of seven
+slices on H200, 1 of all others. Attention and the product after it heat more than other products;
+what waits for DRAM, whose clock stays, is hardly slowed."""
+LIMITED_S = 0.03
+"""Seconds for which the limit slows steps that generate after such prompts: two whole engines on
+H200, whose clocks come back 20 to 40 ms after the last prompt."""
+LAST = 2
+"""Steps at the end of a batch whose clock is back, or nearest to it."""
+LIMITED = {
+    "qkv_proj": 1.05, "o_proj": 1.07, "gate_up_proj": 1.02, "down_proj": 1.035, "lm_head": 1.0,
+    "attention_decode": 1.08,
+}  # fmt: skip
+"""How many times as long operators of these steps take until then: the first steps of a batch over
+its last ones, medians of two whole engines, which differ by 0.01 at the most. Weights wait for
+DRAM, whose clock stays."""
+LIMITED_SMALL = 1.11
+"""The same of small operators."""
 PROFILED = 1.2
 """How much longer prompts usually take under nsys where they wait for the host: recorded slices,
 1.2 in the median and up to twice."""
@@ -93,7 +113,8 @@ class Recorded:
     read prompts without a pause for so long when the step began. `idle_s`: from when the host began
     with it to its end the GPU had no kernel. `reply_s`: from when its tokens could be sent to when
     the client had the first one; NaN where its requests take more steps of prompts. `layer_s`:
-    between the starts of two layers.
+    between the starts of two layers. `limited`: it generates so soon after prompts which the power
+    limit slowed that the clock is low yet.
     """
 
     step: Step
@@ -106,6 +127,13 @@ class Recorded:
     idle_s: float = math.nan
     reply_s: float = math.nan
     layer_s: float = math.nan
+    limited: bool = False
+    last: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def recovered(self) -> Mapping[str, float]:
+        """Seconds of the operators when the clock is back: of the last steps of a batch."""
+        return self.last or self.seconds
 
     @property
     def kernel_s(self) -> float:
@@ -123,6 +151,15 @@ class Recorded:
     def gap_s(self) -> float:
         """Seconds that the GPU was idle within the step."""
         return self.layer_gap_s + self.rest_gap_s
+
+    def slowed(self, operator: Operator) -> float:
+        """Return how many times as long a low clock makes an operator take, where it was `limited`.
+
+        Experts, heads and adapters, of which no whole engine was traced, count as not slowed.
+        """
+        if not self.limited or operator.kind in (Kind.ROUTED, Kind.DRAFT, Kind.ADAPTER):
+            return 1.0
+        return LIMITED.get(operator.name, LIMITED_SMALL)
 
 
 @dataclass(frozen=True)
@@ -332,6 +369,7 @@ def read_trace(
         of_process = of_process.sort_values("step")
         inside = _Launched.of(launches[launches["pid"].eq(pid)])
         first: dict[int, float] = {}
+        read: dict[int, tuple[float, float]] = defaultdict(lambda: (0.0, -math.inf))
         rows = records(of_process)
         known = list(
             replayed_drafts(rows, points, accept) if shape.drafted else replayed(rows, points)
@@ -339,6 +377,11 @@ def read_trace(
         for (number, row, step), following in zip(known, [*known[1:], None], strict=True):
             loaded = row["gpu_start_ns"] - first.setdefault(number, row["gpu_start_ns"])
             begin, end = np.searchsorted(inside.starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
+            heated_ns, until_ns = read[number]
+            if step.prefill:
+                read[number] = heated_ns + row["kernel_ns"], row["gpu_end_ns"]
+            heated = not step.prefill and heated_ns >= BURST_S * 1e9
+            limited = heated and row["gpu_start_ns"] - until_ns < LIMITED_S * 1e9
             around = (
                 _host_s(shape, row, following[1] if following else None),
                 loaded / 1e9 if step.prefill else 0.0,
@@ -350,7 +393,7 @@ def read_trace(
                 # The steps of a batch that generates differ in one token of context.
                 slow = sample.around.loaded_s > 0
                 key = (step, slow) if step.prefill else (number, step.decode)
-                found[key].append(sample)
+                found[key].append(sample._replace(heated=heated, limited=limited))
     recorded = tuple(_recorded(samples, captured, shape.drafted) for samples in found.values())
     missing = {PREFILL, DECODE} - {item.kind for item in recorded}
     if missing:
@@ -477,6 +520,8 @@ class _Sample(NamedTuple):
     layer_gap_s: float
     rest_gap_s: float
     around: _Around
+    heated: bool = False
+    limited: bool = False
 
 
 def _host_s(shape: ModelShape, row: Row, following: Row | None) -> float:
@@ -590,15 +635,23 @@ def _between_layers(products: Sequence[float], order: Sequence[str]) -> float:
 def _recorded(samples: Sequence[_Sample], captured: Sequence[int], drafted: int) -> Recorded:
     step = samples[0].step
     step = replace(step, context=float(np.mean([sample.step.context for sample in samples])))
-    names = dict.fromkeys(name for sample in samples for name in sample.seconds)
+    last = [sample.seconds for sample in samples[-LAST:] if sample.heated]
     return Recorded(
         step,
         padded_rows(captured, step.tokens + drafted * step.decode),
-        {n: float(np.median([s.seconds.get(n, 0.0) for s in samples])) for n in names},
+        _medians([sample.seconds for sample in samples]),
         min(sample.layer_gap_s for sample in samples),
         min(sample.rest_gap_s for sample in samples),
         *(float(value) for value in np.median([sample.around for sample in samples], axis=0)),
+        limited=2 * sum(sample.limited for sample in samples) > len(samples),
+        last=_medians(last),
     )
+
+
+def _medians(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median seconds of each operator of steps."""
+    names = dict.fromkeys(name for seconds in steps for name in seconds)
+    return {n: float(np.median([seconds.get(n, 0.0) for seconds in steps])) for n in names}
 
 
 @dataclass(frozen=True)
@@ -634,7 +687,7 @@ class Calibrated:
             items = operators(trace.served, recorded.step, recorded.rows)
             names = Counter(recorded_name(item.name) for item in items)
             for item in items:
-                seconds = recorded.seconds.get(recorded_name(item.name))
+                seconds = recorded.recovered.get(recorded_name(item.name))
                 if not seconds or names[recorded_name(item.name)] > 1:
                     continue  # one kernel attends for the prompts and for those that generate
                 if as_many or item.kind is not Kind.COLLECTIVE:

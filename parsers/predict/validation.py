@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -12,10 +12,11 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.corrections import LONG_TOKENS, Correction
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Power
 from nsight_prof.parsers.predict.operators import Operator, operators
 from nsight_prof.parsers.predict.serving import LOADING_TOKENS, Predictor, Workload, kind_of, point
-from nsight_prof.parsers.predict.trace import MIXED, Recorded, Trace, recorded_name
+from nsight_prof.parsers.predict.trace import HEATED, MIXED, Recorded, Trace, recorded_name
 from nsight_prof.parsers.tables import check, tables
 
 KERNEL, STEP, POINT, NETWORK = "kernel", "step", "point", "network"
@@ -32,11 +33,14 @@ RULE = re.compile(
 STATISTICS = ("n", "mape", "p90", "bias", "coverage")
 
 
-def kernel_errors(costs: Costs, trace: Trace, power: Power) -> Iterator[Row]:
+def kernel_errors(
+    costs: Costs, trace: Trace, power: Power, correction: Correction | None = None
+) -> Iterator[Row]:
     """Yield one row for each operator of the recorded steps: seconds of all its calls.
 
-    Operators that `costs` does not know, collectives, are left out. `power`: how its limit slows
-    the steps that read prompts.
+    Operators that `costs` does not know, collectives, are not among them. `power`: how its limit
+    slows the steps that read prompts. `correction`: what engines take beyond slices, of long
+    prompts; None: not known.
     """
     for recorded in trace.steps:
         if recorded.kind == MIXED:
@@ -47,32 +51,66 @@ def kernel_errors(costs: Costs, trace: Trace, power: Power) -> Iterator[Row]:
             if seconds:
                 with suppress(UsageError):
                     found.append((item, seconds, costs.of(item)))
-        total = sum(item.calls * estimate.seconds for item, _, estimate in found)
-        slower = 1.0
-        if recorded.step.prefill and recorded.step.tokens >= LOADING_TOKENS and found:
-            slower = power.stretched(total, recorded.loaded_s) / total
+        times = [(item.name, item.calls * estimate.seconds) for item, _, estimate in found]
+        slower = _slower(recorded, times, power)
+        beyond = _beyond(recorded, correction)
         for item, seconds, estimate in found:
-            values = (estimate.seconds, estimate.low, estimate.high)
-            times = [slower * item.calls * value for value in values]
-            row = _row(KERNEL, item.name, recorded.kind, seconds, *times)
+            factor = item.calls * beyond * slower.get(item.name, recorded.slowed(item))
+            ends = (factor * value for value in (estimate.seconds, estimate.low, estimate.high))
+            row = _row(KERNEL, item.name, recorded.kind, seconds, *ends)
             yield row | {"tier": estimate.tier, "group": str(item.kind)}
 
 
-def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
-    """Yield one row for each recorded step: kernels and gaps, as the profiler had them."""
+def _slower(
+    recorded: Recorded, times: Sequence[tuple[str, float]], power: Power
+) -> dict[str, float]:
+    """Return how many times as long the power limit makes each operator of a step of prompts take.
+
+    Nothing of steps that it does not slow. `times`: operators with their seconds at full clock.
+    """
+    total = sum(seconds for _, seconds in times)
+    if not (recorded.step.prefill and recorded.step.tokens >= LOADING_TOKENS and total):
+        return {}
+    slower = power.stretched(total, recorded.loaded_s) / total - 1
+    mean = sum(HEATED.get(name, 1.0) * seconds for name, seconds in times) / total
+    return {name: 1 + slower * HEATED.get(name, 1.0) / mean for name, _ in times}
+
+
+def _beyond(recorded: Recorded, correction: Correction | None) -> float:
+    """Return what whole engines take beyond a slice: of long prompts, which no profiler slows."""
+    step = recorded.step
+    long = step.prefill and step.tokens >= LONG_TOKENS
+    return correction.long.value if correction is not None and long else 1.0
+
+
+def step_errors(
+    predictor: Predictor, trace: Trace, correction: Correction | None = None
+) -> Iterator[Row]:
+    """Yield one row for each recorded step of what the GPU does: kernels, and gaps between them.
+
+    How long it waits for the host is that of the profiler here, which no prediction is of; TTFT and
+    TPOT of engines without one judge what the host adds. `correction`: as `kernel_errors` has it.
+    """
     predictor = replace(predictor, host=replace(predictor.host, untraced=1.0), correction=None)
+    corrected = replace(predictor, correction=correction)
     for recorded in trace.steps:
-        kind = recorded.kind
-        found = predictor.step(recorded.step)
+        kind, step = recorded.kind, recorded.step
+        found = predictor.step(step)
         tier = min(rows_of_group.tier for rows_of_group in found.breakdown)
-        times = predictor.seconds(recorded.step, recorded.loaded_s)
-        row = _row(STEP, f"{kind} step", kind, step_seconds(recorded), *times)
+        longer = _beyond(recorded, correction) > 1
+        times = (corrected if longer else predictor).on_gpu(step, recorded.loaded_s)
+        slowed = sum(
+            (recorded.slowed(item.operator) - 1) * item.seconds.value for item in found.breakdown
+        )
+        ends = (value + slowed for value in times)
+        row = _row(STEP, f"{kind} step", kind, step_seconds(trace, recorded), *ends)
         yield row | {"tier": tier, "group": "step"}
 
 
-def step_seconds(recorded: Recorded) -> float:
-    """Return the seconds of a recorded step: kernels and gaps."""
-    return sum(recorded.seconds.values()) + recorded.gap_s
+def step_seconds(trace: Trace, recorded: Recorded) -> float:
+    """Return the seconds of a recorded step: kernels, and gaps that do not wait for the host."""
+    gap = trace.gap(recorded.kind, trace.shape.layers)
+    return recorded.kernel_s + min(gap, recorded.gap_s)
 
 
 def point_errors(predictor: Predictor, work: Workload, measured: Row, tier: str) -> Iterator[Row]:

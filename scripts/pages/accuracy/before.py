@@ -112,7 +112,7 @@ def kernel_rows(run: Source, model: str) -> Iterator[Row]:
             continue
         names = found["operator"].map(recorded_name)
         times = found.groupby(names)[["seconds", "seconds_low", "seconds_high"]].sum()
-        measured = {**recorded.seconds, WHOLE_STEP: step_seconds(recorded)}
+        measured = {**recorded.seconds, WHOLE_STEP: step_seconds(trace, recorded)}
         for name, row in times.iterrows():
             if seconds := measured.get(str(name)):
                 ends = row["seconds_low"], row["seconds_high"]
