@@ -318,7 +318,7 @@ class Anchors:
         if operator.kind is Kind.DECODE:
             factors = [self._decode_factor(operator, at) for at in near]
         else:
-            factors = [_between(work, self._factors[at]) for at in near]
+            factors = [_between(work, self._factors[self._with_work(at, work)]) for at in near]
         factor = _between(size, list(zip(near, factors, strict=True)))
         return self.base.of(operator).seconds * math.exp(factor)
 
@@ -327,6 +327,16 @@ class Anchors:
         sizes = list(self.sizes)
         next_up = min(bisect.bisect_left(sizes, size), len(sizes) - 1)
         return sizes[max(0, next_up - 1) : next_up + 1]
+
+    def _with_work(self, size: float, work: float) -> float:
+        """Return a recorded size that tells of so much work: the next one that has as much.
+
+        Long prompts were recorded at a few sizes alone. It is `size` where no other has more.
+        """
+        least = {at: min(work, max(found)) for at, found in self.sizes.items()}
+        enough = [at for at, known in least.items() if known == max(least.values())]
+        near = min(enough, key=lambda at: abs(math.log(at / size)))
+        return size if least[size] == least[near] else near
 
     def _seconds(self, size: float) -> list[tuple[float, float]]:
         """Return the recorded seconds at a size, by work."""
