@@ -153,13 +153,12 @@ class Recorded:
         return self.layer_gap_s + self.rest_gap_s
 
     def slowed(self, operator: Operator) -> float:
-        """Return how many times as long a low clock makes an operator take, where it was `limited`.
+        """Return how many times as long the low clock makes an operator take, where `limited`.
 
-        Experts, heads and adapters, of which no whole engine was traced, count as not slowed.
+        Of what no whole engine has shown it, experts, heads and adapters, it is not known: 1.
         """
-        if not self.limited or operator.kind in (Kind.ROUTED, Kind.DRAFT, Kind.ADAPTER):
-            return 1.0
-        return LIMITED.get(operator.name, LIMITED_SMALL)
+        small = LIMITED_SMALL if operator.kind is Kind.POINTWISE else 1.0
+        return LIMITED.get(operator.name, small) if self.limited else 1.0
 
 
 @dataclass(frozen=True)

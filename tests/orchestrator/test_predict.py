@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -43,6 +44,7 @@ from nsight_prof.parsers.predict.serving import (
     narrow_host,
     point,
 )
+from nsight_prof.parsers.predict.validation import HELD_OUT, KERNEL, STEP, summary
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.model_shape import model_shape
 from nsight_prof.parsers.tables import empty
@@ -625,6 +627,33 @@ def test_a_few_layers_predict_the_whole_model(
     errors = load_run(out).prediction_errors
     assert set(errors["tier"]) == {"T3"}
     assert len(errors) == 2 * 3 * 12
+
+
+def test_kernels_and_steps_of_all_layers_are_predicted_from_four(copied: Copied) -> None:
+    """Oracle: all 32 layers of Llama-3.1-8B under nsys, on another board than its slice."""
+    truth = opened(copied("prediction/whole-llama-3.1-8b"))
+    sources = ("h200-llm-kernels", "h200-gemm-staircase", "prediction/slice-llama-3.1-8b")
+    planned = held_out(truth, tuple(opened(copied(name)) for name in sources))
+    errors = pd.DataFrame(list(predicting.errors(planned, truth, HELD_OUT)))
+    found = summary(errors[errors["scope"].isin((KERNEL, STEP))], ["scope"]).set_index("scope")
+    assert found.loc[KERNEL, "mape"] < 0.03
+    assert found.loc[KERNEL, "p90"] < 0.08
+    assert found.loc[STEP, "mape"] < 0.03
+    assert found.loc[STEP, "p90"] < 0.05
+
+
+def test_steps_after_prompts_beyond_the_power_limit_are_slower_than_their_last_ones(
+    copied: Copied,
+) -> None:
+    for name in ("whole-llama-3.1-8b", "whole-qwen3-8b"):
+        trace = opened(copied(f"prediction/{name}")).trace
+        assert trace is not None
+        limited = [step for step in trace.steps if step.limited]
+        assert {step.kind for step in limited} == {"decode"}
+        assert {(1, 8004), (1, 4004)} <= {(s.step.decode, round(s.step.context)) for s in limited}
+        assert not [step for step in limited if step.step.decode * step.step.context < 4000]
+        slower = [sum(step.seconds.values()) / sum(step.recovered.values()) for step in limited]
+        assert 1.0 < np.median(slower) < 1.08
 
 
 @pytest.mark.usefixtures("no_pictures")

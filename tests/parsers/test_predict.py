@@ -74,7 +74,13 @@ from nsight_prof.parsers.predict.trace import (
 )
 from nsight_prof.parsers.predict.trace import Recorded as RecordedStep
 from nsight_prof.parsers.predict.trace_file import read_workload
-from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
+from nsight_prof.parsers.predict.validation import (
+    Rule,
+    errors_frame,
+    kernel_errors,
+    step_seconds,
+    summary,
+)
 from nsight_prof.parsers.serving.model_shape import (
     Adapters,
     Experts,
@@ -623,6 +629,28 @@ def test_attention_between_two_contexts_is_on_a_line_through_their_seconds(
         assert anchors.seconds(between) == pytest.approx(seconds(between))
 
 
+def test_attention_of_long_prompts_is_as_fast_as_where_such_lengths_were_recorded(
+    shape: ModelShape,
+) -> None:
+    """Oracle: attention that reaches more of the peak the longer its prompts are."""
+
+    def attention(requests: int, prompt: int) -> Operator:
+        step = Step(prefill=((prompt, 0),) * requests)
+        return next(o for o in operators(shape, step) if o.kind is Kind.PREFILL)
+
+    def seconds(operator: Operator, prompt: int) -> float:
+        return operator.flops / H200.flop_per_s / (0.2 if prompt < 4000 else 0.5)
+
+    recorded = [(1, 1024), (8, 1024), (16, 1024), (1, 4000)]
+    known = [
+        (attention(n, prompt), seconds(attention(n, prompt), prompt)) for n, prompt in recorded
+    ]
+    anchors = Anchors.of(Datasheet(H200), known)
+    for requests, prompt in ((4, 4000), (1, 8000), (12, 1024)):
+        found = attention(requests, prompt)
+        assert anchors.seconds(found) == pytest.approx(seconds(found, prompt))
+
+
 def test_a_host_that_the_gpu_explains_is_not_made_slower_by_what_requests_wait_for(
     shape: ModelShape,
 ) -> None:
@@ -742,6 +770,38 @@ def test_what_follows_the_burst_is_slower() -> None:
     assert power.stretched(0.02, 0.05) == pytest.approx(0.01 + 0.015)
     assert power.stretched(0.02, 1.0) == pytest.approx(0.03)
     assert Power().stretched(math.inf, math.inf) == math.inf
+
+
+def test_the_power_limit_slows_attention_more_and_a_step_as_much_as_before(
+    shape: ModelShape,
+) -> None:
+    class Alike:
+        """All calls of each operator take 20 ms together."""
+
+        def of(self, operator: Operator) -> Estimate:
+            return Estimate(0.02 / operator.calls, 0.0, math.inf, T1)
+
+    step = Step(prefill=((8192, 0),))
+    names = [item.name for item in operators(shape, step)]
+    times = {name.replace("_prefill", ""): 0.02 for name in names}
+    trace = Trace(shape, (RecordedStep(step, 0, times, 1e-3, 1e-3, 0.02),))
+    rows = list(kernel_errors(Alike(), trace, Power(0.06, 1.2)))
+    total = 0.02 * len(names)
+    took = {row["name"]: row["predicted"] for row in rows}
+    assert sum(took.values()) == pytest.approx(0.06 + (total - 0.06) * 1.2)
+    assert took["norm"] < took["qkv_proj"] < took["attention_prefill"]
+    # Before the limit all operators take what they cost.
+    rows = list(kernel_errors(Alike(), trace, Power()))
+    assert [row["error"] for row in rows] == pytest.approx([0.0] * len(rows))
+
+
+def test_a_recorded_step_is_without_what_the_gpu_waits_for_the_host(shape: ModelShape) -> None:
+    steps = [
+        RecordedStep(Step(prefill=((size, 0),)), 0, {"norm": 0.01}, 1e-4, rest, 0.02)
+        for size, rest in ((64, 8e-3), (2048, 2e-4))
+    ]
+    trace = Trace(shape, tuple(steps))
+    assert [step_seconds(trace, step) for step in steps] == [pytest.approx(0.0103)] * 2
 
 
 def test_the_host_of_more_layers_is_extrapolated_from_two_engines() -> None:
