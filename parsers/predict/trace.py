@@ -114,7 +114,7 @@ class Recorded:
     with it to its end the GPU had no kernel. `reply_s`: from when its tokens could be sent to when
     the client had the first one; NaN where its requests take more steps of prompts. `layer_s`:
     between the starts of two layers. `limited`: it generates so soon after prompts which the power
-    limit slowed that the clock is low yet.
+    limit slowed that the clock is low yet. `last`: `seconds` of the last steps of such a batch.
     """
 
     step: Step
@@ -127,12 +127,12 @@ class Recorded:
     idle_s: float = math.nan
     reply_s: float = math.nan
     layer_s: float = math.nan
-    limited: bool = False
-    last: Mapping[str, float] = field(default_factory=dict)
+    limited: bool = field(default=False, kw_only=True)
+    last: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     @property
     def recovered(self) -> Mapping[str, float]:
-        """Seconds of the operators when the clock is back: of the last steps of a batch."""
+        """Seconds of the operators at full clock, or as near to it as the batch came."""
         return self.last or self.seconds
 
     @property
@@ -634,7 +634,6 @@ def _between_layers(products: Sequence[float], order: Sequence[str]) -> float:
 def _recorded(samples: Sequence[_Sample], captured: Sequence[int], drafted: int) -> Recorded:
     step = samples[0].step
     step = replace(step, context=float(np.mean([sample.step.context for sample in samples])))
-    last = [sample.seconds for sample in samples[-LAST:] if sample.heated]
     return Recorded(
         step,
         padded_rows(captured, step.tokens + drafted * step.decode),
@@ -643,7 +642,7 @@ def _recorded(samples: Sequence[_Sample], captured: Sequence[int], drafted: int)
         min(sample.rest_gap_s for sample in samples),
         *(float(value) for value in np.median([sample.around for sample in samples], axis=0)),
         limited=2 * sum(sample.limited for sample in samples) > len(samples),
-        last=_medians(last),
+        last=_medians([sample.seconds for sample in samples[-LAST:] if sample.heated]),
     )
 
 
