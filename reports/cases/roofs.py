@@ -62,6 +62,11 @@ class MeasuredRoof:
         return Ref("measured_roofs", self.name, "value")
 
     @property
+    def probe(self) -> Ref:
+        """The row of what was counted of the case that reached it."""
+        return Ref("probes", self.name)
+
+    @property
     def number(self) -> Number:
         """The value with its confidence interval."""
         return Number(self.value, self.unit, (self.ref,), low=self.low, high=self.high)

@@ -218,6 +218,9 @@ class Places:
         for block in (*section.all_blocks(), *(item.text for item in section.basis)):
             if isinstance(block, Text):
                 yield from (self._anchor(value) for value in inside(block))
+            elif isinstance(block, Table):
+                cells = (cell for row in block.cells for cell in row)
+                yield from (cell.anchor for cell in cells if isinstance(cell, Link))
 
     def _anchor(self, value: Value, finding: Finding | None = None) -> str:
         if isinstance(value, Link):

@@ -52,7 +52,7 @@ class KindRow:
     """The kernels of one kind; `by_stage` is their GPU time in each stage of the table, in ns.
 
     `categories` are the keys that the kernel table shows; a kernel of no known kind stands for
-    itself. `share` is of all GPU time.
+    itself. `share` is of all GPU time. `kernel_ids` are the longest first.
     """
 
     kind: str
@@ -62,6 +62,7 @@ class KindRow:
     total_ns: float
     share: float | None
     by_stage: tuple[float | None, ...]
+    kernel_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

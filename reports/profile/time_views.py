@@ -89,7 +89,7 @@ def _stage_times(run: Run, stages: list[str]) -> dict[tuple[str, str], float]:
 def _row(
     kind: str, kernels: pd.DataFrame, stages: list[str], times: dict[tuple[str, str], float]
 ) -> KindRow:
-    ids = [text(key) for key in kernels["kernel_id"]]
+    ids = [text(key) for key in kernels.sort_values("total_ns", ascending=False)["kernel_id"]]
     categories = tuple(dict.fromkeys(text(c) or "other" for c in kernels["category"]))
     calls = known(kernels["calls"].sum(min_count=1))
     return KindRow(
@@ -100,6 +100,7 @@ def _row(
         total_ns=float(kernels["total_ns"].sum()),
         share=known(kernels["share"].sum(min_count=1)),
         by_stage=tuple(sum(times.get((stage, key), 0.0) for key in ids) for stage in stages),
+        kernel_ids=tuple(ids),
     )
 
 

@@ -146,9 +146,7 @@ def savings(kernels: Iterable[KernelRow], found: Iterable[Finding]) -> Savings:
     """Return what the report says of single kernels: what each could save, and which to change."""
     advised = {key for finding in found if finding.key == "kernel" for key in finding.kernel_ids}
     return {
-        row.kernel_id: Saving(row.number, row.gain, row.kernel_id in advised)
-        for row in kernels
-        if row.gain is not None
+        row.kernel_id: Saving(row.number, row.gain, row.kernel_id in advised) for row in kernels
     }
 
 

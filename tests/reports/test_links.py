@@ -249,6 +249,9 @@ def test_kinds_of_kernels_add_up_to_the_gpu_time(run: Run) -> None:
     assert view.kinds is not None
     assert sum(row.total_ns for row in view.kinds.rows) == pytest.approx(view.gpu_time_ns)
     assert view.kinds.total.total_ns == pytest.approx(view.gpu_time_ns)
+    times = {kernel.kernel_id: kernel.total_ns or 0.0 for kernel in view.kernels}
+    largest = [times[row.kernel_ids[0]] for row in view.kinds.rows[:3]]
+    assert largest == [max(times[key] for key in row.kernel_ids) for row in view.kinds.rows[:3]]
     for place, stage in enumerate(view.kinds.stages):
         (row,) = [row for row in view.stages if row.stage == stage]
         spent = sum(kind.by_stage[place] or 0.0 for kind in view.kinds.rows)

@@ -14,7 +14,7 @@ from nsight_prof.parsers.cells import Row, count, from_row, grouped, known, numb
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.torch.gemm_shapes import SIZES
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
-from nsight_prof.reports.page import Name, Number, Ref, Text, Value, Verbatim
+from nsight_prof.reports.page import Link, Number, Ref, Text, Value, Verbatim
 
 ALL = "(all)"
 FLOPS = "FLOPs of matrix products"
@@ -29,23 +29,24 @@ COUNTED_LIKE = 0.02
 
 @dataclass(frozen=True)
 class Saving:
-    """A judged kernel: its number on the page, and the part of its time that it could save.
+    """A kernel: its number on the page, and the part of its time that it could save.
 
-    `advised`: a finding of the report says what to do about it.
+    `part_of_time` is None where it was not judged. `advised`: a finding of the report says what to
+    do about it.
     """
 
     number: int
-    part_of_time: float
+    part_of_time: float | None
     advised: bool
 
     @property
-    def name(self) -> Name:
-        """The kernel's row in the table of what each kernel could save."""
-        return Name(f"kernel {self.number}", Ref("could-save", str(self.number)))
+    def name(self) -> Link:
+        """What leads to the kernel's row in the table of what each kernel could save."""
+        return Link(Text("kernel {n}", n=self.number), f"could-save-{self.number}")
 
 
 Savings = Mapping[str, Saving]
-"""Judged kernels of a run by kernel_id."""
+"""Kernels of a run by kernel_id."""
 
 
 def kernel_savings(
@@ -59,11 +60,12 @@ def kernel_savings(
         "{runs}: {lost}, {part} of the GPU time", runs=runs, lost=lost, part=lost.share_of(gpu_time)
     )
     kernels = run.stage_kernels[run.stage_kernels["stage"] == stage.stage]
-    rows = [r for r in records(kernels) if r["kernel_id"] in kernel_ids & savings.keys()]
+    parts = {key: s.part_of_time for key, s in savings.items() if s.part_of_time is not None}
+    rows = [r for r in records(kernels) if r["kernel_id"] in kernel_ids & parts.keys()]
     if not rows:
         return
     judged = sorted({savings[text(r["kernel_id"])] for r in rows}, key=lambda s: s.number)
-    saved = sum(number(r["total_ns"]) * savings[text(r["kernel_id"])].part_of_time for r in rows)
+    saved = sum(number(r["total_ns"]) * parts[text(r["kernel_id"])] for r in rows)
     yield Text(
         "the table of what each kernel could save has {saved} for {kernels}: it takes one launch "
         "of each, its roof at its own clock, and the cause that was found",

@@ -36,6 +36,7 @@ from nsight_prof.reports.page import (
     Bullets,
     Column,
     Figure,
+    Link,
     Name,
     Number,
     Section,
@@ -214,7 +215,7 @@ def section(run: Run, savings: Savings) -> Section | None:
     )
     tables: list[Table[Product] | Table[View] | Table[Operator] | Table[Row]] = []
     if products:
-        tables.append(_product_table(products))
+        tables.append(_product_table(products, savings))
     if views := [view for stage in stages for view in stage.views]:
         tables.append(_view_table(views, stages))
     tables += [_operator_table(stage) for stage in stages] or [_host_table(run)]
@@ -263,8 +264,13 @@ def _intro(stages: Sequence[Stage], products: Sequence[Product]) -> Text:
     )
 
 
-def _product_table(products: Sequence[Product]) -> Table[Product]:
+def _product_table(products: Sequence[Product], kernels: Savings) -> Table[Product]:
     """Return each matrix product with its kernel, rate and share of the roof."""
+
+    def kernel(product: Product) -> Link | None:
+        found = kernels.get(product.kernel_id)
+        return Link(str(found.number), f"kernel-{found.number}") if found else None
+
     return Table(
         "operators-products",
         Text("Matrix products"),
@@ -273,6 +279,7 @@ def _product_table(products: Sequence[Product]) -> Table[Product]:
             Column(Text("Matrix"), lambda p: Verbatim(p.name) if p.module else None),
             Column(Text("M x N x K"), lambda p: p.size),
             Column(Text("Type"), lambda p: p.dtype or None),
+            Column(Text("Kernel"), kernel, right=True),
             Column(Text("Tile"), lambda p: p.tile or None),
             Column(Text("Split K"), lambda p: p.split_k),
             Column(Text("Calls"), lambda p: calls(p.calls if p.join else p.operator_calls)),

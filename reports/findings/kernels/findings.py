@@ -503,7 +503,9 @@ def _gain(finding: Finding, lead: Judged) -> Text:
 
 def _bound_of(group: Sequence[Judged]) -> Number:
     """Return the part of the GPU time that kernels could save at most."""
-    refs = tuple(Ref("kernels", text(judged.row["kernel_id"]), "total_ns") for judged in group)
+    keys = [text(judged.row["kernel_id"]) for judged in group]
+    times, shares = ("kernels", "total_ns"), ("counters", "roof_share")
+    refs = tuple(Ref(table, key, column) for table, column in (times, shares) for key in keys)
     at_roofs = sum(j.at_roof * number(j.row["share"]) for j in group)
     return Number(at_roofs, "fraction", refs).by(
         Text("sum of share x (1 - time at the full roof / time), time in the trace")

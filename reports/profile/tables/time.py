@@ -152,10 +152,16 @@ def kinds(
         stage = Text("In {stage}", stage=table.stages[index])
         return Column(stage, lambda row: time(row.by_stage[index]))
 
+    shown = {kernel.kernel_id: kernel.number for kernel in view.kernels}
+
+    def largest(row: KindRow) -> Series:
+        return kernel_links([shown[key] for key in row.kernel_ids if key in shown], 3)
+
     columns: list[Column[KindRow]] = [
         Column(Text("Kind"), lambda row: Word(row.kind)),
         Column(Text("Category"), lambda row: Series(row.categories)),
         Column(Text("Kernels"), lambda row: count(row.kernels)),
+        Column(Text("The largest"), largest),
         Column(Text("Launches"), lambda row: count(row.launches)),
         Column(of_gpus(view, Text("GPU time")), lambda row: time(row.total_ns)),
         Column(Text("Share"), lambda row: share(row.share)),

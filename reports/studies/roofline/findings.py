@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MeasuredRoof, Search, find
 from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, Verbatim
+from nsight_prof.reports.page import Evidence, Finding, Link, Number, Text, Value, Verbatim
 from nsight_prof.reports.studies.roofline.charts import l2_finding
 from nsight_prof.reports.studies.roofline.tables import DIGITS, PipeRidges
 
@@ -534,7 +534,8 @@ def _evidence(*roofs: MeasuredRoof) -> tuple[Evidence, ...]:
 
 def _confirmation(roof: MeasuredRoof) -> tuple[Evidence | Text, ...]:
     if roof.accepted:
-        return (Evidence(Text("confirmed by counters:"), Verbatim(roof.reason)),)
+        shown = Link(Verbatim(roof.reason), roof.probe.anchor)
+        return (Evidence(Text("confirmed by counters:"), shown),)
     return (Text("not confirmed by counters"),)
 
 

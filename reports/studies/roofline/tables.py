@@ -8,15 +8,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.build.roofline import roof_label
-from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import shape_text
-from nsight_prof.reports.page import Column, Number, Ref, Table, Text, Value
+from nsight_prof.reports.page import (
+    Column,
+    Document,
+    Link,
+    Name,
+    Number,
+    Ref,
+    Table,
+    Text,
+    Value,
+)
 
 DIGITS = 4
 """Of measured roofs: they repeat within 0.1 %, which three digits would hide."""
 VERDICTS = {True: Text("confirmed"), False: Text("contradicted"), None: Text("not confirmed")}
+COUNTED = {
+    level: (column, "bytes", "B")
+    for level, column in (
+        *(("dram", "dram_bytes"), ("l2", "l2_bytes"), ("l1", "l1_bytes")),
+        ("shared", "shared_memory_bytes"),
+    )
+}
+"""Columns of table `bench` with what was counted and with the work, and their unit, by level."""
 NOTE = Text(
     "In brackets 95 % confidence intervals. A roof marked with * is a line of the roofline and the "
     "one that later reports use. Of the counters' peak: over what the hardware can do by its "
@@ -93,7 +111,7 @@ def _rates(
             Column(Text("SM clock"), lambda roof: roof.clock if roof.per_clock_sm > 0 else None),
             Column(Text("Of the counters' peak"), lambda r: _if_known(r.of_counters, "fraction")),
             Column(Text("Of the datasheet"), lambda r: _if_known(r.of_datasheet, "fraction")),
-            Column(Text("Counters"), lambda roof: VERDICTS[roof.accepted]),
+            Column(Text("Counters"), counters_of),
             Column(Text("Samples"), lambda roof: roof.samples),
             Column(Text("Reached by"), _reached_by),
         ],
@@ -101,6 +119,26 @@ def _rates(
         note=NOTE if key == "arithmetic" else None,
         refs=lambda roof: [roof.ref],
     )
+
+
+def counters_of(roof: MeasuredRoof) -> Link:
+    """Return whether counters confirm a roof, which leads to what they counted."""
+    return Link(VERDICTS[roof.accepted], roof.probe.anchor)
+
+
+def _counted(roof: MeasuredRoof) -> tuple[str, Number, Number | None]:
+    """Return the column of table `bench` that a roof is judged by, its value of a call, the work's.
+
+    A dependent load is judged by its accesses, which are no bytes.
+    """
+    column, work, unit = COUNTED.get(roof.key, ("counted_flops", "flops", "FLOP"))
+    if (roof.key, roof.kind) == ("dram", "latency"):
+        column = "dram_read_bytes"
+    ref = (Ref("bench", text(roof.case.get("case_id")), column),)
+    calls = Number(known(roof.case.get("counted_calls")))
+    counted = Number(known(roof.case.get(column)), unit, ref).per(calls, unit)
+    done = None if roof.kind == "latency" else Number(known(roof.case.get(work)), unit)
+    return column, counted, done
 
 
 def _if_known(value: float, unit: str) -> Number | None:
@@ -127,7 +165,7 @@ def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
             Column(Text("SM clock"), lambda roof: roof.clock if roof.kind == "latency" else None),
             Column(
                 Text("Counters"),
-                lambda roof: None if roof.key == "host" else VERDICTS[roof.accepted],
+                lambda roof: None if roof.key == "host" else counters_of(roof),
             ),
             Column(Text("Samples"), lambda roof: roof.samples),
             Column(Text("Reached by"), lambda roof: roof.shape or None),
@@ -177,6 +215,9 @@ def _probes(roofs: Sequence[MeasuredRoof], tried: Sequence[Search]) -> Table[Mea
             Column(Text("Case"), lambda roof: text(roof.case.get("case_id")) or None),
             Column(Text("Counters"), lambda roof: VERDICTS[roof.accepted]),
             Column(Text("What they showed"), lambda roof: roof.reason or None),
+            Column(Text("Counted, per call"), lambda roof: _counted(roof)[1], digits=DIGITS),
+            Column(Text("Work of a call"), lambda roof: _counted(roof)[2], digits=DIGITS),
+            Column(Text("Column"), lambda roof: Name(_counted(roof)[0])),
             Column(Text("Shapes"), of_search(lambda search: len(search.rates))),
             Column(
                 Text("Median shape reaches"),
@@ -199,7 +240,9 @@ def _probes(roofs: Sequence[MeasuredRoof], tried: Sequence[Search]) -> Table[Mea
         note=Text(
             "A probe of a level stands only if the levels below it stay idle. Doubtful roofs come "
             "first, then those that lose most by a poor launch shape; fractions are of the best "
-            "shape."
+            "shape. Column: where the counter stands in {bench}, in the row of the case.",
+            bench=Document("bench.csv", "tables/bench.csv"),
         ),
+        refs=lambda roof: [roof.probe],
         folded=True,
     )

@@ -11,9 +11,10 @@ import pytest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.products import Saving, stages_of_operators
 from nsight_prof.reports.engine.operators.section import section
+from nsight_prof.reports.page import Link
 from nsight_prof.reports.render.report import render_report
 from tests.recorded import whole_report
-from tests.sections import evidence, finding, told, words
+from tests.sections import evidence, finding, table, told, words
 from tests.sections import rows as rows_of
 
 Make = Callable[..., Run]
@@ -135,6 +136,10 @@ def test_what_kernels_could_save_stands_beside(serving_run: Make, rows: Any) -> 
         beside = evidence(finding(found, "products_beyond_roofs"))
         assert "what each kernel could save has 30 ns for kernel 4" in beside
         assert ("no finding is about kernel 4" in beside) == (not advised)
+        products = table(found, "operators-products")
+        kernel = [words(column.heading) for column in products.columns].index("Kernel")
+        links = [cells[kernel] for cells in products.cells if cells[kernel] is not None]
+        assert links == [Link("4", "kernel-4")]
 
 
 def test_attention_beside_its_floor(serving_run: Make, rows: Any) -> None:

@@ -228,6 +228,14 @@ def test_a_table_for_each_kind_of_roof(bench_run: Run) -> None:
     assert keys == [f"roofline-{kind}" for kind in kinds]
 
 
+def test_a_verdict_of_counters_leads_to_what_they_counted(bench_run: Run) -> None:
+    page = render_report(bench_run).report.read_text()
+    (roof,) = [line for line in page.splitlines() if '"measured_roofs-DRAM+read"' in line]
+    anchor = re.findall(r"\[confirmed\]\(#([^)]+)\)", roof)
+    (probe,) = [line for line in page.splitlines() if line.startswith(f'| <a id="{anchor[0]}"')]
+    assert "| 8.000 GB | 8.000 GB | `dram_bytes` |" in probe
+
+
 def test_ridge_points_are_peak_over_bandwidth(bench_run: Run) -> None:
     table = next(t for t in made_section(bench_run).tables if t.key == "roofline-ridges")
     pipe, dram, *_ = next(cells for cells in table.cells if cells[0] == "Tensor bf16")
