@@ -22,7 +22,7 @@ CHOICES: Mapping[str, Callable[[str], Text]] = {
                                           n=int(value)),
     "speculative_tokens": lambda _: Text("without speculative decoding"),
     "graphs": lambda _: Text("without CUDA graphs"),
-    "host": lambda value: Text("host time per step {n}", n=Number(float(value), "x")),
+    "host": lambda value: Text("host time per step {n}", n=Number(float(value), "x", digits=2)),
     "load": lambda value: Text("twice the load: {case}", case=Name(value)),
     "max_batched_tokens": lambda value: Text("steps of at most {n} tokens", n=int(value)),
     "max_num_seqs": lambda value: Text("at most {n} requests at a time", n=int(value)),
@@ -59,10 +59,9 @@ def answer(run: Run, loads: Mapping[str, Text]) -> Text | None:
     case = text(best["case"])
     # Of a long load a choice is held against its first requests: only the ratio is that of all.
     return Text(
-        'Of all choices, "{choice}" shortens the TPOT of {case} most, by {part} (tier {tier}).',
+        'Of all choices, "{choice}" shortens the TPOT of {case} most, by {part}.',
         case=loads.get(case, Name(case)), choice=_choice(best),
         part=Number(1 - number(best["tpot_p50_s"]) / number(asked["tpot_p50_s"]), "fraction"),
-        tier=text(best["tier"]),
     )  # fmt: skip
 
 

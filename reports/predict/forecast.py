@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,
+    Fact,
     Figure,
     Name,
     Number,
@@ -26,6 +27,8 @@ from nsight_prof.reports.page import (
     Verbatim,
 )
 from nsight_prof.reports.page.charts import spaced
+from nsight_prof.reports.page.frame import LEVELS
+from nsight_prof.reports.page.values import Capital, Confidence
 from nsight_prof.reports.predict import choices, figures, needs
 from nsight_prof.reports.predict.numbers import (
     REQUEST_RATE,
@@ -58,6 +61,7 @@ REPAIRS = {
     "gaps": Text("no gaps between kernels"),
 }
 CHANGES = TYPES | REPAIRS
+SURE: Mapping[str, Confidence] = {"T0": "low", "T1": "medium", "T2": "medium", "T3": "high"}
 METHOD = (
     Text(
         "Intervals are the 5th and 95th percentile of what held-out measurements differed from "
@@ -95,24 +99,67 @@ def answer(run: Run) -> list[Text]:
     request = run.manifest.recipe.get("predict") or {}
     dtype = text(request.get("dtype"))
     ends = good if len(good) < 3 else [good[0], good[-1]]
-    texts = [_verdict(ends, dtype), *_bound(run, loads), *map(_sentence, ends)] if good else []
+    texts = [_verdict(ends, dtype), *_bound(run, loads)] if good else []
     if good:
         texts += [*_drafting(good), *_best(good), _capacity(good[-1], request), *_helps(run, loads)]
     if bad := len(points) - len(good):
-        texts.append(
+        return [
+            *texts,
             Text(
                 "{n} point is not predicted: more KV cache is needed than there is.",
                 "{n} points are not predicted: more KV cache is needed than there is.",
                 n=bad,
             )
             if good or number(points[0]["kv_tokens"]) > 0
-            else _does_not_fit(points[0], request)
-        )
-    tiers = dict.fromkeys(text(row["tier"]) for row in good)
-    return [
-        *texts,
-        *(Text("Tier {tier} means {meaning}.", tier=t, meaning=TIERS[t]) for t in tiers),
-    ]
+            else _does_not_fit(points[0], request),
+        ]
+    return texts
+
+
+def certainty(tiers: Iterable[str]) -> Text:
+    """Return how sure a prediction is: as its least tier, and what each of its tiers is."""
+    found = sorted(set(tiers))
+    return Text(
+        "how sure: {sure} ({tiers}){brackets}",
+        sure=LEVELS[SURE[found[0]]],
+        tiers=[Text("tier {tier}: {meaning}", tier=t, meaning=TIERS[t]) for t in found],
+        brackets=Text("; in brackets 90 % intervals") if found != ["T0"] else "",
+    )
+
+
+def subject(run: Run) -> Text | None:
+    """Return the lengths of the requests, and how sure the points are; None where there is none."""
+    points = _predicted(run)
+    if not points:
+        return None
+    return Text(
+        "{prompts} prompt and {outputs} output tokens · {certainty}",
+        prompts=_range(points, "prompt_tokens"), outputs=_range(points, "output_tokens"),
+        certainty=certainty(text(row["tier"]) for row in points),
+    )  # fmt: skip
+
+
+def _range(rows: Sequence[Row], name: str) -> Value:
+    low, high = (int(end(number(row[name]) for row in rows)) for end in (min, max))
+    return low if low == high else Text("{low} to {high}", low=low, high=high)
+
+
+def facts(run: Run) -> tuple[Fact, ...]:
+    """Return the waits and the tokens per second at the first and the last load."""
+    points, found = _predicted(run), []
+    for row in points if len(points) < 3 else (points[0], points[-1]):
+        load, rate = Capital(_load(row)), _point(row, THROUGHPUT, TOKEN_RATE)
+        ttft, tpot = (_point(row, name, "s") for name in ("ttft_p50_s", "tpot_p50_s"))
+        found += [
+            (Text("{load}: wait for the first word, median", load=load), ttft),
+            (Text("{load}: each further word or part of one, median", load=load), tpot),
+            (Text("{load}: tokens generated per second, all together", load=load), rate),
+        ]
+    return tuple(Fact(label, with_interval(value)) for label, value in found)
+
+
+def _predicted(run: Run) -> list[Row]:
+    return [row for row in records(run.predicted_points) if row["status"] == "ok"]
 
 
 def _bound(run: Run, loads: Mapping[str, Text]) -> Iterator[Text]:
@@ -124,7 +171,7 @@ def _bound(run: Run, loads: Mapping[str, Text]) -> Iterator[Text]:
         limit, share = figures.largest_bound(step, records(case[case["kind"].eq("decode")]))
         load = loads.get(text(step["case"]), text(step["case"]))
         of_step = Number(share, "fraction")
-        bounds.append(Text("{limit} {part} with {load}", limit=limit, part=of_step, load=load))
+        bounds.append(Text("{limit} {part} at {load}", limit=limit, part=of_step, load=load))
     if bounds:
         yield Text("What bounds a decode step, by its GPU time: {bounds}.", bounds=bounds)
 
@@ -229,7 +276,7 @@ def _loads(points: list[Row]) -> dict[str, Text]:
 def _load(row: Row) -> Text:
     """Return how the requests of a point come."""
     if known(row["batch"]) is not None:
-        return Text("batches of {n}", n=count(row["batch"]) or 0)
+        return Text("batch {n}", n=count(row["batch"]) or 0)
     if known(row["concurrency"]) is not None:
         return Text("{n} client", "{n} clients", n=count(row["concurrency"]) or 0)
     if known(row["request_rate"]) is not None:
@@ -238,38 +285,24 @@ def _load(row: Row) -> Text:
 
 
 def _verdict(ends: list[Row], dtype: str) -> Text:
-    """Return throughput and latencies at the first and the last load; intervals stand below."""
+    """Return throughput and latencies at the first and the last load, with their intervals."""
     gpus, gpu = count(ends[0]["tensor_parallel"]) or 1, text(ends[0]["gpu"])
     model = text(ends[0]["model"])
+    rates = [
+        Text(
+            "{rate} at {load}, with the first token after {ttft} and then one every {tpot}",
+            rate=with_interval(_point(row, THROUGHPUT, TOKEN_RATE)), load=_load(row),
+            ttft=with_interval(_point(row, "ttft_p50_s", "s")),
+            tpot=with_interval(_point(row, "tpot_p50_s", "s")),
+        )
+        for row in ends
+    ]  # fmt: skip
     return Text(
         "On {gpu}, {model} generates {rates}.",
         gpu=f"{gpus} x {gpu}" if gpus > 1 else gpu,
         model=f"{model} ({dtype})" if dtype else model,
-        rates=[
-            Text(
-                "{rate} with {load} (the first token after {ttft}, then one every {tpot})",
-                rate=_or_bound(_point(row, THROUGHPUT, TOKEN_RATE)), load=_load(row),
-                ttft=_or_bound(_point(row, "ttft_p50_s", "s")),
-                tpot=_or_bound(_point(row, "tpot_p50_s", "s")),
-            )
-            for row in ends
-        ],
-    )  # fmt: skip
-
-
-def _or_bound(value: Number) -> Value:
-    return value.interval if (value.low is None) != (value.high is None) else value
-
-
-def _sentence(row: Row) -> Text:
-    return Text(
-        "With {load} ({prompt} prompt and {output} output tokens) TTFT is {ttft}, TPOT {tpot}, and "
-        "throughput {rate} (tier {tier}).",
-        load=_load(row), prompt=int(row["prompt_tokens"]),
-        output=int(row["output_tokens"]), ttft=with_interval(_point(row, "ttft_p50_s", "s")),
-        tpot=with_interval(_point(row, "tpot_p50_s", "s")),
-        rate=with_interval(_point(row, THROUGHPUT, TOKEN_RATE)), tier=text(row["tier"]),
-    )  # fmt: skip
+        rates=rates[0] if len(ends) < 2 else Text("{a}; {b}", a=rates[0], b=rates[1]),
+    )
 
 
 def _name(row: Row) -> Name:
@@ -401,8 +434,8 @@ def _step(step: Row, operators: list[Row], load: Value, key: str, folded: bool) 
         key,
         Text(
             "{case}: {kind}, {time}",
-            case=load, kind=KINDS[step["kind"]],
-            time=with_interval(predicted(step, "seconds", "s").at_digits(3)),
+            case=Capital(load), kind=KINDS[step["kind"]],
+            time=with_interval(predicted(step, "seconds", "s")),
         ),
         [
             Column(Text("Operator"), lambda row: added.get(name := text(row["operator"]), name)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Name, Number, Section, Table, Text
+from nsight_prof.reports.page.writer import IN_TEXT
 
 QUANTITIES = {"tpot": Text("TPOT"), "ttft": Text("TTFT")}
 HOST = {
@@ -71,7 +72,7 @@ def _width(row: Row, name: str, missing: str) -> Number | None:
 
 
 def _time(row: Row) -> Number:
-    return Number(number(row["seconds"]) / 60, "min")
+    return Number(number(row["seconds"]) / 60, "min", digits=IN_TEXT)
 
 
 def _host(row: Row) -> list[Text] | None:

@@ -50,10 +50,9 @@ def answer(run: Run) -> list[Text]:
     ends = graphs if len(graphs) < 2 else (graphs[0], graphs[-1])
     texts = [
         Text(
-            "On {gpu}, a pass of {network} with a batch of {batch} takes {time} in a CUDA graph "
-            "(tier {tier}).",
+            "On {gpu}, a pass of {network} at batch {batch} takes {time} in a CUDA graph.",
             gpu=text(row["gpu"]), network=text(row["network"]), batch=int(row["batch"]),
-            time=with_interval(_number(row, "seconds")), tier=text(row["tier"]),
+            time=with_interval(_number(row, "seconds")),
         )
         for row in ends
     ]  # fmt: skip

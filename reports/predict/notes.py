@@ -187,7 +187,7 @@ NOTES: dict[str, Callable[..., Text]] = {
     ),
     "usual-batches": partial(
         Text,
-        "assumed: batches of {batches}, since no load was given (--batch, --concurrency, --rate or "
+        "assumed: batch {batches}, since no load was given (--batch, --concurrency, --rate or "
         "--workload)",
     ),
     "usual-lengths": partial(

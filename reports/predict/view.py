@@ -9,7 +9,7 @@ from typing import Any
 from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.predict.aiconfigurator import Counted, counted
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Basis, Column, Name, Section, Table, Text, Verbatim
+from nsight_prof.reports.page import Basis, Column, Fact, Name, Section, Table, Text, Verbatim
 from nsight_prof.reports.predict import errors, forecast, networks
 from nsight_prof.reports.predict.notes import notes_of
 
@@ -19,6 +19,7 @@ class PredictionView:
     """The whole report: `answer` are sentences, `notes` what was assumed or is not known.
 
     `asked` is what was predicted: model, gpu, the runs that it rests on, tensor_parallel, memory.
+    `subject` is of what load, and how sure; `facts` are for readers who do not know GPUs.
     """
 
     title: str
@@ -29,12 +30,15 @@ class PredictionView:
     answer: tuple[Text, ...]
     sections: tuple[Section, ...]
     notes: tuple[Text, ...]
+    subject: Text | None = None
+    facts: tuple[Fact, ...] = ()
 
 
 def prediction_view(run: Run) -> PredictionView:
     """Return everything that the report of a predicted run shows."""
-    manifest = run.manifest
+    manifest, subject = run.manifest, forecast.subject(run)
     if not run.predicted_networks.empty:
+        subject = forecast.certainty(map(text, run.predicted_networks["tier"]))
         question = Text("How long does a pass of this network take on this GPU?")
         answer, sections = networks.answer(run), networks.sections(run)
     elif run.prediction_errors.empty:
@@ -53,6 +57,8 @@ def prediction_view(run: Run) -> PredictionView:
         answer=tuple(answer),
         sections=(replace(sections[0], basis=tuple(map(Basis, answer))), *sections[1:]),
         notes=notes_of(run),
+        subject=subject,
+        facts=forecast.facts(run),
     )
 
 

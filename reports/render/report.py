@@ -287,9 +287,31 @@ def _render_prediction(
     markdown, texts, tables = _section_pages(
         template, sections, lambda written: {**given, "sections": written}, style
     )
+    if view.subject is not None:
+        _add_summary(_prediction_summary(view), (markdown, texts), tables, style)
     first = [Writer().text(sentence) for sentence in view.answer]
     html = _Html(texts, tables, sections=sections)
     return _write(run.directory.report, {**markdown, **files}, drawn, first, style, html)
+
+
+def _prediction_summary(view: PredictionView) -> BenchSummary:
+    """Return half a page about a prediction: its answer, and what it takes for granted."""
+    from nsight_prof.reports.profile.method_view import summary_terms
+    from nsight_prof.reports.studies.models import RESERVATIONS, BenchSummary
+
+    summary = BenchSummary(
+        title=view.title,
+        question=view.question or "",
+        subject=view.subject or "",
+        machine=str(view.asked.get("gpu") or ""),
+        answer=view.answer[:1],
+        rows=view.facts,
+        to_do=(),
+        learned=view.answer[1:],
+        reservations=view.notes[-RESERVATIONS:],
+        predicted=True,
+    )
+    return replace(summary, terms=summary_terms(summary.words))
 
 
 def _section_pages(

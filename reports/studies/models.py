@@ -80,12 +80,12 @@ class BenchSummary:
     """What was measured (`rows`), what was `learned`, what `to_do`, and what to read with care.
 
     `subject` is what was measured, and on what; `others` are the names and files of the same
-    summary in other languages.
+    summary in other languages. `predicted`: its numbers were, and none was measured.
     """
 
     title: str
-    question: str
-    subject: Text
+    question: str | Text
+    subject: Text | str
     machine: str
     answer: tuple[Text, ...]
     rows: tuple[Fact, ...]
@@ -94,6 +94,7 @@ class BenchSummary:
     reservations: tuple[Text | str, ...]
     terms: tuple[GlossaryEntry, ...] = ()
     others: tuple[tuple[str, str], ...] = ()
+    predicted: bool = False
 
     @property
     def words(self) -> str:

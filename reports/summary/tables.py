@@ -328,16 +328,17 @@ def works(view: SummaryView) -> Table[SummaryGpu]:
     return Table("gpus-of-summary", NO_TITLE, columns, view.gpus)
 
 
-def facts(rows: Sequence[Fact]) -> Table[Fact]:
-    """Return what was measured, in plain words."""
+def facts(rows: Sequence[Fact], *, predicted: bool = False) -> Table[Fact]:
+    """Return what was measured or predicted, in plain words."""
 
     def value(fact: Fact) -> Value:
         # Half a page has no room for intervals.
         number = fact.value
         return replace(number, low=None, high=None) if isinstance(number, Number) else number
 
+    heading = Text("What was predicted") if predicted else Text("What was measured")
     columns: list[Column[Fact]] = [
-        Column(Text("What was measured"), lambda fact: fact.label, digits=IN_TEXT),
+        Column(heading, lambda fact: fact.label, digits=IN_TEXT),
         Column(Text(""), value, digits=IN_TEXT, right=True),
     ]
     return Table("facts", NO_TITLE, columns, rows)

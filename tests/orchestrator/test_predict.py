@@ -129,8 +129,9 @@ def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     assert 2.9e-3 < points["tpot_p50_s"].iloc[0] < 3.2e-3
     assert set(run.predicted_operators["bound_by"]) == {"dram", "tensor"}
     report = (out / "report" / "report.md").read_text()
-    assert "tier T0" in report
-    assert "TPOT at least 3.0 ms" in report
+    assert "128 output tokens · how sure: low (tier T0: the roofline of a datasheet" in report
+    assert "in brackets 90 % intervals" not in report
+    assert "512 to 1,000 prompt" in report
     assert "then one every at least 3.0 ms" in report  # a datasheet bounds one end only
     assert "Most to gain in decode: half-width weights" in report
     # What follows a table without an empty line is one more row of it.
@@ -371,13 +372,13 @@ def test_what_was_not_asked_for_is_said_to_be_assumed(
     tabled("qwen2.5-7b", "--gpu", "h200-sxm")
     notes = capsys.readouterr().err
     assert "weights in bfloat16, a KV cache in bfloat16, 90 % of the GPU's memory" in notes
-    assert "assumed: batches of 1, 8, 32, 128" in notes
+    assert "assumed: batch 1, 8, 32, 128" in notes
     assert "assumed: prompts of 512 and answers of 128 tokens" in notes
     asked = tmp_path / "asked.yaml"
     asked.write_text("model: qwen2.5-7b\ngpu: h200-sxm\nbatch: 1\nprompt: 512\noutput: 128\n")
     tabled(str(asked))
     notes = capsys.readouterr().err
-    assert "assumed: batches" not in notes
+    assert "assumed: batch" not in notes
     assert "assumed: prompts" not in notes
 
 
@@ -867,7 +868,11 @@ def test_a_slice_in_fp8_predicts_its_model_in_fp8(
     report = (out / "report" / "report.md").read_text()
     assert report.startswith("# Prediction: qwen3-8b (fp8) on h100-sxm\n")
     assert "**On h100-sxm, qwen3-8b (fp8) generates " in report
-    assert "of a step of batches of 8." in report
+    assert "of a step of batch 8." in report
+    summary = (out / "report" / "stakeholder_summary.md").read_text()
+    assert "| Batch 8: wait for the first word, median |" in summary
+    assert "; in brackets 90 % intervals\n" in summary
+    assert "Predicted for h100-sxm, not measured." in summary
     assert "quantize_" not in report.partition("What a step spends its time on")[2]
     run = load_run(out)
     found = run.predicted_operators
@@ -942,7 +947,7 @@ def test_a_slice_with_a_head_says_what_drafting_takes_and_when_it_pays(
     assert alone["tpot_p50_s"] > points["tpot_p50_s"].iloc[0]
     report = (out / "report" / "report.md").read_text()
     assert (
-        "At batches of 1 speculative decoding is faster where a step gives each request" in report
+        "At batch 1 speculative decoding is faster where a step gives each request" in report
     )
 
 

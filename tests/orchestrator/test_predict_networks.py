@@ -57,7 +57,7 @@ def test_a_network_is_predicted_at_its_batches(copied: Copied, tmp_path: Path) -
     assert of_graph["share"].sum() == pytest.approx(1)
     assert of_graph["calls"].sum() == graph["operations"]
     report = (out / "report" / "report.md").read_text("utf-8")
-    assert "a pass of resnet-50 with a batch of 1 takes" in report
+    assert "a pass of resnet-50 at batch 1 takes" in report
 
 
 @pytest.mark.parametrize(
