@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from statistics import median
 
 from nsight_prof.parsers.cells import count
@@ -213,6 +214,11 @@ def front_end(found: LoadTest) -> Finding | None:
         disproof=Text(
             "More front ends should bring both times together; if they do not, the cause is "
             "another."
+        ),
+        lay_verdict=Text(
+            "At {load} text waits in the server's front end, which takes requests in and sends "
+            "text out.",
+            load=point.load_text,
         ),
         technical=True,
     )  # fmt: skip
@@ -424,7 +430,7 @@ def _gpu(found: LoadTest, point: Point) -> Finding | None:
 
 
 def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Value]) -> Finding:
-    """State the limit of a server whose GPU is as busy at the lightest load: by other signs.
+    """Say what is known of a server whose GPU is as busy at the lightest load.
 
     A kernel runs at every moment there too, so that being busy does not tell of a full GPU.
     """
@@ -436,29 +442,33 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
         load=point.load_text,
         busy=point.number(UTILIZATION),
     )
-    evidence: tuple[Evidence | Text, ...] = (*_clock(point), *_facts(point, mfu))
-    slow = next((p for p in found.opened if p.lags and p.value(UTILIZATION) < BUSY), None)
-    if slow is None:
+    action = Text("Trace the steps with the recipe {recipe}.", recipe=found.option("kernels"))
+    waits = front_end(found)
+    if waits is None or waits.lay_verdict is None:
         unknown = Text("What limits throughput is not known. {both}", both=both)
-        action = Text("Trace the steps with the recipe {recipe}.", recipe=found.option("kernels"))
-        return Finding("limit", unknown, evidence, action=action, lay_verdict=unknown)
-    values: dict[str, Value] = {"load": slow.load_text, "busy": slow.number(UTILIZATION)}
-    return Finding(
-        "limit",
-        Text(
-            "The server's front end limits throughput: at {load} tokens wait in it, while the GPU "
-            "works {busy} of the time.",
-            **values,
+        signs = (*_clock(point), *_facts(point, mfu))
+        return Finding("limit", unknown, signs, action=action, lay_verdict=unknown)
+    there: list[Value] = [] if point.lags else [Text("the front end keeps up")]
+    there += [*_facts(point, mfu)]
+    lay = Text("{waits}", waits=waits.lay_verdict)
+    if mfu:
+        lay = Text(
+            "{waits} Most is answered at {load}: there the GPU computes at {mfu} of what it can "
+            "keep up.",
+            waits=waits.lay_verdict, load=point.load_text, mfu=mfu["mfu"],
+        )  # fmt: skip
+    return replace(
+        waits,
+        verdict=Text(
+            "{waits} Most is answered at {load}{where}.",
+            waits=waits.verdict, load=point.load_text,
+            where=Text(", where {facts}", facts=there) if there else "",
         ),
-        (*evidence, both),
-        action=more_front_ends(found),
-        disproof=Text("With more front ends the server answers no more."),
-        lay_verdict=Text(
-            "The server's front end, which takes requests in and sends text out, is the limit: at "
-            "{load} text waits in it, while the GPU works {busy} of the time.",
-            **values,
-        ),
-    )
+        evidence=(*waits.evidence, *_clock(point), both),
+        action=Text("{first} {then}", first=more_front_ends(found), then=action),
+        lay_verdict=lay,
+        technical=False,
+    )  # fmt: skip
 
 
 def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:

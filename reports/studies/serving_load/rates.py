@@ -9,7 +9,6 @@ from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, 
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
 from nsight_prof.reports.studies.serving_load.points import (
     ANSWERED,
-    BUSY,
     MIN_MET,
     RATE,
     RESERVE,
@@ -202,21 +201,16 @@ def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Va
 
 def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
     """State what the server lacks; `sized`: another finding says how much to send to it."""
-    busy = point.number("gpu_util_pct_mean")
-    front_end = Text(
-        " Its front end is the limit there, not the GPU, which works {busy} of the time.", busy=busy
-    )
     return Finding(
         "falls_behind",
         Text(
             "At {load} the server falls behind: {last} requests are still in it when arrivals end, "
-            "and counted until the last answer it gives {answered}.{limit}",
+            "and counted until the last answer it gives {answered}.",
             load=point.load_text,
             answered=point.number(ANSWERED),
             last=point.derived(state.last, "").by(
                 Text("requests sent less those that were answered when the last one was sent")
             ),
-            limit=front_end if point.lags and (busy.value or 100.0) < BUSY else "",
         ),
         action=None
         if sized

@@ -93,7 +93,7 @@ def section(run: Run) -> Section | None:
         causes.waiting(found),
         rates.bursts(found),
         causes.stalls(found),
-        causes.front_end(found),
+        None if limiting and limiting.rule == "front_end" else causes.front_end(found),
         causes.client(found),
         lost_points(run, TARGET),
         clock_limit(found.loads, lambda point: point.load_text),
@@ -202,7 +202,8 @@ def basis(found: LoadTest, limit: Finding | None, agreement: Finding | None) -> 
         yield _of_capacity(found, found.capacity)
     if agreement is not None:
         yield Basis(agreement.verdict)
-    unknown = [*([] if limit else [Text("what limits throughput")]), *_loads_not_measured(found)]
+    known = limit is not None and limit.rule == "limit"
+    unknown = [*([] if known else [Text("what limits throughput")]), *_loads_not_measured(found)]
     not_measured = Text("Not measured: {what}.", what=unknown)
     yield Basis(not_measured, not_measured)
 

@@ -12,6 +12,7 @@ from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.serving.workload import workload
 from nsight_prof.reports.studies.serving_load.causes import limit, useful_flop_rate
 from nsight_prof.reports.studies.serving_load.points import LoadTest, Point, load_test
+from nsight_prof.reports.studies.serving_load.section import section
 
 Recorded = Callable[[str], Run]
 
@@ -64,14 +65,28 @@ def test_a_gpu_that_one_client_keeps_as_busy_is_no_limit(found: LoadTest) -> Non
     # One client: 99 % busy; 80 requests/s: 84 %, and tokens come later than the engine makes them.
     finding = limit(found)
     text = words(finding)
-    assert text.startswith("The server's front end limits throughput: at 80 requests/s tokens wait")
+    assert text.startswith("With 80 requests/s tokens wait for the server's front end: the engine")
+    assert text.endswith(
+        "Most is answered at 128 clients, where the front end keeps up, the model's FLOPs are 65 % "
+        "of the measured steady roof (MFU) and the KV cache is 4.2 % full."
+    )
+    assert "limits" not in text
     assert finding is not None
     evidence = map(Writer().text, (one for one in finding.evidence if isinstance(one, Text)))
     assert any("busy for 99 % of the time with 1 client, too" in said for said in evidence)
     assert finding.action is not None
     assert "--api-server-count" in Writer().text(finding.action)
-    busy = with_best(found, load=80, gpu_util_pct_mean=98.0)
-    assert words(limit(busy)).startswith("What limits throughput is not known. NVML calls the GPU")
+    in_time = with_best(found, load=80, tpot_mean_s=found.opened[-1].server["tpot_mean_s"])
+    unknown = words(limit(in_time))
+    assert unknown.startswith("What limits throughput is not known. NVML calls the GPU")
+
+
+def test_where_text_waits_is_said_once(recorded_run_of: Recorded) -> None:
+    made = section(recorded_run_of("h200-vllm-serve"))
+    assert made is not None
+    verdicts = [Writer().text(finding.verdict) for finding in made.findings]
+    assert len([verdict for verdict in verdicts if "front end:" in verdict]) == 1
+    assert "what limits throughput" in Writer().text(made.basis[-1].text)
 
 
 @pytest.mark.parametrize(
