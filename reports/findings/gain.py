@@ -135,7 +135,7 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     What the host hides of their time is saved only once it issues faster: at most, then.
     """
     of_kernels = finding.rule and finding.gain_of == "GPU time" and finding.gain_ns > 0
-    hidden = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
+    hidden = by_stage = _hidden(run, finding.kernel_ids) if of_kernels else 0.0
     wall, idle = program_time(run)
     if of_kernels:  # once kernels end sooner, the host is late that had been ahead
         hidden = max(hidden, 1 - (number(wall.value) - _issue_wall(run)) / finding.gain_ns)
@@ -170,7 +170,7 @@ def behind_host(run: Run, finding: Finding) -> Finding:
     )
     issued = _issue_time(run, finding) if finding.rule in LEFT_OUT else Number(0.0, "ns")
     if not number(issued.value) > found.gain_ns:
-        return found
+        return found if hidden == by_stage else _shared(found)
     return replace(
         found,
         evidence=(*evidence, Evidence(Text("their launches"), issued, source=ISSUED)),
@@ -180,6 +180,20 @@ def behind_host(run: Run, finding: Finding) -> Finding:
             issued=issued,
         ),
         **of_wall_time(issued, program_time(run)[0], Number(found.most_ns, "ns")),
+    )
+
+
+def _shared(finding: Finding) -> Finding:
+    """Return a finding whose gain is what the host leaves of that of any kernels."""
+    return replace(
+        finding,
+        shared_ns=finding.gain_ns,
+        verdict=Text(
+            "{verdict} In this run the host leaves {saved} of what faster kernels gain: findings "
+            "with that gain save together at most as much.",
+            verdict=finding.verdict,
+            saved=Number(finding.gain_ns, "ns", digits=3),
+        ),
     )
 
 

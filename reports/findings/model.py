@@ -67,6 +67,8 @@ class Finding(PageFinding):
         most_ns: the time that it would save at the full roof, where the gain ends before.
         low_ns, high_ns: what four of five measured repairs of such findings save (of kernels that
             fill a unit, where less work is possible).
+        shared_ns: what the host leaves of any gain of kernels in the run, where that is its gain:
+            the findings of which this is known save it once, together.
         gain_of: of what time the gain is: GPU time, or wall time for idle time and copies.
         counted_ns: in a run without a trace, what it saves of the launches that ncu profiled.
         bound: what limits its kernels.
@@ -93,6 +95,7 @@ class Finding(PageFinding):
     low_ns: float = math.nan
     high_ns: float = math.nan
     counted_ns: float = math.nan
+    shared_ns: float = math.nan
     gain_of: Literal["GPU time", "wall time"] = "GPU time"
     bound: str = ""
     stage: str = ""

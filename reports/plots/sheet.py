@@ -164,7 +164,7 @@ class Sheet:
 
     def title(self, title: Words, subtitle: Words = "") -> None:
         """Write the head of the plot; each line is cut to the width."""
-        title = fit(title, self.width - 2 * MARGIN - 20, TITLE_PT)
+        title = fit(title, self.width - 2 * MARGIN, TITLE_PT, bold=True)
         self.text(MARGIN, self.top - 8, title, Ink(size=TITLE_PT, bold=True))
         self.top -= 22
         for line in wrap(subtitle, self.width - 2 * MARGIN):

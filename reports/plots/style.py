@@ -93,7 +93,7 @@ def _laid_out(text: str, size: float, bold: bool) -> float:
     return font.get_width_height()[0] / 64
 
 
-def fit(words: Words, width: float, size: float = TEXT_PT) -> str:
+def fit(words: Words, width: float, size: float = TEXT_PT, *, bold: bool = False) -> str:
     """Return words cut so that it is at most `width` pixels wide.
 
     A list ("cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, TN") loses whole parts, the least telling
@@ -101,10 +101,11 @@ def fit(words: Words, width: float, size: float = TEXT_PT) -> str:
     """
     text = say(words)
     for form in briefer(text):
-        if text_width(form, size) <= width:
+        if text_width(form, size, bold) <= width:
             return form
     text = briefer(text)[-1]
-    longest = bisect_left(range(len(text)), width, key=lambda n: text_width(_cut(text, n), size))
+    lengths = range(len(text))
+    longest = bisect_left(lengths, width, key=lambda n: text_width(_cut(text, n), size, bold))
     return _cut(text, max(longest - 1, 0))
 
 

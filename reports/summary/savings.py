@@ -151,10 +151,14 @@ class _Pool:
             "other": max(0.0, rest),
         }
         self.saved = dict.fromkeys(self.time, 0.0)
+        self.shared_ns = 0.0
 
     def take(self, finding: Finding) -> float:
         """Return what a finding saves beyond what was taken before."""
         gain = self.gain(self.view, finding)
+        if self.gain is gain_ns and not math.isnan(finding.shared_ns):
+            gain = max(0.0, gain - self.shared_ns)
+            self.shared_ns += gain
         if finding.key in OF_IDLE and finding.gain_of == "wall time":
             return self._from("idle", self.saved["idle"] + gain)
         if finding.rule == "copies":

@@ -239,6 +239,22 @@ def test_what_two_findings_say_of_one_kernel_counts_once(view: ReportView) -> No
     assert len(saved.steps) == 1
 
 
+def test_what_the_host_leaves_of_any_gain_counts_once(view: ReportView) -> None:
+    kernels = [k for k in view.kernels if (k.total_ns or 0.0) > 4e4][:2]
+    shared = [
+        replace(
+            view.findings[-1], key="kernel", rule="tail", rank=rank, advice=Text("a"), offers=None,
+            kernel_ids=(kernel.kernel_id,), gain_ns=2e4, most_ns=3e4, gain_of="GPU time",
+            shared_ns=2e4,
+        )
+        for rank, kernel in enumerate(kernels, 1)
+    ]  # fmt: skip
+    bare = tuple(replace(kernel, gain_ns=None, bound_cause="tail") for kernel in kernels)
+    (step,) = savings(replace(view, kernels=bare, findings=shared)).steps
+    assert step.estimate_ns == pytest.approx(view.run_time.of_kernels(2e4))
+    assert step.most_ns == pytest.approx(view.run_time.of_kernels(6e4))
+
+
 def test_no_page_mixes_two_measures_of_time(view: ReportView) -> None:
     page = page_of(summarise(view)).split('<a id="more-terms">')[0]
     assert "GPU time" not in page.replace(view.question, "")

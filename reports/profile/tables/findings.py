@@ -51,6 +51,8 @@ def findings(
         fraction = share(finding.gain_program)
         of_time = Text("{part} of {whole}", part=fraction, whole=Word(finding.gain_of))
         words = Text("{time} ({part})", time=saved, part=of_time) if finding.gain_ns else saved
+        if not math.isnan(finding.shared_ns):
+            words = Text("{saves} together with others", saves=words)
         return Text("at most {saves}", saves=words) if finding.is_bound else words
 
     columns: list[Column[Finding]] = [
