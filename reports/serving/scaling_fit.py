@@ -11,8 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 MIN_SIZES = 4
 """Fewest sizes that a law of two parameters can be tested with."""
@@ -92,33 +95,35 @@ def _best(known: list[tuple[float, float]]) -> Scaling | None:
     """Return the law without k, or the best one with k where that explains far more."""
     n = np.array([size for size, _ in known])
     t = np.array([time for _, time in known])
-    linear = _solved(n, t, 0.0)
+    linear = _solved(n, t, np.zeros(1))
     if linear is not None and (linear.residual < EXACT or len(n) < MIN_SIZES_BENT):
         return linear
-    tried = [_solved(n, t, float(k)) for k in np.geomspace(n[0], n[-2], GRID)]
-    laws = [law for law in tried if law is not None]
-    bent = min(laws, key=lambda law: law.residual, default=None)
+    bent = _solved(n, t, np.geomspace(n[0], n[-2], GRID))
     if linear is None or (bent is not None and bent.residual <= MAX_ERROR_LEFT * linear.residual):
         return bent
     return linear
 
 
-def _solved(
-    n: np.ndarray[tuple[int], np.dtype[np.float64]],
-    t: np.ndarray[tuple[int], np.dtype[np.float64]],
-    k: float,
-) -> Scaling | None:
-    """Return the least squares of the relative residuals for one k; None for a t0 below 0."""
-    design = np.stack([np.ones_like(n), np.maximum(0.0, n - k)], axis=1) / t[:, None]
-    (fixed, each), *_ = np.linalg.lstsq(design, np.ones_like(t), rcond=None)
-    if each < 0:
-        fixed, each = float(np.sum(1 / t) / np.sum(1 / t**2)), 0.0
-    if fixed <= 0:
+def _solved(n: Floats, t: Floats, tried: Floats) -> Scaling | None:
+    """Return the least squares of the relative residuals for the best of the k that are tried.
+
+    None where all have a t0 below 0. The column of k is made orthogonal to that of t0 first.
+    """
+    constant = 1 / t
+    beyond = np.maximum(0.0, n - tried[:, None]) / t
+    shared = beyond @ constant / (constant @ constant)
+    apart = beyond - shared[:, None] * constant
+    length = np.sum(apart**2, axis=1)
+    each = np.maximum(np.sum(apart, axis=1) / np.where(length > 0, length, math.inf), 0.0)
+    fixed = np.sum(constant) / (constant @ constant) - each * shared
+    errors = fixed[:, None] * constant + each[:, None] * beyond - 1
+    residual = np.where(fixed > 0, np.sqrt(np.mean(errors**2, axis=1)), math.inf)
+    best = int(np.argmin(residual))
+    if fixed[best] <= 0:
         return None
-    errors = (fixed + each * np.maximum(0.0, n - k)) / t - 1
     return Scaling(
-        float(fixed), float(each), k, float(np.sqrt(np.mean(errors**2))), math.nan, math.nan,
-        float(n[0]), float(n[-1]),
+        float(fixed[best]), float(each[best]), float(tried[best]), float(residual[best]),
+        math.nan, math.nan, float(n[0]), float(n[-1]),
     )  # fmt: skip
 
 

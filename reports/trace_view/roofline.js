@@ -117,7 +117,7 @@ const drawRoofline = (host) => {
   const paint = () => {
     width = live.clientWidth;
     height = Math.round(Math.min(Math.max(width * 0.6, 300), 520));
-    frame = { left: width < 600 ? 44 : 58, top: 8, width: 0, height: height - 48 };
+    frame = { left: width < 600 ? 56 : 74, top: 8, width: 0, height: height - 48 };
     frame.width = width - frame.left - 8;
     const clip = `${host.id}-clip`, drawn = [], marks = [], names = [], titles = [];
     for (const { at, value } of roofline.ticks(view.x)) {
@@ -130,8 +130,9 @@ const drawRoofline = (host) => {
       drawn.push(draw("line", { x1: frame.left, x2: frame.left + frame.width, y1: y, y2: y }));
       marks.push(text(roofline.amount(value, " ").replace(/ +/, " "), frame.left - 5, y + 4, { "text-anchor": "end" }));
     }
-    const words = word(width < 600 ? "FLOP/B at the memory level; FLOP/s" : "Arithmetic intensity at the memory level (FLOP/B); throughput in FLOP/s");
-    marks.push(text(words, frame.left + frame.width / 2, height - 6, { "text-anchor": "middle", style: "fill:var(--quiet)" }));
+    const half = frame.top + frame.height / 2, words = word(width < 600 ? "FLOP/B at the memory level" : "Arithmetic intensity at the memory level (FLOP/B)");
+    marks.push(text(words, frame.left + frame.width / 2, height - 6, { "text-anchor": "middle" }));
+    marks.push(text(word("Throughput (FLOP/s)"), 12, half, { "text-anchor": "middle", transform: `rotate(-90 12 ${half})` }));
     for (const roof of data.roofs) {
       if (asked.level && roof.memory && roof.key !== asked.level) continue;
       const [[x0, y0], [x1, y1]] = roofline.line(roof, data.roofs, whole);

@@ -97,6 +97,7 @@ FIGURES = {
     "sweep": lambda: plot_lines(SWEEP),
     "legend": lambda: plot_lines(replace(SWEEP, series=(*SWEEP.series, SHORT))),
     "narrow": lambda: plot_lines(PARETO, NARROW),
+    "narrow, long title": lambda: plot_lines(replace(PARETO, title="Throughput " * 9), NARROW),
     "stairs": lambda: plot_lines(STAIRS),
     "pareto": lambda: plot_lines(PARETO),
     "one point": lambda: plot_lines(replace(SWEEP, series=(Series("p", (1.0,), (1.0,)),))),

@@ -353,6 +353,8 @@ def test_no_window_system_is_touched() -> None:
 def test_a_name_is_cut_to_the_width_that_there_is(text: str, width: float) -> None:
     cut = fit(text, width)
     assert text_width(cut) <= width or cut == "…"
+    bold = fit(text, width, bold=True)
+    assert text_width(bold, bold=True) <= width or bold == "…"
     assert cut in briefer(text) or "…" in cut
 
 

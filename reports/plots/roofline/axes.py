@@ -117,7 +117,8 @@ def plane(panel: RooflinePanel, box: Box) -> Plane:
     tops = [roof.value for roof in panel.compute_roofs] + published or [max(ys, default=1e12)]
     y_max = max(tops + ys) * 2.2
     y_min = min([y / 2.5 for y in ys] + [max(tops) / 10**LEAST_DECADES])
-    return Plane(box, min(xs) / 2.5, max(xs) * 4, y_min, y_max)
+    beyond = 4 if panel.kernels else 26  # names of roofs alone stand right of where they meet
+    return Plane(box, min(xs) / 2.5, max(xs) * beyond, y_min, y_max)
 
 
 def _merged(roofs: Iterable[Roof]) -> list[tuple[Roof, ...]]:

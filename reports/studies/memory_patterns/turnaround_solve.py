@@ -114,9 +114,9 @@ def solve_drain(drain: Drain, weights: Floats) -> tuple[Floats, Floats]:
         scale = np.abs(slopes).max(axis=1)
         scale[scale == 0] = 1.0
         scaled = slopes / scale[:, None, :]
-        normal = np.einsum("fni,fn,fnj->fij", scaled, weights, scaled)
-        residuals = drain.seconds - _drained(drain, beta)
-        right = np.einsum("fni,fn,fn->fi", scaled, weights, residuals)
+        weighted = (scaled * weights[:, :, None]).swapaxes(1, 2)
+        normal = weighted @ scaled
+        right = (weighted @ (drain.seconds - _drained(drain, beta))[:, :, None])[:, :, 0]
         diagonal = np.einsum("fii->fi", normal).copy()
         # Where a case weighs nothing, a parameter may have no slope; it then stays where it is.
         diagonal += 1e-12 * diagonal.max(axis=1, keepdims=True)
@@ -235,8 +235,9 @@ def _linear(design: Floats, seconds: Floats, weights: Floats) -> tuple[Floats, F
     scale = np.abs(design).max(axis=0)
     scale[scale == 0] = 1.0
     scaled = design / scale
-    normal = np.einsum("fn,ni,nj->fij", weights, scaled, scaled)
-    right = np.einsum("fn,ni,n->fi", weights, scaled, seconds)
+    products = scaled[:, :, None] * scaled[:, None, :]
+    normal = (weights @ products.reshape(len(scaled), -1)).reshape(-1, *products.shape[1:])
+    right = weights @ (scaled * seconds[:, None])
     found = np.einsum("fij,fj->fi", np.linalg.pinv(normal, hermitian=True), right)
     residuals = seconds - found @ scaled.T
     return found / scale, np.einsum("fn,fn->f", weights, residuals**2)
