@@ -24,7 +24,7 @@ def command(run: Path, as_json: bool) -> None:
     """Say what to do, in which order, what each step saves and what it costs.
 
     The steps add up: none counts what a step before it saves, and each says what remains after it.
-    They are those of the first screen of the report, by the same calculation. Repairs come first:
+    They are those of the first screen of the report, by the same calculation. Fixes come first:
     they give the same results. Choices that belong to the owner of the program (smaller number
     types) stand apart, with what they cost in accuracy. A step names those that must come before
     it: faster kernels save nothing while the GPU waits for the host. Needs no GPU.
@@ -85,7 +85,7 @@ def as_text(run: Path, plan: Plan) -> str:
     if plan.run_time.value is None:
         return f"{run}: no time is known, so nothing can be planned: it has no trace"
     lines = [f"{run}: {_words(plan.run_time)} {OF.get(plan.basis, '')}".rstrip()]
-    groups = (("repairs", False), ("choices of the owner", True))
+    groups = (("fixes", False), ("choices of the owner", True))
     for title, choice in groups:
         steps = [step for step in plan.steps if step.choice is choice]
         if steps:

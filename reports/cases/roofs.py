@@ -152,7 +152,7 @@ class Search:
         return self.rates[0][1]
 
     @property
-    def poorest(self) -> Row:
+    def slowest(self) -> Row:
         """The case of the slowest shape."""
         return self.rates[-1][1]
 
@@ -162,7 +162,7 @@ class Search:
         return self.rates[len(self.rates) // 2][0] / self.rates[0][0]
 
     @property
-    def poorest_fraction(self) -> float:
+    def slowest_fraction(self) -> float:
         """Rate of the slowest shape over that of the fastest."""
         return self.rates[-1][0] / self.rates[0][0]
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
 REPORT, DETAILS = "report.md", "details.md"
+BEYOND = '<div class="beyond">'
+"""Begins what an HTML page has of the other files: all tables and kernels."""
 Render = Callable[[str, Mapping[str, Any]], str]
 
 
@@ -63,7 +65,7 @@ def profile_pages(
         for some, is_complete in ((view.kernels, True), (without, False))
     )
     details = render("details.md.j2", {"view": view, "tables": tables, "folds": others.strip()})
-    beyond = f'<div class="beyond">\n\n{tables}\n{every if view.kernels else ""}\n\n</div>\n'
+    beyond = f"{BEYOND}\n\n{tables}\n{every if view.kernels else ''}\n\n</div>\n"
     pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{beyond}"})
     for kernel in view.kernels:
         if kernel.kernel_id in sources:

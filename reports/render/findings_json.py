@@ -98,7 +98,7 @@ FINDING = (
     "`stage` is empty for the whole program. `rank` is null where it tells how the time divides "
     "and is not something to do. `gain_program` is the fraction of the GPU time (of the wall "
     "time, where `gain_of` says so) that would be saved, `gain_ns` the same as time; four of five "
-    "measured repairs of such findings saved `gain_low_ns` to `gain_high_ns`. `choice` "
+    "measured fixes of such findings saved `gain_low_ns` to `gain_high_ns`. `choice` "
     "tells that it is no defect but a choice of the owner of the program. `disprove` is what one "
     "would see if it were wrong; `tables` are those of the page that its sentence sums up."
 )

@@ -15,6 +15,7 @@ from nsight_prof.reports.page.formats import Markdown, markdown
 from nsight_prof.reports.page.html import Fragment, Heading, table_html
 from nsight_prof.reports.page.marks import HOLD, filled
 from nsight_prof.reports.page.writer import InHtml, Writer
+from nsight_prof.reports.profile.pages import BEYOND
 from nsight_prof.reports.render.body import Carried, body, placeholder
 from nsight_prof.reports.render.folds import Folds, pack
 from nsight_prof.reports.render.templating import render
@@ -101,7 +102,10 @@ def html_page(
     # The summary leads to the report, which is this page.
     inside = Carried(places=dict.fromkeys((this, OVERVIEW), "top"), sections=given)
     half = body(summary, inside, "summary-", 1) if summary else None
-    headings = [*main.headings, *(half.headings[:1] if half else ())]
+    before = main.html.partition(BEYOND)[0]
+    # Tables beyond the report have a line in the contents for all of a section.
+    listed = [h for h in main.headings if h.level < 3 or f'id="{h.id}"' in before]
+    headings = [*listed, *(half.headings[:1] if half else ())]
     script, style = _file("page.js"), _file("page.css")
     words = ""
     if assets.are_in(main.html):

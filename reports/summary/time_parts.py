@@ -240,5 +240,5 @@ def _other_row(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:
     if not spent_ns:
         return []
     gain = total_of(row.gain_ns for row in rest)
-    line = _row(time, OTHER, Text("everything else"), spent_ns, Text("various"), gain)
+    line = _row(time, OTHER, Text("everything else"), spent_ns, Text("several limits"), gain)
     return [replace(line, measured=any(row.measured for row in rest))]

@@ -139,13 +139,13 @@ def interval_section() -> list[str]:
     )  # fmt: skip
     return [
         "## Intervals of gains",
-        "What repairs saved of what was promised for them, in first looks at whole programs whose "
+        "What fixes saved of what was promised for them, in first looks at whole programs whose "
         "cause was named: four of five lie between. Reports give these intervals beside each gain "
         f"of {share(LEAST)} or more (`scripts/gain_intervals.py`). With the intervals of the other "
         f"looks, {_covered(told, priced)} of the measured gains are covered, and "
         f"{_covered(told, unpriced)} of those of kernels that fill a unit: these promise nothing, "
         "since no counter tells whether some of their work is needless, and their interval is of "
-        "their time. Repaired twins have such kernels, too.",
+        "their time. Fixed twins have such kernels, too.",
         "\n".join(
             ("| rule | repairs | saved of what was promised |", "| --- | ---: | ---: |", *rows)
         ),

@@ -32,7 +32,7 @@ NEWEST = 3
 
 INTRODUCTION = (
     "Each program has one cause of lost time, which somebody planted, or met in public code, and "
-    "wrote down with its line, beside a repaired twin. Each set was judged once before anybody had "
+    "wrote down with its line, beside a fixed twin. Each set was judged once before anybody had "
     "seen what the rules make of it. This **first look** is the only score out of sample."
 )
 LIMITS = f"""\
@@ -48,8 +48,8 @@ LIMITS = f"""\
 - Words of people decide whether a finding names the cause: "strictly" are scores without generous
   words, which fit the first findings of {OTHERS} or more programs with another cause, too. Places
   (`file.py:12 in run`) name no cause, and a name of a kernel may hold one by chance (`fp64`).
-- A program whose repair saved less than {share(FAULT)} is a fault of the set, and counts for twins
-  alone. One is unsure, but counts, whose repair saved another part of the time under nsys, each
+- A program whose fix saved less than {share(FAULT)} is a fault of the set, and counts for twins
+  alone. One is unsure, but counts, whose fix saved another part of the time under nsys, each
   variant in a fresh process, than without it, both in one process (from a difference of
   {share(UNSURE)} of the time on)."""
 MORE = (
@@ -132,7 +132,7 @@ def _answer() -> str:
         f"**What prof says first names the right cause in {cause} of the programs of the newest "
         f"{NEWEST} sets**, which its rules had never seen. It begins with a line at fault in "
         f"{line}, with the one to edit in {edited}. The predicted gain is within a factor of 1.3 "
-        f"of the measured one in {near}, within 1.5 in {within}. Of the repaired programs, {twins} "
+        f"of the measured one in {near}, within 1.5 in {within}. Of the fixed programs, {twins} "
         f"get no finding that promises more than {share(LARGE)} that is not there."
     )
 

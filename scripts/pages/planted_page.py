@@ -33,9 +33,9 @@ QUESTIONS = (
 
 WORTH = 0.1
 """Part of its time that a repair must save for a defect to be worth a name."""
-LARGE = f"Repairs that gained {share(WORTH)} or more"
+LARGE = f"Fixes that gained {share(WORTH)} or more"
 SMALLER = (
-    f"A repair that gained less than {share(WORTH)} shows that nothing worth a name was planted, "
+    f"A fix that gained less than {share(WORTH)} shows that nothing worth a name was planted, "
     "whatever was meant. Programs of the third set were written with this limit, before they were "
     "recorded."
 )
@@ -116,7 +116,7 @@ def _introduction(sets: Sequence[Recording]) -> str:
     where = "; ".join(dict.fromkeys(_machine(one.run) for one in sets))
     other = "".join(f" {words}" for words in OTHERS[: len(sets) - 1])
     return (
-        f"{programs} small programs have one defect each, and a repaired twin that does "
+        f"{programs} small programs have one defect each, and a fixed twin that does "
         f"the same work ([targets/defects](../targets/defects/defects.yaml)).{other} All were "
         f"profiled on {where}. The report was made of each as "
         "though it were a program of its own. `prof run planted-defects` records them anew. [Whole "
@@ -240,7 +240,7 @@ def _details(of: Recording, one: Verdict) -> str:
     lines = [
         f"### {escape(of.heading(one))}",
         f"- Planted: {plan.defect}",
-        f"- Repaired: {plan.twin}",
+        f"- Fixed: {plan.twin}",
         f"- Expected: {' or '.join(f'`{key}`' for key in plan.expects)}",
         f"- Said: {_said(one.top)}",
     ]

@@ -70,14 +70,14 @@ REMARKS = {
     "`beat_tracking` and `city_demand` were read before: one had shown a crash, and with its mend "
     "waits are priced by the trace alone again. A twin was profiled of one.",
     TWELFTH: " Counters of twelve slow programs were cut off after four minutes and taken again "
-    "on the same machine. Of 30 programs two were dropped before, whose repair saved 6 %.",
+    "on the same machine. Of 30 programs two were dropped before, whose fix saved 6 %.",
     THIRTEENTH: " Six programs, whose counters were refused or cut off, were run again on another "
     "machine; those of `sea_ice` did not end in 120 s. Of 30 programs four were dropped before: "
-    "one repair made its program slower, one saved nothing and one a tenth, and one program met an "
+    "one fix made its program slower, one saved nothing and one a tenth, and one program met an "
     "error of cuSOLVER.",
     FOURTEENTH: " Each cause is one that somebody met in public code and changed: an issue or a "
     "pull request stands above each program. Counters of `triton_tide_norms` failed. Of 30 "
-    "programs four were dropped before: two repairs were slower on this GPU, and two programs had "
+    "programs four were dropped before: two fixes were slower on this GPU, and two programs had "
     "not ended after 120 s.",
     FIFTEENTH: " Causes are from issues and pull requests of public code. Six slow programs, which "
     "had not ended in 120 s while sixteen ran side by side, were run again on the same machine. "
@@ -530,7 +530,7 @@ def rows(judged: Sequence[Judged]) -> list[Score]:
               *count(right, lambda j: j.within(1.3)), "75 %", "gain within 1.3"),
         Score("Within a factor of 1.5?", *count(right, lambda j: j.within(1.5)),
               "90 %", "gain within 1.5"),
-        Score(f"Has the repaired twin no finding with a gain over {share(LARGE)}?",
+        Score(f"Has the fixed twin no finding with a gain over {share(LARGE)}?",
               sum(not found for found in twins), len(twins), "100 %", "twins"),
     ]  # fmt: skip
 
@@ -613,7 +613,7 @@ def trust(judged: Iterable[Judged]) -> list[str]:
     found = {rule: each for rule, each in promises(judged).items() if each.large}
     lines = [
         "| rule | names the cause | gain within 1.5 | large gains: of the cause | beside it | in "
-        "repaired twins | there, as far as measured |",
+        "fixed twins | there, as far as measured |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for rule, each in sorted(found.items(), key=lambda item: (-item[1].borne_out, -item[1].large)):
@@ -625,9 +625,9 @@ def trust(judged: Iterable[Judged]) -> list[str]:
         "All first looks together, by the rules of their days, which were changed after most of "
         f"them. Counted are findings: those that name the cause first; gains over {share(LARGE)} "
         "that are no choice of the owner; and of these the part that was there: of the cause up "
-        f"to {BORNE_OUT} times what its repair saved, beside it up to what the repaired program "
-        "takes, in a repaired program what a measurement bears out. A twin may well gain more by "
-        "a further repair that nobody made: the last column says too little rather than too much.",
+        f"to {BORNE_OUT} times what its fix saved, beside it up to what the fixed program "
+        "takes, in a fixed program what a measurement bears out. A twin may well gain more by "
+        "a further fix that nobody made: the last column says too little rather than too much.",
         "\n".join(lines),
     ]
 
@@ -686,7 +686,7 @@ def _introduction(heading: str, look: Look, judged: Sequence[Judged]) -> str:
         )
     return (
         f"{number} whole programs in torch, Triton and CUDA C++ have one planted cause each, with "
-        "words that name it and its line, written down beforehand, and a repaired twin "
+        "words that name it and its line, written down beforehand, and a fixed twin "
         f"([programs.yaml](../tests/proof_programs/programs.yaml)). {by} Their author had not "
         "read the rules, and no rule was changed for them: this score is out of sample. "
         "`scripts/run_programs.py` runs them on a GPU, `scripts/score_programs.py` scores them."
@@ -712,9 +712,9 @@ def _explained(look: Look, judged: Sequence[Judged]) -> str:
     loose = ", ".join(f"`{pattern}`" for pattern in sorted(look.generous))
     return "\n".join(
         (
-            f"- **Faults of the set** (the repair saved less than {share(FAULT)}): "
+            f"- **Faults of the set** (the fix saved less than {share(FAULT)}): "
             f"{listed or 'none'}.",
-            f"- **Unsure** (in brackets: what the repair saved under nsys): {unsure or 'none'}.",
+            f"- **Unsure** (in brackets: what the fix saved under nsys): {unsure or 'none'}.",
             f"- **Twins**: {_twins(judged)}",
             f"- **Generous words**: {loose or 'none'}.",
         )
@@ -725,7 +725,7 @@ def _twins(judged: Sequence[Judged]) -> str:
     """Say how it was found what twins could gain beyond their repair."""
     if not any(one.answer.actions for one in judged):
         return (
-            "what a twin could gain beyond its repair was not measured, so all its large gains "
+            "what a twin could gain beyond its fix was not measured, so all its large gains "
             "count as false."
         )
     cannot = "; ".join(

@@ -23,7 +23,7 @@ fires where all of its conditions hold, and abstains where a number that decides
 report says so. Thresholds of NVIDIA are those of the section files of Nsight Compute 2025.
 
 The gain of a kernel's rule is an estimate of its time saved. It never goes beyond the roof: a
-resource that the repair does not relieve (DRAM, L2, L1, a pipe, the issue slots) takes as long as
+resource that the fix does not relieve (DRAM, L2, L1, a pipe, the issue slots) takes as long as
 it is busy now. The gain for the program is that of the kernel times its share (Amdahl).
 
 What bounds a kernel is what it uses most: bytes or FLOPs over a roof, or the cycles in which one
@@ -33,7 +33,7 @@ that is used as much or what the warps wait for; below 60 % the kernel waits. Wh
 says that a unit is busier which was not counted, the bound is left open. Bytes through DRAM are
 held to the roof for their mix of reads and writes, where that was measured.
 
-A kernel at a roof (60 % or more of one) is explained by a defect only where the repair takes work
+A kernel at a roof (60 % or more of one) is explained by a defect only where the fix takes work
 off that roof. One that waits is explained by the first cause that is found: defects, then too few
 warps, then what the warps wait for. Of several defects the one with the largest gain comes first.
 

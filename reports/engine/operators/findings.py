@@ -141,11 +141,12 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
     farthest = min(heavy or judged, key=lambda product: product.fraction)
     split = farthest.split_k if farthest.split_k and farthest.split_k > 1 else 0
     share = stage.share(lost)
+    beside, *unadvised = kernel_savings(run, stage, lost, {p.kernel_id for p in judged}, savings)
     yield Finding(
         "products_beyond_roofs",
         Text(
             "At their roofs the matrix products of {stage} would take {lost} less per run, {part} "
-            "of its kernel time: {products}.",
+            "of its kernel time: {products}. {beside}",
             stage=stage.label,
             lost=Number(lost, "ns"),
             part=share,
@@ -156,6 +157,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
                               part=product.roof_share)))
                 for product in first
             ],
+            beside=beside,
         ),
         (
             Evidence(
@@ -171,7 +173,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
                 ),
             ),
             _beyond(lost, share),
-            *kernel_savings(run, stage, lost, {p.kernel_id for p in judged}, savings),
+            *unadvised,
         ),
         disproof=Text(
             "A launch and the start of a kernel are in its time: no product of a few microseconds "
@@ -198,11 +200,13 @@ def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
     lost = view.kernels - view.analytical
     ratio = view.number("kernels").times(view.number("analytical"))
     share = stage.share(lost)
+    beside, *unadvised = kernel_savings(run, stage, lost, set(stage.attention), savings)
     yield Finding(
         "attention_beyond_roof",
         Text(
             "Attention of {stage} takes {time} per run, {ratio} its floor of {floor}: {part} of "
-            "the kernel time is lost there.",
+            "the kernel time is lost there. {beside}",
+            beside=beside,
             stage=stage.label,
             time=view.number("kernels"),
             ratio=ratio,
@@ -213,7 +217,7 @@ def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
             Evidence(Text("in the operator view"), view.number("operators")),
             Evidence(Text("time over floor:"), ratio),
             _beyond(lost, share),
-            *kernel_savings(run, stage, lost, set(stage.attention), savings),
+            *unadvised,
         ),
         disproof=Text(
             "The floor is its FLOPs, or reading the KV cache, at the roofs. Small batches and "

@@ -52,25 +52,28 @@ Savings = Mapping[str, Saving]
 def kernel_savings(
     run: Run, stage: Stage, lost_ns: float, kernel_ids: Set[str], savings: Savings
 ) -> Iterator[Text]:
-    """Yield `lost_ns` of a run for all runs, and what the table has for the stage's kernels."""
+    """Yield `lost_ns` of a run for all runs, with what the table has of it for the stage's kernels,
+    and kernels that no finding is about.
+    """
     lost = Number(lost_ns * stage.runs, "ns")
     gpu_time = Number(run.kernels["total_ns"].sum(min_count=1), "ns")
-    runs = Text("in {n} run", "in all {n} runs", n=stage.runs)
-    yield Text(
-        "{runs}: {lost}, {part} of the GPU time", runs=runs, lost=lost, part=lost.share_of(gpu_time)
-    )
+    runs = Text("In {n} run", "In all {n} runs", n=stage.runs)
+    whole: dict[str, Value] = {"runs": runs, "lost": lost, "part": lost.share_of(gpu_time)}
     kernels = run.stage_kernels[run.stage_kernels["stage"] == stage.stage]
     parts = {key: s.part_of_time for key, s in savings.items() if s.part_of_time is not None}
     rows = [r for r in records(kernels) if r["kernel_id"] in kernel_ids & parts.keys()]
     if not rows:
+        yield Text("{runs} that is {lost}, {part} of the GPU time.", **whole)
         return
     judged = sorted({savings[text(r["kernel_id"])] for r in rows}, key=lambda s: s.number)
     saved = sum(number(r["total_ns"]) * parts[text(r["kernel_id"])] for r in rows)
     yield Text(
-        "the table of what each kernel could save has {saved} for {kernels}: it takes one launch "
-        "of each, its roof at its own clock, and the cause that was found",
+        "{runs} that is {lost}, {part} of the GPU time; the table of what each kernel could save "
+        "has {saved} of it for {kernels}, since it takes one launch of each, its roof at its own "
+        "clock, and the cause that was found.",
         saved=Number(saved, "ns"),
         kernels=[saving.name for saving in judged],
+        **whole,
     )
     if open_kernels := [saving.name for saving in judged if not saving.advised]:
         yield Text("no finding is about {kernels}", kernels=open_kernels)

@@ -289,28 +289,28 @@ def _launch_shape(measured: Measured) -> Finding | None:
     searches = [search for search in measured.searches if search.roof.key != "tensor"]
     if not searches:
         return None
-    worst = min(searches, key=lambda search: search.poorest_fraction)
+    worst = min(searches, key=lambda search: search.slowest_fraction)
     reads = (s for s in searches if (s.roof.key, s.roof.kind) == ("dram", "read"))
     chosen = next(reads, worst)
-    loss = Number(1 - worst.poorest_fraction, "fraction", (worst.roof.ref,)).by(
-        Text("1 - {a} / {b}", a=Number(worst.poorest_fraction * worst.roof.value, worst.roof.unit),
+    loss = Number(1 - worst.slowest_fraction, "fraction", (worst.roof.ref,)).by(
+        Text("1 - {a} / {b}", a=Number(worst.slowest_fraction * worst.roof.value, worst.roof.unit),
              b=worst.roof.number)
     )  # fmt: skip
     return Finding(
         "launch_shape",
         Text(
-            "The launch shape matters: of {n} shapes for {roof} the poorest reaches {poorest} of "
+            "The launch shape matters: of {n} shapes for {roof} the slowest reaches {slowest} of "
             "the best, the median {median}{worst}.",
             n=len(chosen.rates),
             roof=chosen.roof.name,
-            poorest=Number(chosen.poorest_fraction, "fraction", (chosen.roof.ref,)),
+            slowest=Number(chosen.slowest_fraction, "fraction", (chosen.roof.ref,)),
             median=Number(chosen.median_fraction, "fraction"),
             worst=""
             if worst is chosen
             else Text("; {roof} loses up to {loss}", roof=worst.roof.name, loss=loss),
         ),
         tuple(
-            Evidence(Text("poorest for {roof}:", roof=search.roof.name), _shape(search.poorest))
+            Evidence(Text("slowest for {roof}:", roof=search.roof.name), _shape(search.slowest))
             for search in ((chosen,) if worst is chosen else (chosen, worst))
         ),
         action=Text(
@@ -319,7 +319,7 @@ def _launch_shape(measured: Measured) -> Finding | None:
             shape=_shape(chosen.best),
         ),
         lay_verdict=Text(
-            "How a program cuts its work into pieces matters: the poorest way that was tried is "
+            "How a program cuts its work into pieces matters: the slowest way that was tried is "
             "{part} slower than the best.",
             part=loss,
         ),

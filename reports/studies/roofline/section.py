@@ -45,7 +45,7 @@ FACTS = (
     (Text("Matrix arithmetic, 8 bits (fp8), lasting load"), ("tensor", "steady", "fp8")),
     (Text("Ordinary arithmetic, 32 bits (fp32)"), ("fp32", "fma", "")),
     (Text("Copying from the host"), ("host", "h2d-pinned", "")),
-    (Text("Starting one piece of work"), ("host", "launch", "")),
+    (Text("Launching one kernel"), ("host", "launch", "")),
 )
 NUMBERS = (
     *("dtype", "kind", "value", "unit", "low", "high", "per_clock_sm", "clock_hz"),

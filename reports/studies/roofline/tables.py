@@ -202,7 +202,7 @@ def _probes(roofs: Sequence[MeasuredRoof], tried: Sequence[Search]) -> Table[Mea
     def rank(roof: MeasuredRoof) -> tuple[int, float]:
         search = searches.get(roof.name)
         trust = {False: 0, None: 1, True: 2}[roof.accepted]
-        return trust, search.poorest_fraction if search else math.inf
+        return trust, search.slowest_fraction if search else math.inf
 
     def of_search(cell: Any) -> Any:
         return lambda roof: cell(searches[roof.name]) if roof.name in searches else None
@@ -224,14 +224,14 @@ def _probes(roofs: Sequence[MeasuredRoof], tried: Sequence[Search]) -> Table[Mea
                 of_search(lambda search: Number(search.median_fraction, "fraction")),
             ),
             Column(
-                Text("Poorest reaches"),
-                of_search(lambda search: Number(search.poorest_fraction, "fraction")),
+                Text("Slowest reaches"),
+                of_search(lambda search: Number(search.slowest_fraction, "fraction")),
             ),
             Column(
-                Text("Poorest shape"),
+                Text("Slowest shape"),
                 of_search(
                     lambda search: (
-                        shape_text(search.poorest["params"]) or text(search.poorest["name"])
+                        shape_text(search.slowest["params"]) or text(search.slowest["name"])
                     )
                 ),
             ),
@@ -239,7 +239,7 @@ def _probes(roofs: Sequence[MeasuredRoof], tried: Sequence[Search]) -> Table[Mea
         sorted(roofs, key=rank),
         note=Text(
             "A probe of a level stands only if the levels below it stay idle. Doubtful roofs come "
-            "first, then those that lose most by a poor launch shape; fractions are of the best "
+            "first, then those that lose most by a slow launch shape; fractions are of the best "
             "shape. Column: where the counter stands in {bench}, in the row of the case.",
             bench=Document("bench.csv", "tables/bench.csv"),
         ),

@@ -133,9 +133,10 @@ def test_what_kernels_could_save_stands_beside(serving_run: Make, rows: Any) -> 
             run, {key: Saving(4, 0.5, advised), "k of another stage": Saving(5, 1, False)}
         )
         assert found is not None
-        beside = evidence(finding(found, "products_beyond_roofs"))
-        assert "what each kernel could save has 30 ns for kernel 4" in beside
-        assert ("no finding is about kernel 4" in beside) == (not advised)
+        beyond = finding(found, "products_beyond_roofs")
+        said = "; the table of what each kernel could save has 30 ns of it for kernel 4, since"
+        assert said in words(beyond.verdict)
+        assert ("no finding is about kernel 4" in evidence(beyond)) == (not advised)
         products = table(found, "operators-products")
         kernel = [words(column.heading) for column in products.columns].index("Kernel")
         links = [cells[kernel] for cells in products.cells if cells[kernel] is not None]

@@ -147,7 +147,7 @@ def test_findings_say_the_numbers_of_the_cases(bench_run: Run) -> None:
     assert (dram["rate"].value, dram["rate"].refs[0].row) == (4.62e12, "DRAM read")
     assert "writes 4.7 TB/s" in verdict(found["dram_bandwidth"])
     assert "costs DRAM 11 % of its bandwidth" in verdict(found["copy_bandwidth"])  # 1 - 4.11 / 4.62
-    assert "poorest reaches 74 % of the best" in verdict(found["launch_shape"])  # 3.4 / 4.62
+    assert "slowest reaches 74 % of the best" in verdict(found["launch_shape"])  # 3.4 / 4.62
     assert found["launch_shape"].action is not None
     assert "one-shot-b256-u4" in Writer().text(found["launch_shape"].action)
     assert "at 90 % of its speed or more up to 48 MiB of its 60 MiB" in verdict(
@@ -205,7 +205,7 @@ def test_every_finding_has_evidence(bench_run: Run) -> None:
 def test_a_search_ranks_the_shapes_of_one_roof(bench_run: Run) -> None:
     roofs = measured_roofs(bench_run)
     found = {search.roof.name: search for search in searches(bench_run, roofs)}
-    assert found["DRAM read"].poorest_fraction == pytest.approx(3.4 / 4.62)
+    assert found["DRAM read"].slowest_fraction == pytest.approx(3.4 / 4.62)
     assert found["DRAM read"].median_fraction == pytest.approx(4.56 / 4.62)
 
 
