@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
-import pandas as pd
+import numpy as np
 
 LONG_TOKENS = 1000
 """Tokens of all prompts of a batch from which on the GPU decides their time, as a rule."""
@@ -39,7 +40,20 @@ DRAWS = 2000
 NARROW = "narrow engines: "
 """Before what is of engines that no user has: they tell what the host needs."""
 OPEN_RATE = re.compile(r"open/r([\d.]+)/")
-COLUMNS = {"ttft_s": "ttft", "tpot_s": "tpot", "tokens_per_s": "throughput"}
+
+
+class _Numbers(NamedTuple):
+    """What requests of one point took: medians over them, rates and prompts of all of a repeat."""
+
+    ttft: float
+    tpot: float
+    throughput: float
+    requests_per_s: float
+    prompt_tokens: float
+
+
+_Medians = Mapping[str, _Numbers]
+"""Numbers of each case of one start of an engine."""
 
 
 def missed(hosts: Sequence[Sequence[float]]) -> float:
@@ -57,8 +71,7 @@ def missed(hosts: Sequence[Sequence[float]]) -> float:
         math.fsum(abs(a - b) for a, b in product(one, other)) / (len(one) * len(other))
         for one, other in combinations(hosts, 2)
     ]
-    middle = pd.Series([pd.Series(starts).median() for starts in hosts]).median()
-    return math.fsum(apart) / len(apart) / math.sqrt(2) / float(middle)
+    return math.fsum(apart) / len(apart) / math.sqrt(2) / median(map(median, hosts))
 
 
 class Hosts(NamedTuple):
@@ -91,7 +104,7 @@ class Floor(NamedTuple):
 @cache
 def measured(captures: Path) -> tuple[Hosts, ...]:
     """Return each point that was recorded on several hosts with the median of each."""
-    found: dict[str, dict[str, list[pd.DataFrame]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[_Medians]]] = defaultdict(lambda: defaultdict(list))
     labels: dict[str, str] = {}
     for run, host, gpu, target in _several(captures):
         for settings, label, points in _engines(run):
@@ -125,16 +138,16 @@ def _floor(points: Iterable[Hosts]) -> Floor:
     low = high = math.nan
     if len(engines) > 1:
         chance = random.Random(0)
-        drawn = pd.Series([
-            _mean(by_engine[engine] for engine in chance.choices(engines, k=len(engines)))
+        drawn = [
+            _mean([by_engine[engine] for engine in chance.choices(engines, k=len(engines))])
             for _ in range(DRAWS)
-        ])  # fmt: skip
-        low, high = (float(drawn.quantile(share)) for share in (0.05, 0.95))
+        ]
+        low, high = np.quantile(drawn, (0.05, 0.95)).tolist()
     every = [by_engine[engine] for engine in engines]
     return Floor(_mean(every), low, high, sum(map(len, every)), starts)
 
 
-def _mean(groups: Iterable[Sequence[float]]) -> float:
+def _mean(groups: Sequence[Sequence[float]]) -> float:
     values = [value for group in groups for value in group]
     return math.fsum(values) / len(values)
 
@@ -170,19 +183,21 @@ def _several(captures: Path) -> Iterator[tuple[Path, str, str, str]]:
             yield run, host, key[0], key[1]
 
 
-def _engines(run: Path) -> Iterator[tuple[list[Any], str, pd.DataFrame]]:
-    """Yield settings, name and requests of each engine with graphs that no profiler watched."""
+def _engines(run: Path) -> Iterator[tuple[list[Any], str, _Medians]]:
+    """Yield settings, name and numbers of each engine with graphs that no profiler watched."""
     for path in sorted(run.glob("steps/*/result*.jsonl*")):
         if "counters" in path.parent.name or "operators" in path.parent.name:
             continue
-        with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as lines:
-            read = ('"record": "engine"', '"record": "request"')  # a third of all lines
-            records = [json.loads(line) for line in lines if any(kind in line for kind in read)]
-        requests = pd.DataFrame(r for r in records if r["record"] == "request" and _is_usable(r))
-        for engine in (r for r in records if r["record"] == "engine"):
-            if engine["mode"] == "cuda-graphs" and len(requests):
-                graphs = ~requests["case"].str.contains("/eager/")
-                yield _settings(engine), _label(run, engine), requests[graphs]
+        content = path.read_bytes()
+        lines = (lzma.decompress(content) if path.suffix == ".xz" else content).splitlines()
+        engines = [json.loads(line) for line in lines if b'"record": "engine"' in line]
+        if not any(engine["mode"] == "cuda-graphs" for engine in engines):
+            continue
+        requests = [json.loads(line) for line in lines if b'"record": "request"' in line]
+        medians = _medians(request for request in requests if _is_usable(request))
+        for engine in engines:
+            if medians and engine["mode"] == "cuda-graphs":
+                yield _settings(engine), _label(run, engine), medians
 
 
 def _is_usable(request: Mapping[str, Any]) -> bool:
@@ -204,41 +219,63 @@ def _label(run: Path, engine: Mapping[str, Any]) -> str:
     return narrow + run.name + (added or several)
 
 
-def _points(label: str, by_host: Mapping[str, list[pd.DataFrame]]) -> Iterator[Hosts]:
-    medians = pd.concat(
-        [_medians(frame).assign(host=host) for host, frames in by_host.items() for frame in frames]
-    )
-    closed = medians[medians["case"].str.startswith("closed/")]
-    most = OPEN_LIMIT * NEARLY * closed.groupby("host")["requests_per_s"].max().median()
-    for case, of in medians.groupby("case"):
-        rate = OPEN_RATE.match(str(case))
-        if of["host"].nunique() < 2 or (rate and float(rate[1]) > most):
+def _points(label: str, by_host: Mapping[str, Sequence[_Medians]]) -> Iterator[Hosts]:
+    most = OPEN_LIMIT * NEARLY * _capacity(by_host.values())
+    for case in sorted({case for starts in by_host.values() for start in starts for case in start}):
+        rate = OPEN_RATE.match(case)
+        hosts = {
+            host: [start[case] for start in starts if case in start]
+            for host, starts in by_host.items()
+        }
+        several = [hosts[host] for host in sorted(hosts) if hosts[host]]
+        if len(several) < 2 or (rate and float(rate[1]) > most):
             continue
-        for column, name in COLUMNS.items():
-            starts = of.dropna(subset=column).groupby("host")[column]
-            values = tuple(tuple(each) for _, each in starts)
-            if len(values) > 1:
-                tokens = int(of["prompt_tokens"].iloc[0])
-                yield Hosts(_what(label, str(case), name, tokens), label, str(case), values)
+        tokens = int(next(filter(None, hosts.values()))[0].prompt_tokens)
+        for name in ("ttft", "tpot", "throughput"):
+            values = tuple(tuple(getattr(start, name) for start in starts) for starts in several)
+            yield Hosts(_what(label, case, name, tokens), label, case, values)
 
 
-def _medians(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers of each point: medians over its requests, rates of all."""
-    found = requests.assign(
-        ttft_s=requests["first_token_s"] - requests["arrival_s"],
-        tpot_s=(requests["finish_s"] - requests["first_token_s"])
-        / (requests["output_tokens"] - 1).clip(lower=1),
+def _capacity(hosts: Iterable[Sequence[_Medians]]) -> float:
+    """Return the requests per second of closed loops: the median of the best of each host."""
+    rates = [
+        [
+            numbers.requests_per_s
+            for start in starts
+            for case, numbers in start.items()
+            if case.startswith("closed/")
+        ]
+        for starts in hosts
+    ]
+    best = [max(of_host) for of_host in rates if of_host]
+    return median(best) if best else math.inf
+
+
+def _medians(requests: Iterable[Mapping[str, Any]]) -> _Medians:
+    cases: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for request in requests:
+        if "/eager/" not in request["case"]:
+            cases[request["case"]].append(request)
+    return {case: _numbers(of) for case, of in cases.items()}
+
+
+def _numbers(requests: Sequence[Mapping[str, Any]]) -> _Numbers:
+    repeats: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for request in requests:
+        repeats[request["repeat"]].append(request)
+    spans = [
+        (of, max(r["finish_s"] for r in of) - min(r["arrival_s"] for r in of))
+        for of in repeats.values()
+    ]
+    return _Numbers(
+        ttft=median(r["first_token_s"] - r["arrival_s"] for r in requests),
+        tpot=median(
+            (r["finish_s"] - r["first_token_s"]) / max(r["output_tokens"] - 1, 1) for r in requests
+        ),
+        throughput=median(sum(r["output_tokens"] for r in of) / span for of, span in spans),
+        requests_per_s=median(len(of) / span for of, span in spans),
+        prompt_tokens=median(sum(r["prompt_tokens"] for r in of) for of in repeats.values()),
     )
-    middle = found.groupby("case")[["ttft_s", "tpot_s"]].median()
-    each = found.groupby(["case", "repeat"]).agg(
-        begin=("arrival_s", "min"), end=("finish_s", "max"), tokens=("output_tokens", "sum"),
-        prompt_tokens=("prompt_tokens", "sum"), requests=("arrival_s", "size"),
-    )  # fmt: skip
-    spans = each["end"] - each["begin"]
-    rates = {f"{name}_per_s": (each[name] / spans).groupby("case").median()
-             for name in ("tokens", "requests")}  # fmt: skip
-    prompts = each["prompt_tokens"].groupby("case").median()
-    return middle.assign(**rates, prompt_tokens=prompts).reset_index()
 
 
 def _what(label: str, case: str, name: str, prompt_tokens: int) -> str:
