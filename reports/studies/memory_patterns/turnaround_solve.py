@@ -84,20 +84,18 @@ def loss(drain: Drain, beta: Floats, weights: Floats) -> Floats:
 def _start(drain: Drain, weights: Floats) -> Floats:
     """Return the parameters that are best on a grid of p and ln D, for one weighting."""
     runs = drain.write_run[drain.switches > 0]
-    best, found = np.inf, np.array([0.0, 0.0, 0.0, 0.5, float(runs.mean())])
+    sizes = np.linspace(runs.min(), runs.max(), SIZES)
+    grid = np.array([[0.0, 0.0, 0.0, p, size] for p in EXPONENTS for size in sizes])
+    both = np.broadcast_to(drain.both, (len(grid), *drain.both.shape))
+    designs = np.concatenate([both, _shape(drain, grid)[:, :, None]], axis=2)
+    scale = np.abs(designs).max(axis=1)
+    scale[scale == 0] = 1.0
     root = np.sqrt(weights)
-    for exponent in EXPONENTS:
-        for batch in np.linspace(runs.min(), runs.max(), SIZES):
-            shape = _shape(drain, np.array([[0.0, 0.0, 0.0, exponent, batch]]))[0]
-            design = np.column_stack([drain.both, shape])
-            scale = np.abs(design).max(axis=0)
-            scale[scale == 0] = 1.0
-            scaled = design / scale * root[:, None]
-            linear = np.linalg.lstsq(scaled, drain.seconds * root, rcond=None)[0]
-            error = float(((drain.seconds * root - scaled @ linear) ** 2).sum())
-            if error < best:
-                best, found = error, np.array([*(linear / scale), exponent, batch])
-    return found
+    scaled = designs / scale[:, None, :] * root[:, None]
+    linear = np.linalg.pinv(scaled) @ (drain.seconds * root)
+    errors = drain.seconds * root - np.einsum("gnj,gj->gn", scaled, linear)
+    best = int(np.argmin((errors**2).sum(axis=1)))
+    return np.array([*(linear[best] / scale[best]), *grid[best, 3:]])
 
 
 def solve_drain(drain: Drain, weights: Floats) -> tuple[Floats, Floats]:
