@@ -20,6 +20,7 @@ import dataclasses
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,10 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
     nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
     yield from ((words, "") for words in fixed_words(nodes))
     for node in nodes:
-        if not isinstance(node, ast.Call) or _kind(node) not in ("Text", "partial"):
+        if not isinstance(node, ast.Call) or _called(node) not in ("Text", "partial"):
             continue
         args = node.args
-        if _kind(node) == "partial":  # partial(Text, ...) lacks its values yet
+        if _called(node) == "partial":  # partial(Text, ...) lacks its values yet
             if getattr(args[0], "id", "") != "Text":
                 continue
             args = args[1:]
@@ -180,8 +181,9 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
 
 def stored(path: Path) -> Iterator[str]:
     """Yield the message of each `stored(...)` of a module."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Call) and _kind(node) == "stored":
+    text = path.read_text("utf-8")
+    for node in ast.walk(ast.parse(text)) if "stored(" in text else ():
+        if isinstance(node, ast.Call) and _called(node) == "stored":
             if not isinstance(node.args[0], ast.Constant):
                 sys.exit(f"{path}:{node.lineno}: the message of a sentence is a literal")
             if has_words(message := str(node.args[0].value)):
@@ -203,7 +205,7 @@ def fixed_words(nodes: Sequence[ast.AST]) -> Iterator[str]:
             given = [node.value] if node.arg in WORDS_OF else []
         elif isinstance(node, ast.Assign):
             given = [node.value] if getattr(node.targets[0], "id", "") in WORDS_OF else []
-        elif isinstance(node, ast.Call) and (places := _places(node)):
+        elif isinstance(node, ast.Call) and (places := _places(_called(node))):
             given = [arg for place, arg in enumerate(node.args) if place in places]
             given += [word.value for word in node.keywords if word.arg in places]
         for value in given:
@@ -211,10 +213,11 @@ def fixed_words(nodes: Sequence[ast.AST]) -> Iterator[str]:
             yield from filter(has_words, _literals(literal))
 
 
-def _places(call: ast.Call) -> set[int | str]:
-    """Return the positions and keywords of the arguments of a call that are messages."""
-    listed = PLACES.get(_kind(call), ())
-    cls = getattr(charts, getattr(call.func, "id", ""), None)
+@cache
+def _places(called: str) -> set[int | str]:
+    """Return the positions and keywords of the arguments of a class that are messages."""
+    listed = PLACES.get(_kind(called), ())
+    cls = getattr(charts, called, None)
     if dataclasses.is_dataclass(cls):
         fields = {field.name: str(field.type) for field in dataclasses.fields(cls)}
     else:  # a NamedTuple, or no chart at all
@@ -235,12 +238,15 @@ def _literals(value: ast.expr) -> Iterator[str]:
         yield from (words for item in inside for words in _literals(item))
 
 
-def _kind(call: ast.Call) -> str:
-    """Return "FileFact" or "Figure" of a call of such a class; else its name."""
-    name = str(getattr(call.func, "id", ""))
-    return "Figure" if name.endswith("Figure") else name
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "id", ""))
 
 
+def _kind(called: str) -> str:
+    return "Figure" if called.endswith("Figure") else called
+
+
+@cache
 def read(language: str, part: str) -> Catalog:
     """Return the file of a part in a language; empty where there is none yet."""
     path = WORDS / language / f"{part}.po"
