@@ -285,6 +285,7 @@ GROUPS = 10
 """Launches of each such kernel in a row of them from which on they are of groups: large tensors of
 one group take a few."""
 OF_STACKS = Text("stacks of Python, sampled by nsys")
+OF_COPIES = Text("time of copies to the host x the part of their samples in the same functions")
 
 
 def with_host_work(run: Run, waits: list[Finding]) -> list[Finding]:
@@ -521,7 +522,8 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
         # Workers of a loader start, and load their first batches, where the loop begins.
         again = number(lost.value) - _at_start(run, stage) if rule is DATA_LOADING else lasting
         saved_ns = of_host(run, min(saved_ns, number(stage.idle.value), lasting, again))
-    saved = Number(saved_ns, "ns", time.refs)
+    copied = _copied(run, stage, rows) if rule.key == "cpu_libraries" else Number(0.0, "ns")
+    saved = Number(min(saved_ns + number(copied.value), number(wall.value)), "ns", time.refs)
     gain = of_wall_time(saved, wall)
     comes_once = longest >= COMPILATION.limit("once") * number(lost.value)
     if comes_once and rule in (COMPILATION, idle_rules.ALLOCATION_STALLS):
@@ -529,7 +531,7 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
     elif lasting < AT_START * rows["idle_ns"].sum():
         saves, gain = START_UP, {"gain_of": "wall time"}
     else:
-        saves = _gain(saved, wall)
+        saves = _gain(saved, wall, copied)
     limit = THRESHOLDS["samples"]
     return rule.finding(
         key="idle",
@@ -547,6 +549,9 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
             ),
             measured(Text("idle time"), lost, OF_STACKS) if work.waits else None,
             measured(Text("time of the host in it"), time, OF_STACKS),
+            measured(Text("copies of what it works on"), copied, OF_COPIES)
+            if copied.value
+            else None,
             limit.met(
                 Text("samples of stacks in it without GPU work")
                 if work.waits
@@ -559,6 +564,19 @@ def _finding(run: Run, stage: Stage, work: HostWork, rows: pd.DataFrame, lost: N
         confidence="medium",
         **gain,
     )
+
+
+def _copied(run: Run, stage: Stage, rows: pd.DataFrame) -> Number:
+    """Return the time of copies to the host by the functions that do this work: it is on results,
+    and on the GPU it needs none of these, which are no idle time.
+    """
+    kinds = run.memory_operations.set_index("kind")["total_ns"]
+    copying = host_rows(run, stage.name, ("copying",))
+    at = set(zip(rows["file"], rows["function"], strict=True))
+    there = [place in at for place in zip(copying["file"], copying["function"], strict=True)]
+    part = copying.loc[there, "samples"].sum() / max(1, copying["samples"].sum())
+    to_host = number(kinds.get("device to host", 0.0)) / stage.gpus
+    return Number(part * to_host, "ns", column("memory_operations", "total_ns"))
 
 
 def _at_start(run: Run, stage: Stage) -> float:
@@ -575,10 +593,13 @@ START_UP = Text(
 )
 
 
-def _gain(saved: Number, wall: Number) -> Text:
+def _gain(saved: Number, wall: Number, copied: Number) -> Text:
     return Text(
-        "Without it at most {gain} of the wall time under nsys is saved ({saved}); it is part of "
-        "what other findings about idle time tell.",
+        "Without it at most {gain} of the wall time under nsys is saved ({saved}{copied}); it is "
+        "part of what other findings about idle time tell.",
         gain=saved.share_of(wall),
         saved=saved,
+        copied=Text(", {copied} of it copies of what it works on", copied=copied)
+        if copied.value
+        else "",
     )

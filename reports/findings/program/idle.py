@@ -88,6 +88,8 @@ COMPREHENSION = re.compile(r"\[.*\bfor\b.*\bin\b.*\]")
 ITEM, ITEMS_IDLE, ITEM_NS = 20, 0.75, 3000.0
 """Launches per wait up to which a loop goes over items, the least part of the time in which the GPU
 is idle then, and the mean kernel up to which they do next to nothing."""
+MASKED_WRITE = r"^\s*[\w.]+\[[^\]]*(?:[<>]|[!=]=|~|mask|\b(?:is|where|too|to)_)[^\]]*\] *[-+*/]?=(?!=)"
+"""Lines that write elements of a tensor through a mask: torch.where needs no wait for that."""
 EACH = 2
 """Launches per wait up to which the host waits after all but each of them."""
 WAITS_IDLE = 0.5
@@ -537,6 +539,9 @@ def _goes_over_items(run: Run, stage: Stage, waits: list[str], waiting: Number) 
     nothing to do, and the host more to do at its launches than in its waits: then it goes over
     items one by one.
     """
+    rows = waiting_rows(run, stage.name).nlargest(1, "samples")
+    if rows["source"].fillna("").str.contains(MASKED_WRITE).any():
+        return False
     return (
         number(stage.kernel_mean.value) < ITEM_NS
         and number(_launches_per_wait(stage, waits).value) <= ITEM
