@@ -13,7 +13,7 @@ from nsight_prof.reports.analysis.lines import location
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import SINGLE_STEPS, Short, Tiny, runs, short_kernels
-from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time
+from nsight_prof.reports.findings.gain import of_gpu_time, of_host, of_wall_time, untraced_wall
 from nsight_prof.reports.findings.kernels.measure import blocks, filled
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launch_rules import (
@@ -74,7 +74,7 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
         fill=filled(run),
     )
     found = [
-        _finding(row, floor, wall, kernel_time(run))
+        _finding(row, floor, wall, _lengthened(run, row), kernel_time(run))
         for row in short_kernels(frame, tiny)
         if not launch_bound & {row.stage, ALL}
     ]
@@ -432,9 +432,21 @@ def host_functions(run: Run) -> list[Finding]:
     ]
 
 
-def _finding(row: Short, floor: Floor, wall: Number, total_ns: float) -> Finding:
+def _lengthened(run: Run, row: Short) -> float:
+    """Return how many times as long nsys makes a program that its launches do not hold up: what
+    goes is as large a part of the time without it, which has the gaps of a queue.
+    """
+    wall, untraced = program_time(run)[0], untraced_wall(run)
+    without = number(untraced.value) + row.queued_ns / row.gpus
+    return max(1.0, number(wall.value) / without) if without > 0 else 1.0
+
+
+def _finding(
+    row: Short, floor: Floor, wall: Number, lengthened: float, total_ns: float
+) -> Finding:
     starts = row.launches - row.runs - row.batched
     saved_ns = min(row.batched_ns + floor.ns * starts, row.total_ns) + row.queued_ns
+    saved_ns *= lengthened
     # GPUs work at the same time: what is saved on each is saved once.
     saved = Number(min(saved_ns / row.gpus, wall.value or 0.0), "ns")
     gain = saved.share_of(wall)
@@ -500,12 +512,15 @@ def _cause(row: Short, floor: Floor) -> Text:
 def _evidence(row: Short, floor: Floor, saved: Number, wall: Number) -> tuple[Evidence, ...]:
     limits = SMALL_KERNELS.thresholds
     grids = (*column("kernels", "grid"), *column("gpus", "sm_count"))
-    formula = Text("(shortest launch x (kernels - rows) + time between them) / GPUs")
+    formula = Text(
+        "(shortest launch x (kernels - rows) + time between them) / GPUs x time under nsys / "
+        "without it"
+    )
     batched: list[Evidence] = []
     if row.batched:
         formula = Text(
             "(saved side by side + shortest launch x (kernels - rows - repeats) + time between "
-            "them) / GPUs"
+            "them) / GPUs x time under nsys / without it"
         )
         batched = [
             measured(

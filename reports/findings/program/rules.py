@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.model import Finding
@@ -62,7 +63,11 @@ def program_findings(run: Run) -> list[Finding]:
     found += launches.host_functions(run)
     if frame is None:
         return found
-    launch_bound = {f.stage for f in waits if f.rule == idle_rules.LAUNCH_BOUND.key}
+    launch_bound = {
+        f.stage
+        for f in waits
+        if f.rule == idle_rules.LAUNCH_BOUND.key and not f.gain_program < threshold("small_gain")
+    }
     found += launches.small_kernels(run, frame, launch_bound)
     found += launches.one_by_one(run, frame)
     found += launches.growing_steps(run, frame)
