@@ -17,6 +17,7 @@ from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import EXCESS, SIZED, WORK_OF, is_near, judge
 from nsight_prof.reports.findings.kernels.matrix import OWN, WRITTEN
+from nsight_prof.reports.findings.kernels.memory import SCATTERED
 from nsight_prof.reports.findings.kernels.roofs import (
     DRAM_OTHERS,
     NEAR,
@@ -64,6 +65,8 @@ SO_SHORT = (
 KERNEL = "kernel"
 """Key of all findings about kernels."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
+EFFICIENCIES = ("global_load_efficiency_pct", "global_store_efficiency_pct")
+"""Columns of how much of each sector loads and stores use."""
 NOTHING = Text("nothing")
 
 
@@ -93,6 +96,7 @@ def kernel_findings(run: Run, program: Sequence[Finding] = ()) -> list[Finding]:
     found = [
         _finding(group, total, _remaining_share(group, program, total)) for group in groups.values()
     ]
+    found = _of_one_layout(found, [group[0] for group in groups.values()], total)
     bounds = [_bound(finding, total) for finding in found]
     large = [
         not f.share < threshold("small_share") or bound >= threshold("small_gain")
@@ -103,6 +107,52 @@ def kernel_findings(run: Run, program: Sequence[Finding] = ()) -> list[Finding]:
     smallest = max(min(of_listed, default=math.inf), threshold("listed_gain"))
     rows = zip(found, bounds, large, strict=True)
     return [f for f, bound, listed in rows if listed or bound >= smallest]
+
+
+def _of_one_layout(
+    found: Sequence[Finding], leads: Sequence[Judged], total_ns: float
+) -> list[Finding]:
+    """Return findings, of which the largest about scattered accesses has what all kernels of the
+    program save that use as much of each sector: one layout of what they share mends all.
+    """
+    alike: dict[tuple[float, ...], list[Finding]] = defaultdict(list)
+    for finding, lead in zip(found, leads, strict=True):
+        if finding.rule == SCATTERED.key and text(lead.row["library"]) in WRITTEN:
+            used = tuple(round(number(lead.row[name])) for name in EFFICIENCIES)
+            alike[used].append(finding)
+    mended = {}
+    for findings in alike.values():
+        if len(findings) == 1 or not sum(f.gain_program for f in findings) > 0:
+            continue
+        largest = max(findings, key=lambda f: f.gain_program)
+        gain_ns = sum(f.gain_ns for f in findings)
+        verdict = Text(
+            "{verdict} {n} other kernel uses as little of each sector, as of one array of "
+            "structures: another layout of it mends all, which saves about {gain} of the GPU time "
+            "({saved}).",
+            "{verdict} {n} other kernels use as little of each sector, as of one array of "
+            "structures: another layout of it mends all, which saves about {gain} of the GPU time "
+            "({saved}).",
+            n=len(findings) - 1,
+            verdict=largest.verdict,
+            gain=_share(gain_ns / total_ns),
+            saved=Number(gain_ns, "ns"),
+        )
+        share = sum(f.share for f in findings)
+        mended[largest.kernel_ids] = replace(
+            largest,
+            verdict=verdict,
+            kernel_ids=tuple(
+                dict.fromkeys((*largest.kernel_ids, *(i for f in findings for i in f.kernel_ids)))
+            ),
+            share=share,
+            gain_kernel=gain_ns / total_ns / share,
+            gain_program=gain_ns / total_ns,
+            gain_ns=gain_ns,
+            most_ns=sum(f.most_ns for f in findings),
+            counted_ns=sum(f.counted_ns for f in findings),
+        )
+    return [mended.get(f.kernel_ids, f) for f in found]
 
 
 def _bound(finding: Finding, total_ns: float) -> float:

@@ -88,7 +88,9 @@ COMPREHENSION = re.compile(r"\[.*\bfor\b.*\bin\b.*\]")
 ITEM, ITEMS_IDLE, ITEM_NS = 20, 0.75, 3000.0
 """Launches per wait up to which a loop goes over items, the least part of the time in which the GPU
 is idle then, and the mean kernel up to which they do next to nothing."""
-MASKED_WRITE = r"^\s*[\w.]+\[[^\]]*(?:[<>]|[!=]=|~|mask|\b(?:is|where|too|to)_)[^\]]*\] *[-+*/]?=(?!=)"
+MASKED_WRITE = (
+    r"^\s*[\w.]+\[[^\]]*(?:[<>]|[!=]=|~|mask|\b(?:is|where|too|to)_)[^\]]*\] *[-+*/]?=(?!=)"
+)
 """Lines that write elements of a tensor through a mask: torch.where needs no wait for that."""
 EACH = 2
 """Launches per wait up to which the host waits after all but each of them."""

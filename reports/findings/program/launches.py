@@ -441,9 +441,7 @@ def _lengthened(run: Run, row: Short) -> float:
     return max(1.0, number(wall.value) / without) if without > 0 else 1.0
 
 
-def _finding(
-    row: Short, floor: Floor, wall: Number, lengthened: float, total_ns: float
-) -> Finding:
+def _finding(row: Short, floor: Floor, wall: Number, lengthened: float, total_ns: float) -> Finding:
     starts = row.launches - row.runs - row.batched
     saved_ns = min(row.batched_ns + floor.ns * starts, row.total_ns) + row.queued_ns
     saved_ns *= lengthened
