@@ -33,6 +33,7 @@ from nsight_prof.reports.analysis.lines import (
     host_lines,
     host_rows,
     item_lines,
+    launched_time,
     launching_rows,
     lines_of,
     location,
@@ -44,7 +45,7 @@ from nsight_prof.reports.analysis.lines import (
 )
 from nsight_prof.reports.analysis.profiled import EXACT_MORE
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.findings.gain import of_wall_time
+from nsight_prof.reports.findings.gain import of_host, of_wall_time
 from nsight_prof.reports.findings.kernels import instructions, memory, occupancy
 from nsight_prof.reports.findings.kernels.measure import filled
 from nsight_prof.reports.findings.kernels.waits import LATENCY
@@ -58,6 +59,9 @@ from nsight_prof.reports.page import Evidence, Number, Ref, Text, Value, Verbati
 from nsight_prof.reports.verdicts.instruction_mix import instruction_mix
 from nsight_prof.reports.verdicts.operations import calls_at, with_operation
 
+SOLVES = r"\blinalg\.(?:eig|svd|inv|pinv|solve|lstsq|det|slogdet|cholesky|qr|matrix_rank)"
+"""Lines that solve: what they launch may go with their waits."""
+LAUNCH_CELLS = (*column("kernels", "total_ns"), Ref("launch_lines", "", "samples"))
 NAMED, FUSED = 2, 4
 """Lines that a sentence names, and those of a kernel that is fused of them."""
 LEAST = 0.1
@@ -389,6 +393,7 @@ def _with_host_lines(run: Run, finding: Finding) -> Finding:
     waits = _waiting(run, finding, hot_lines[0].file)
     head = _over_results(run, lines) if finding.rule == idle_rules.SYNC_STALLS.key else None
     finding = with_operation(finding, [head or hot_lines[0]], waits, of_items=bool(new))
+    finding = _of_solver(run, finding, hot_lines[0])
     finding = _switched_on(run, finding)
     values: dict[str, Value] = {
         "verdict": finding.verdict,
@@ -558,6 +563,36 @@ def _of_lines(run: Run, finding: Finding, share: float, *, of_items: bool) -> Fi
     )
     gains = of_wall_time(saved, wall, Number(finding.gain_ns, "ns"))
     return replace(finding, verdict=verdict, **gains)
+
+
+def _of_solver(run: Run, finding: Finding, line: HostLine) -> Finding:
+    """Return a finding about waits of a solver with what all that it launches saves, too: who
+    batches it, or has a factor already, needs neither its checks nor its many small kernels.
+    """
+    waits = finding.rule in (idle_rules.SYNC_STALLS.key, idle_rules.LAUNCH_BOUND.key)
+    if finding.choice or not waits or not re.search(SOLVES, line.source):
+        return finding
+    launched, idle = launched_time(run), host_rows(run, finding.stage, idle=True)
+    idle = stacks.with_callers(idle.reset_index(drop=True))
+    launched, idle = (
+        rows[rows["file"].eq(line.file) & rows["line"].eq(line.line)] for rows in (launched, idle)
+    )
+    gpu = Number(launched.drop_duplicates("launch")["gpu_ns"].sum(), "ns", LAUNCH_CELLS)
+    waiting = of_host(run, idle[~idle.index.duplicated()]["idle_ns"].sum())
+    saved, wall = Number(number(gpu.value) + waiting, "ns", LAUNCH_CELLS), program_time(run)[0]
+    if not number(saved.value) > finding.gain_ns:
+        return finding
+    verdict = Text(
+        "{verdict} Kernels that are launched there take {gpu}: a way that needs them no more (a "
+        "factor that is there already, all matrices in one call) saves at most {gain} of the wall "
+        "time ({saved}), with the {waiting} in which the GPU waits for that line.",
+        verdict=finding.verdict,
+        gpu=gpu,
+        gain=saved.share_of(wall),
+        saved=saved,
+        waiting=Number(waiting, "ns", (Ref("host_lines", "", "idle_ns"),)),
+    )
+    return replace(finding, verdict=verdict, **of_wall_time(saved, wall))
 
 
 def _called_there(
