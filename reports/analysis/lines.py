@@ -363,7 +363,7 @@ def goes_on(rows: pd.DataFrame) -> pd.Series:
 
 def item_lines(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
     """Return the innermost lines that work on items one after another, the hottest first, where
-    those of a function together hold the samples.
+    those of a function together hold the samples: all within them, however deep they are called.
     """
     texts = pd.concat([run.timed_lines, run.host_lines])[["file", "line", "source"]]
     known = results(run.timed_lines)
@@ -373,12 +373,16 @@ def item_lines(run: Run, rows: pd.DataFrame, counted: str) -> list[HostLine]:
     )
     of_items |= texts["source"].fillna("").str.contains(ITEMS)
     texts = texts[of_items].drop_duplicates(["file", "line"])
-    around = with_callers(rows.drop(columns="source")).merge(texts, on=["file", "line"])
+    around = with_callers(rows.drop(columns="source").reset_index(drop=True)).rename_axis("row")
+    around = around.reset_index().merge(texts, on=["file", "line"])
     total = rows.loc[~goes_on(rows), counted].sum()
     for _, each in around.groupby("depth"):
         of_function = each.groupby(["file", "function"])[counted].transform("sum")
         lines = host_lines(each[of_function >= MOST * total], counted)
         if lines:
+            at = {(line.file, line.line) for line in lines}
+            inside = [place in at for place in zip(around["file"], around["line"], strict=True)]
+            lines = host_lines(around[inside].drop_duplicates("row"), counted)
             refs = lines[0].share.refs
             return [replace(x, share=of_samples(x.samples, int(total), refs)) for x in lines]
     return []
