@@ -30,6 +30,8 @@ DERIVES = r"\.backward\(|\bgrad\(|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|gr
 """Calls that derive; the texts of lines are those that ran."""
 OPTIMIZER = r"\boptim\w*\.(?:step|zero_grad)\("
 """Lines of an optimizer, which has kernels for each weight."""
+HEAD = r"\s*(?:async )?(?:for|while)\b"
+"""Lines that are the head of a loop."""
 OVER_RESULTS = r"^for .* in .*(?:\.tolist|\.item|\.cpu|\.numpy|nonzero)\("
 """Lines of loops over what they read back from the GPU."""
 EMPTY = re.compile(r"\b(?:new_)?empty(?:_like)?\(")
@@ -188,6 +190,20 @@ def loop_over_results(
     runs = rows.loc[rows["line"] == line, "hits"].sum()
     heads = rows[(rows["line"] < line) & (rows["hits"] > runs)]
     heads = heads[heads["source"].fillna("").str.contains(OVER_RESULTS)].sort_values("line")
+    found = records(heads.tail(1))
+    return (count(found[0]["line"]) or 0, text(found[0]["source"])) if found else None
+
+
+def loop_around(
+    lines: pd.DataFrame, file: str, function: str, at: Sequence[int]
+) -> tuple[int, str] | None:
+    """Return number and text of the head of the loop that some lines of a function are in: it runs
+    once for each time that they do, and once more where the loop ends.
+    """
+    rows = lines[(lines["file"] == file) & (lines["function"] == function)]
+    runs = rows.loc[rows["line"].isin(at), "hits"].max()
+    heads = rows[(rows["line"] < min(at)) & (rows["hits"] > runs) & (rows["hits"] <= 2 * runs)]
+    heads = heads[heads["source"].fillna("").str.match(HEAD)].sort_values("line")
     found = records(heads.tail(1))
     return (count(found[0]["line"]) or 0, text(found[0]["source"])) if found else None
 

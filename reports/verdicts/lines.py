@@ -16,6 +16,7 @@ from nsight_prof.parsers.names import stacks
 from nsight_prof.parsers.names.source_text import (
     OVER_RESULTS,
     derives,
+    loop_around,
     loop_over_results,
     written_to_be_read,
 )
@@ -749,6 +750,8 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
     forward = _forward_place(run, finding, hot_lines[0])
     is_converted = finding.rule == copies.CASTS_AND_COPIES.key
     around = _converting_call(run, finding) if is_converted else None
+    if finding.rule == launch_rules.ONE_BY_ONE.key:
+        around = _head_of_items(run, lines, hot_lines[0])
     if around is not None:
         within = Text("{call}, within it in {places}", call=_host_place(around), places=places)
         places, hot_lines = [within], [around, *hot_lines]
@@ -760,6 +763,25 @@ def _with_launch_lines(run: Run, finding: Finding) -> Finding:
         forward=forward,
     )
     return replace(finding, verdict=verdict, evidence=_evidence(finding, hot_lines, SAMPLES))
+
+
+def _head_of_items(run: Run, lines: Sequence[HostLine], first: HostLine) -> HostLine | None:
+    """Return the head of the loop whose body launches most of what comes one by one, where no line
+    of it does: all items at once is a change of the loop.
+    """
+    body = [x for x in lines if (x.file, x.function) == (first.file, first.function) and x.line]
+    large = [x.line or 0 for x in body if number(x.share.value) >= LEAST]
+    if number(first.share.value) >= MOST or len(large) < 2:
+        return None
+    head = loop_around(run.timed_lines, first.file, first.function, large)
+    if head is None:
+        return None
+    inside = sum(x.samples for x in body if (x.line or 0) > head[0])
+    share = of_samples(inside, sum(x.samples for x in lines), first.share.refs)
+    known = number(share.value) >= MOST
+    return (
+        replace(first, line=head[0], source=head[1], samples=inside, share=share) if known else None
+    )
 
 
 def _forward_place(run: Run, finding: Finding, line: HostLine) -> Text | str:
