@@ -70,7 +70,7 @@ DIVERGENCE = replace(DIVERGENCE, unless=(NARROW_BLOCKS.key,))
 DOUBLE_PRECISION = Rule(
     key="double_precision",
     question="Does a kernel compute in double precision?",
-    when=(facts.IS_MATRIX < 1) & (facts.DOUBLE_PART >= 10) & (facts.DOUBLE_PIPE >= 20),
+    when=(facts.IS_MATRIX < 1) & (facts.DOUBLE_PART >= 10) & (facts.DOUBLE_PIPE >= 10),
     clause=lambda k: Text(
         "{part} of its floating-point operations are in double precision (FP64)",
         part=k.number(facts.DOUBLE_PART),
@@ -87,7 +87,7 @@ DOUBLE_PRECISION = Rule(
     "rate; the issue slots go down with it. Where instructions fill these, a third of those of "
     "double precision is left.",
     disproof=Text("The results need more than the 24 bits of FP32, or the kernel takes as long."),
-    source=Text("prof: a tenth of the FLOPs, and a fifth of the time of the FP64 pipe"),
+    source=Text("prof: a tenth of the FLOPs, and of the time of the FP64 pipe"),
     time=facts.DOUBLE_TIME,
     remaining=facts.DOUBLE_LEFT,
     unloads={"fp64": NONE, "issue": facts.DOUBLE_LEFT, "alu": facts.DOUBLE_LEFT},
@@ -325,7 +325,7 @@ SLOW_FUNCTIONS = replace(
     "tenths of the instructions in these lines go: 3 are left of 30 or more for each call.",
     disproof=Text("With __sinf or __powf, or a constant in their place, it takes as long."),
     source=Text("prof: text of the lines; three tenths of the instructions"),
-    unless=tuple(rule.key for rule in OF_CODE),
+    unless=(*(rule.key for rule in OF_CODE), DOUBLE_PRECISION.key),
     remaining=facts.OF_CODE["functions_left"],
     unloads=dict.fromkeys(
         ("issue", "alu", "fp32", "xu", "lsu", "l1"), facts.OF_CODE["functions_left"]
