@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from nsight_prof.parsers.build.bound import WHERE as COLUMNS
 from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.parsers.metrics.formulas import WARP
 from nsight_prof.parsers.ncu.kernel_code import CYCLES
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.findings.kernels.fact import Condition, Context, Fact, Facts, cell
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
+from nsight_prof.reports.findings.kernels.memory import LOCAL_SPILLS
 from nsight_prof.reports.findings.kernels.occupancy import limiters
 from nsight_prof.reports.findings.kernels.roofs import DOUBT_SOURCE, FULL, RESOURCES
 from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, Kernel, Rule
@@ -140,7 +142,28 @@ def explain(row: Row, context: Context) -> tuple[list[Cause], list[Abstained]]:
     # Also where ncu was not asked for that pipe: what warps wait for is then no latency.
     use.setdefault("xu", CYCLES * number(row.get("special_share")) * use["issue"])
     kernel = Kernel(row, context, facts)
-    return ranked(_cause(rule, kernel, use) for rule in fired.values()), abstained
+    found = [_cause(rule, kernel, use) for rule in fired.values()]
+    return ranked(_with_more_warps(found, kernel, use)), abstained
+
+
+def _with_more_warps(found: list[Cause], kernel: Kernel, use: dict[str, float]) -> list[Cause]:
+    """Return causes, of which spills of a block of one or two warps have what too few warps cost,
+    too: more warps for the same tile need fewer registers each, and hide more waits.
+    """
+    few = max((c.gain for c in found if c.rank == FEW_WARPS and c.gain > 0), default=0.0)
+    if not (few and kernel.facts["threads"] <= 2 * WARP):
+        return found
+    mended = []
+    for cause in found:
+        if cause.key == LOCAL_SPILLS.key and cause.gain > 0:
+            needs = required(cause.rule, kernel.facts, use)
+            at_roofs = max((share for name, share in needs.items() if name), default=0.0)
+            both = 1 - max((1 - cause.gain) * (1 - few), at_roofs)
+            clause = Text("{clause}; more warps for each block mend that and its waits, too",
+                          clause=cause.clause)  # fmt: skip
+            cause = replace(cause, clause=clause, gain=max(cause.gain, both))
+        mended.append(cause)
+    return mended
 
 
 def ranked(found: Iterable[Cause]) -> list[Cause]:
