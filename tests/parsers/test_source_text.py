@@ -5,6 +5,7 @@ import pytest
 
 from nsight_prof.parsers.names.source_text import (
     Result,
+    loop_around,
     loop_over_results,
     results,
     written_to_be_read,
@@ -97,6 +98,14 @@ def test_a_loop_over_what_it_reads_back_is_known(head: str, told: bool) -> None:
     frame = lines(f"{head}\nself.ages[walker] = 0", 1010, 1000)
     found = loop_over_results(frame, "a.py", "forward", 11)
     assert found == ((10, head) if told else None)
+
+
+def test_the_loop_around_lines_runs_once_more_than_they_do() -> None:
+    head = "for at, p in enumerate(self.params):"
+    frame = lines(f"for step in range(60):\n{head}\nchange = p.grad - p\np.add_(change)",
+                  61, 8940, 8880, 8880)  # fmt: skip
+    assert loop_around(frame, "a.py", "forward", [12, 13]) == (11, head)
+    assert loop_around(frame, "a.py", "forward", [11]) is None
 
 
 @pytest.mark.parametrize(

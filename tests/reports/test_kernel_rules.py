@@ -15,14 +15,16 @@ from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.reports.analysis.declared import Need
 from nsight_prof.reports.analysis.profiled import EXACT_MORE, TRACE_ONLY
-from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, explain, gain
+from nsight_prof.reports.findings.kernels.causes import LSU, Cause, Judged, causes, explain, gain
 from nsight_prof.reports.findings.kernels.fact import Context
+from nsight_prof.reports.findings.kernels.findings import EFFICIENCIES, _of_one_layout
 from nsight_prof.reports.findings.kernels.judge import _work_alone
 from nsight_prof.reports.findings.kernels.matrix import unaligned
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES, UNITS
 from nsight_prof.reports.findings.kernels.roofs import ROOFS as BOUNDS
 from nsight_prof.reports.findings.kernels.rules import BY_KEY, RULES
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
 from tests.reports.programs import english
 
@@ -76,6 +78,25 @@ def waits(reason: str, part: float) -> dict[str, Any]:
 
 def keys(**known: Any) -> set[str]:
     return {cause.key for cause in causes(row(**known), H200)}
+
+
+@pytest.mark.parametrize(
+    ("library", "used", "gains"),
+    [("other", 12.5, [0.5, 0.2]), ("other", 50.0, [0.3, 0.2]), ("PyTorch", 12.5, [0.3, 0.2])],
+)
+def test_one_layout_mends_kernels_that_use_as_much_of_each_sector(
+    library: str, used: float, gains: list[float]
+) -> None:
+    """Three kernels of a magma flow read structures of twelve numbers; ends measured: 85 %."""
+    found, leads = [], []
+    for name, gain_part, efficiency in (("k1", 0.3, 12.5), ("k2", 0.2, used)):
+        part = {"share": 0.4, "gain_program": gain_part, "gain_ns": 100 * gain_part}
+        found.append(Finding("uncoalesced_accesses", Text("v"), kernel_ids=(name,), **part))
+        sectors = dict.fromkeys(EFFICIENCIES, efficiency)
+        leads.append(Judged(row(library=library, **sectors), (), None, gain_part, 0.0))
+    mended = _of_one_layout(found, leads, 100.0)
+    assert [f.gain_program for f in mended] == pytest.approx(gains)
+    assert ("another layout" in english(mended[0].verdict)) == (gains[0] == 0.5)
 
 
 def test_a_healthy_kernel_has_no_cause() -> None:
@@ -196,6 +217,22 @@ def test_spills_cost_their_part_of_the_memory_time() -> None:
     assert cause.key == "local_spills"
     assert cause.gain == pytest.approx(0.7 * 0.6)
     assert "60 % of its traffic in L1" in english(cause.clause)
+
+
+def test_more_warps_for_a_tile_mend_its_spills_and_its_waits() -> None:
+    few: dict[str, Any] = {"theoretical_occupancy_pct": 43.8, "achieved_occupancy_pct": 39.1,
+                           "occupancy_limiter": "blocks", "top_stall": "long_scoreboard",
+                           "stall_share": 0.6, "local_bytes": 4e8, "l1_bytes": 1e9}  # fmt: skip
+    few["stalls"] = {"long_scoreboard": 0.6, "selected": 0.11, "not_selected": 0.02}
+
+    def gains(block: str) -> dict[str, float]:
+        return {c.key: c.gain for c in causes(row(**few, block=block), H200)}
+
+    alone, both = gains("256x1x1"), gains("32x1x1")
+    assert both["block_limited"] == alone["block_limited"] > 0
+    remaining = (1 - alone["local_spills"]) * (1 - alone["block_limited"])
+    assert both["local_spills"] == pytest.approx(1 - remaining)
+    assert remaining < 1 - alone["local_spills"]
 
 
 def test_spills_that_no_warp_waits_for_cost_nothing() -> None:
@@ -745,6 +782,18 @@ def test_double_precision_costs_what_the_fp64_pipe_takes_more_than_fp32() -> Non
     # Of the 80 % of the time in which the pipe works half is left; nothing else takes longer.
     assert cause.gain == pytest.approx(0.8 * 0.5)
     assert causes(row(flops_fp64=half_a_ms / 10, flops_fp32=half_a_ms), H200) == []
+
+
+def test_a_few_double_constants_are_told_before_functions_of_the_same_lines() -> None:
+    """A helix of muons (H200): 20 % of the FLOPs in double, 50 % of the code in lines of sinf."""
+    roofs = Ceilings({}, {("fp64", "fp64"): ceiling("fp64", "fp64", FP32_ROOF / 2)})
+    double = 0.15 * FP32_ROOF / 2 * DURATION / 1e9
+    cause = first(
+        Context(SMS, roofs), flops_fp64=double, flops_fp32=4 * double, functions_share=0.5,
+        bound_by="issue", issue_active_pct=84.0, fusable_pct=0.0,
+    )  # fmt: skip
+    assert cause.key == "double_precision"
+    assert cause.gain == pytest.approx(0.2 * 2 / 3)
 
 
 def test_functions_of_double_that_fill_the_issue_slots_leave_a_third() -> None:

@@ -282,3 +282,16 @@ def test_time_that_no_line_has_most_of_is_told_by_the_line_of_the_loop(run: Run)
     (found,) = [f for f in findings(run) if f.key == "idle"]
     words = english(found.verdict)
     assert words.index("train.py:52 in run") < words.index("train.py:17 in step")
+
+
+@pytest.mark.parametrize(("function", "copied"), [("step", 3.0), ("other", 0.0)])
+def test_results_that_are_worked_on_where_they_are_copied_need_no_copy(
+    run: Run, function: str, copied: float
+) -> None:
+    back = {"kind": "device to host", "calls": 40, "bytes": 4e8, "total_ns": 3 * MS}
+    rows = [line("computing on the host", 20),
+            line("", 30, line=8, activity="copying", call="cudaMemcpyAsync", function=function,
+                 idle_samples=0)]  # fmt: skip
+    run = write(write(waiting(run, "host"), "memory_operations", [back]), "host_lines", rows)
+    (found,) = [f for f in findings(run) if f.rule == "cpu_libraries"]
+    assert found.gain_ns == pytest.approx((2 + copied) * MS)

@@ -331,6 +331,32 @@ def test_a_loop_goes_over_items_where_few_tiny_kernels_follow_each_wait(
     assert idle._goes_over_items(run, stage, [call], Number(10e6, "ns")) is items
 
 
+@pytest.mark.parametrize(
+    ("source", "items"),
+    [
+        ("along[along > 4] -= 8", False),
+        ("scores[~allowed] = -1e9", False),
+        ("kept = scores[scores > 4]", True),
+        ("done[step] = value.item()", True),
+    ],
+)
+def test_what_is_written_through_a_mask_is_no_loop_over_items(
+    run: Run, source: str, items: bool
+) -> None:
+    waits, call = 50, "cudaStreamSynchronize"
+    at = {"stage": "decode", "file": "/a/dust.py", "line": 25, "function": "bound", "work": ""}
+    row = {**at, "source": source, "activity": "waiting", "call": call, "samples": 9,
+           "idle_samples": 9, "time_ns": 9e6, "idle_ns": 9e6}  # fmt: skip
+    run = write(run, "host_lines", [row])
+    rows = [
+        {"cause": "launches", "waited": "", "gaps": 300, "idle_ns": 80e6},
+        {"cause": "synchronisation", "waited": call, "gaps": waits, "idle_ns": 10e6},
+    ]
+    times = Number(100e6, "ns"), Number(90e6, "ns"), Number(300, "count")
+    stage = Stage("decode", 1, *times, Number(2000, "ns"), pd.DataFrame(rows))
+    assert idle._goes_over_items(run, stage, [call], Number(10e6, "ns")) == items
+
+
 def test_a_pool_that_gives_memory_back_at_each_wait_is_told(run: Run) -> None:
     gaps = gap("host", 6.0, 30, call="cudaStreamSynchronize", waited="cudaMemcpyAsync")
     calls = [{"name": "cudaMallocAsync", "calls": 90, "total_ns": 1e6}]

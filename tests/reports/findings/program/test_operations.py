@@ -6,6 +6,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.verdicts.operations import calls_at
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.findings.program.test_host_work import MS, line
+from tests.reports.findings.program.test_needless import launching
 from tests.reports.programs import english, write
 
 
@@ -60,6 +61,22 @@ def test_a_wait_is_told_by_what_the_line_asks_for(
 )
 def test_work_of_the_host_is_told_by_its_line(run: Run, source: str, title: str) -> None:
     assert title in titled(run, "host_bound", [line("", 40, source=source)], "host")[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "all_goes"),
+    [("roots = torch.linalg.eigvalsh(a)", True), ("kept = values[scores > 0.5]", False)],
+)
+def test_what_a_solver_launches_goes_with_its_waits(run: Run, source: str, all_goes: bool) -> None:
+    run = launching(run, source)
+    rows = [line("", 40, source=source, activity="waiting", call="cudaStreamSynchronize")]
+    gap = gap_of("synchronisation") | {"waited": "cudaStreamSynchronize"}
+    run = write(write(run, "idle_gaps", [gap]), "host_lines", rows)
+    (found,) = [f for f in findings(run) if f.rule == "sync_stalls"]
+    kernel = run.kernels.set_index("kernel_id")["total_ns"].iloc[0]
+    # Three of four samples of the kernel are at that line.
+    assert (found.gain_ns >= 0.75 * kernel) == all_goes
+    assert ("all matrices in one call" in english(found.verdict)) == all_goes
 
 
 def test_small_launches_are_told_by_who_makes_them(run: Run) -> None:
