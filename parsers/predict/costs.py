@@ -333,10 +333,9 @@ class Anchors:
 
         Long prompts were recorded at a few sizes alone. It is `size` where no other has more.
         """
-        least = {at: min(work, max(found)) for at, found in self.sizes.items()}
-        enough = [at for at, known in least.items() if known == max(least.values())]
-        near = min(enough, key=lambda at: abs(math.log(at / size)))
-        return size if least[size] == least[near] else near
+        known = {at: min(work, max(found)) for at, found in self.sizes.items()}
+        enough = [at for at, longest in known.items() if longest == max(known.values())]
+        return min(enough, key=lambda at: abs(math.log(at / size)))
 
     def _seconds(self, size: float) -> list[tuple[float, float]]:
         """Return the recorded seconds at a size, by work."""
