@@ -91,8 +91,8 @@ LIMITED = {
     "attention_decode": 1.08,
 }  # fmt: skip
 """How many times as long operators of these steps take until then: the first steps of a batch over
-its last ones, medians of two whole engines, which differ by 0.01 at the most. Weights wait for
-DRAM, whose clock stays."""
+its last ones, medians of two whole engines, which differ by 0.01 here and by up to 0.06 in small
+operators. Weights wait for DRAM, whose clock stays."""
 LIMITED_SMALL = 1.11
 """The same of small operators."""
 PROFILED = 1.2
