@@ -264,10 +264,9 @@ both at hand:
 - The power limit slows attention and the product after it 1.4 times as much as a step, norms and
   activations a quarter as much (seven slices; no whole engine is among them).
 - Steps that generate run at a low clock for some 30 ms after prompts beyond the limit: products
-  take 2 to 7 % longer, attention 8, in both engines to within 1 %, and small kernels 11. By the other
-  engine alone the numbers are the same. Slices have it too, so that costs are drawn through the
-  last steps of such batches: TPOT of 32
-  requests is off by 1.5 % in place of 1.8 (22 engines).
+  take 2 to 7 % longer, attention 8, in both engines to within 1 %, and small kernels 11. By the
+  other engine alone the numbers are the same. Slices have it too, so that costs are drawn through
+  the last steps of such batches: TPOT of 32 requests is off by 1.5 % in place of 1.8 (22 engines).
 
 What stays of Qwen3-8B is its board: products took 5 to 7 % longer than in its slice, on another
 machine, from the first layer on, at 43 against 33 degrees and 1.5 against 1.6 GHz under the limit;
