@@ -570,12 +570,12 @@ def _copied(run: Run, stage: Stage, rows: pd.DataFrame) -> Number:
     """Return the time of copies to the host by the functions that do this work: it is on results,
     and on the GPU it needs none of these, which are no idle time.
     """
-    kinds = run.memory_operations.set_index("kind")["total_ns"]
+    operations = run.memory_operations
     copying = host_rows(run, stage.name, ("copying",))
     at = set(zip(rows["file"], rows["function"], strict=True))
     there = [place in at for place in zip(copying["file"], copying["function"], strict=True)]
     part = copying.loc[there, "samples"].sum() / max(1, copying["samples"].sum())
-    to_host = number(kinds.get("device to host", 0.0)) / stage.gpus
+    to_host = operations.loc[operations["kind"].eq("device to host"), "total_ns"].sum() / stage.gpus
     return Number(part * to_host, "ns", column("memory_operations", "total_ns"))
 
 
