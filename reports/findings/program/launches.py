@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -55,12 +57,13 @@ BLOCKED = 0.9
 """Part of the launches whose call began when the GPU had nothing to do."""
 
 
-def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list[Finding]:
+def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: Mapping[str, bool]) -> list[Finding]:
     """Return a finding for each stage with rows of tiny kernels, unless it is launch-bound.
 
     A kernel takes at least as long as the shortest launch of the trace, whatever it does: of each
     row, all but one of these are saved, with the gaps between queued kernels. Launches that repeat
     one kernel and leave SMs empty save what they would take side by side. Of several GPUs the mean.
+    `launch_bound`: stages -> whether closing their gaps saves nothing without nsys.
     """
     rule, floor = SMALL_KERNELS, shortest_launch(run)
     wall = program_time(run)[0]
@@ -76,7 +79,11 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
     found = [
         _finding(row, floor, wall, _lengthened(run, row), kernel_time(run))
         for row in short_kernels(frame, tiny)
-        if not launch_bound & {row.stage, ALL}
+        if all(
+            of_nsys and len(row.kernel_ids) == 1
+            for stage, of_nsys in launch_bound.items()
+            if stage in (row.stage, ALL)
+        )
     ]
     return [f for f in found if f.gain_program >= rule.limit("share")]
 

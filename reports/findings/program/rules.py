@@ -63,10 +63,11 @@ def program_findings(run: Run) -> list[Finding]:
     found += launches.host_functions(run)
     if frame is None:
         return found
+    # Where nsys itself makes the gaps, repeats of one kernel are still worth one launch.
     launch_bound = {
-        f.stage
+        f.stage: f.gain_program < threshold("small_gain")
         for f in waits
-        if f.rule == idle_rules.LAUNCH_BOUND.key and not f.gain_program < threshold("small_gain")
+        if f.rule == idle_rules.LAUNCH_BOUND.key
     }
     found += launches.small_kernels(run, frame, launch_bound)
     found += launches.one_by_one(run, frame)
