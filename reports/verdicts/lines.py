@@ -571,12 +571,14 @@ def _of_solver(run: Run, finding: Finding, line: HostLine) -> Finding:
     batches it, or has a factor already, needs neither its checks nor its many small kernels.
     """
     waits = finding.rule in (idle_rules.SYNC_STALLS.key, idle_rules.LAUNCH_BOUND.key)
-    if finding.choice or not waits or not re.search(SOLVES, line.source):
-        return finding
     launched, idle = launched_time(run), host_rows(run, finding.stage, idle=True)
+    is_known = line.line is not None and not launched.empty
+    if finding.choice or not (waits and is_known and re.search(SOLVES, line.source)):
+        return finding
     idle = stacks.with_callers(idle.reset_index(drop=True))
     launched, idle = (
-        rows[rows["file"].eq(line.file) & rows["line"].eq(line.line)] for rows in (launched, idle)
+        rows[rows["file"].eq(line.file) & rows["line"].eq(line.line or 0)]
+        for rows in (launched, idle)
     )
     gpu = Number(launched.drop_duplicates("launch")["gpu_ns"].sum(), "ns", LAUNCH_CELLS)
     waiting = of_host(run, idle[~idle.index.duplicated()]["idle_ns"].sum())
