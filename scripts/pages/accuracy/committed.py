@@ -207,7 +207,11 @@ def predicted_before(work: Path) -> list[tuple[str, pd.DataFrame, Mapping[str, f
         (SEVENTH_TITLE, "a seventh H200, told by busy engines"),
         (EIGHTH_TITLE, "an eighth H200, told by a busy engine"),
         (NINTH_TITLE, "a ninth machine's H100, told by a busy engine"),
-        *((machine.title, f"the {machine.name} H200, told by busy engines") for machine in LATER),
+        *(
+            (machine.title, f"the {machine.name} H200, told by busy engines")
+            for machine in LATER
+            if machine.engines
+        ),
         (SPLIT_H200_TITLE, "two H200"),
         (NGRAM_TITLE, "one H200, n-grams or LoRA again"),
     ):
