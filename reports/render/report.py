@@ -300,17 +300,10 @@ def _prediction_summary(view: PredictionView) -> BenchSummary:
     from nsight_prof.reports.studies.models import RESERVATIONS, BenchSummary
 
     summary = BenchSummary(
-        title=view.title,
-        question=view.question or "",
-        subject=view.subject or "",
-        machine=str(view.asked.get("gpu") or ""),
-        answer=view.answer[:1],
-        rows=view.facts,
-        to_do=(),
-        learned=view.answer[1:],
-        reservations=view.notes[-RESERVATIONS:],
-        predicted=True,
-    )
+        title=view.title, question=view.question or "", subject=view.subject or "",
+        machine=str(view.asked.get("gpu") or ""), answer=view.answer[:1], rows=view.facts,
+        to_do=(), learned=view.answer[1:], reservations=view.notes[-RESERVATIONS:], predicted=True,
+    )  # fmt: skip
     return replace(summary, terms=summary_terms(summary.words))
 
 

@@ -141,7 +141,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
     farthest = min(heavy or judged, key=lambda product: product.fraction)
     split = farthest.split_k if farthest.split_k and farthest.split_k > 1 else 0
     share = stage.share(lost)
-    beside, *unadvised = kernel_savings(run, stage, lost, {p.kernel_id for p in judged}, savings)
+    compared, *unadvised = kernel_savings(run, stage, lost, {p.kernel_id for p in judged}, savings)
     yield Finding(
         "products_beyond_roofs",
         Text(
@@ -157,7 +157,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
                               part=product.roof_share)))
                 for product in first
             ],
-            beside=beside,
+            beside=compared,
         ),
         (
             Evidence(
@@ -200,13 +200,13 @@ def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
     lost = view.kernels - view.analytical
     ratio = view.number("kernels").times(view.number("analytical"))
     share = stage.share(lost)
-    beside, *unadvised = kernel_savings(run, stage, lost, set(stage.attention), savings)
+    compared, *unadvised = kernel_savings(run, stage, lost, set(stage.attention), savings)
     yield Finding(
         "attention_beyond_roof",
         Text(
             "Attention of {stage} takes {time} per run, {ratio} its floor of {floor}: {part} of "
             "the kernel time is lost there. {beside}",
-            beside=beside,
+            beside=compared,
             stage=stage.label,
             time=view.number("kernels"),
             ratio=ratio,

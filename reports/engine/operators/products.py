@@ -58,22 +58,22 @@ def kernel_savings(
     lost = Number(lost_ns * stage.runs, "ns")
     gpu_time = Number(run.kernels["total_ns"].sum(min_count=1), "ns")
     runs = Text("In {n} run", "In all {n} runs", n=stage.runs)
-    whole: dict[str, Value] = {"runs": runs, "lost": lost, "part": lost.share_of(gpu_time)}
+    in_all: dict[str, Value] = {"runs": runs, "lost": lost, "part": lost.share_of(gpu_time)}
     kernels = run.stage_kernels[run.stage_kernels["stage"] == stage.stage]
-    parts = {key: s.part_of_time for key, s in savings.items() if s.part_of_time is not None}
-    rows = [r for r in records(kernels) if r["kernel_id"] in kernel_ids & parts.keys()]
+    gains = {key: s.part_of_time for key, s in savings.items() if s.part_of_time is not None}
+    rows = [r for r in records(kernels) if r["kernel_id"] in kernel_ids & gains.keys()]
     if not rows:
-        yield Text("{runs} that is {lost}, {part} of the GPU time.", **whole)
+        yield Text("{runs} that is {lost}, {part} of the GPU time.", **in_all)
         return
     judged = sorted({savings[text(r["kernel_id"])] for r in rows}, key=lambda s: s.number)
-    saved = sum(number(r["total_ns"]) * parts[text(r["kernel_id"])] for r in rows)
+    saved = sum(number(r["total_ns"]) * gains[text(r["kernel_id"])] for r in rows)
     yield Text(
         "{runs} that is {lost}, {part} of the GPU time; the table of what each kernel could save "
         "has {saved} of it for {kernels}, since it takes one launch of each, its roof at its own "
         "clock, and the cause that was found.",
         saved=Number(saved, "ns"),
         kernels=[saving.name for saving in judged],
-        **whole,
+        **in_all,
     )
     if open_kernels := [saving.name for saving in judged if not saving.advised]:
         yield Text("no finding is about {kernels}", kernels=open_kernels)

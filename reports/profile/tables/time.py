@@ -152,10 +152,10 @@ def kinds(
         stage = Text("In {stage}", stage=table.stages[index])
         return Column(stage, lambda row: time(row.by_stage[index]))
 
-    shown = {kernel.kernel_id: kernel.number for kernel in view.kernels}
+    places = {kernel.kernel_id: kernel.number for kernel in view.kernels}
 
     def largest(row: KindRow) -> Series:
-        return kernel_links([shown[key] for key in row.kernel_ids if key in shown], 3)
+        return kernel_links([places[key] for key in row.kernel_ids if key in places], 3)
 
     columns: list[Column[KindRow]] = [
         Column(Text("Kind"), lambda row: Word(row.kind)),

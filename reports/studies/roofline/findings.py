@@ -534,8 +534,8 @@ def _evidence(*roofs: MeasuredRoof) -> tuple[Evidence, ...]:
 
 def _confirmation(roof: MeasuredRoof) -> tuple[Evidence | Text, ...]:
     if roof.accepted:
-        shown = Link(Verbatim(roof.reason), roof.probe.anchor)
-        return (Evidence(Text("confirmed by counters:"), shown),)
+        counted = Link(Verbatim(roof.reason), roof.probe.anchor)
+        return (Evidence(Text("confirmed by counters:"), counted),)
     return (Text("not confirmed by counters"),)
 
 

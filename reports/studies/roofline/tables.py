@@ -27,14 +27,6 @@ from nsight_prof.reports.page import (
 DIGITS = 4
 """Of measured roofs: they repeat within 0.1 %, which three digits would hide."""
 VERDICTS = {True: Text("confirmed"), False: Text("contradicted"), None: Text("not confirmed")}
-COUNTED = {
-    level: (column, "bytes", "B")
-    for level, column in (
-        *(("dram", "dram_bytes"), ("l2", "l2_bytes"), ("l1", "l1_bytes")),
-        ("shared", "shared_memory_bytes"),
-    )
-}
-"""Columns of table `bench` with what was counted and with the work, and their unit, by level."""
 NOTE = Text(
     "In brackets 95 % confidence intervals. A roof marked with * is a line of the roofline and the "
     "one that later reports use. Of the counters' peak: over what the hardware can do by its "
@@ -111,7 +103,7 @@ def _rates(
             Column(Text("SM clock"), lambda roof: roof.clock if roof.per_clock_sm > 0 else None),
             Column(Text("Of the counters' peak"), lambda r: _if_known(r.of_counters, "fraction")),
             Column(Text("Of the datasheet"), lambda r: _if_known(r.of_datasheet, "fraction")),
-            Column(Text("Counters"), counters_of),
+            Column(Text("Counters"), _counters_of),
             Column(Text("Samples"), lambda roof: roof.samples),
             Column(Text("Reached by"), _reached_by),
         ],
@@ -121,7 +113,7 @@ def _rates(
     )
 
 
-def counters_of(roof: MeasuredRoof) -> Link:
+def _counters_of(roof: MeasuredRoof) -> Link:
     """Return whether counters confirm a roof, which leads to what they counted."""
     return Link(VERDICTS[roof.accepted], roof.probe.anchor)
 
@@ -131,9 +123,11 @@ def _counted(roof: MeasuredRoof) -> tuple[str, Number, Number | None]:
 
     A dependent load is judged by its accesses, which are no bytes.
     """
-    column, work, unit = COUNTED.get(roof.key, ("counted_flops", "flops", "FLOP"))
-    if (roof.key, roof.kind) == ("dram", "latency"):
-        column = "dram_read_bytes"
+    column, work, unit = "counted_flops", "flops", "FLOP"
+    if roof.key in MEMORY:
+        level = {"shared": "shared_memory"}.get(roof.key, roof.key)
+        of_dram = "dram_read_bytes" if roof.key == "dram" and roof.kind == "latency" else ""
+        column, work, unit = of_dram or f"{level}_bytes", "bytes", "B"
     ref = (Ref("bench", text(roof.case.get("case_id")), column),)
     calls = Number(known(roof.case.get("counted_calls")))
     counted = Number(known(roof.case.get(column)), unit, ref).per(calls, unit)
@@ -165,7 +159,7 @@ def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
             Column(Text("SM clock"), lambda roof: roof.clock if roof.kind == "latency" else None),
             Column(
                 Text("Counters"),
-                lambda roof: None if roof.key == "host" else counters_of(roof),
+                lambda roof: None if roof.key == "host" else _counters_of(roof),
             ),
             Column(Text("Samples"), lambda roof: roof.samples),
             Column(Text("Reached by"), lambda roof: roof.shape or None),

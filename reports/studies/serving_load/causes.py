@@ -446,17 +446,10 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
     waits = front_end(found)
     if waits is None or waits.lay_verdict is None:
         unknown = Text("What limits throughput is not known. {both}", both=both)
-        signs = (*_clock(point), *_facts(point, mfu))
+        signs: tuple[Evidence | Text, ...] = (*_clock(point), *_facts(point, mfu))
         return Finding("limit", unknown, signs, action=action, lay_verdict=unknown)
     there: list[Value] = [] if point.lags else [Text("the front end keeps up")]
     there += [*_facts(point, mfu)]
-    lay = Text("{waits}", waits=waits.lay_verdict)
-    if mfu:
-        lay = Text(
-            "{waits} Most is answered at {load}: there the GPU computes at {mfu} of what it can "
-            "keep up.",
-            waits=waits.lay_verdict, load=point.load_text, mfu=mfu["mfu"],
-        )  # fmt: skip
     return replace(
         waits,
         verdict=Text(
@@ -466,7 +459,10 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
         ),
         evidence=(*waits.evidence, *_clock(point), both),
         action=Text("{first} {then}", first=more_front_ends(found), then=action),
-        lay_verdict=lay,
+        lay_verdict=not mfu and waits.lay_verdict or Text(
+            "{waits} Most is answered at {load}: there the GPU computes at {mfu} of what it can "
+            "keep up.", waits=waits.lay_verdict, load=point.load_text, mfu=mfu["mfu"],
+        ),
         technical=False,
     )  # fmt: skip
 
