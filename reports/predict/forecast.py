@@ -61,6 +61,7 @@ REPAIRS = {
     "gaps": Text("no gaps between kernels"),
 }
 CHANGES = TYPES | REPAIRS
+COVERED = Number(0.9, "fraction")
 SURE: Mapping[str, Confidence] = {"T0": "low", "T1": "medium", "T2": "medium", "T3": "high"}
 METHOD = (
     Text(
@@ -123,7 +124,7 @@ def certainty(tiers: Iterable[str]) -> Text:
         "how sure: {sure} ({tiers}){brackets}",
         sure=LEVELS[SURE[found[0]]],
         tiers=[Text("tier {tier}: {meaning}", tier=t, meaning=TIERS[t]) for t in found],
-        brackets=Text("; in brackets 90 % intervals") if found != ["T0"] else "",
+        brackets=Text("; in brackets {part} intervals", part=COVERED) if found != ["T0"] else "",
     )
 
 
