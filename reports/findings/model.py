@@ -65,7 +65,7 @@ class Finding(PageFinding):
         gain_program: the same as part of the time of the whole program (Amdahl).
         gain_ns: the same as time.
         most_ns: the time that it would save at the full roof, where the gain ends before.
-        low_ns, high_ns: what four of five measured repairs of such findings save (of kernels that
+        low_ns, high_ns: what four of five measured fixes of such findings save (of kernels that
             fill a unit, where less work is possible).
         shared_ns: what the host leaves of any gain of kernels in the run, where that is its gain:
             the findings of which this is known save it once, together.

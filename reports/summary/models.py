@@ -101,7 +101,7 @@ class Step:
 
     @property
     def sure(self) -> str:
-        """How sure it is that it saves as much: never high, since no repair was made and timed."""
+        """How sure it is that it saves as much: never high, since no fix was made and timed."""
         return "medium" if self.findings[0].confidence == "high" else self.findings[0].confidence
 
     @property
@@ -166,7 +166,7 @@ class FloorPart:
 class Narrowed:
     """A matrix product with inputs of a smaller type, at most `factor` times as fast.
 
-    `time_ns` is its time in the run, `repairs_ns` what repairs save of that at most.
+    `time_ns` is its time in the run, `repairs_ns` what fixes save of that at most.
     """
 
     kernel: KernelRow
@@ -177,13 +177,13 @@ class Narrowed:
 
     @property
     def saves_ns(self) -> float:
-        """What the smaller type saves at most of what repairs leave."""
+        """What the smaller type saves at most of what fixes leave."""
         return max(0.0, self.time_ns - self.repairs_ns) * (1 - 1 / self.factor)
 
 
 @dataclass(frozen=True)
 class TimedChoice:
-    """A choice that saves `saves_ns` of the run at most, after all repairs.
+    """A choice that saves `saves_ns` of the run at most, after all fixes.
 
     Where that was measured it is no bound, and `most_ns` is.
 
