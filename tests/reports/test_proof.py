@@ -148,7 +148,7 @@ def test_the_page_keeps_two_sets_and_two_looks_apart(seen: Recording) -> None:
     row = next(line for line in page.splitlines() if line.startswith("| Is the planted cause"))
     cells = [cell.strip() for cell in row.split("|")]
     assert cells[2:6] == ["1 of 1 (100.0 %)", "1 of 2 (50.0 %)", "1 of 1 (100.0 %)", "90.0 %"]
-    large = [line for line in page.splitlines() if line.startswith("| Repairs that gained 10.0 %")]
+    large = [line for line in page.splitlines() if line.startswith("| Fixes that gained 10.0 %")]
     assert len(large) == 3
     assert [cell.strip() for cell in large[0].split("|")][2:5] == ["n/a"] * 3 or first.judged[
         0
@@ -188,7 +188,7 @@ def test_scores_of_large_repairs_are_counted_apart(seen: Recording) -> None:
         ["1 of 2 (50.0 %)", "1 of 2 (50.0 %)"],
     ]
     other = replace(told, look=replace(look, score=replace(look.score, programs=4)))
-    large = planted_page([other]).split("| Repairs that gained")[1]
+    large = planted_page([other]).split("| Fixes that gained")[1]
     assert large.split("|")[1].strip() == "n/a", "of which programs that look was is not known"
 
 
