@@ -24,7 +24,7 @@ from tests.reports.programs import amount, english, kernels, where, write
 
 
 def named(run: Run, name: str) -> Finding:
-    return next(f for f in findings(run) if f.key == "kernel" and english(f.title).startswith(name))
+    return next(f for f in kernel_findings(run) if english(f.title).startswith(name))
 
 
 def said(run: Run) -> list[str]:

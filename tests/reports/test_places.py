@@ -2,6 +2,9 @@
 
 import re
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -16,16 +19,25 @@ from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.verdicts.lines import inner_loop, located, without_launches
 from nsight_prof.reports.verdicts.ranking import findings, producers_first
+from tests.reports.conftest import build_run
 from tests.reports.programs import english, write
 
 LOOP, LAUNCH = 12, 48
 """Lines of a made-up program: the loop of a kernel, and the launch of that."""
 
 
-def finding_of(run: Run, rule: str = "") -> Finding:
+@cache
+def kernel_finding() -> Finding:
+    """Return the first finding about a kernel of the made-up run, of which all runs are copies."""
+    with TemporaryDirectory() as folder:
+        run = load_run(build_run(Path(folder) / "run"))
+        found = next(f for f in findings(run) if f.key == "kernel")
+    return replace(found, verdict=Text("It takes long."))
+
+
+def finding_of(rule: str = "") -> Finding:
     """Return a finding about a kernel, of a rule, that names no line yet."""
-    found = next(f for f in findings(run) if f.key == "kernel")
-    return replace(found, rule=rule, verdict=Text("It takes long."))
+    return replace(kernel_finding(), rule=rule)
 
 
 def lines_of(run: Run, finding: Finding) -> list[int]:
@@ -34,7 +46,7 @@ def lines_of(run: Run, finding: Finding) -> list[int]:
 
 def launched(run: Run, *at: tuple[int, int, str]) -> Run:
     """Return the run with lines that launch the kernel: number, samples and text."""
-    kernel = finding_of(run).kernel_ids[0]
+    kernel = finding_of().kernel_ids[0]
     rows: list[dict[str, Any]] = [
         {"file": "/x/k.py", "line": line, "function": "run", "kernel_id": kernel, "call": "",
          "callers": "", "inner": "", "samples": samples, "source": source}
@@ -47,7 +59,7 @@ def launched(run: Run, *at: tuple[int, int, str]) -> Run:
 @pytest.fixture
 def in_loop(run: Run) -> Run:
     """The run with a kernel that loops at one line, and is launched at another."""
-    kernel = finding_of(run).kernel_ids[0]
+    kernel = finding_of().kernel_ids[0]
     at = {"kernel_id": kernel, "file": "/x/k.py", "samples": 90, "stall": "long_sb"}
     write(run, "source_lines", [{**at, "line": LOOP, "share": 1.0, "source": "x = load(a)"}])
     loop = {**at, "line": LOOP, "offset": 0, "sass": "LDG.E R2, desc[UR4][R2.64]", "sectors": 8}
@@ -77,7 +89,7 @@ def in_loop(run: Run) -> Run:
     ],
 )
 def test_the_line_of_the_change_stands_first(in_loop: Run, rule: str, places: list[int]) -> None:
-    assert lines_of(in_loop, finding_of(in_loop, rule)) == places
+    assert lines_of(in_loop, finding_of(rule)) == places
 
 
 def test_where_warps_only_queue_for_a_pipe_the_line_is_that_of_what_runs(in_loop: Run) -> None:
@@ -90,7 +102,7 @@ def test_where_warps_only_queue_for_a_pipe_the_line_is_that_of_what_runs(in_loop
         {**in_loop.source_lines.iloc[0], "line": line, "samples": samples, "share": samples / 90}
         for line, samples in ((3, 80), (LOOP, 10))
     ]
-    finding = finding_of(in_loop, "latency")
+    finding = finding_of("latency")
     for stall, places in (("math", [LOOP]), ("long_sb", [3, LOOP])):
         run = write(in_loop, "source_lines", texts)
         run = write(run, "source_instructions", [
@@ -101,14 +113,14 @@ def test_where_warps_only_queue_for_a_pipe_the_line_is_that_of_what_runs(in_loop
 
 
 def test_a_single_warp_that_spills_is_a_matter_of_its_launch(in_loop: Run) -> None:
-    finding = finding_of(in_loop, "local_spills")
+    finding = finding_of("local_spills")
     tables.write(in_loop.kernels.assign(block="32x1x1"), "kernels", in_loop.directory.tables)
     run = load_run(in_loop.path)
     assert lines_of(run, finding) == [LAUNCH, LOOP]
 
 
 def test_what_a_function_or_a_kernel_in_cuda_spills_is_a_matter_of_its_lines(in_loop: Run) -> None:
-    finding = finding_of(in_loop, "local_spills")
+    finding = finding_of("local_spills")
     of_sine = write(
         in_loop, "source_lines", records(in_loop.source_lines.assign(source="y = tl.sin(x)"))
     )
@@ -116,7 +128,7 @@ def test_what_a_function_or_a_kernel_in_cuda_spills_is_a_matter_of_its_lines(in_
 
 
 def test_blocks_of_which_most_warps_only_wait_are_a_matter_of_their_launch(in_loop: Run) -> None:
-    finding = finding_of(in_loop, "latency")
+    finding = finding_of("latency")
     run = write(in_loop, "counters", records(in_loop.counters.assign(top_stall="barrier")))
     load, store = records(in_loop.source_instructions)
     for sass, times, is_few in (("MOV", 20, True), ("MOV", 64, False), ("LDGSTS", 20, False)):
@@ -140,7 +152,7 @@ def test_blocks_of_which_most_warps_only_wait_are_a_matter_of_their_launch(in_lo
 def test_blocks_that_end_at_once_are_a_matter_of_the_kernel_where_it_has_no_loop(
     in_loop: Run, file: str, block: str, times: int, places: list[int]
 ) -> None:
-    finding = finding_of(in_loop, "short_blocks")
+    finding = finding_of("short_blocks")
     tables.write(in_loop.kernels.assign(block=block), "kernels", in_loop.directory.tables)
     load, store = records(in_loop.source_instructions.assign(file=f"/x/{file}"))
     run = write(in_loop, "source_instructions", [load, {**store, "instructions": times}])
@@ -154,7 +166,7 @@ def test_what_l1_serves_stands_behind_what_goes_on_to_l2(
     in_loop: Run, served: float, places: list[int]
 ) -> None:
     """Scattered loads that find their sectors in L1 cost less than scattered stores."""
-    finding = finding_of(in_loop, "uncoalesced_accesses")
+    finding = finding_of("uncoalesced_accesses")
     load, store = records(in_loop.source_instructions)
     rows = [{**load, "line": 26, "sass": "LDG.E R2, [R4]", "sectors": 50, "excessive_sectors": 45},
             {**store, "line": 28, "sass": "STG.E [R4], R2", "sectors": 50,
@@ -172,7 +184,7 @@ def test_a_chain_stands_at_the_line_that_writes_what_it_alone_reads(run: Run) ->
              (76, "normed = torch.empty_like(x)"), (80, "return sums, out")]  # fmt: skip
     row = records(run.timed_lines)[0]
     rows = [*records(run.timed_lines), *({**row, "line": n, "source": t} for n, t in texts)]
-    finding = replace(finding_of(run, "elementwise_chain"), key="elementwise_chain")
+    finding = replace(finding_of("elementwise_chain"), key="elementwise_chain")
     assert lines_of(run, finding) == [77, 78]  # nobody knows what else reads the sums
     assert lines_of(write(run, "timed_lines", rows), finding) == [78, 79]
 
@@ -184,7 +196,7 @@ def test_of_gains_that_are_alike_what_runs_first_stands_first(
     rows = [{"kernel_id": key, "index": at, "start_ns": at * 1000, "duration_ns": 500}
             for at, key in enumerate(("sort", "sum", "sort", "sum"))]  # fmt: skip
     run = write(run, "launches", rows)
-    one = finding_of(run)
+    one = finding_of()
     found = [replace(one, kernel_ids=(key,), gain_ns=saved, choice=False)
              for key, saved in (("sum", 1e6), ("sort", gain * 1e6))]  # fmt: skip
     assert producers_first(run, [*found]) == [found[at] for at in order]
@@ -192,7 +204,7 @@ def test_of_gains_that_are_alike_what_runs_first_stands_first(
 
 def test_kernels_of_a_backward_pass_lead_to_the_forward_line(run: Run) -> None:
     run = launched(run, (54, 61, "loss.backward()"), (32, 39, "y = self.layers(x)"))
-    finding = finding_of(run, "tensor_idle")
+    finding = finding_of("tensor_idle")
     assert lines_of(run, finding) == [32, 54]
     alone = launched(run, (54, 61, "loss.backward()"))
     assert lines_of(alone, finding) == [54]
@@ -222,7 +234,7 @@ def test_what_is_allocated_in_each_step_stands_before_what_frees_it(run: Run) ->
          "callers": "", "inner": "", "samples": 1500, "time_ns": time_ns}
         for call, line, time_ns in calls
     ]  # fmt: skip
-    finding = replace(finding_of(run, "allocation_stalls"), key="idle", stage="")
+    finding = replace(finding_of("allocation_stalls"), key="idle", stage="")
     run = write(write(run, "host_lines", []), "launch_lines", rows)
     assert lines_of(run, finding) == [45, 46]
     only_free = write(run, "launch_lines", rows[::2])
@@ -237,7 +249,7 @@ def test_a_loop_over_what_is_read_once_is_at_fault_for_what_it_launches(
 ) -> None:
     head = "for end in ends.tolist():"
     run = sampled(run, (46, "waiting", head, 10), (48, "launching", "pack[(end,)](x)", inside))
-    finding = replace(finding_of(run, "launch_bound"), key="idle", stage="", choice=False)
+    finding = replace(finding_of("launch_bound"), key="idle", stage="", choice=False)
     assert lines_of(run, finding) == places
 
 
@@ -263,7 +275,7 @@ def test_a_loop_within_the_step_saves_what_its_lines_hold(run: Run) -> None:
     """The rest of the step launches as slowly as before once the items of the loop go at once."""
     run = sampled(run, (57, "launching", "y = f(x)", 60), (34, "launching", "n += p.norm()", 40))
     texts = [{**row, "hits": 100 if row["line"] == 57 else 4800} for row in records(run.host_lines)]
-    finding = replace(finding_of(run, "launch_bound"), stage="", choice=True, gain_ns=1e9)
+    finding = replace(finding_of("launch_bound"), stage="", choice=True, gain_ns=1e9)
     run = write(run, "timed_lines", texts)
     of_step = located(run, finding)
     assert of_step.gain_ns == 1e9  # 40 % are too few beside 60 %: the step is to mend
@@ -289,7 +301,7 @@ def test_where_the_host_works_as_much_as_it_launches_the_work_stands_first(
     run: Run, samples: int, order: list[int]
 ) -> None:
     run = sampled(run, (16, "program", "n = count(x)", samples), (29, "launching", "y = up(x)", 50))
-    assert lines_of(run, replace(finding_of(run, "host_bound"), stage="")) == order
+    assert lines_of(run, replace(finding_of("host_bound"), stage="")) == order
 
 
 @pytest.mark.parametrize("rule", ["launch_bound", "host_bound", "idle"])
@@ -297,7 +309,7 @@ def test_where_the_host_launches_a_backward_pass_the_forward_line_stands_first(
     run: Run, rule: str
 ) -> None:
     run = sampled(run, (57, "launching", "loss.backward()", 60), (55, "launching", "y = f(x)", 40))
-    finding = replace(finding_of(run, rule), stage="", choice=rule == "launch_bound")
+    finding = replace(finding_of(rule), stage="", choice=rule == "launch_bound")
     assert lines_of(run, finding) == [55, 57]
 
 

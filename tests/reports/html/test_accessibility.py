@@ -8,8 +8,10 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.render.report import render_report
+from nsight_prof.reports.render.style import HTML, Style
 
 Ask = Callable[..., Any]
+HTML_ALONE = Style(formats=(HTML,))
 # Hundreds of rows are made of the same elements with the same classes, which is all that rules see;
 # thousands of points of pictures have no text.
 # In dark, where the page begins, colours alone are other ones than in light, where it is switched.
@@ -36,9 +38,9 @@ return found.map((one) => [one.id, one.impact, one.nodes.map((node) => node.html
 
 
 def test_what_to_do_needs_no_scrolling(
-    in_browser: Ask, recorded_run_of: Callable[[str], Run]
+    in_browser: Ask, recorded_run_of: Callable[[str], Run], no_pictures: None
 ) -> None:
-    page = render_report(recorded_run_of("h200-top-kernels")).page
+    page = render_report(recorded_run_of("h200-top-kernels"), HTML_ALONE).page
     for one in (page, page.with_name("stakeholder_summary.html")):
         hidden = in_browser(one.read_text(encoding="utf-8"), """
           const box = document.querySelector(".cards").closest(".wide");
@@ -59,7 +61,7 @@ def test_axe_finds_nothing_serious(
     name: str, in_browser: Ask, recorded_run_of: Callable[[str], Run]
 ) -> None:
     axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-    pages = render_report(recorded_run_of(name))
+    pages = render_report(recorded_run_of(name), HTML_ALONE)
     for page in (pages.page, pages.page.with_name("stakeholder_summary.html")):
         violations = in_browser(
             page.read_text(encoding="utf-8"),
