@@ -4,6 +4,7 @@ import fcntl
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
@@ -51,12 +52,12 @@ def with_tables(name: str, folder: Path, tables: Path | None = None) -> None:
         assert tables is not None
         shutil.copytree(tables, run.tables)
 
-    patched = (
-        patch.object(run_tables, "build_tables", copied)
-        if tables
-        else patch("nsight_prof.parsers.tables.write_csv")
-    )
-    with patched:
+    with ExitStack() as patches:
+        if tables:
+            patches.enter_context(patch.object(run_tables, "build_tables", copied))
+        else:
+            for module in ("tables", "build.run_tables"):
+                patches.enter_context(patch(f"nsight_prof.parsers.{module}.write_csv"))
         refresh.refresh_tables(RunDir(folder))
 
 

@@ -34,6 +34,9 @@ AS_JSON = ("token_times_s", "capture_sizes", "args", "model_config")
 """Columns of text that hold a list or an object of the record as JSON."""
 OF_FILE = ("source", "process")
 DERIVED = ("ttft_s", "tpot_s", "e2e_s")
+# json.loads and json.dumps make one of these for each call that asks for something unusual.
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
         if not line.strip():
             continue
         try:
-            record = json.loads(line, parse_constant=lambda _: None)
+            record = _DECODER.decode(line)
         except (ValueError, RecursionError):
             problems.append(no_json(path.name, number, number == len(lines)))
             continue
@@ -196,7 +199,7 @@ def _cell(value: Any, column: Column) -> Any:
     if value is None:
         return None
     if column.name in AS_JSON:
-        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+        return _ENCODER.encode(value)
     if column.dtype == "string":
         return _words(value, column.name)
     if column.dtype == "bool":
