@@ -85,16 +85,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 # The files that take longest, by what they took: at the end the other workers would wait for them.
-LONGEST = ("test_predict.py", "test_captures.py", "test_accessibility.py", "test_fuzz.py",
-           "test_rank.py", "test_import_many.py", "test_host_work.py", "test_findings.py",
-           "test_ranks_recipe.py", "test_server.py", "test_ranks.py", "test_resume.py",
-           "test_rank_counters.py", "test_replay.py", "test_target_steps.py", "test_ncu_rules.py",
-           "test_scripts.py", "test_tools_that_lie.py", "test_wheel.py", "test_vllm_kernels.py",
-           "test_resume_artifacts.py", "test_plots.py", "test_predict_networks.py",
-           "test_failures.py", "test_signals.py", "test_offline.py", "test_goldens.py",
-           "test_links.py", "test_fleet.py", "test_engine.py", "test_render.py", "test_needless.py",
-           "test_streams.py", "test_messages.py", "test_templating.py", "test_program_rules.py",
-           "test_serving_load.py", "test_proof.py", "test_site.py")  # fmt: skip
+# Each third one waits for programs that it starts: several at once would leave cores idle.
+LONGEST = ("test_predict.py", "test_accessibility.py", "test_server.py", "test_captures.py",
+           "test_import_many.py", "test_rank_counters.py", "test_browser.py", "test_ranks.py",
+           "test_rank_faults.py", "test_planted_on_gpus.py", "test_scripts.py",
+           "test_ranks_recipe.py", "test_recorded_jobs.py", "test_wheel.py", "test_rank.py",
+           "test_load.py", "test_gemm_staircase.py", "test_signals.py", "test_render.py",
+           "test_host_speed.py", "test_vllm_kernels.py", "test_host_floor.py", "test_messages.py",
+           "test_target_steps.py", "test_serving_baseline.py", "test_fuzz.py",
+           "test_tools_that_lie.py", "test_plots.py", "test_pictures_in_languages.py",
+           "test_resume_artifacts.py", "test_pages.py", "test_import_torch.py",
+           "test_hostile_imports.py", "test_ncu_rules.py", "test_attribution.py",
+           "test_baseline.py", "test_templating.py", "test_secrets.py", "test_resume.py",
+           "test_findings.py", "test_run.py", "test_streams.py", "test_job_summary.py",
+           "test_proof.py", "test_on_ray.py", "test_trace_file.py", "test_fleet.py",
+           "test_offline.py", "test_language.py", "test_site.py", "test_turnaround_fit.py",
+           "test_compare.py", "test_export.py", "test_metrics.py", "test_rank_steps.py",
+           "test_hostile_runs.py", "test_leaves.py")  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)
@@ -171,20 +178,25 @@ MOST_BYTES = 1_000_000
 
 @pytest.fixture(autouse=True, scope="session")
 def pictures_are_drawn_once() -> Iterator[None]:
-    """Many tests render the same run: a picture of the same data is the one that was drawn before.
-
-    `draws_anew` is for tests that compare pictures of one and the same data.
-    """
-    drawn: dict[bytes, Drawn] = {}
+    """Many tests render the same run: a picture of the same data is the one that was drawn before,
+    each language by itself."""
+    drawn: dict[tuple[bytes, str], Drawn] = {}
 
     def once(picture: Picture, style: Style) -> Drawn:
         try:
             key = pickle.dumps((picture, style.formats, style.png))
         except (AttributeError, pickle.PicklingError):  # drawn by a function within a test
             return _draw(picture, style)
-        if key not in drawn:
-            drawn[key] = _draw(picture, style)
-        return drawn[key]
+        found = Drawn(picture.name, {}, {})
+        for language in style.all_languages:
+            if (key, language) not in drawn:
+                alone: Any = SimpleNamespace(
+                    all_languages=(language,), formats=style.formats, png=style.png
+                )
+                drawn[key, language] = _draw(picture, alone)
+            found.files.update(drawn[key, language].files)
+            found.html.update(drawn[key, language].html)
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "_drawn", once)
@@ -217,12 +229,6 @@ def tables_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "read", once)
         yield
-
-
-@pytest.fixture
-def draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draws each picture each time."""
-    monkeypatch.setattr(drawing, "_drawn", _draw)
 
 
 @pytest.fixture

@@ -209,7 +209,7 @@ def test_a_picture_that_is_not_carried_stays_a_link(example: dict[str, str]) -> 
     assert html_page("![a](b.svg)\n\n[SVG](b.svg)\n", figures={"b": SVG}).count("b.svg") == 0
 
 
-def test_every_text_of_a_report_has_its_page(run: Run, draws_anew: None) -> None:
+def test_every_text_of_a_report_has_its_page(run: Run) -> None:
     paths = render_report(run, Style(languages=("ko",)))
     names = {path.name for path in paths.folder.glob("*.html")}
     stems = ("report", "stakeholder_summary")
