@@ -1,12 +1,14 @@
 """Shared fixtures: the folder of real Nsight exports, and our own recorded captures."""
 
 import gc
+import gzip
 import hashlib
 import io
 import json
 import os
 import pickle
 import signal
+import sys
 import tarfile
 import tempfile
 import time
@@ -20,6 +22,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from hypothesis import given, settings
+from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
 from hypothesis.strategies import just
 from jsonschema import Draft202012Validator
@@ -65,6 +68,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.getoption("--hypothesis-profile") != "explore":
         providers.is_local_module_file = lambda path: False  # type: ignore[assignment,attr-defined]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Write which characters UTF-8 has to where Hypothesis looks for them.
+
+    Else each worker of a fresh clone encodes a million characters to find them: 3 s.
+    """
+    encodable = charmap.charmap_file("codec-v2-utf-8")
+    if not hasattr(session.config, "workerinput") and not encodable.exists():
+        encodable.parent.mkdir(parents=True, exist_ok=True)
+        found: list[Any] = [[[0, 0xD7FF], [0xE000, sys.maxunicode]], []]
+        encodable.write_bytes(gzip.compress(json.dumps(found).encode()))
 
 
 # A shell starts background jobs with these ignored, and every child would inherit that: prof leaves
