@@ -184,8 +184,8 @@ they wait for. What misses the bounds:
 - **Servers**: [where first tokens wait](#where-first-tokens-of-servers-wait) has each load, within
   the engine and outside of it, and how fast its host was. Where no event loop was known it was
   taken as none; today it is the median of recorded servers of other models.
-- **The server of the eleventh machine** was slower than its narrow engine minutes before said: first
-  tokens of one client took 23 ms, where 16 were predicted.
+- **The server of the eleventh machine** was slower than its narrow engine minutes before said:
+  first tokens of one client took 23 ms, where 16 were predicted.
 - **Open loops of the tenth machine**: TPOT was 6 to 64 % longer than predicted, in closed loops of
   the minutes before at most 9 %. That points to the host: each prompt that comes to requests which
   generate makes a step whose kernels it issues one by one.
@@ -325,8 +325,8 @@ What else was predicted before, in the order of recording. "Told" says how the h
   on the sixth machine. With adapters and with the head they are predicted [without narrow
   ones](#engines-of-the-tenth-machine-as-predicted-without-their-narrow-ones), too, which counts in
   no sum above.
-- **An eleventh machine**, of one H200 beside 16 cores, six minutes, models of `4e38e138`: the server
-  of Qwen3-4B, told by a busy narrow engine of the minutes before, with the event loop of Qwen3-8B
+- **An eleventh machine**, of one H200 beside 16 cores, six minutes, models of `4e38e138`: the
+  server of Qwen3-4B, told by a busy narrow engine of the minutes before, with the event loop of Qwen3-8B
   on the sixth machine; and four and then all layers of Mistral-7B under nsys. An engine of Qwen3-4B
   was predicted and left out when the time was up.
 """
