@@ -29,6 +29,7 @@ from jsonschema import Draft202012Validator
 
 import tests.as_prof  # noqa: F401  # before all that reads tables
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.report import reporting
 from nsight_prof.orchestrator.system import process
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
@@ -184,6 +185,7 @@ def no_second_process_draws() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "drawing_in_parallel", lambda: nullcontext(drawing.draw_here))
+        patch.setattr(reporting, "reporting", lambda: nullcontext(reporting.make_report))
         yield
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source
-from nsight_prof.orchestrator.report.reporting import make_report
+from nsight_prof.orchestrator.report.reporting import Report, make_report
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import UsageError
@@ -39,9 +39,6 @@ from nsight_prof.parsers.operations.networks import (
 from nsight_prof.parsers.predict.costs import Gpu, datasheet, note
 from nsight_prof.parsers.predict.validation import HELD_OUT, NETWORK, errors_frame
 from nsight_prof.parsers.run.directory import RunDir
-
-if TYPE_CHECKING:
-    from nsight_prof.reports.render.drawing import Draw
 
 BATCHES = (1, 8, 32)
 
@@ -112,11 +109,11 @@ class Measured:
 
 
 def predict_network(
-    name: str, runs: Sequence[Path], batches: Sequence[int] | None, out: Path | None, draw: Draw
+    name: str, runs: Sequence[Path], batches: Sequence[int] | None, out: Path | None, report: Report
 ) -> tuple[RunDir, tuple[str, ...]]:
     """Predict a network at some batches, or at BATCHES; return the new run and its findings.
 
-    `draw`: what draws the pictures (`reporting.drawing`).
+    `report`: what makes its report (`reporting.reporting`).
 
     Raises:
         UsageError: the runs do not allow it, or `out` is not empty.
@@ -134,7 +131,7 @@ def predict_network(
         "predicted_operators": _frame("predicted_operators", operations),
     }
     run = write_tables(network.name, out, found, "predict", _recipe(network, measured), NOTES)
-    headline, _ = make_report(run, draw=draw)
+    headline, _ = report(run)
     return run, headline
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import MTP, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import EAGLE, NGRAM, Source, read_model
-from nsight_prof.orchestrator.report.reporting import make_report
+from nsight_prof.orchestrator.report.reporting import Report, make_report
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note, not_recorded, note
@@ -37,9 +37,6 @@ from nsight_prof.parsers.run.directory import (
     RunDir,
 )
 from nsight_prof.parsers.serving.model_shape import ModelShape
-
-if TYPE_CHECKING:
-    from nsight_prof.reports.render.drawing import Draw
 
 
 def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
@@ -132,11 +129,11 @@ def _unusual(config: Mapping[str, Any], shape: ModelShape, settings: Settings) -
 
 
 def predict(
-    planned: Plan, out: Path | None, draw: Draw | None = None
+    planned: Plan, out: Path | None, report: Report = make_report
 ) -> tuple[RunDir, tuple[str, ...], dict[str, pd.DataFrame]]:
     """Predict the workloads of a plan into a new run directory; return it and its first findings.
 
-    `draw`: what draws the pictures (`reporting.drawing`).
+    `report`: what makes its report (`reporting.reporting`).
 
     Raises:
         UsageError: `out` is not empty, or an operator is not known.
@@ -152,7 +149,7 @@ def predict(
     found["predicted_needs"] = needs_frame(planned, prediction)
     planned.notes.insert(0, _asked(planned))
     run = write_run(planned, out, found, "predict")
-    headline, _ = make_report(run, draw=draw)
+    headline, _ = report(run)
     return run, headline, found
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsight_prof.orchestrator.workers.mapping import mapped
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.substeps import substep
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from multiprocessing.connection import Connection
+
     from nsight_prof.reports.render.drawing import Draw
     from nsight_prof.reports.render.style import Style
 
@@ -41,6 +43,52 @@ def make_report(
         refresh_tables(run)
         paths = render_report(load_run(run.path), style, draw)
     return paths.headline, paths.report
+
+
+Report = Callable[[RunDir], tuple[tuple[str, ...], Path]]
+"""What `make_report` is where nothing is said of style and pictures."""
+
+
+@contextmanager
+def reporting() -> Iterator[Report]:
+    """Give what makes a prediction's report in a second process, which imports meanwhile.
+
+    Raises:
+        StepFailed: there is too little address space for it.
+    """
+    from nsight_prof.reports.render.drawing import second_process
+
+    _check_address_space()
+    with second_process(_serve) as connection:
+        yield make_report if connection is None else partial(_report_in_process, connection)
+
+
+def _report_in_process(connection: Connection, run: RunDir) -> tuple[tuple[str, ...], Path]:
+    """Have a report made; where that process died, it is made here."""
+    try:
+        connection.send(run)
+        made = connection.recv()
+    except (EOFError, OSError):
+        return make_report(run)
+    if isinstance(made, Exception):
+        raise made
+    return made  # type: ignore[no-any-return]
+
+
+def _serve(connection: Connection) -> None:
+    """Make the reports of the runs that the connection names until it is closed."""
+    with drawing() as draw:
+        from nsight_prof.reports.predict import view  # noqa: F401
+        from nsight_prof.reports.render import body, metrics_json, report, templating  # noqa: F401
+
+        while True:
+            run = connection.recv()
+            try:
+                made = make_report(run, draw=draw)
+            except Exception as error:
+                connection.send(error)
+            else:
+                connection.send(made)
 
 
 @contextmanager
@@ -116,6 +164,7 @@ def job_tables(
     Tables that are there already, of these captures and this prof, are kept. `warn` gets the ranks
     whose tables cannot be made.
     """
+    from nsight_prof.orchestrator.workers.mapping import mapped
     from nsight_prof.parsers.build.rank_tables import build_rank_tables
 
     ranks = [record.rank for record in read_manifest(job).ranks if not record.reason]

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -65,16 +65,23 @@ def _each(pictures: Iterable[Picture], style: Style) -> Iterator[Drawn]:
 
 @contextmanager
 def drawing_in_parallel() -> Iterator[Draw]:
-    """Give what draws in a second process, which imports matplotlib meanwhile.
+    """Give what draws in a second process, which imports matplotlib meanwhile."""
+    with second_process(_serve) as connection:
+        yield draw_here if connection is None else partial(_draw_in_process, connection)
 
-    Where there is no second core or no fork that is safe (macOS), it draws in this process.
+
+@contextmanager
+def second_process(serve: Callable[[Connection], None]) -> Iterator[Connection | None]:
+    """Give a connection to a fork of this process that does `serve`; it ends with it.
+
+    None where there is no second core or no fork that is safe (macOS).
     """
     if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
-        yield draw_here
+        yield None
         return
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(here, there), daemon=True)
+    process = context.Process(target=_begin, args=(serve, here, there))
     with warnings.catch_warnings():
         # Python 3.12 warns where there are threads. Those are arrow's and that of the display,
         # neither of which the second process uses.
@@ -82,11 +89,20 @@ def drawing_in_parallel() -> Iterator[Draw]:
         process.start()
     there.close()
     try:
-        yield partial(_draw_in_process, here)
-    finally:
-        here.close()
+        yield here
+    except BaseException:
         process.kill()
+        raise
+    finally:
+        here.close()  # at which it ends, and what it began
         process.join()
+
+
+def _begin(serve: Callable[[Connection], None], parents: Connection, own: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
+    parents.close()  # or the end of the other process would not be seen
+    with suppress(EOFError, OSError):
+        serve(own)
 
 
 def _draw_in_process(connection: Connection, pictures: Sequence[Picture], style: Style) -> Drawing:
@@ -108,10 +124,8 @@ def _received(connection: Connection, pictures: Sequence[Picture], style: Style)
         yield drawn
 
 
-def _serve(parents: Connection, connection: Connection) -> None:
+def _serve(connection: Connection) -> None:
     """Draw what the connection asks for until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
-    parents.close()  # or the end of the other process would not be seen
     from matplotlib import artist
 
     # Half of the import would go into what setters take and texts about them: nobody asks here.
@@ -127,10 +141,7 @@ def _serve(parents: Connection, connection: Connection) -> None:
     # A pipe holds less than a picture: a thread waits for the reader.
     with settings(), ThreadPoolExecutor(1) as sender:
         while True:
-            try:
-                pictures, style = connection.recv()
-            except (EOFError, OSError):
-                return
+            pictures, style = connection.recv()
             for picture in pictures:
                 drawn = ForkingPickler.dumps(_drawn_or_error(picture, style))
                 sender.submit(connection.send_bytes, drawn)
