@@ -56,7 +56,9 @@ def reporting() -> Iterator[Report]:
     Raises:
         StepFailed: there is too little address space for it.
     """
-    from nsight_prof.reports.render.drawing import second_process
+    # Both processes need tables; pandas takes half of the time of all that they import.
+    from nsight_prof.parsers import tables  # noqa: F401
+    from nsight_prof.reports.render.second_process import second_process
 
     _check_address_space()
     with second_process(_serve) as connection:
@@ -78,9 +80,11 @@ def _report_in_process(connection: Connection, run: RunDir) -> tuple[tuple[str, 
 def _serve(connection: Connection) -> None:
     """Make the reports of the runs that the connection names until it is closed."""
     with drawing() as draw:
+        from nsight_prof.parsers import tables
         from nsight_prof.reports.predict import view  # noqa: F401
         from nsight_prof.reports.render import body, metrics_json, report, templating  # noqa: F401
 
+        tables.tables()
         while True:
             run = connection.recv()
             try:

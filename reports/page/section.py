@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from nsight_prof.reports.page.charts import Chart
 from nsight_prof.reports.page.values import (
     Confidence,
     Link,
@@ -22,6 +21,9 @@ from nsight_prof.reports.page.values import (
     Value,
     Verbatim,
 )
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.page.charts import Chart
 
 Row = TypeVar("Row")
 Json: TypeAlias = Any

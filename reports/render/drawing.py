@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -20,6 +15,7 @@ from typing import NamedTuple
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.reports.page.catalogue import ENGLISH, file_in
 from nsight_prof.reports.render.gallery import Picture
+from nsight_prof.reports.render.second_process import second_process
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style
 
 
@@ -70,41 +66,6 @@ def drawing_in_parallel() -> Iterator[Draw]:
         yield draw_here if connection is None else partial(_draw_in_process, connection)
 
 
-@contextmanager
-def second_process(serve: Callable[[Connection], None]) -> Iterator[Connection | None]:
-    """Give a connection to a fork of this process that does `serve`; it ends with it.
-
-    None where there is no second core or no fork that is safe (macOS).
-    """
-    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
-        yield None
-        return
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
-    process = context.Process(target=_begin, args=(serve, here, there))
-    with warnings.catch_warnings():
-        # Python 3.12 warns where there are threads. Those are arrow's and that of the display,
-        # neither of which the second process uses.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
-    there.close()
-    try:
-        yield here
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        here.close()  # at which it ends, and what it began
-        process.join()
-
-
-def _begin(serve: Callable[[Connection], None], parents: Connection, own: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
-    parents.close()  # or the end of the other process would not be seen
-    with suppress(EOFError, OSError):
-        serve(own)
-
-
 def _draw_in_process(connection: Connection, pictures: Sequence[Picture], style: Style) -> Drawing:
     """Have pictures drawn from now on; what a process that died leaves is drawn here."""
     connection.send((pictures, style))
@@ -135,7 +96,11 @@ def _serve(connection: Connection) -> None:
     # Half of the texts of a report stand in several of its pictures.
     measured = cache(partial(TextToPath.get_text_width_height_descent, TextToPath()))
     TextToPath.get_text_width_height_descent = lambda _, *text: measured(*text)  # type: ignore
-    from nsight_prof.reports.plots import inline, sheet  # noqa: F401
+    # Imported before the first picture is asked for, which would wait for them.
+    from matplotlib.backends import backend_svg  # noqa: F401
+
+    from nsight_prof.reports.plots import heat, icicle, inline, sheet, stacks  # noqa: F401
+    from nsight_prof.reports.plots.bench import bars, lines, timeline  # noqa: F401
     from nsight_prof.reports.plots.style import style as settings
 
     # A pipe holds less than a picture: a thread waits for the reader.
