@@ -185,7 +185,7 @@ def no_second_process_draws() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "drawing_in_parallel", lambda: nullcontext(drawing.draw_here))
-        patch.setattr(reporting, "reporting", lambda: nullcontext(reporting.make_report))
+        patch.setattr(reporting, "reporting", lambda: nullcontext(reporting.Reporter()))
         yield
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source
-from nsight_prof.orchestrator.report.reporting import Report, make_report
+from nsight_prof.orchestrator.report.reporting import Reporter, make_report
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import UsageError
@@ -109,7 +109,11 @@ class Measured:
 
 
 def predict_network(
-    name: str, runs: Sequence[Path], batches: Sequence[int] | None, out: Path | None, report: Report
+    name: str,
+    runs: Sequence[Path],
+    batches: Sequence[int] | None,
+    out: Path | None,
+    report: Reporter,
 ) -> tuple[RunDir, tuple[str, ...]]:
     """Predict a network at some batches, or at BATCHES; return the new run and its findings.
 

@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import MTP, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import EAGLE, NGRAM, Source, read_model
-from nsight_prof.orchestrator.report.reporting import Report, make_report
+from nsight_prof.orchestrator.report.reporting import Reporter, make_report
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note, not_recorded, note
@@ -129,7 +129,7 @@ def _unusual(config: Mapping[str, Any], shape: ModelShape, settings: Settings) -
 
 
 def predict(
-    planned: Plan, out: Path | None, report: Report = make_report
+    planned: Plan, out: Path | None, report: Reporter
 ) -> tuple[RunDir, tuple[str, ...], dict[str, pd.DataFrame]]:
     """Predict the workloads of a plan into a new run directory; return it and its first findings.
 
@@ -140,6 +140,8 @@ def predict(
     """
     prediction = planned.prediction()
     found = frames(prediction, planned.settings.workloads)
+    recipe = _recipe(planned)
+    report.begin(recipe, found)
     undrafted = cache(partial(without_drafts, planned, prediction))
     if planned.settings.drafted:
         found["predicted_points"]["break_even_accept"] = [
@@ -148,7 +150,7 @@ def predict(
     found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
     found["predicted_needs"] = needs_frame(planned, prediction)
     planned.notes.insert(0, _asked(planned))
-    run = write_run(planned, out, found, "predict")
+    run = write_tables(planned.name, out, found, "predict", recipe, planned.notes)
     headline, _ = report(run)
     return run, headline, found
 
@@ -177,7 +179,8 @@ def validate(
         UsageError: `truth` served no model that is known, or has nothing to hold against.
     """
     planned, found = validation(opened(truth), tuple(map(opened, runs)))
-    run = write_run(planned, out, {"prediction_errors": found}, "validate")
+    found_tables = {"prediction_errors": found}
+    run = write_tables(planned.name, out, found_tables, "validate", _recipe(planned), planned.notes)
     headline, _ = make_report(run)
     return run, headline, found
 
@@ -265,13 +268,13 @@ def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
             yield row | recorded
 
 
-def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:
-    """Write a run directory whose only step left the tables `found`."""
+def _recipe(planned: Plan) -> dict[str, Any]:
+    """Return what was asked for, as a recipe has it."""
     asked, quantized = planned.settings, planned.shape.quantized
     dtype = quantized.dtype if quantized else ""
     model = f"{planned.name} ({dtype})" if dtype else planned.name
     many = f"{asked.tensor_parallel} x " if asked.tensor_parallel > 1 else ""
-    recipe = {
+    return {
         "name": f"{model} on {many}{planned.gpu.name}",
         "question": "How fast will this model serve on this GPU?",
         "predict": {
@@ -289,4 +292,3 @@ def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], k
             "max_num_seqs": planned.engine.max_requests,
         },
     }
-    return write_tables(planned.name, out, found, kind, recipe, planned.notes)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsight_prof.parsers.errors import ProfError, StepFailed
-from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 from nsight_prof.parsers.substeps import substep
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from multiprocessing.connection import Connection
 
+    import pandas as pd
+
     from nsight_prof.reports.render.drawing import Draw
+    from nsight_prof.reports.render.gallery import Picture
     from nsight_prof.reports.render.style import Style
 
 # The libraries of tables and pictures map about 1 GiB before they do anything; with less
@@ -45,12 +48,34 @@ def make_report(
     return paths.headline, paths.report
 
 
-Report = Callable[[RunDir], tuple[tuple[str, ...], Path]]
-"""What `make_report` is where nothing is said of style and pictures."""
+@dataclass(frozen=True)
+class Reporter:
+    """Makes the report of a prediction: where there is a `connection`, in the process behind it."""
+
+    connection: Connection | None = None
+
+    def begin(self, recipe: dict[str, Any], found: dict[str, pd.DataFrame]) -> None:
+        """Let pictures be drawn while more tables are worked out than `found`."""
+        if self.connection is not None:
+            with suppress(OSError):
+                self.connection.send((recipe, found))
+
+    def __call__(self, run: RunDir) -> tuple[tuple[str, ...], Path]:
+        """Do what `make_report` does, also where that process died."""
+        if self.connection is None:
+            return make_report(run)
+        try:
+            self.connection.send(run)
+            made = self.connection.recv()
+        except (EOFError, OSError):
+            return make_report(run)
+        if isinstance(made, Exception):
+            raise made
+        return made  # type: ignore[no-any-return]
 
 
 @contextmanager
-def reporting() -> Iterator[Report]:
+def reporting() -> Iterator[Reporter]:
     """Give what makes a prediction's report in a second process, which imports meanwhile.
 
     Raises:
@@ -62,19 +87,7 @@ def reporting() -> Iterator[Report]:
 
     _check_address_space()
     with second_process(_serve) as connection:
-        yield make_report if connection is None else partial(_report_in_process, connection)
-
-
-def _report_in_process(connection: Connection, run: RunDir) -> tuple[tuple[str, ...], Path]:
-    """Have a report made; where that process died, it is made here."""
-    try:
-        connection.send(run)
-        made = connection.recv()
-    except (EOFError, OSError):
-        return make_report(run)
-    if isinstance(made, Exception):
-        raise made
-    return made  # type: ignore[no-any-return]
+        yield Reporter(connection)
 
 
 def _serve(connection: Connection) -> None:
@@ -83,16 +96,33 @@ def _serve(connection: Connection) -> None:
         from nsight_prof.parsers import tables
         from nsight_prof.reports.predict import view  # noqa: F401
         from nsight_prof.reports.render import body, metrics_json, report, templating  # noqa: F401
+        from nsight_prof.reports.render.drawing import begun
 
         tables.tables()
         while True:
-            run = connection.recv()
+            asked = connection.recv()
             try:
-                made = make_report(run, draw=draw)
+                if isinstance(asked, RunDir):
+                    connection.send(make_report(asked, draw=draw))
+                else:
+                    draw = begun(draw, *_first_pictures(*asked))
             except Exception as error:
-                connection.send(error)
-            else:
-                connection.send(made)
+                if isinstance(asked, RunDir):  # else the report has the same error
+                    connection.send(error)
+
+
+def _first_pictures(
+    recipe: dict[str, Any], found: dict[str, pd.DataFrame]
+) -> tuple[list[Picture], Style]:
+    """Return the pictures that a report will have, of whose run these are the first tables."""
+    from nsight_prof.parsers.run.run import Run
+    from nsight_prof.reports.predict.forecast import drawn_sections
+    from nsight_prof.reports.render.gallery import bench_pictures
+    from nsight_prof.reports.render.style import style_of
+
+    run = Run(Path(), Manifest("", "", recipe))
+    vars(run).update(found)
+    return bench_pictures(drawn_sections(run)), style_of(recipe)
 
 
 @contextmanager

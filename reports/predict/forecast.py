@@ -317,7 +317,12 @@ def _point(row: Row, name: str, unit: str) -> Number:
 
 def sections(run: Run) -> tuple[Section, ...]:
     """Return all sections of the report."""
-    return (_points(run), _steps(run), _changes(run), needs.section(run), sources(run, METHOD))
+    return (*drawn_sections(run), _changes(run), needs.section(run), sources(run, METHOD))
+
+
+def drawn_sections(run: Run) -> tuple[Section, ...]:
+    """Return those that have pictures."""
+    return _points(run), _steps(run)
 
 
 def _points(run: Run) -> Section:
