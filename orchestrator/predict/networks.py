@@ -14,7 +14,7 @@ import pandas as pd
 
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source
-from nsight_prof.orchestrator.report.reporting import Reporter, make_report
+from nsight_prof.orchestrator.report.reporting import Reporter
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import UsageError
@@ -278,7 +278,7 @@ def validate_networks(
     found = errors_frame(rows)
     recipe = _recipe(Network(source.name, ()), measured)
     run = write_tables(source.name, out, {"prediction_errors": found}, "validate", recipe, notes)
-    headline, _ = make_report(run)
+    headline, _ = Reporter()(run)
     return run, headline, found
 
 

@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import MTP, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import EAGLE, NGRAM, Source, read_model
-from nsight_prof.orchestrator.report.reporting import Reporter, make_report
+from nsight_prof.orchestrator.report.reporting import Reporter
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note, not_recorded, note
@@ -181,7 +181,7 @@ def validate(
     planned, found = validation(opened(truth), tuple(map(opened, runs)))
     found_tables = {"prediction_errors": found}
     run = write_tables(planned.name, out, found_tables, "validate", _recipe(planned), planned.notes)
-    headline, _ = make_report(run)
+    headline, _ = Reporter()(run)
     return run, headline, found
 
 

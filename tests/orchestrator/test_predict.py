@@ -25,6 +25,7 @@ from nsight_prof.orchestrator.predict.plan import Plan, Settings
 from nsight_prof.orchestrator.predict.predicting import held_out, plan
 from nsight_prof.orchestrator.predict.run_folder import opened
 from nsight_prof.orchestrator.predict.sources import Source, read_model
+from nsight_prof.orchestrator.report import reporting
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.corrections import traced_host
@@ -114,7 +115,7 @@ def tabled(
     drawn: Callable[..., Path], no_choices: None, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
     """Predicts tables alone, without choices and without a report of them."""
-    monkeypatch.setattr(predicting, "make_report", lambda *_, **__: ((), ()))
+    monkeypatch.setattr(reporting, "make_report", lambda *_, **__: ((), ()))
     return drawn
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.figure_models import TimeBar
 from nsight_prof.reports.plots.bars import plot_time
-from nsight_prof.reports.render.drawing import draw_here, drawing_in_parallel
+from nsight_prof.reports.render.drawing import begun, draw_here, drawing_in_parallel
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import Style
 
@@ -45,6 +45,15 @@ def test_both_draw_the_same() -> None:
     assert beside.names == here.names == ("one", "two")
     assert drawn == list(here.drawn)
     assert [list(one.files) for one in drawn] == [["one.svg", "one.png"], ["two.svg", "two.png"]]
+
+
+@pytest.mark.parametrize("first", [["one", "two"], ["two"], []])
+def test_pictures_that_are_begun_are_those_that_are_asked_for(first: list[str]) -> None:
+    shown, style = [picture("one"), picture("two")], Style()
+    with drawing_in_parallel() as draw:
+        draw = begun(draw, [item for item in shown if item.name in first], style)
+        twice = [list(draw(shown, style).drawn) for _ in range(2)]
+    assert twice == [list(draw_here(shown, style).drawn)] * 2
 
 
 def test_what_a_dead_process_leaves_is_drawn_here() -> None:
