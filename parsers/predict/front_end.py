@@ -55,10 +55,13 @@ class FrontEnd(Generic[T]):
 
     def receive(self, request: T, when_s: float) -> None:
         """Take a request that a client sends at `when_s`."""
-        self._add(when_s, self.request_s / TURNS, Turn(when_s, (request,), (), ()), TURNS)
+        turns = TURNS if self.request_s or self.token_s else 1
+        self._add(when_s, self.request_s / TURNS, Turn(when_s, (request,), (), ()), turns)
 
     def send(self, when_s: float, tokens: int, firsts: Sequence[T], lasts: Sequence[T]) -> None:
         """Take a step's tokens; `firsts` and `lasts`: whose first or last one is among them."""
+        if not (self.token_s or firsts or lasts):
+            return  # nobody waits for them
         turn = Turn(when_s, (), tuple(firsts), tuple(lasts))
         self._add(when_s, tokens * self.token_s, turn)
 

@@ -701,8 +701,10 @@ class Queue:
         Where the cache is full, the request that came last gives its place up, and is computed
         again later (vLLM preempts by recomputation).
         """
+        count, demand = len(self.running), self._demand
+        if self._quiet and not self.waiting and (demand + count <= self.kv_tokens or count == 1):
+            return [], Step((), count, demand / count)  # millions of times
         before = self.preempted
-        demand = self._demand
         used = demand + (sum([live.done for live in self.waiting]) if self.waiting else 0)
         each = 1 + self.engine.drafted  # tokens of a request that generates
         while used + each * len(self.running) > self.kv_tokens and len(self.running) > 1:
@@ -1117,11 +1119,18 @@ def _numbers(
 
 
 def _spread(name: str, values: Sequence[float] | np.typing.NDArray[np.float64]) -> dict[str, float]:
-    shares = np.percentile(values, list(PERCENTILES.values()))
-    labelled = zip(PERCENTILES, shares, strict=True)
+    ordered = np.sort(values).tolist()
     return {f"{name}_mean_s": float(np.mean(values))} | {
-        f"{name}_{label}_s": float(value) for label, value in labelled
+        f"{name}_{label}_s": _percentile(ordered, percent) for label, percent in PERCENTILES.items()
     }
+
+
+def _percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return what np.percentile does, which needs a tenth of the time of a point for all it can."""
+    place = (len(ordered) - 1) * (percent / 100)
+    low, high = ordered[int(place)], ordered[math.ceil(place)]
+    share = place - int(place)
+    return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
 
 
 NUMBERS = (
