@@ -29,7 +29,6 @@ from jsonschema import Draft202012Validator
 
 import tests.as_prof  # noqa: F401  # before all that reads tables
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.report import reporting
 from nsight_prof.orchestrator.system import process
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
@@ -42,7 +41,7 @@ from nsight_prof.parsers.run.directory import (
 )
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.catalogue import file_in
-from nsight_prof.reports.render import drawing
+from nsight_prof.reports.render import drawing, second_process
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.style import MARKDOWN, Style
@@ -185,7 +184,7 @@ def no_second_process_draws() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "drawing_in_parallel", lambda: nullcontext(drawing.draw_here))
-        patch.setattr(reporting, "reporting", lambda: nullcontext(reporting.Reporter()))
+        patch.setattr(second_process, "second_process", lambda _: nullcontext())
         yield
 
 

@@ -299,9 +299,9 @@ def command(
             "name a config.json, or a recorded engine with --validate RUN",
         )
     else:
-        from nsight_prof.orchestrator.report.reporting import reporting
+        from nsight_prof.orchestrator.report.reporting import drawing
 
-        with reporting() as report:  # it starts while all else is imported
+        with drawing() as draw:  # it starts while all else is imported
             from nsight_prof.parsers.operations.networks import is_network
 
             if is_network(model):
@@ -310,7 +310,7 @@ def command(
                 )
                 from nsight_prof.orchestrator.predict.networks import predict_network
 
-                run, headline = predict_network(model, runs, batch, out, report)
+                run, headline = predict_network(model, runs, batch, out, draw)
             else:
                 from nsight_prof.orchestrator.predict.host_speeds import given_speed, is_run
                 from nsight_prof.orchestrator.predict.plan import Settings, speed_of
@@ -337,7 +337,7 @@ def command(
                 )
                 planned = plan(model, runs, settings)
                 planned.notes += _defaults(prompt, output)
-                run, headline, _ = predict(planned, out, report)
+                run, headline, _ = predict(planned, out, draw)
     if needs:
         headline = _needs(run)
     notes = read_manifest(run).assumptions

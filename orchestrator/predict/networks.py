@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import Source
-from nsight_prof.orchestrator.report.reporting import Reporter
+from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import UsageError
@@ -39,6 +39,9 @@ from nsight_prof.parsers.operations.networks import (
 from nsight_prof.parsers.predict.costs import Gpu, datasheet, note
 from nsight_prof.parsers.predict.validation import HELD_OUT, NETWORK, errors_frame
 from nsight_prof.parsers.run.directory import RunDir
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.render.drawing import Draw
 
 BATCHES = (1, 8, 32)
 
@@ -113,11 +116,11 @@ def predict_network(
     runs: Sequence[Path],
     batches: Sequence[int] | None,
     out: Path | None,
-    report: Reporter,
+    draw: Draw,
 ) -> tuple[RunDir, tuple[str, ...]]:
     """Predict a network at some batches, or at BATCHES; return the new run and its findings.
 
-    `report`: what makes its report (`reporting.reporting`).
+    `draw`: what draws the pictures (`reporting.drawing`).
 
     Raises:
         UsageError: the runs do not allow it, or `out` is not empty.
@@ -135,7 +138,7 @@ def predict_network(
         "predicted_operators": _frame("predicted_operators", operations),
     }
     run = write_tables(network.name, out, found, "predict", _recipe(network, measured), NOTES)
-    headline, _ = report(run)
+    headline, _ = make_report(run, draw=draw)
     return run, headline
 
 
@@ -278,7 +281,7 @@ def validate_networks(
     found = errors_frame(rows)
     recipe = _recipe(Network(source.name, ()), measured)
     run = write_tables(source.name, out, {"prediction_errors": found}, "validate", recipe, notes)
-    headline, _ = Reporter()(run)
+    headline, _ = make_report(run)
     return run, headline, found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.plan import MTP, Plan, Settings
 from nsight_prof.orchestrator.predict.run_folder import opened, write_tables
 from nsight_prof.orchestrator.predict.sources import EAGLE, NGRAM, Source, read_model
-from nsight_prof.orchestrator.report.reporting import Reporter
+from nsight_prof.orchestrator.report.reporting import make_report, reporting
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Note, not_recorded, note
@@ -37,6 +37,9 @@ from nsight_prof.parsers.run.directory import (
     RunDir,
 )
 from nsight_prof.parsers.serving.model_shape import ModelShape
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.render.drawing import Draw
 
 
 def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
@@ -129,29 +132,29 @@ def _unusual(config: Mapping[str, Any], shape: ModelShape, settings: Settings) -
 
 
 def predict(
-    planned: Plan, out: Path | None, report: Reporter
+    planned: Plan, out: Path | None, draw: Draw | None = None
 ) -> tuple[RunDir, tuple[str, ...], dict[str, pd.DataFrame]]:
     """Predict the workloads of a plan into a new run directory; return it and its first findings.
 
-    `report`: what makes its report (`reporting.reporting`).
+    `draw`: what draws the pictures (`reporting.drawing`).
 
     Raises:
         UsageError: `out` is not empty, or an operator is not known.
     """
     prediction = planned.prediction()
     found = frames(prediction, planned.settings.workloads)
-    recipe = _recipe(planned)
-    report.begin(recipe, found)
     undrafted = cache(partial(without_drafts, planned, prediction))
     if planned.settings.drafted:
         found["predicted_points"]["break_even_accept"] = [
             break_even(prediction, undrafted, work) for work in planned.settings.workloads
         ]
-    found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
-    found["predicted_needs"] = needs_frame(planned, prediction)
-    planned.notes.insert(0, _asked(planned))
-    run = write_tables(planned.name, out, found, "predict", recipe, planned.notes)
-    headline, _ = report(run)
+    recipe = _recipe(planned)
+    with reporting(draw, recipe, found) as report:
+        found["predicted_changes"] = changes_frame(planned, prediction, undrafted)
+        found["predicted_needs"] = needs_frame(planned, prediction)
+        planned.notes.insert(0, _asked(planned))
+        run = write_tables(planned.name, out, found, "predict", recipe, planned.notes)
+        headline, _ = report(run)
     return run, headline, found
 
 
@@ -181,7 +184,7 @@ def validate(
     planned, found = validation(opened(truth), tuple(map(opened, runs)))
     found_tables = {"prediction_errors": found}
     run = write_tables(planned.name, out, found_tables, "validate", _recipe(planned), planned.notes)
-    headline, _ = Reporter()(run)
+    headline, _ = make_report(run)
     return run, headline, found
 
 

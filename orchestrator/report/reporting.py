@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,67 +48,53 @@ def make_report(
     return paths.headline, paths.report
 
 
-@dataclass(frozen=True)
-class Reporter:
-    """Makes the report of a prediction: where there is a `connection`, in the process behind it."""
-
-    connection: Connection | None = None
-
-    def begin(self, recipe: dict[str, Any], found: dict[str, pd.DataFrame]) -> None:
-        """Let pictures be drawn while more tables are worked out than `found`."""
-        if self.connection is not None:
-            with suppress(OSError):
-                self.connection.send((recipe, found))
-
-    def __call__(self, run: RunDir) -> tuple[tuple[str, ...], Path]:
-        """Do what `make_report` does, also where that process died."""
-        if self.connection is None:
-            return make_report(run)
-        try:
-            self.connection.send(run)
-            made = self.connection.recv()
-        except (EOFError, OSError):
-            return make_report(run)
-        if isinstance(made, Exception):
-            raise made
-        return made  # type: ignore[no-any-return]
-
-
 @contextmanager
-def reporting() -> Iterator[Reporter]:
-    """Give what makes a prediction's report in a second process, which imports meanwhile.
+def reporting(
+    draw: Draw | None, recipe: dict[str, Any], found: dict[str, pd.DataFrame]
+) -> Iterator[Callable[[RunDir], tuple[tuple[str, ...], Path]]]:
+    """Give `make_report` in a second process, which imports meanwhile what it needs.
 
-    Raises:
-        StepFailed: there is too little address space for it.
+    Pictures are drawn meanwhile, too: of a prediction's run that will have `recipe` and, among
+    others, the tables `found`.
     """
-    # Both processes need tables; pandas takes half of the time of all that they import.
-    from nsight_prof.parsers import tables  # noqa: F401
     from nsight_prof.reports.render.second_process import second_process
 
-    _check_address_space()
-    with second_process(_serve) as connection:
-        yield Reporter(connection)
+    with second_process(partial(_serve, draw, recipe, found)) as connection:
+        here = partial(make_report, draw=draw)
+        yield here if connection is None else partial(_report_in_process, connection)
 
 
-def _serve(connection: Connection) -> None:
-    """Make the reports of the runs that the connection names until it is closed."""
-    with drawing() as draw:
-        from nsight_prof.parsers import tables
-        from nsight_prof.reports.predict import view  # noqa: F401
-        from nsight_prof.reports.render import body, metrics_json, report, templating  # noqa: F401
-        from nsight_prof.reports.render.drawing import begun
+def _report_in_process(connection: Connection, run: RunDir) -> tuple[tuple[str, ...], Path]:
+    """Have a report made; where that process died, it is made here."""
+    try:
+        connection.send(run)
+        made = connection.recv()
+    except (EOFError, OSError):
+        return make_report(run)
+    if isinstance(made, Exception):
+        raise made
+    return made  # type: ignore[no-any-return]
 
-        tables.tables()
-        while True:
-            asked = connection.recv()
-            try:
-                if isinstance(asked, RunDir):
-                    connection.send(make_report(asked, draw=draw))
-                else:
-                    draw = begun(draw, *_first_pictures(*asked))
-            except Exception as error:
-                if isinstance(asked, RunDir):  # else the report has the same error
-                    connection.send(error)
+
+def _serve(
+    draw: Draw | None,
+    recipe: dict[str, Any],
+    found: dict[str, pd.DataFrame],
+    connection: Connection,
+) -> None:
+    """Make the report of the run that the connection names."""
+    from nsight_prof.reports.predict import view  # noqa: F401
+    from nsight_prof.reports.render import body, metrics_json, report, templating  # noqa: F401
+    from nsight_prof.reports.render.drawing import begun
+
+    with drawing() if draw is None else nullcontext(draw) as draw:
+        with suppress(Exception):  # what it cannot draw, the report cannot either, and says so
+            draw = begun(draw, *_first_pictures(recipe, found))
+        run = connection.recv()
+        try:
+            connection.send(make_report(run, draw=draw))
+        except Exception as error:
+            connection.send(error)
 
 
 def _first_pictures(

@@ -115,7 +115,8 @@ def tabled(
     drawn: Callable[..., Path], no_choices: None, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
     """Predicts tables alone, without choices and without a report of them."""
-    monkeypatch.setattr(reporting, "make_report", lambda *_, **__: ((), ()))
+    for module in (predicting, reporting):
+        monkeypatch.setattr(module, "make_report", lambda *_, **__: ((), ()))
     return drawn
 
 
