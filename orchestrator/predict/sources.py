@@ -270,6 +270,8 @@ class Source:
 
     @cached_property
     def _around_engine(self) -> tuple[float, float]:
+        if self.table("vllm_totals").empty:
+            return math.nan, math.nan
         keys = ["case", "source"]
         totals = self.table("vllm_totals").groupby(keys)[["queue_mean_s", "prefill_mean_s"]].mean()
         points = self.table("serving_points")

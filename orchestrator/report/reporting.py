@@ -83,8 +83,19 @@ def _serve(
     connection: Connection,
 ) -> None:
     """Make the report of the run that the connection names."""
+    # What a report imports where it uses it, of which nothing shall be left to import then.
+    from pyarrow import pandas_compat  # noqa: F401
+
+    from nsight_prof.parsers.build import load, refresh  # noqa: F401
     from nsight_prof.reports.predict import view  # noqa: F401
-    from nsight_prof.reports.render import body, metrics_json, report, templating  # noqa: F401
+    from nsight_prof.reports.render import (  # noqa: F401
+        body,
+        folds,
+        html_page,
+        metrics_json,
+        report,
+        templating,
+    )
     from nsight_prof.reports.render.drawing import begun
 
     with drawing() if draw is None else nullcontext(draw) as draw:
