@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -52,10 +53,24 @@ def opened(path: Path) -> Source:
     run = RunDir(path)
     if not are_of_now(run, READ):
         check_artifacts(run)
-        if (frames := cached(run, partial(_frames, run))) is not None:
-            return Source(path, frames)
+        if (known := cached(run, partial(_known, run))) is not None:
+            source = Source(path)
+            vars(source).update(known)
+            return source
         ensure_tables(path)
     return Source(path)
+
+
+def _known(run: RunDir) -> dict[str, Any] | None:
+    """Return what is worked out of a run before it is known what is predicted, by the names of
+    `Source`; None as `_frames`."""
+    frames = _frames(run)
+    if frames is None:
+        return None
+    known: dict[str, Any] = {"frames": frames}
+    with suppress(Exception):  # who asks for it hears why there is none
+        known["trace"] = Source(run.path, frames).trace
+    return known
 
 
 def _frames(run: RunDir) -> dict[str, pd.DataFrame] | None:

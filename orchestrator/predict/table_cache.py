@@ -1,4 +1,4 @@
-"""Keeps the tables that predictions read of recorded runs in prof's cache folder.
+"""Keeps what predictions read of recorded runs, tables and traces, in prof's cache folder.
 
 To make them takes longer than to predict. Runs are not written to: a recorded one may be read-only.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -23,10 +24,10 @@ from nsight_prof.parsers.whole_file import whole_file
 
 RUNS = 64
 """Runs whose tables are kept; those that were made first go first."""
-Frames = Mapping[str, pd.DataFrame]
+Known = Mapping[str, Any]
 
 
-def cached(run: RunDir, make: Callable[[], Frames | None]) -> Frames | None:
+def cached(run: RunDir, make: Callable[[], Known | None]) -> Known | None:
     """Return what `make` returns, without making it where it was made before.
 
     The captures of the run must be those that its manifest names; what else tables depend on, the
@@ -36,18 +37,18 @@ def cached(run: RunDir, make: Callable[[], Frames | None]) -> Frames | None:
     # What a pickle that is not whole raises depends on where it ends.
     with suppress(OSError, EOFError, ValueError, LookupError, AttributeError, ImportError,
                   pickle.UnpicklingError):  # fmt: skip
-        found: Frames = pickle.loads(path.read_bytes())
+        found: Known = pickle.loads(path.read_bytes())
         return found
-    frames = make()
-    if frames is not None:
+    made = make()
+    if made is not None:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with whole_file(path) as partial:
-                partial.write_bytes(pickle.dumps(frames, pickle.HIGHEST_PROTOCOL))
+                partial.write_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
             files = sorted(path.parent.glob("*.pickle"), key=lambda file: file.stat().st_mtime)
             for file in files[:-RUNS]:
                 file.unlink()
-    return frames
+    return made
 
 
 def _key(run: RunDir) -> str:
@@ -60,7 +61,8 @@ def _key(run: RunDir) -> str:
 def _code() -> bytes:
     """Return a digest of what is known of the files of the readers without reading them."""
     code = hashlib.sha256()
-    for path in sorted(Path(*parsers.__path__).rglob("*")):
+    readers = (*Path(*parsers.__path__).rglob("*"), *Path(__file__).parent.iterdir())
+    for path in sorted(readers):
         if path.suffix in (".py", ".yaml"):
             state = path.stat()
             code.update(f"{path.name} {state.st_size} {state.st_mtime_ns}".encode())
