@@ -326,9 +326,9 @@ What else was predicted before, in the order of recording. "Told" says how the h
   ones](#engines-of-the-tenth-machine-as-predicted-without-their-narrow-ones), too, which counts in
   no sum above.
 - **An eleventh machine**, of one H200 beside 16 cores, six minutes, models of `4e38e138`: the
-  server of Qwen3-4B, told by a busy narrow engine of the minutes before, with the event loop of Qwen3-8B
-  on the sixth machine; and four and then all layers of Mistral-7B under nsys. An engine of Qwen3-4B
-  was predicted and left out when the time was up.
+  server of Qwen3-4B, told by a busy narrow engine of the minutes before, with the event loop of
+  Qwen3-8B on the sixth machine; and four and then all layers of Mistral-7B under nsys. An engine of
+  Qwen3-4B was predicted and left out when the time was up.
 """
 BEFORE_INTRO = """\
 Slices of five models were recorded (`prof run layer-slice`: 4 of their layers under nsys, 12
