@@ -948,9 +948,7 @@ def test_a_slice_with_a_head_says_what_drafting_takes_and_when_it_pays(
     assert alone["tier"] == "T3"
     assert alone["tpot_p50_s"] > points["tpot_p50_s"].iloc[0]
     report = (out / "report" / "report.md").read_text()
-    assert (
-        "At batch 1 speculative decoding is faster where a step gives each request" in report
-    )
+    assert "At batch 1 speculative decoding is faster where a step gives each request" in report
 
 
 def test_drafts_of_whatever_kind_are_checked_as_those_of_a_recorded_head(copied: Copied) -> None:
