@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
 
 import numpy as np
 
-from nsight_prof.parsers.cells import Row, known
-from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series
-from nsight_prof.reports.studies.memory_patterns.points import (
-    Outcome,
-    Point,
-    extremes,
-    held_back,
-    mix_points,
-    pure,
-    ratios,
-    slower_in_turn,
-    unmixed,
-)
-from nsight_prof.reports.studies.memory_patterns.turnaround_fit import (
-    Estimate,
+from nsight_prof.parsers.cells import Row, from_row, known
+from nsight_prof.reports.cases.rows import ratio
+from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text, Value
+from nsight_prof.reports.page.charts import LineFigure, Panel, line
+from nsight_prof.reports.page.units import quantity
+from nsight_prof.reports.studies.memory_patterns.access import Outcome
+from nsight_prof.reports.studies.memory_patterns.turnaround import (
+    REFERENCE,
+    Mixes,
     MixFit,
-    by_name,
     fit_all,
 )
-from nsight_prof.reports.studies.memory_patterns.turnaround_solve import REFERENCE, Mixes
 
 SAME = 2.0
 """Difference of AICc under which two models explain the data alike (Burnham and Anderson 2002)."""
 
 LEAST_DELAY = 0.01
 """Least relative difference between a call after others and one alone that is evidence."""
-
-GB = 1e9
 
 NAMES = {
     "none": Text("no penalty"),
@@ -44,29 +36,148 @@ NAMES = {
     "batched": Text("switches cost, down to a batch"),
     "drain": Text("reads pay for the writes before them"),
 }
+FORMULAS = {
+    "none": "R/Br + W/Bw",
+    "switches": "R/Br + W/Bw + N t",
+    "mix": "R/Br + W/Bw + min(R, W) c",
+    "batched": "R/Br + W/Bw + min(R, W) / max(run, D) t",
+    "drain": "R/Br + W/Bw + N c r^p min(w, D)^(1-p)",
+}
+NUMBERS = {
+    "turnaround": "turnaround_s",
+    "mix_cost": "mix_cost_s_per_byte",
+    "batch": "batch_bytes",
+    "exponent": "exponent",
+    "read_rate": "read_bytes_per_s",
+    "write_rate": "write_bytes_per_s",
+}
+"""Names of estimates in metrics.json."""
+Z = 1.96
+"""Half-width of a 95 % interval in standard errors."""
+SHORTEST = float(1 << 20)
+"""Bytes of a run; what shorter ones cost each is below a microsecond and the same by the byte."""
 SWITCH = Text("A switch is one that the program asks for; DRAM may turn more often or more rarely.")
+
+GB, TERA = 1e9, 1e12
+WAYS = ("alone", "warp", "runs", "whole", "launches")
+"""Granularities of mixes, the finest first behind each direction alone."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured mix: bytes of one call, switches, seconds with their 95 % interval.
+
+    `alone` are the seconds of one call under ncu, which leaves nothing written in L2 before it;
+    `written` are the bytes that DRAM had written by its end. Both are NaN without counters.
+    """
+
+    ratio: str
+    way: str
+    run_bytes: float
+    switches: float
+    read_bytes: float
+    write_bytes: float
+    median_s: float
+    ci_low_s: float
+    ci_high_s: float
+    alone: float = math.nan
+    written: float = math.nan
+
+    @property
+    def total(self) -> float:
+        """Bytes read and written."""
+        return self.read_bytes + self.write_bytes
+
+    @property
+    def rate(self) -> float:
+        """Bytes read and written a second."""
+        return self.total / self.median_s
+
+    @property
+    def column(self) -> str:
+        """Granularity as a table has it."""
+        if self.way in ("runs", "warp"):
+            words = quantity(self.run_bytes, "iB", 3)
+            return f"{words} (warp)" if self.way == "warp" else words
+        return {"whole": "all at once", "launches": "two launches"}.get(self.way, self.way)
+
+
+def mix_points(rows: Sequence[Row]) -> list[Point]:
+    """Return the measured mixes of the section's rows, finest granularity first."""
+    points = [
+        from_row(
+            Point,
+            row | row["params"],
+            alone=ratio(row["counted_s"], row["counted_calls"]),
+            written=ratio(row["dram_write_bytes"], row["counted_calls"]),
+        )
+        for row in rows
+        if row["params"]["pattern"] == "mix"
+    ]
+    return sorted(points, key=lambda p: (WAYS.index(p.way), p.run_bytes))
+
+
+def ratios(points: Sequence[Point]) -> list[str]:
+    """Return the ratios from most reads to most writes."""
+    read_shares = {p.ratio: p.read_bytes / p.total for p in points}
+    return sorted(read_shares, key=lambda ratio: -read_shares[ratio])
+
+
+def pure(points: Sequence[Point]) -> tuple[float, float]:
+    """Return the bandwidths of reads alone and writes alone; NaN where not measured."""
+    alone = [point for point in points if point.way == "alone"]
+    read = next((p.rate for p in alone if p.write_bytes == 0), math.nan)
+    write = next((p.rate for p in alone if p.read_bytes == 0), math.nan)
+    return read, write
+
+
+def mixes(rows: Sequence[Row]) -> Outcome | None:
+    """Return what the mixes say; None without a measured one.
+
+    Mixes in two launches are not in the fit: they pay for a launch, too.
+    """
+    points = mix_points(rows)
+    if not points:
+        return None
+    used = [point for point in points if point.way != "launches"]
+    models = fit_all(_cases(used)) if used else []
+    return Outcome(
+        (*mix_finding(points), *turnaround_findings(models, points)),
+        (bandwidth_table(points), model_table(models)),
+        (bandwidth_chart(points), turn_chart(used, models[0]) if models else None),
+        numbers(points, models),
+    )
+
+
+def _cases(points: Sequence[Point]) -> Mixes:
+    halves = ((p.ci_high_s - p.ci_low_s) / 2 for p in points)
+    sigmas = [half / Z if math.isfinite(half) else 0.0 for half in halves]
+    names = ("read_bytes", "write_bytes", "switches", "median_s")
+    reads, writes, switches, seconds = (np.array([getattr(p, n) for p in points]) for n in names)
+    return Mixes(reads, writes, switches, seconds, np.array(sigmas))
 
 
 def mix_finding(points: Sequence[Point]) -> Iterator[Finding]:
     """State how much of the bandwidth of reads a mix of as many writes keeps, at best and worst."""
-    found, (read, _) = extremes(points, "1:1"), pure(points)
-    if found is None or not math.isfinite(read):
+    even = [p for p in points if p.ratio == "1:1" and p.way in ("warp", "runs", "whole")]
+    read, _ = pure(points)
+    if not even or not math.isfinite(read):
         return
-    slow, fast = found
+    slow, fast = (pick(even, key=lambda point: point.rate) for pick in (min, max))
     loss = Number(1 - slow.rate / read, "fraction")
-    verdict = Text(
-        "Reading and writing at the same time costs up to {loss} of the memory bandwidth: 1:1 "
-        "mixes reach {slow} in runs of {short} and {fast} in runs of {long}, reads alone {read}.",
-        loss=loss,
-        slow=Number(slow.rate, "B/s"),
-        short=Number(slow.run_bytes, "iB"),
-        fast=Number(fast.rate, "B/s"),
-        long=Number(fast.run_bytes, "iB"),
-        read=Number(read, "B/s"),
-    )
     yield Finding(
         "mixed_bandwidth",
-        verdict,
+        Text(
+            "Reading and writing at the same time costs up to {loss} of the memory bandwidth: 1:1 "
+            "mixes reach {slow} in runs of {short} and {fast} in runs of {long}, reads alone "
+            "{read}.",
+            loss=loss,
+            slow=Number(slow.rate, "B/s"),
+            short=Number(slow.run_bytes, "iB"),
+            fast=Number(fast.rate, "B/s"),
+            long=Number(fast.run_bytes, "iB"),
+            read=Number(read, "B/s"),
+        ),
         (Text("Bandwidths of the 1:1 mixes of all granularities, bytes read and written."),),
         disproof=Text(
             "Written values are made up, not copied: no store waits for a load, as it does in "
@@ -82,134 +193,42 @@ def mix_finding(points: Sequence[Point]) -> Iterator[Finding]:
 
 def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> Iterator[Finding]:
     """State what a turnaround costs, or that noise hides it, and what explains it better."""
-    linear = by_name(models, "switches")
-    if linear is None or linear.turnaround is None:
+    linear = next((fit for fit in models if fit.model == "switches"), None)
+    if linear is None:
         return
     best = models[0]
-    left_out = Number(best.left_out_error, "fraction")
-    evidence: list[Evidence | Text] = [
-        Evidence(Text("cases fitted"), len(best.predicted)),
-        Evidence(Text("residual"), Number(best.error, "fraction")),
-        Evidence(Text("mixes predicted from all others to"), left_out),
-        Evidence(Text("models, of which it is the best by AICc"), len(models)),
-        *_growth(best),
-        *_counted(points),
-    ]
+    limits = SWITCH
+    if best.model == "drain":
+        limits = Text(
+            "{switch} That reads pay for lines which L2 held back is an interpretation of the law, "
+            "not measured by itself; its power is empirical.",
+            switch=SWITCH,
+        )
     yield Finding(
         "turnaround",
         _cost(best),
-        tuple(evidence),
+        (
+            Evidence(Text("cases fitted"), len(best.predicted)),
+            Evidence(Text("residual"), Number(best.error, "fraction")),
+            Evidence(
+                Text("mixes predicted from all others to"), Number(best.left_out_error, "fraction")
+            ),
+            Evidence(Text("models, of which it is the best by AICc"), len(models)),
+            *_growth(best),
+            *_counted(points),
+        ),
         action=None if best.model == "none" else Text("Read for long, then write for long."),
-        disproof=_limits(best),
+        disproof=limits,
         technical=True,
     )
-    yield from _alternatives(best, linear, models)
-
-
-def _limits(best: MixFit) -> Text:
-    if best.model != "drain":
-        return SWITCH
-    return Text(
-        "{switch} That reads pay for lines which L2 held back is an interpretation of the law, "
-        "not measured by itself; its power is empirical.",
-        switch=SWITCH,
-    )
-
-
-def _cost(best: MixFit) -> Text:
-    """Return the verdict about the best model."""
-    if best.model == "none":
-        return Text("Mixing reads and writes has no penalty above noise.")
-    if best.model == "mix" and best.mix_cost is not None:
-        return Text(
-            "Mix less, not more rarely: each GB of the rarer direction costs {cost} (95 % interval "
-            "{interval}), however often the direction changes.",
-            cost=_per_gb(best.mix_cost),
-            interval=_per_gb(best.mix_cost).interval,
-        )
-    assert best.turnaround is not None
-    turn = Number(best.turnaround.value, "s", low=best.turnaround.low, high=best.turnaround.high)
-    if best.batch is None or best.mix_cost is None:
-        return Text(
-            "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
-            "{interval}).",
-            turn=turn,
-            interval=turn.interval,
-        )
-    batch, cost = Number(best.batch.value, "B"), _per_gb(best.mix_cost)
-    if best.model == "drain":
-        return Text(
-            "Alternate rarely: a turnaround from writing to reading costs {turn} (95 % interval "
-            "{interval}) when {reference} of reads follow. Runs of writes shorter than {batch} "
-            "cost {cost} per GB, however often they alternate.",
-            turn=turn,
-            interval=turn.interval,
-            reference=Number(REFERENCE, "iB"),
-            batch=batch,
-            cost=cost,
-        )
-    return Text(
-        "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
-        "{interval}) in runs longer than {batch}. Shorter runs cost {cost} per GB of the rarer "
-        "direction, because L2 and the memory controllers gather them.",
-        turn=turn,
-        interval=turn.interval,
-        batch=batch,
-        cost=cost,
-    )
-
-
-def _per_gb(cost: Estimate) -> Number:
-    return Number(GB * cost.value, "s", low=GB * cost.low, high=GB * cost.high)
-
-
-def _growth(best: MixFit) -> list[Text]:
-    """Return how the cost of a turn grows in the model "drain"; nothing for another."""
-    if best.model != "drain" or best.batch is None or best.exponent is None:
-        return []
-    batch, power = best.batch, best.exponent
-    return [
-        Text(
-            "the cost grows with the bytes of the reads that follow to the power of {power} "
-            "({power_low} to {power_high}), as if they paid for the last {held} ({held_low} to "
-            "{held_high}) written before them",
-            power=Number(power.value),
-            power_low=Number(power.low),
-            power_high=Number(power.high),
-            held=Number(batch.value, "B"),
-            held_low=Number(batch.low, "B"),
-            held_high=Number(batch.high, "B"),
-        )
-    ]
-
-
-def _counted(points: Sequence[Point]) -> Iterator[Evidence]:
-    """Yield what counters show of the turns; nothing without counters."""
-    unwritten, slower = held_back(points), slower_in_turn(points)
-    if math.isfinite(unwritten):
-        label = Text("counters: written but not yet in DRAM at the end of a call")
-        yield Evidence(label, Number(unwritten, "B"))
-    if slower > LEAST_DELAY:
-        label = Text(
-            "reading all, then writing all, takes longer call after call than alone under ncu, "
-            "where L2 holds nothing written before, by up to"
-        )
-        yield Evidence(label, Number(slower, "fraction"))
-
-
-def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> Iterator[Finding]:
-    """Yield how the plain formula, one price per switch, does where it is not the best."""
     near = [NAMES[model.model] for model in models[1:] if model.aicc - best.aicc < SAME]
     same = Text("The same cases and weights in all models.")
-    if best.model != "switches" and linear.turnaround is not None:
-        turn = linear.turnaround
-        price = Number(turn.value, "s", low=turn.low, high=turn.high)
+    if best is not linear:
         verdict = Text(
             "A fixed cost per switch between reads and writes does not explain the times: with the "
             "best one, {price} (95 % interval {interval}), the error is {error}; with the model "
             "above, {best}.",
-            price=price,
-            interval=price.interval,
+            **_with_interval("price", linear),
             error=Number(linear.error, "fraction"),
             best=Number(best.error, "fraction"),
         )
@@ -219,54 +238,93 @@ def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> Ite
         yield Finding("models_alike", verdict, (same,), technical=True)
 
 
-Z = 1.96
-"""Half-width of a 95 % interval in standard errors."""
-
-FORMULAS = {
-    "none": "R/Br + W/Bw",
-    "switches": "R/Br + W/Bw + N t",
-    "mix": "R/Br + W/Bw + min(R, W) c",
-    "batched": "R/Br + W/Bw + min(R, W) / max(run, D) t",
-    "drain": "R/Br + W/Bw + N c r^p min(w, D)^(1-p)",
-}
-
-
-def mixes(rows: Sequence[Row]) -> Outcome | None:
-    """Return what the mixes say; None without a measured one."""
-    points = mix_points(rows)
-    if not points:
+def _estimate(fit: MixFit, name: str, unit: str = "", factor: float = 1.0) -> Number | None:
+    """Return an estimate, times `factor`, with its interval; None where the model has none."""
+    if name not in fit.estimates:
         return None
-    used, models = fitted(points)
-    turn = turn_chart(used, models[0]) if models else None
-    return Outcome(
-        (*mix_finding(points), *turnaround_findings(models, points)),
-        (bandwidth_table(points), model_table(models)),
-        (bandwidth_chart(points), turn),
-        numbers(points, models),
+    value, low, high = (factor * end for end in fit.estimates[name])
+    return Number(value, unit, low=low, high=high)
+
+
+def _with_interval(placeholder: str, fit: MixFit, *what: Any) -> dict[str, Value]:
+    found = _estimate(fit, *(what or ("turnaround", "s")))
+    return {} if found is None else {placeholder: found, "interval": found.interval}
+
+
+def _cost(best: MixFit) -> Text:
+    """Return the verdict about the best model."""
+    per_gb = ("mix_cost", "s", GB)
+    if best.model == "none":
+        return Text("Mixing reads and writes has no penalty above noise.")
+    if best.model == "mix":
+        return Text(
+            "Mix less, not more rarely: each GB of the rarer direction costs {cost} (95 % interval "
+            "{interval}), however often the direction changes.",
+            **_with_interval("cost", best, *per_gb),
+        )
+    turn = _with_interval("turn", best)
+    if best.model == "switches":
+        return Text(
+            "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
+            "{interval}).",
+            **turn,
+        )
+    values: dict[str, Value] = {
+        **turn,
+        "batch": Number(best.estimates["batch"].value, "B"),
+        "cost": _estimate(best, *per_gb) or "",
+    }
+    if best.model == "drain":
+        return Text(
+            "Alternate rarely: a turnaround from writing to reading costs {turn} (95 % interval "
+            "{interval}) when {reference} of reads follow. Runs of writes shorter than {batch} "
+            "cost {cost} per GB, however often they alternate.",
+            reference=Number(REFERENCE, "iB"),
+            **values,
+        )
+    return Text(
+        "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
+        "{interval}) in runs longer than {batch}. Shorter runs cost {cost} per GB of the rarer "
+        "direction, because L2 and the memory controllers gather them.",
+        **values,
     )
 
 
-def fitted(points: Sequence[Point]) -> tuple[list[Point], list[MixFit]]:
-    """Return the points that a fit may use, and all models, the best first.
+def _growth(best: MixFit) -> Iterator[Text]:
+    """Yield how the cost of a turn grows in the model "drain"; nothing for another."""
+    if best.model == "drain":
+        power, power_low, power_high = map(Number, best.estimates["exponent"])
+        held, held_low, held_high = (Number(end, "B") for end in best.estimates["batch"])
+        yield Text(
+            "the cost grows with the bytes of the reads that follow to the power of {power} "
+            "({power_low} to {power_high}), as if they paid for the last {held} ({held_low} to "
+            "{held_high}) written before them",
+            power=power,
+            power_low=power_low,
+            power_high=power_high,
+            held=held,
+            held_low=held_low,
+            held_high=held_high,
+        )
 
-    Mixes in two launches are left out: they pay for a launch, too.
-    """
-    used = [point for point in points if point.way != "launches"]
-    if not used:
-        return [], []
-    data = Mixes(
-        reads=np.array([point.reads for point in used]),
-        writes=np.array([point.writes for point in used]),
-        switches=np.array([point.switches for point in used]),
-        seconds=np.array([point.seconds for point in used]),
-        sigma=np.array([_sigma(point) for point in used]),
-    )
-    return used, fit_all(data)
 
-
-def _sigma(point: Point) -> float:
-    half = (point.high - point.low) / 2
-    return half / Z if math.isfinite(half) else 0.0
+def _counted(points: Sequence[Point]) -> Iterator[Evidence]:
+    """Yield what counters show of the turns; nothing without counters."""
+    # Calls that write at least a GB: all of them fill what L2 can hold.
+    unwritten = [p.write_bytes - p.written for p in points if p.write_bytes >= GB]
+    if unwritten := [size for size in unwritten if math.isfinite(size)]:
+        label = Text("counters: written but not yet in DRAM at the end of a call")
+        yield Evidence(label, Number(median(unwritten), "B"))
+    # What reads alone differ by, events and the gap between kernels, is taken off.
+    counted = [(p, p.median_s / p.alone - 1) for p in points if p.alone > 0]
+    reads = [slowdown for p, slowdown in counted if p.write_bytes == 0]
+    in_turn = [slowdown for p, slowdown in counted if p.way == "whole"]
+    if reads and in_turn and max(in_turn) - reads[0] > LEAST_DELAY:
+        label = Text(
+            "reading all, then writing all, takes longer call after call than alone under ncu, "
+            "where L2 holds nothing written before, by up to"
+        )
+        yield Evidence(label, Number(max(in_turn) - reads[0], "fraction"))
 
 
 def bandwidth_table(points: Sequence[Point]) -> Table[str]:
@@ -274,16 +332,16 @@ def bandwidth_table(points: Sequence[Point]) -> Table[str]:
     rates = {(point.ratio, point.column): point.rate for point in points}
     alone = {point.ratio: point.rate for point in points if point.way == "alone"}
     headings = dict.fromkeys(point.column for point in points if point.way != "alone")
+    read, write = pure(points)
 
     def no_mixing(ratio: str) -> Number:
-        return Number(alone.get(ratio, unmixed(points, ratio)), "B/s")
+        p = next(point for point in points if point.ratio == ratio)
+        one_by_one = p.total / (p.read_bytes / read + p.write_bytes / write)
+        return Number(alone.get(ratio, one_by_one), "B/s")
 
     def mixed(heading: str) -> Column[str]:
         def cell(ratio: str) -> Number | None:
-            if ratio in alone:
-                return None
-            rate = rates.get((ratio, heading))
-            return Number(rate, "B/s")
+            return None if ratio in alone else Number(rates.get((ratio, heading)), "B/s")
 
         return Column(Text("{granularity}", granularity=heading), cell, "TB/s")
 
@@ -306,25 +364,31 @@ def bandwidth_table(points: Sequence[Point]) -> Table[str]:
 
 def model_table(models: Sequence[MixFit]) -> Table[MixFit]:
     """Return the models side by side, the best first."""
+
+    def estimate(heading: Text, unit: str, *what: Any) -> Column[MixFit]:
+        return Column(heading, lambda fit: _estimate(fit, *what), unit)
+
+    def rate(heading: Text, name: str) -> Column[MixFit]:
+        return Column(heading, lambda fit: Number(fit.estimates[name].value, "B/s"), "TB/s")
+
+    def error(heading: Text, field: str) -> Column[MixFit]:
+        return Column(heading, lambda fit: Number(getattr(fit, field), "fraction"), digits=2)
+
     return Table(
         "memory-patterns-models",
         Text("Models of the time of a mix"),
         [
-            Column(Text("penalty"), lambda mix_fit: NAMES[mix_fit.model]),
-            Column(Text("time of a call"), lambda mix_fit: FORMULAS[mix_fit.model]),
-            Column(Text("t, per switch"), lambda mix_fit: _scaled(mix_fit.turnaround, "s"), "us"),
-            Column(Text("c, per GB"), lambda mix_fit: _scaled(mix_fit.mix_cost, "s", 1e9), "us"),
-            Column(Text("D"), lambda mix_fit: _scaled(mix_fit.batch, "iB"), "MiB"),
-            Column(Text("p"), lambda mix_fit: _scaled(mix_fit.exponent, "")),
-            Column(Text("Br"), lambda mix_fit: Number(mix_fit.read_rate.value, "B/s"), "TB/s"),
-            Column(Text("Bw"), lambda mix_fit: Number(mix_fit.write_rate.value, "B/s"), "TB/s"),
-            Column(Text("residual"), lambda mix_fit: Number(mix_fit.error, "fraction"), digits=2),
-            Column(
-                Text("left-out error"),
-                lambda mix_fit: Number(mix_fit.left_out_error, "fraction"),
-                digits=2,
-            ),
-            Column(Text("AICc above best"), lambda mix_fit: Number(mix_fit.aicc - models[0].aicc)),
+            Column(Text("penalty"), lambda fit: NAMES[fit.model]),
+            Column(Text("time of a call"), lambda fit: FORMULAS[fit.model]),
+            estimate(Text("t, per switch"), "us", "turnaround", "s"),
+            estimate(Text("c, per GB"), "us", "mix_cost", "s", GB),
+            estimate(Text("D"), "MiB", "batch", "iB"),
+            estimate(Text("p"), "", "exponent"),
+            rate(Text("Br"), "read_rate"),
+            rate(Text("Bw"), "write_rate"),
+            error(Text("residual"), "error"),
+            error(Text("left-out error"), "left_out_error"),
+            Column(Text("AICc above best"), lambda fit: Number(fit.aicc - models[0].aicc)),
         ],
         models,
         note=Text(
@@ -335,14 +399,6 @@ def model_table(models: Sequence[MixFit]) -> Table[MixFit]:
             "times; left-out error: the same for each mix predicted from all other cases."
         ),
     )
-
-
-def _scaled(estimate: Estimate | None, unit: str, factor: float = 1.0) -> Number | None:
-    """Return an estimate, times `factor`, with its interval; None where the model has none."""
-    if estimate is None:
-        return None
-    value, low, high = (factor * end for end in (estimate.value, estimate.low, estimate.high))
-    return Number(value, unit, low=low, high=high)
 
 
 def numbers(points: Sequence[Point], models: Sequence[MixFit]) -> dict[str, Json]:
@@ -361,55 +417,26 @@ def numbers(points: Sequence[Point], models: Sequence[MixFit]) -> dict[str, Json
             }
             for p in points
         ],
-        "models": [_model_numbers(mix_fit) for mix_fit in models],
+        "models": [
+            {
+                "model": fit.model,
+                "aicc": known(fit.aicc),
+                "relative_residual": known(fit.error),
+                "relative_left_out_error": known(fit.left_out_error),
+                **{
+                    NUMBERS[name]: {key: known(end) for key, end in estimate._asdict().items()}
+                    for name in NUMBERS
+                    if (estimate := fit.estimates.get(name))
+                },
+            }
+            for fit in models
+        ],
     }
-
-
-def _model_numbers(mix_fit: MixFit) -> dict[str, Json]:
-    estimates = {
-        "turnaround_s": mix_fit.turnaround,
-        "mix_cost_s_per_byte": mix_fit.mix_cost,
-        "batch_bytes": mix_fit.batch,
-        "exponent": mix_fit.exponent,
-        "read_bytes_per_s": mix_fit.read_rate,
-        "write_bytes_per_s": mix_fit.write_rate,
-    }
-    return {
-        "model": mix_fit.model,
-        "aicc": known(mix_fit.aicc),
-        "relative_residual": known(mix_fit.error),
-        "relative_left_out_error": known(mix_fit.left_out_error),
-        **{
-            name: {"value": known(e.value), "low": known(e.low), "high": known(e.high)}
-            for name, e in estimates.items()
-            if e is not None
-        },
-    }
-
-
-SHORTEST = float(1 << 20)
-"""Bytes of a run; what shorter ones cost each is below a microsecond and the same by the byte."""
 
 
 def bandwidth_chart(points: Sequence[Point]) -> LineFigure:
     """Return measured bandwidth over the length of a run, one line per ratio."""
-    series = []
-    for ratio in ratios(points):
-        switching = _switching(points, ratio)
-        if not switching:
-            continue
-        total = switching[0].reads + switching[0].writes
-        series.append(
-            Series(
-                ratio,
-                tuple(p.run_bytes for p in switching),
-                tuple(p.rate / 1e12 for p in switching),
-                tuple(total / p.high / 1e12 for p in switching),
-                tuple(total / p.low / 1e12 for p in switching),
-            )
-        )
-    read, write = pure(points)
-    alone = ((read, "reads alone"), (write, "writes alone"))
+    alone = zip(pure(points), ("reads alone", "writes alone"), strict=True)
     return LineFigure(
         name="memory_patterns_mix",
         title="Bandwidth of mixed reads and writes",
@@ -418,11 +445,22 @@ def bandwidth_chart(points: Sequence[Point]) -> LineFigure:
         "changes, and of either direction alone.",
         x_label="run: bytes of the rarer direction before the direction changes",
         y_label="bandwidth, TB/s",
-        series=tuple(series),
+        series=tuple(
+            line(
+                ratio,
+                switching,
+                lambda p: p.run_bytes,
+                lambda p: p.rate / TERA,
+                lambda p: p.total / p.ci_high_s / TERA,
+                lambda p: p.total / p.ci_low_s / TERA,
+            )
+            for ratio in ratios(points)
+            if (switching := _switching(points, ratio))
+        ),
         x_log=True,
         x_bytes=True,
         y_zero=False,
-        levels=tuple((rate / 1e12, words) for rate, words in alone if math.isfinite(rate)),
+        levels=tuple((rate / TERA, words) for rate, words in alone if math.isfinite(rate)),
     )
 
 
@@ -439,18 +477,26 @@ def turn_chart(points: Sequence[Point], best: MixFit) -> LineFigure | None:
         None where all runs are short.
     """
     predicted = dict(zip(points, best.predicted, strict=True))
+    rates = best.estimates["read_rate"].value, best.estimates["write_rate"].value
+
+    def cost(p: Point, seconds: float) -> float:
+        alone = p.read_bytes / rates[0] + p.write_bytes / rates[1]
+        return 1e6 * ((seconds - alone) / p.switches)
+
+    def read(p: Point) -> float:
+        return p.read_bytes / p.switches
+
     costs, residuals = [], []
-    for ratio in ratios(points):
-        switching = [p for p in _switching(points, ratio) if p.run_bytes >= SHORTEST]
-        if not switching:
+    for name in ratios(points):
+        long = [p for p in _switching(points, name) if p.run_bytes >= SHORTEST]
+        if not long:
             continue
-        x = tuple(p.reads / p.switches for p in switching)
-        modelled = tuple(1e6 * _seconds_per_switch(p, predicted[p], best) for p in switching)
-        measured = tuple(1e6 * _seconds_per_switch(p, p.seconds, best) for p in switching)
-        costs.append(Series(ratio, x, measured, style="points", group=ratio))
-        costs.append(Series(f"{ratio}, model", x, modelled, group=ratio))
-        off = tuple(100 * (p.seconds / predicted[p] - 1) for p in switching)
-        residuals.append(Series(ratio, x, off, group=ratio))
+        costs += [
+            line(name, long, read, lambda p: cost(p, p.median_s), style="points", group=name),
+            line(f"{name}, model", long, read, lambda p: cost(p, predicted[p]), group=name),
+        ]
+        off = line(name, long, read, lambda p: 100 * (p.median_s / predicted[p] - 1), group=name)
+        residuals.append(off)
     if not costs:
         return None
     return LineFigure(
@@ -473,9 +519,3 @@ def turn_chart(points: Sequence[Point], best: MixFit) -> LineFigure | None:
 def _switching(points: Sequence[Point], ratio: str) -> list[Point]:
     switching = [p for p in points if p.ratio == ratio and p.switches and p.way != "launches"]
     return sorted(switching, key=lambda p: p.run_bytes)
-
-
-def _seconds_per_switch(point: Point, seconds: float, model: MixFit) -> float:
-    """Return the seconds a switch that `seconds` are above both directions alone."""
-    alone = point.reads / model.read_rate.value + point.writes / model.write_rate.value
-    return (seconds - alone) / point.switches
