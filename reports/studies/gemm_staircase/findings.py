@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Finding, Number, Text, Value, Verbatim
 from nsight_prof.reports.studies.gemm_staircase.points import (
-    Batches,
     Curve,
+    Measured,
     OddSize,
     Staircase,
     Step,
     inversions,
-    median_loss,
-    steps_at,
     worst_step,
 )
-from nsight_prof.reports.studies.gemm_staircase.tables import MODELS, library_of
 
+MODELS = {
+    "waves": Text("whole waves of whole tiles"),
+    "tiles": Text("whole tiles, no waves"),
+    "continuous": Text("M x N, no tiles"),
+}
 SMALL = 64
 """Sizes up to here are batches of decoding, bound by memory."""
 SIDES = {"m": Text("rows"), "n": Text("outputs"), "k": Text("inputs")}
@@ -35,23 +36,6 @@ LISTED = 8
 """Paddings that the evidence lists."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What the findings are about."""
-
-    sweeps: Sequence[Curve]
-    staircases: Sequence[Staircase]
-    small: Sequence[Batches]
-    odd: Sequence[OddSize]
-    sms: int | None
-
-    @property
-    def libraries(self) -> list[Curve]:
-        """The sweeps whose kernel chooses a tile for each size."""
-        pinned = {staircase.curve.name for staircase in self.staircases}
-        return [curve for curve in self.sweeps if curve.name not in pinned]
-
-
 def findings(measured: Measured) -> tuple[Finding, ...]:
     """Return the findings that the cases allow, what costs a user most first."""
     rules = (_odd_sizes, _wave_edges, _padding, _small_batches, _tile_model, _throughput)
@@ -64,7 +48,7 @@ def _fraction(value: float | None) -> Number:
 
 def _odd_sizes(measured: Measured) -> Finding | None:
     """State what sizes that are no multiple of 8 lose, and what padding gives back."""
-    ran = [size for size in measured.odd if size.point and size.loss is not None]
+    ran = [size for size in measured.odd if size.point]
     odd = (size for size in ran if size.away % MULTIPLE)
     by_side = grouped(odd, lambda size: (size.base, size.side))
     worst = [max(sizes, key=_loss) for sizes in by_side.values()]
@@ -87,7 +71,7 @@ def _odd_sizes(measured: Measured) -> Finding | None:
         for b in dict.fromkeys(size.base for size in worst)
         if b != base
     ]
-    if refused := [size.refused for size in measured.odd if size.refused]:
+    if refused := [size.product for size in measured.odd if not size.point]:
         reasons = sorted({f"{r.dtype}, {r.status}: {r.reason}" for r in refused})
         evidence.append(
             Text(
@@ -153,13 +137,13 @@ def _losses(sizes: Sequence[OddSize]) -> list[Text]:
 
 def _wave_edges(measured: Measured) -> Finding | None:
     """State what the edges of waves cost a pinned tile, and the library at the same sizes."""
-    fitted = [s for s in measured.staircases if steps_at(s.measured, s.edges())]
+    fitted = [s for s in measured.staircases if s.measured.steps(s.edges())]
     if not fitted:
         return None
     first = fitted[0]
-    worst = max(steps_at(first.measured, first.edges()), key=lambda step: step.loss)
-    library = library_of(first, measured.sweeps)
-    of_library = steps_at(library, first.edges()) if library else []
+    worst = max(first.measured.steps(first.edges()), key=lambda step: step.loss)
+    library = measured.library_of(first)
+    of_library = library.steps(first.edges()) if library else []
     spared, for_everybody = None, None
     if library and of_library:
         anywhere = worst_step(library, SMALL)
@@ -193,7 +177,7 @@ def _wave_edges(measured: Measured) -> Finding | None:
             fits=str(worst.before.m),
             library=spared or "",
         ),
-        tuple(fact for s in fitted for fact in _edge_evidence(s, library_of(s, measured.sweeps))),
+        tuple(fact for s in fitted for fact in _edge_evidence(s, measured.library_of(s))),
         action=Text(
             "With a {tile} tile keep M at or below the end of a wave ({edges}){alternative}.",
             tile=first.tiling.name,
@@ -218,16 +202,15 @@ def _wave_edges(measured: Measured) -> Finding | None:
 
 
 def _edge_evidence(staircase: Staircase, library: Curve | None) -> list[Text]:
+    def costs(steps: Sequence[Step]) -> Text:
+        low, high = (_fraction(pick(step.loss for step in steps)) for pick in (min, max))
+        return Text("{low} to {high}", low=low, high=high)
+
     return [
-        Text("{kernel}: {costs} at the edges of waves", kernel=curve.name, costs=_range(steps))
+        Text("{kernel}: {costs} at the edges of waves", kernel=curve.name, costs=costs(steps))
         for curve in (staircase.measured, library)
-        if curve and (steps := steps_at(curve, staircase.edges()))
+        if curve and (steps := curve.steps(staircase.edges()))
     ]
-
-
-def _range(steps: Sequence[Step]) -> Value:
-    losses = [step.loss for step in steps]
-    return Text("{low} to {high}", low=_fraction(min(losses)), high=_fraction(max(losses)))
 
 
 def _padding(measured: Measured) -> Finding | None:
@@ -239,7 +222,7 @@ def _padding(measured: Measured) -> Finding | None:
         return None
     curve = measured.libraries[0]
     beaten = inversions(curve)
-    if not beaten or beaten[0].gain < NEGLIGIBLE:
+    if not beaten or -beaten[0].loss < NEGLIGIBLE:
         verdict = Text("{kernel} chooses its tiles well: no larger size is faster.",
                        kernel=curve.name)  # fmt: skip
         return Finding("padding", verdict, tuple(evidence), technical=True)
@@ -257,10 +240,10 @@ def _padding(measured: Measured) -> Finding | None:
         tuple(evidence),
         action=Text(
             "Pad M where it pays: M = {m} takes {before}, padded to {larger} {after}.",
-            m=str(worst.point.m),
-            before=worst.point.time,
-            larger=str(worst.larger.m),
-            after=worst.larger.time,
+            m=str(worst.before.m),
+            before=worst.before.time,
+            larger=str(worst.after.m),
+            after=worst.after.time,
         ),
         disproof=Text("Another version of the library, or another GPU, chooses other tiles."),
         technical=True,
@@ -271,14 +254,14 @@ def _padding_evidence(curve: Curve) -> Iterator[Text]:
     paddings = [
         Text(
             "{m} to {larger} {saved}",
-            m=str(inversion.point.m),
-            larger=str(inversion.larger.m),
-            saved=_fraction(inversion.gain),
+            m=str(inversion.before.m),
+            larger=str(inversion.after.m),
+            saved=_fraction(-inversion.loss),
         )
         for inversion in inversions(curve)[:LISTED]
     ]
     step = worst_step(curve, SMALL)
-    if paddings and inversions(curve)[0].gain >= NEGLIGIBLE:
+    if paddings and -inversions(curve)[0].loss >= NEGLIGIBLE:
         yield Text("{kernel}, saved by padding M: {paddings}", kernel=curve.name, paddings=paddings)
     if step is not None and step.loss >= NEGLIGIBLE:
         yield Text(
@@ -394,8 +377,8 @@ def _fit_evidence(staircase: Staircase) -> Iterator[Text]:
             for fit in staircase.fits
         ],
     )
-    inside = median_loss(staircase.curve, staircase.tile_edges())
-    edges = median_loss(staircase.curve, staircase.edges())
+    inside = staircase.median_loss(staircase.tile_edges())
+    edges = staircase.median_loss(staircase.edges())
     if inside is not None and edges is not None:
         yield Text(
             "a row more costs {edges} at the edge of a wave, {inside} at the edge of a tile "
@@ -447,9 +430,7 @@ def _best(curve: Curve, sms: int | None) -> list[Text]:
     if sms:
         per_sm = Number(point.rate / sms, "FLOP/s")
         facts = [Text("{kernel} {rate} (M = {m}, {per_sm} per SM)", **values, per_sm=per_sm)]
-    counted = [point for point in curve.points if point.tensor_pct is not None]
-    if counted:
-        busiest = max(counted, key=lambda point: point.tensor_pct or 0.0)
-        busy = Number(busiest.tensor_pct, "%", (busiest.ref,))
+    busiest = max(curve.points, key=lambda point: point.tensor_pct or 0.0)
+    if busy := busiest.tensor:
         facts.append(Text("Tensor pipe active {busy} at M = {m}", busy=busy, m=str(busiest.m)))
     return facts

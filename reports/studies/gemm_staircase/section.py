@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 
 from nsight_prof.parsers.build.roofline import ceilings
+from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
 from nsight_prof.reports.page import Json, Number, Section, Text, Verbatim, arranged
-from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series, line
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.values import Words
-from nsight_prof.reports.studies.gemm_staircase.findings import Measured, findings
+from nsight_prof.reports.studies.gemm_staircase.findings import findings
 from nsight_prof.reports.studies.gemm_staircase.points import (
     TARGET,
     Batches,
     Curve,
-    OddSize,
-    Refused,
+    Measured,
+    Point,
     Staircase,
-    batches,
-    curves,
-    delay,
-    highest_rate,
-    odd_sizes,
-    read_points,
-    sm_count,
-    staircase,
+    measured,
     worst_step,
 )
-from nsight_prof.reports.studies.gemm_staircase.tables import (
-    batch_table,
-    fit_table,
-    odd_table,
-    parameter_table,
-    size_tables,
-    step_table,
-)
+from nsight_prof.reports.studies.gemm_staircase.tables import tables
 from nsight_prof.reports.studies.gemm_staircase.tile_model import Fit
 
 INTRO = Text(
@@ -67,44 +55,28 @@ METHOD = (
 
 def section(run: Run) -> Section | None:
     """Return the section; None for a run without such cases."""
-    points, refused = read_points(run)
-    if not points and not refused:
+    found = measured(run)
+    if found is None:
         return None
-    sms, bandwidth = sm_count(run), highest_rate(points)
     roof = ceilings(run.roofs).memory.get("dram")
-    measured_roof = roof.value if roof is not None and roof.source == "measured" else None
-    sweeps = curves(points)
-    fitted = [found for curve in sweeps if (found := staircase(curve, sms, bandwidth))]
-    measured = Measured(sweeps, fitted, batches(points), odd_sizes(points, refused), sms)
-    delays = [delayed for curve in sweeps if (delayed := delay(curve, fitted, sms)) is not None]
-    tables = (
-        *size_tables(sweeps, fitted, sms),
-        step_table(sweeps, fitted),
-        fit_table(fitted),
-        parameter_table(fitted),
-        oscillation.table(delays),
-        batch_table(measured.small),
-        odd_table(measured.odd),
-    )
+    is_measured = roof is not None and roof.source == "measured"
     return Section(
         TARGET,
         Text("The staircase of matrix products"),
         arranged(
             [INTRO],
-            (*findings(measured), oscillation.finding(delays)),
-            charts(sweeps, fitted, measured.small, measured.odd, measured_roof or bandwidth),
-            tables,
-            (*METHOD, *_caveats(fitted, refused, sms)),
+            (*findings(found), oscillation.finding(found.delays)),
+            charts(found, roof.value if roof and is_measured else found.bandwidth),
+            tables(found),
+            (*METHOD, *_caveats(found)),
         ),
-        numbers=_numbers(measured) | {"delay_factors": oscillation.numbers(delays)},
+        numbers=_numbers(found),
     )
 
 
-def _caveats(
-    fitted: Sequence[Staircase], refused: Sequence[Refused], sms: int | None
-) -> list[Text]:
+def _caveats(found: Measured) -> list[Text]:
     caveats = []
-    clocks = sorted({found.clock_hz for found in fitted if found.clock_hz})
+    clocks = sorted({s.clock_hz for s in found.staircases if s.clock_hz})
     if clocks:
         caveats.append(
             Text(
@@ -114,11 +86,11 @@ def _caveats(
                 clocks=[Number(clock, "Hz", digits=3) for clock in clocks],
             )
         )
-    if sms is None:
+    if found.sms is None:
         caveats.append(
             Text("The run does not tell the number of SMs: no waves, and no tile model.")
         )
-    reasons = Counter((r.dtype, r.variant, r.status, r.reason) for r in refused)
+    reasons = Counter((r.dtype, r.variant, r.status, r.reason) for r in found.refused)
     return caveats + [
         Text(
             "{dtype}, {variant}: {n} size {status} ({reason}).",
@@ -134,7 +106,6 @@ def _caveats(
 
 
 def _numbers(measured: Measured) -> dict[str, Json]:
-    steps = [(curve, worst_step(curve)) for curve in measured.sweeps]
     return {
         "fits": [
             {"dtype": s.curve.dtype, "variant": s.curve.variant, "clock_hz": s.clock_hz} | _fit(fit)
@@ -143,10 +114,19 @@ def _numbers(measured: Measured) -> dict[str, Json]:
         ],
         "worst_steps": [
             {"dtype": curve.dtype, "variant": curve.variant, "m": step.after.m, "loss": step.loss}
-            for curve, step in steps
-            if step is not None
+            for curve in measured.sweeps
+            if (step := worst_step(curve)) is not None
         ],
-        "best": [_best(curve) for curve in measured.sweeps],
+        "best": [
+            {
+                "dtype": point.dtype,
+                "variant": point.variant,
+                "flop_per_s": point.rate,
+                **{side: getattr(point, side) for side in "mnk"},
+            }
+            for curve in measured.sweeps
+            for point in [curve.fastest]
+        ],
         "batches": [
             {"dtype": p.dtype, "m": p.m, "s": p.seconds, "extra": batch.extra(p).value}
             for batch in measured.small
@@ -156,44 +136,27 @@ def _numbers(measured: Measured) -> dict[str, Json]:
             {"dtype": size.base.dtype, "side": size.side, "size": size.size, "loss": size.loss}
             for size in measured.odd
         ],
+        "delay_factors": oscillation.numbers(measured.delays),
     }
 
 
 def _fit(fit: Fit) -> dict[str, Json]:
-    sizes = {key: getattr(fit, key) for key in ("model", "slots", "bandwidth", "points")}
-    times = {
-        "t0_s": fit.t0_s,
-        "t0_interval_s": list(fit.t0_interval_s),
-        "t_unit_s": fit.t_unit_s,
-        "t_unit_interval_s": list(fit.t_unit_interval_s),
-    }
-    return sizes | times | asdict(fit.quality)
-
-
-def _best(curve: Curve) -> dict[str, Json]:
-    point = curve.fastest
-    shape = {"m": point.m, "n": point.n, "k": point.k}
-    return {"dtype": point.dtype, "variant": point.variant, "flop_per_s": point.rate} | shape
+    names = ("model", "slots", "bandwidth", "points", "t0_s", "t_unit_s")
+    intervals = {key: list(getattr(fit, key)) for key in ("t0_interval_s", "t_unit_interval_s")}
+    return {key: getattr(fit, key) for key in names} | intervals | asdict(fit.quality)
 
 
 MICRO, TERA = 1e6, 1e-12
 MODEL = "tile model of Triton"
 
 
-def charts(
-    sweeps: Sequence[Curve],
-    staircases: Sequence[Staircase],
-    small: Sequence[Batches],
-    odd: Sequence[OddSize],
-    bandwidth: float | None,
-) -> list[Chart]:
-    """Return the figures that the cases allow."""
-    figures: list[Chart] = []
-    for dtype in dict.fromkeys(curve.dtype for curve in sweeps):
-        fitted = next((found for found in staircases if found.curve.dtype == dtype), None)
-        figures.append(_staircase([c for c in sweeps if c.dtype == dtype], fitted))
-    if small:
-        figures.append(_small(small, bandwidth))
+def charts(measured: Measured, bandwidth: float | None) -> Iterator[Chart]:
+    """Yield the figures that the cases allow; `bandwidth` is that of the floor of bytes."""
+    for dtype, sweeps in grouped(measured.sweeps, lambda curve: curve.dtype).items():
+        fitted = next((s for s in measured.staircases if s.curve.dtype == dtype), None)
+        yield _staircase(sweeps, fitted)
+    if measured.small:
+        yield _small(measured.small, bandwidth)
     bars = [
         Bar(
             f"{size.base.dtype}, {size.label}",
@@ -201,24 +164,31 @@ def charts(
             group=size.base.name,
             text=quantity(size.point.rate / size.base.rate, "fraction", 3),
         )
-        for size in odd
+        for size in measured.odd
         if size.point is not None
     ]
-    return [*figures, _odd(odd[0].base.shape, bars)] if bars else figures
+    if bars:
+        base = measured.odd[0].base.shape
+        yield BarFigure(
+            name="odd-sizes",
+            title=Text("Throughput next to {shape}", shape=base),
+            alt="Bars: throughput of products with one odd size, in per cent of the even one",
+            value_label=Text("Useful FLOP/s, % of those at {shape}", shape=base),
+            bars=tuple(bars),
+        )
 
 
 def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     """Return latency over throughput of one dtype, with the steps that the tile model predicts."""
-    times = [_series(curve, [p.seconds * MICRO for p in curve.points]) for curve in sweeps]
-    rates = [_series(curve, [p.rate * TERA for p in curve.points]) for curve in sweeps]
+    times = [_points(curve, lambda p: p.seconds * MICRO) for curve in sweeps]
+    rates = [_points(curve, lambda p: p.rate * TERA) for curve in sweeps]
     marks: tuple[tuple[float, Words], ...] = ()
     subtitle: Words = ""
     if fitted is not None:
-        points, predicted = fitted.curve.points, fitted.predicted_as_measured()
-        x = tuple(float(point.m) for point in points)
-        modelled = [p.flops / t * TERA for p, t in zip(points, predicted, strict=True)]
-        times.append(Series(MODEL, x, tuple(t * MICRO for t in predicted), group=MODEL))
-        rates.append(Series(MODEL, x, tuple(modelled), group=MODEL))
+        predicted = fitted.predicted_as_measured()
+        modelled = partial(line, MODEL, predicted, lambda of: of[0].m, group=MODEL)
+        times.append(modelled(lambda of: of[1] * MICRO))
+        rates.append(modelled(lambda of: of[0].flops / of[1] * TERA))
         marks = tuple((edge + 0.5, Text("{n} wave", "{n} waves", n=fitted.waves_at(edge)))
                       for edge in fitted.edges())  # fmt: skip
         subtitle = Text(
@@ -228,11 +198,8 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
             time=quantity(fitted.waves.t_unit_s, "s", 3),
         )
     first = sweeps[0].points[0]
-    active = [
-        _series(curve, [point.tensor_pct for point in curve.points])
-        for curve in sweeps
-        if any(point.tensor_pct is not None for point in curve.points)
-    ]
+    counted = [replace(c, points=tuple(p for p in c.points if p.tensor)) for c in sweeps]
+    active = [_points(c, lambda p: p.tensor_pct or 0.0) for c in counted if c.points]
     return LineFigure(
         name=f"staircase-{first.dtype}",
         title=Text(
@@ -254,31 +221,33 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     )
 
 
-def _series(curve: Curve, values: Sequence[float | None]) -> Series:
-    """Return the points that have a value."""
-    pairs = [(float(p.m), y) for p, y in zip(curve.points, values, strict=True) if y is not None]
+def _points(curve: Curve, y: Callable[[Point], float]) -> Series:
     label = curve.points[0].library
-    x, y = tuple(m for m, _ in pairs), tuple(value for _, value in pairs)
-    return Series(label, x, y, style="points", group=label)
+    return line(label, curve.points, lambda p: p.m, y, style="points", group=label)
 
 
 def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
+    def size(point: Point) -> float:
+        return point.m
+
     series = []
     for batch in small:
-        x = tuple(float(point.m) for point in batch.cold.points)
-        y = tuple(point.seconds * MICRO for point in batch.cold.points)
-        low = tuple(point.low * MICRO for point in batch.cold.points)
-        high = tuple(point.high * MICRO for point in batch.cold.points)
-        name = batch.cold.name
-        series.append(Series(name, x, y, low, high, group=name))
+        points, name = batch.cold.points, batch.cold.name
+        columns = (
+            size,
+            lambda p: p.seconds * MICRO,
+            lambda p: p.low * MICRO,
+            lambda p: p.high * MICRO,
+        )
+        series.append(line(name, points, *columns, group=name))
         if bandwidth:
-            floor = tuple(point.moved / bandwidth * MICRO for point in batch.cold.points)
             label = Text(
                 "{dtype}: bytes at {rate}",
                 dtype=batch.cold.dtype,
                 rate=quantity(bandwidth, "B/s", 3),
             )
-            series.append(Series(label, x, floor, group=name))
+            floor = line(label, points, size, lambda p: p.bytes / bandwidth * MICRO, group=name)
+            series.append(floor)
     first = small[0].cold.points[0]
     return LineFigure(
         name="small-batches",
@@ -293,14 +262,4 @@ def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
         series=tuple(series),
         subtitle="Dashed: the bytes of A, W and C at the DRAM roof that was measured on this GPU, "
         "else at the highest rate of any case of this run.",
-    )
-
-
-def _odd(base: str, bars: Sequence[Bar]) -> BarFigure:
-    return BarFigure(
-        name="odd-sizes",
-        title=Text("Throughput next to {shape}", shape=base),
-        alt="Bars: throughput of products with one odd size, in per cent of the even one",
-        value_label=Text("Useful FLOP/s, % of those at {shape}", shape=base),
-        bars=tuple(bars),
     )

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from nsight_prof.parsers.cells import grouped
+from nsight_prof.reports.cases import oscillation
 from nsight_prof.reports.page import Column, Number, Table, Text, Value
+from nsight_prof.reports.studies.gemm_staircase.findings import MODELS
 from nsight_prof.reports.studies.gemm_staircase.points import (
     Batches,
     Curve,
+    Measured,
     OddSize,
     Point,
     Staircase,
     Step,
-    median_loss,
-    step_at,
 )
 from nsight_prof.reports.studies.gemm_staircase.tile_model import Quality, Tiling
 
-MODELS = {
-    "waves": Text("whole waves of whole tiles"),
-    "tiles": Text("whole tiles, no waves"),
-    "continuous": Text("M x N, no tiles"),
-}
+Row = tuple[Staircase, int, list[Step | None]]
 CHOSEN = (64, 128)
 """M that are shown with the edges."""
 
 
-def size_tables(
-    sweeps: Sequence[Curve], staircases: Sequence[Staircase], sms: int | None
-) -> list[Table[Any]]:
-    """Return one table per dtype: each kernel on both sides of the edges."""
-    slots = {(s.curve.dtype, s.curve.variant): s.waves.slots for s in staircases}
+def tables(measured: Measured) -> Iterator[Table[Any]]:
+    """Yield all tables, some without rows."""
+    yield from _sizes(measured)
+    yield _steps(measured)
+    yield _fits(measured.staircases)
+    yield _parameters(measured.staircases)
+    yield oscillation.table(measured.delays)
+    yield _batches(measured.small)
+    yield _odd(measured.odd)
+
+
+def _sizes(measured: Measured) -> Iterator[Table[Any]]:
+    """Yield one table per dtype: each kernel on both sides of the edges."""
+    sms, staircases = measured.sms, measured.staircases
+    slots = {s.curve.name: s.waves.slots for s in staircases}
 
     def of_waves(cell: Callable[[Point, Tiling, int], Value]) -> Callable[[Point], Value | None]:
         def counted(point: Point) -> Value | None:
-            at_once = slots.get((point.dtype, point.variant), sms)
+            at_once = slots.get(point.name, sms)
             return cell(point, point.tiling, at_once) if point.tiling and at_once else None
 
         return counted
@@ -58,10 +65,7 @@ def size_tables(
         Column(
             Text("SM clock"), lambda point: Number(point.clock_hz, "Hz") if point.clock_hz else None
         ),
-        Column(
-            Text("Tensor pipe"),
-            lambda point: None if point.tensor_pct is None else Number(point.tensor_pct, "%"),
-        ),
+        Column(Text("Tensor pipe"), lambda point: point.tensor),
         Column(Text("Waves"), of_waves(lambda point, tiling, n: tiling.waves(point.m, n))),
         Column(Text("Tiles"), lambda p: p.tiling.tiles(p.m) if p.tiling else None),
         Column(
@@ -75,38 +79,33 @@ def size_tables(
             lambda p: Number(p.tiling.tile_efficiency(p.m), "fraction") if p.tiling else None,
         ),
     ]
-    tables: list[Table[Any]] = []
-    for dtype in dict.fromkeys(curve.dtype for curve in sweeps):
-        of_dtype = [curve for curve in sweeps if curve.dtype == dtype]
-        sizes = chosen_sizes(of_dtype, [s for s in staircases if s.curve.dtype == dtype])
-        first = of_dtype[0].points[0]
-        tables.append(
-            Table(
-                f"gemm-sizes-{dtype}",
-                Text(
-                    "{dtype}, N = {n}, K = {k}: both sides of the edges",
-                    dtype=dtype,
-                    n=str(first.n),
-                    k=str(first.k),
-                ),
-                columns,
-                [point for curve in of_dtype for point in curve.points if point.m in sizes],
-                note=None
-                if tables
-                else Text(
-                    "Latency: median and 95 % interval. Tensor pipe: cycles in which it is active "
-                    "(counters). Tile: rows of M x columns of N that one CTA computes. Tail "
-                    "efficiency: tiles over waves x slots; tile use: useful elements over those "
-                    "that the tiles cover. Of cuBLAS the tile is known where counters were "
-                    "collected and K is not split; its waves assume one CTA per SM."
-                ),
-                refs=lambda point: [point.ref],
-            )
+    note: Text | None = Text(
+        "Latency: median and 95 % interval. Tensor pipe: cycles in which it is active "
+        "(counters). Tile: rows of M x columns of N that one CTA computes. Tail "
+        "efficiency: tiles over waves x slots; tile use: useful elements over those "
+        "that the tiles cover. Of cuBLAS the tile is known where counters were "
+        "collected and K is not split; its waves assume one CTA per SM."
+    )
+    for dtype, sweeps in grouped(measured.sweeps, lambda curve: curve.dtype).items():
+        sizes = _chosen(sweeps, [s for s in staircases if s.curve.dtype == dtype])
+        first = sweeps[0].points[0]
+        yield Table(
+            f"gemm-sizes-{dtype}",
+            Text(
+                "{dtype}, N = {n}, K = {k}: both sides of the edges",
+                dtype=dtype,
+                n=str(first.n),
+                k=str(first.k),
+            ),
+            columns,
+            [point for curve in sweeps for point in curve.points if point.m in sizes],
+            note=note,
+            refs=lambda point: [point.ref],
         )
-    return tables
+        note = None
 
 
-def chosen_sizes(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> set[int]:
+def _chosen(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> set[int]:
     """Return the M to show: both sides of the edges of wave 1, 2, 4, ..., or evenly spread ones."""
     # All edges stand in the table of steps.
     edges = [e for s in staircases for e in s.edges() if s.waves_at(e).bit_count() == 1]
@@ -116,35 +115,20 @@ def chosen_sizes(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> se
     return set(sizes[:: max(1, len(sizes) // 12)])
 
 
-@dataclass(frozen=True)
-class Edge:
-    """The last row of a wave of a pinned tile, and what the next row costs there."""
-
-    staircase: Staircase
-    library: Curve | None
-    m: int
-
-    @property
-    def steps(self) -> tuple[Step | None, Step | None, Step | None]:
-        """The step at one clock, as measured, and by the library."""
-        curves = (self.staircase.curve, self.staircase.measured, self.library)
-        scaled, measured, library = (step_at(curve, self.m) if curve else None for curve in curves)
-        return scaled, measured, library
-
-
-def library_of(staircase: Staircase, sweeps: Sequence[Curve]) -> Curve | None:
-    """Return the sweep of the same dtype by the library that chooses its tiles."""
-    dtype, variant = staircase.curve.dtype, staircase.curve.variant
-    return next((c for c in sweeps if c.dtype == dtype and c.variant != variant), None)
-
-
-def step_table(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> Table[Edge]:
+def _steps(measured: Measured) -> Table[Row]:
     """Return what one row more costs at each edge of a wave, predicted and measured."""
-    rows = [Edge(s, library_of(s, sweeps), edge) for s in staircases for edge in s.edges()]
+    # A pinned tile, the last row of a wave, and the step there at one clock, as measured, and by
+    # the library.
+    rows = [
+        (s, m, [curve.step(m) if curve else None for curve in (s.curve, s.measured, library)])
+        for s in measured.staircases
+        for library in [measured.library_of(s)]
+        for m in s.edges()
+    ]
     inside = [
         Text("{dtype} {loss}", dtype=s.curve.dtype, loss=Number(loss, "fraction"))
-        for s in staircases
-        if (loss := median_loss(s.curve, s.tile_edges())) is not None
+        for s in measured.staircases
+        if (loss := s.median_loss(s.tile_edges())) is not None
     ]
     note = Text(
         "At one clock: a fuller wave draws more power, and under a power cap the clock gives way."
@@ -157,36 +141,35 @@ def step_table(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> Tabl
             inside=inside,
         )
 
-    def cost(step: Step | None) -> Number:
-        return step.cost if step else Number(None, "fraction")
+    def cost(heading: Text, n: int) -> Column[Row]:
+        return Column(
+            heading, lambda row: row[2][n].cost if row[2][n] else Number(None, "fraction")
+        )
 
     return Table(
         "gemm-steps",
         Text("What one row more costs where a wave ends"),
         [
-            Column[Edge](Text("dtype"), lambda edge: edge.staircase.curve.dtype),
-            Column(Text("M"), lambda edge: f"{edge.m} to {edge.m + 1}"),
+            Column[Row](Text("dtype"), lambda row: row[0].curve.dtype),
+            Column(Text("M"), lambda row: f"{row[1]} to {row[1] + 1}"),
             Column(
                 Text("Waves of the pinned tile"),
-                lambda edge: (
-                    f"{edge.staircase.waves_at(edge.m)} to {edge.staircase.waves_at(edge.m + 1)}"
-                ),
+                lambda row: f"{row[0].waves_at(row[1])} to {row[0].waves_at(row[1] + 1)}",
             ),
             Column(
-                Text("Tile model"),
-                lambda edge: Number(edge.staircase.predicted_loss(edge.m), "fraction"),
+                Text("Tile model"), lambda row: Number(row[0].predicted_loss(row[1]), "fraction")
             ),
-            Column(Text("Pinned tile, at one clock"), lambda edge: cost(edge.steps[0])),
-            Column(Text("Pinned tile, as measured"), lambda edge: cost(edge.steps[1])),
-            Column(Text("cuBLAS, as measured"), lambda edge: cost(edge.steps[2])),
+            cost(Text("Pinned tile, at one clock"), 0),
+            cost(Text("Pinned tile, as measured"), 1),
+            cost(Text("cuBLAS, as measured"), 2),
         ],
         rows,
         note=note,
-        refs=lambda edge: [step.after.ref for step in edge.steps[1:] if step],
+        refs=lambda row: [step.after.ref for step in row[2][1:] if step],
     )
 
 
-def fit_table(staircases: Sequence[Staircase]) -> Table[Any]:
+def _fits(staircases: Sequence[Staircase]) -> Table[Any]:
     """Return how well the tile model and its controls predict the pinned kernel."""
     rows: list[tuple[Staircase, Text, Quality]] = []
     for staircase in staircases:
@@ -195,15 +178,19 @@ def fit_table(staircases: Sequence[Staircase]) -> Table[Any]:
             if fit is staircase.waves and staircase.unscaled:
                 label = Text("{model}, times as measured", model=MODELS[fit.model])
                 rows.append((staircase, label, staircase.unscaled))
+
+    def error(heading: Text, field: str) -> Column[tuple[Staircase, Text, Quality]]:
+        return Column(heading, lambda row: Number(getattr(row[2], field), "fraction"))
+
     return Table(
         "gemm-fits",
         Text("How well the tile model predicts the pinned kernel"),
         [
             Column[tuple[Staircase, Text, Quality]](Text("dtype"), lambda row: row[0].curve.dtype),
             Column(Text("Time grows with"), lambda row: row[1]),
-            Column(Text("Median error"), lambda row: Number(row[2].median_error, "fraction")),
-            Column(Text("p90 error"), lambda row: Number(row[2].p90_error, "fraction")),
-            Column(Text("Worst error"), lambda row: Number(row[2].worst_error, "fraction")),
+            error(Text("Median error"), "median_error"),
+            error(Text("p90 error"), "p90_error"),
+            error(Text("Worst error"), "worst_error"),
             Column(Text("R^2"), lambda row: Number(row[2].r_squared), digits=4),
             Column(Text("Sizes"), lambda row: row[0].waves.points),
         ],
@@ -216,7 +203,7 @@ def fit_table(staircases: Sequence[Staircase]) -> Table[Any]:
     )
 
 
-def parameter_table(staircases: Sequence[Staircase]) -> Table[Staircase]:
+def _parameters(staircases: Sequence[Staircase]) -> Table[Staircase]:
     """Return the parameters of the tile model with their intervals."""
 
     def rate_per_sm(staircase: Staircase) -> Number:
@@ -257,12 +244,26 @@ def parameter_table(staircases: Sequence[Staircase]) -> Table[Staircase]:
     )
 
 
-def batch_table(small: Sequence[Batches]) -> Table[int]:
+def _batches(small: Sequence[Batches]) -> Table[int]:
     """Return latency, and time over that of M = 1, by M."""
+
+    def column(heading: Text, number: Callable[[Point], Number], curve: Curve) -> Column[int]:
+        return Column(heading, lambda m: number(point) if (point := curve.at(m)) else None)
+
+    columns = [Column[int](Text("M"), lambda m: m)]
+    for batch in small:
+        cold, hot, name = batch.cold, batch.hot, batch.cold.name
+        columns += [
+            column(Text("{kernel}: latency", kernel=name), lambda point: point.time, cold),
+            column(Text("{kernel}: over M = 1", kernel=name), batch.extra, cold),
+            column(Text("{kernel}: bandwidth", kernel=name), lambda point: point.bandwidth, cold),
+        ]
+        if hot:
+            columns.append(column(Text("{kernel}: hot", kernel=name), lambda p: p.time, hot))
     return Table(
         "gemm-batches",
         Text("Small batches"),
-        [Column(Text("M"), lambda m: m), *(c for batch in small for c in _batch_columns(batch))],
+        columns,
         sorted({point.m for batch in small for point in batch.cold.points}),
         note=Text(
             "Cold, except in the columns that say hot: there a call uses the weights of the call "
@@ -272,61 +273,34 @@ def batch_table(small: Sequence[Batches]) -> Table[int]:
     )
 
 
-def _batch_columns(batch: Batches) -> list[Column[int]]:
-    name = batch.cold.name
-
-    def column(
-        heading: Text, number: Callable[[Point], Number], curve: Curve = batch.cold
-    ) -> Column[int]:
-        return Column(heading, lambda m: number(point) if (point := curve.at(m)) else None)
-
-    columns = [
-        column(Text("{kernel}: latency", kernel=name), lambda point: point.time),
-        column(Text("{kernel}: over M = 1", kernel=name), batch.extra),
-        column(Text("{kernel}: bandwidth", kernel=name), lambda point: point.bandwidth),
-    ]
-    if batch.hot is None:
-        return columns
-    return [*columns, column(Text("{kernel}: hot", kernel=name), lambda p: p.time, batch.hot)]
-
-
-def odd_table(odd: Sequence[OddSize]) -> Table[OddSize]:
+def _odd(odd: Sequence[OddSize]) -> Table[OddSize]:
     """Return each changed size with its base."""
-    rows: list[OddSize] = []
-    for base in dict.fromkeys(size.base for size in odd):
-        rows += [OddSize(base, "m", 0, base, None), *(size for size in odd if size.base == base)]
-    shape = odd[0].base.shape if odd else ""
+    bases = grouped(odd, lambda size: size.base)
+    rows = [row for base, sizes in bases.items() for row in (OddSize(base, "m", 0, base), *sizes)]
 
-    def changed(size: OddSize, number: Number) -> Number | None:
-        return number if size.point not in (None, size.base) else None
+    def of_point(cell: Callable[[Point], Number]) -> Callable[[OddSize], Number | None]:
+        return lambda size: cell(size.point) if size.point else None
 
-    def over(size: OddSize) -> Number | None:
-        seconds = size.point.seconds if size.point else math.nan
-        return changed(size, Number(seconds / size.base.seconds - 1, "fraction"))
+    def changed(cell: Callable[[OddSize], float | None]) -> Callable[[OddSize], Number | None]:
+        return lambda size: Number(cell(size), "fraction") if size.point and size.away else None
 
-    def unknown(size: OddSize) -> str:
-        return f"{size.refused.status}: {size.refused.reason}" if size.refused else ""
+    def kernel(size: OddSize) -> str | None:
+        product = size.product
+        return (
+            (product.kernel_names or None) if size.point else f"{product.status}: {product.reason}"
+        )
 
     return Table(
         "gemm-odd-sizes",
-        Text("Sizes next to {shape}", shape=shape),
+        Text("Sizes next to {shape}", shape=odd[0].base.shape if odd else ""),
         [
             Column[OddSize](Text("dtype"), lambda size: size.base.dtype),
             Column(Text("Size"), lambda size: size.label if size.away else Text("base")),
-            Column(Text("Latency"), lambda size: size.point.time if size.point else None),
-            Column(Text("Time over base"), over),
-            Column(
-                Text("Throughput"),
-                lambda size: size.point.throughput if size.point else None,
-                "TFLOP/s",
-            ),
-            Column(
-                Text("Throughput lost"), lambda size: changed(size, Number(size.loss, "fraction"))
-            ),
-            Column(
-                Text("Kernel"),
-                lambda size: (size.point.kernel or None) if size.point else unknown(size),
-            ),
+            Column(Text("Latency"), of_point(lambda point: point.time)),
+            Column(Text("Time over base"), changed(lambda s: Step(s.base, s.product).loss)),
+            Column(Text("Throughput"), of_point(lambda point: point.throughput), "TFLOP/s"),
+            Column(Text("Throughput lost"), changed(lambda size: size.loss)),
+            Column(Text("Kernel"), kernel),
         ],
         rows,
         note=Text("Throughput: useful FLOP per second. One side differs from the base at a time."),

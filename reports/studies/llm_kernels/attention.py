@@ -7,18 +7,17 @@ from typing import Any
 
 from nsight_prof.parsers.cells import grouped, number
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Verbatim
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, line
 from nsight_prof.reports.studies.llm_kernels.points import (
     BACKENDS,
     COUNTED,
-    DETAILS,
     DRAM,
-    RATES,
     TENSOR,
     Point,
     fastest,
     first,
     of_roof,
+    rate_table,
     roof_levels,
     samples,
     select,
@@ -172,7 +171,7 @@ def table(found: Sequence[Point], stage: str) -> Table[Point]:
         best = fastest(rival for rival in rows if _shape(rival) == _shape(point))
         return Number(slowdown(point, best), "x", (point.ref,))
 
-    return Table(
+    return rate_table(
         f"llm-attention-{stage}",
         heading,
         [
@@ -180,13 +179,10 @@ def table(found: Sequence[Point], stage: str) -> Table[Point]:
             Column(Text("sequences"), lambda point: point.param("batch")),
             Column(Text("positions"), lambda point: point.param("keys")),
             Column(Text("back end"), lambda point: point.backend),
-            *RATES,
-            Column(Text("over the fastest"), over_fastest),
         ],
         rows,
-        note=Text("{stage} {counted}", stage=note, counted=COUNTED),
-        refs=lambda point: [point.ref],
-        preview=DETAILS,
+        Text("{stage} {counted}", stage=note, counted=COUNTED),
+        [Column(Text("over the fastest"), over_fastest)],
     )
 
 
@@ -254,11 +250,12 @@ def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
 def _by_backend(
     found: Sequence[Point], rate: Callable[[Point], Number], scale: float
 ) -> tuple[Series, ...]:
-    series = []
-    for key in BACKENDS:
-        line = sorted(select(found, backend=key), key=lambda point: point.param("keys"))
-        if len(line) > 1:
-            x = tuple(float(point.param("keys")) for point in line)
-            y = tuple(number(rate(point).value) / scale for point in line)
-            series.append(Series(line[0].backend, x, y, group=key))
-    return tuple(series)
+    def keys(point: Point) -> float:
+        return float(point.param("keys"))
+
+    swept = {key: sorted(select(found, backend=key), key=keys) for key in BACKENDS}
+    return tuple(
+        line(points[0].backend, points, keys, lambda p: number(rate(p).value) / scale, group=key)
+        for key, points in swept.items()
+        if len(points) > 1
+    )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 
 from nsight_prof.parsers.cells import known, names, number
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text, Value
-from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, line
 from nsight_prof.reports.studies.llm_kernels.points import (
-    COUNTED,
     DETAILS,
     DRAM,
-    RATES,
     TENSOR,
     Layer,
     Point,
@@ -20,6 +18,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     model_titles,
     of_roof,
     of_tokens,
+    rate_table,
     roof_levels,
     samples,
     select,
@@ -179,28 +178,27 @@ def models(found: Sequence[Point]) -> Finding | None:
 
 def precision(found: Sequence[Point]) -> Finding | None:
     """State what fp8 gains at the ends of the sweep."""
-    pairs = [pair for pair in _pairs(found) if pair.fp8 is not None]
+    pairs = [(wide, narrow) for wide, narrow in _pairs(found) if narrow is not None]
     if len(pairs) < 2:
         return None
-    small, large = pairs[0], pairs[-1]
-    assert large.fp8 is not None
-    assert small.fp8 is not None
+    (few, few_fp8), (many, many_fp8) = pairs[0], pairs[-1]
+    gain = many.time.times(many_fp8.time)
     return Finding(
         "fp8",
         Text(
             "The linear layers of {model} are {large} as fast in fp8 at {many}, {rate}{of_roof}, "
             "and {small} at {few}.",
-            model=title(large.bf16.model),
-            large=large.gain,
-            many=of_tokens(n=large.fp8.tokens),
-            rate=large.fp8.flop_rate,
-            of_roof=of_roof(large.fp8),
-            small=small.gain,
-            few=of_tokens(n=small.fp8.tokens),
+            model=title(many.model),
+            large=gain,
+            many=of_tokens(n=many.tokens),
+            rate=many_fp8.flop_rate,
+            of_roof=of_roof(many_fp8),
+            small=few.time.times(few_fp8.time),
+            few=of_tokens(n=few.tokens),
         ),
         (
             Text("against bf16, with one scale per tensor"),
-            samples((*small.fp8.projections, *large.fp8.projections)),
+            samples((*few_fp8.projections, *many_fp8.projections)),
         ),
         action=Text("Use fp8 for the linear layers where the model's accuracy allows it."),
         disproof=Text(
@@ -208,29 +206,18 @@ def precision(found: Sequence[Point]) -> Finding | None:
         ),
         lay_verdict=Text(
             "Numbers of 8 bits instead of 16 make a model's matrix products {gain} as fast.",
-            gain=large.gain,
+            gain=gain,
         ),
     )
 
 
-@dataclass(frozen=True)
-class Precisions:
-    """A decoder layer's linear layers in bf16, and in fp8 where that was measured."""
-
-    bf16: Layer
-    fp8: Layer | None
-
-    @property
-    def gain(self) -> Number:
-        """How many times faster fp8 is."""
-        if self.fp8 is None:
-            return Number(None, "x", missing="fp8 not measured")
-        return self.bf16.time.times(self.fp8.time)
+Precisions = tuple[Layer, Layer | None]
+"""A decoder layer's linear layers in bf16, and in fp8 where that was measured."""
 
 
 def _pairs(found: Sequence[Point]) -> list[Precisions]:
     narrow = {(layer.model, layer.tokens): layer for layer in layers(found, "fp8")}
-    return [Precisions(layer, narrow.get((layer.model, layer.tokens))) for layer in layers(found)]
+    return [(layer, narrow.get((layer.model, layer.tokens))) for layer in layers(found)]
 
 
 def layer_table(found: Sequence[Point]) -> Table[Precisions]:
@@ -238,22 +225,22 @@ def layer_table(found: Sequence[Point]) -> Table[Precisions]:
     rows = _pairs(found)
 
     def fp8(cell: Callable[[Layer], Value]) -> Callable[[Precisions], Value | None]:
-        return lambda row: None if row.fp8 is None else cell(row.fp8)
+        return lambda row: None if row[1] is None else cell(row[1])
 
     columns: list[Column[Precisions]] = [
-        Column(Text("model"), lambda row: title(row.bf16.model)),
-        Column(Text("tokens"), lambda row: row.bf16.tokens),
-        Column(Text("bf16 time"), lambda row: row.bf16.time),
-        Column(Text("bf16 rate"), lambda row: row.bf16.flop_rate, "TFLOP/s"),
-        Column(Text("bytes"), lambda row: row.bf16.byte_rate, "GB/s"),
-        Column(Text("of its roof"), lambda row: row.bf16.fraction),
+        Column(Text("model"), lambda row: title(row[0].model)),
+        Column(Text("tokens"), lambda row: row[0].tokens),
+        Column(Text("bf16 time"), lambda row: row[0].time),
+        Column(Text("bf16 rate"), lambda row: row[0].flop_rate, "TFLOP/s"),
+        Column(Text("bytes"), lambda row: row[0].byte_rate, "GB/s"),
+        Column(Text("of its roof"), lambda row: row[0].fraction),
     ]
-    if any(row.fp8 for row in rows):
+    if any(narrow for _, narrow in rows):
         columns += [
             Column(Text("fp8 time"), fp8(lambda layer: layer.time)),
             Column(Text("fp8 rate"), fp8(lambda layer: layer.flop_rate), "TFLOP/s"),
             Column(Text("fp8, of its roof"), fp8(lambda layer: layer.fraction)),
-            Column(Text("gain"), lambda row: row.gain if row.fp8 else None),
+            Column(Text("gain"), lambda row: row[0].time.times(row[1].time) if row[1] else None),
         ]
     return Table(
         "llm-layers",
@@ -264,7 +251,7 @@ def layer_table(found: Sequence[Point]) -> Table[Precisions]:
             "qkv, out, gate-up and down together, in CUDA graphs, weights not in L2; compulsory "
             "bytes. fp8 has one scale per tensor; quantization is not included."
         ),
-        refs=lambda row: [row.bf16.ref],
+        refs=lambda row: [row[0].ref],
         preview=2 * DETAILS,
     )
 
@@ -275,7 +262,7 @@ def case_table(found: Sequence[Point], model: str) -> Table[Point]:
         select(found, family="linear", variant="graph"),
         key=lambda p: (p.param("model") != model, p.param("model"), p.dtype, p.tokens),
     )
-    return Table(
+    return rate_table(
         "llm-linear",
         Text("Every linear layer"),
         [
@@ -284,12 +271,8 @@ def case_table(found: Sequence[Point], model: str) -> Table[Point]:
             Column(Text("outputs x inputs"), lambda p: f"{p.param('n'):,} x {p.param('k'):,}"),
             Column(Text("dtype"), lambda point: point.dtype),
             Column(Text("tokens"), lambda point: point.tokens),
-            *RATES,
         ],
         rows,
-        note=COUNTED,
-        refs=lambda point: [point.ref],
-        preview=DETAILS,
     )
 
 
@@ -299,20 +282,13 @@ def chart(found: Sequence[Point]) -> LineFigure | None:
     for model in dict.fromkeys(layer.model for layer in layers(found)):
         lines.append((model, title(model), layers(found, model=model)))
         lines.append((model, f"{title(model)}, fp8", layers(found, "fp8", model)))
-    lines = [line for line in lines if len(line[2]) > 1]
+    lines = [swept for swept in lines if len(swept[2]) > 1]
     if not lines:
         return None
 
     def series(rate: Callable[[Layer], Number], scale: float) -> tuple[Series, ...]:
-        return tuple(
-            Series(
-                label,
-                tuple(float(layer.tokens) for layer in swept),
-                tuple(number(rate(layer).value) / scale for layer in swept),
-                group=model,
-            )
-            for model, label, swept in lines
-        )
+        columns = (attrgetter("tokens"), lambda layer: number(rate(layer).value) / scale)
+        return tuple(line(label, swept, *columns, group=model) for model, label, swept in lines)
 
     return LineFigure(
         name="llm-linear",

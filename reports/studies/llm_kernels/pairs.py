@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Table, Text
 from nsight_prof.reports.studies.llm_kernels.points import (
-    COUNTED,
     DETAILS,
-    RATES,
     Point,
     first,
     of_tokens,
+    rate_table,
     samples,
     select,
     slowdown,
@@ -24,13 +22,8 @@ CLEAR = 1.1
 """A difference under 10 % is not worth a sentence of its own."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One case measured in two ways; `change` names them, the first one first."""
-
-    change: Text
-    first: Point
-    second: Point
+Pair = tuple[Text, Point, Point]
+"""One case measured in two ways, the first and the second, which the text names."""
 
 
 def inversion(found: Sequence[Point]) -> Finding | None:
@@ -128,6 +121,8 @@ def layouts(found: Sequence[Point]) -> Finding | None:
             continue
         slow, fast = sorted((usual, last), key=lambda point: -point.seconds)
         pays = fast is last
+        names = [Text("channels-last"), Text("channels-first")]
+        best, worst = names if pays else reversed(names)
         return Finding(
             "channels_last",
             Text(
@@ -135,9 +130,9 @@ def layouts(found: Sequence[Point]) -> Finding | None:
                 "{worst}, {longer} as long.",
                 layer=layer,
                 fast=fast.time,
-                best=Text("channels-last") if pays else Text("channels-first"),
+                best=best,
                 slow=slow.time,
-                worst=Text("channels-first") if pays else Text("channels-last"),
+                worst=worst,
                 longer=slow.time.times(fast.time),
             ),
             (Text("cuDNN; channels-first is torch's default"), samples((slow, fast))),
@@ -154,18 +149,18 @@ def table(found: Sequence[Point]) -> Table[Pair]:
     cold = {point.name: point for point in select(found)}
     graphs = {point.shape: point for point in select(found, variant="graph")}
     pairs = [
-        Pair(Text("random numbers, zeros"), cold[blank.name], blank)
+        (Text("random numbers, zeros"), cold[blank.name], blank)
         for blank in select(found, data="zeros")
         if blank.name in cold
     ]
     pairs += [
-        Pair(Text("launched by the host, in a CUDA graph"), eager, graphs[eager.shape])
+        (Text("launched by the host, in a CUDA graph"), eager, graphs[eager.shape])
         for family in ("linear", "bmm", "attention", "conv", "lstm")
         for eager in select(found, family=family, variant="eager")
         if eager.shape in graphs
     ]
     pairs += [
-        Pair(Text("cold, hot in L2"), cold[hot.name], hot)
+        (Text("cold, hot in L2"), cold[hot.name], hot)
         for hot in select(found, mode="hot")
         if hot.name in cold
     ]
@@ -173,17 +168,17 @@ def table(found: Sequence[Point]) -> Table[Pair]:
         "llm-pairs",
         Text("Cases measured in two ways"),
         [
-            Column(Text("first, second"), lambda pair: pair.change),
-            Column(Text("operation"), lambda pair: pair.first.operation),
-            Column(Text("case"), lambda pair: pair.first.case),
-            Column(Text("time, first"), lambda pair: pair.first.time),
-            Column(Text("time, second"), lambda pair: pair.second.time),
-            Column(Text("first over second"), lambda pair: pair.first.time.times(pair.second.time)),
-            Column(Text("SM clock, first"), lambda pair: pair.first.clock, "GHz"),
-            Column(Text("SM clock, second"), lambda pair: pair.second.clock, "GHz"),
+            Column(Text("first, second"), lambda pair: pair[0]),
+            Column(Text("operation"), lambda pair: pair[1].operation),
+            Column(Text("case"), lambda pair: pair[1].case),
+            Column(Text("time, first"), lambda pair: pair[1].time),
+            Column(Text("time, second"), lambda pair: pair[2].time),
+            Column(Text("first over second"), lambda pair: pair[1].time.times(pair[2].time)),
+            Column(Text("SM clock, first"), lambda pair: pair[1].clock, "GHz"),
+            Column(Text("SM clock, second"), lambda pair: pair[2].clock, "GHz"),
         ],
         pairs,
-        refs=lambda pair: [pair.first.ref, pair.second.ref],
+        refs=lambda pair: [pair[1].ref, pair[2].ref],
         preview=DETAILS,
     )
 
@@ -191,17 +186,12 @@ def table(found: Sequence[Point]) -> Table[Pair]:
 def layer_table(found: Sequence[Point]) -> Table[Point]:
     """Return batched products, convolutions and LSTMs with rates and counters."""
     rows = [p for f in ("bmm", "conv", "lstm") for p in select(found, family=f, variant="graph")]
-    return Table(
+    return rate_table(
         "llm-others",
         Text("Batched products, convolution and LSTM"),
-        [
-            Column(Text("operation"), lambda point: point.operation),
-            Column(Text("case"), _case),
-            *RATES,
-        ],
+        [Column(Text("operation"), lambda point: point.operation), Column(Text("case"), _case)],
         rows,
-        note=COUNTED,
-        refs=lambda point: [point.ref],
+        preview=0,
     )
 
 

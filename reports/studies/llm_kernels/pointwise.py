@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from nsight_prof.parsers.cells import grouped
-from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Value
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.llm_kernels.points import (
@@ -120,20 +121,20 @@ def _moved(variants: Variants) -> Text | None:
     before, after = eager.bytes_ratio.value, fused.bytes_ratio.value
     if not before or not after:
         return None
+    values: dict[str, Value] = {
+        "operation": eager.operation,
+        "eager": eager.bytes_ratio,
+        "fused": fused.bytes_ratio,
+    }
     if _fusion_gain(variants) <= UNEXPLAINED * before / after:
         return Text(
-            "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused",
-            operation=eager.operation,
-            eager=eager.bytes_ratio,
-            fused=fused.bytes_ratio,
+            "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused", **values
         )
     return Text(
         "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused, which explains "
         "only a part of the gain{kernels}",
-        operation=eager.operation,
-        eager=eager.bytes_ratio,
-        fused=fused.bytes_ratio,
         kernels=Text(" (eager kernels: {kernels})", kernels=eager.kernels) if eager.kernels else "",
+        **values,
     )
 
 
@@ -223,28 +224,26 @@ def streaming(found: Sequence[Point]) -> Finding | None:
 def table(found: Sequence[Point]) -> Table[Variants]:
     """Return the variants of norms, activations, gathers and sampling side by side."""
 
-    def time(heading: Text, variant: str) -> Column[Variants]:
-        return Column(heading, lambda row: row[variant].time if variant in row else None)
+    def of(heading: Text, variant: str, cell: Callable[[Point], Number]) -> Column[Variants]:
+        return Column(heading, lambda row: cell(row[variant]) if variant in row else None)
 
-    def moved(row: Variants, variant: str) -> Number | None:
-        return row[variant].bytes_ratio if variant in row else None
-
+    time, moved = attrgetter("time"), attrgetter("bytes_ratio")
     return Table(
         "llm-pointwise",
         Text("Norms, activations, gathers and sampling: the variants"),
         [
             Column(Text("operation"), lambda row: fastest(row.values()).operation),
             Column(Text("tokens"), lambda row: fastest(row.values()).tokens),
-            time(Text("eager"), "eager"),
-            time(Text("CUDA graph"), "graph"),
-            time(Text("compiled"), "compiled"),
-            time(Text("compiled, in a graph"), "compiled-graph"),
+            of(Text("eager"), "eager", time),
+            of(Text("CUDA graph"), "graph", time),
+            of(Text("compiled"), "compiled", time),
+            of(Text("compiled, in a graph"), "compiled-graph", time),
             Column(Text("fastest"), lambda row: fastest(row.values()).byte_rate, "GB/s"),
             Column(Text("of its roof"), lambda row: fastest(row.values()).fraction),
-            Column(Text("DRAM bytes, eager"), lambda row: moved(row, "eager")),
-            Column(Text("DRAM bytes, compiled"), lambda row: moved(row, "compiled")),
+            of(Text("DRAM bytes, eager"), "eager", moved),
+            of(Text("DRAM bytes, compiled"), "compiled", moved),
         ],
-        list(variants_by_shape(found)),
+        variants_by_shape(found),
         note=Text("DRAM bytes: counted under ncu, over the compulsory ones."),
         refs=lambda row: [point.ref for point in row.values()],
         preview=DETAILS,
