@@ -10,8 +10,7 @@ from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MeasuredRoof, Search, find
 from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, Verbatim
-from nsight_prof.reports.studies.roofline.charts import l2_finding
-from nsight_prof.reports.studies.roofline.tables import DIGITS, PipeRidges
+from nsight_prof.reports.studies.roofline.charts import DIGITS, PipeRidges, l2_finding
 
 NEGLIGIBLE = 0.01
 """Loss under lasting load that is no news."""

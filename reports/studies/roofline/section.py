@@ -14,9 +14,8 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import MeasuredRoof, find, measured_roofs, searches
 from nsight_prof.reports.cases.rows import cases, measured
 from nsight_prof.reports.page import Fact, Json, Section, Text, arranged
-from nsight_prof.reports.studies.roofline.charts import charts
+from nsight_prof.reports.studies.roofline.charts import charts, ridge_points, tables
 from nsight_prof.reports.studies.roofline.findings import Measured, findings
-from nsight_prof.reports.studies.roofline.tables import ridge_points, tables
 
 INTRO = Text(
     "A roof is the highest rate that a probe of one part of the GPU reached, over several launch "
