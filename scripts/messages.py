@@ -92,6 +92,9 @@ def found() -> dict[str, Messages]:
     for path in sorted([*REPORTS.glob("findings/[kpv]*/*.yaml"), *REPORTS.glob("verdicts/*.yaml")]):
         words = of_data(yaml.load(path.read_text("utf-8"), LOADER))
         parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
+    for path in sorted(REPORTS.glob("studies/*/sentences.yaml")):
+        words = strings(yaml.load(path.read_text("utf-8"), LOADER))
+        parts[part_of(path)] |= dict.fromkeys(filter(has_words, words), "")
     for path in sorted((ROOT / "templates").glob("*.j2")):
         parts["templates"] |= dict(of_template(path))
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
@@ -144,6 +147,15 @@ def of_data(data: Any) -> Iterator[str]:
             if name in DECLARED and isinstance(value, str):
                 yield value
             yield from of_data(value)
+
+
+def strings(data: Any) -> Iterator[str]:
+    """Yield all strings in data."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, list | dict):
+        items = data.values() if isinstance(data, dict) else data
+        yield from (words for item in items for words in strings(item))
 
 
 def of_template(path: Path) -> Iterator[tuple[str, str]]:

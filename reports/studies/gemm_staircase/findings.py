@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Finding, Number, Text, Value, Verbatim
@@ -15,6 +16,9 @@ from nsight_prof.reports.studies.gemm_staircase.points import (
     inversions,
     worst_step,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("gemm_staircase")
 
 MODELS = {
     "waves": Text("whole waves of whole tiles"),
@@ -94,20 +98,17 @@ def _odd_sizes(measured: Measured) -> Finding | None:
             saved=_fraction(1 - instead.point.seconds / most_lost.point.seconds),
             size=most_lost.label,
         )
-    return Finding(
-        "odd_sizes",
-        Text(
-            "For values of {sides} that are no multiple of 8 {kernel} has no fast kernels: "
-            "{losses} of the throughput of {base}{little}.",
+    return replace(
+        SENTENCES.finding(
+            "odd_sizes",
+            evidence,
             sides=sides,
             kernel=base.name,
             losses=_losses(matter),
             base=base.shape,
             little=Text("; {losses} only", losses=_losses(little)) if little else "",
         ),
-        tuple(evidence),
         action=action,
-        disproof=Text("Measured for one base size; a small product may lose less."),
         lay_verdict=Text(
             "A size ({sides}) that is no multiple of 8 can cost a matrix product {part} of its "
             "speed: round it up to the next multiple.",
@@ -164,11 +165,10 @@ def _wave_edges(measured: Measured) -> Finding | None:
             least=costliest.cost,
         )
     chosen = library.at(worst.after.m) if library else None
-    return Finding(
-        "wave_edges",
-        Text(
-            "One row past a full wave costs a fixed tile up to {loss}: {kernel} takes {after} at M "
-            "= {m} and {before} at M = {fits}{library}.",
+    return replace(
+        SENTENCES.finding(
+            "wave_edges",
+            tuple(fact for s in fitted for fact in _edge_evidence(s, measured.library_of(s))),
             loss=worst.cost,
             kernel=first.curve.name,
             after=worst.after.time,
@@ -176,10 +176,6 @@ def _wave_edges(measured: Measured) -> Finding | None:
             before=worst.before.time,
             fits=str(worst.before.m),
             library=spared or "",
-        ),
-        tuple(fact for s in fitted for fact in _edge_evidence(s, measured.library_of(s))),
-        action=Text(
-            "With a {tile} tile keep M at or below the end of a wave ({edges}){alternative}.",
             tile=first.tiling.name,
             edges=[str(edge) for edge in first.edges()],
             alternative=Text(
@@ -191,10 +187,6 @@ def _wave_edges(measured: Measured) -> Finding | None:
             )
             if chosen and chosen.tiling
             else "",
-        ),
-        disproof=Text(
-            "Times as measured: a fuller wave draws more power, so that at a lower clock the step "
-            "is smaller than at a fixed one."
         ),
         lay_verdict=for_everybody,
         technical=for_everybody is None,
@@ -227,26 +219,17 @@ def _padding(measured: Measured) -> Finding | None:
                        kernel=curve.name)  # fmt: skip
         return Finding("padding", verdict, tuple(evidence), technical=True)
     worst = beaten[0]
-    return Finding(
+    return SENTENCES.finding(
         "padding",
-        Text(
-            "Computing more rows can be faster: {n} of {total} sizes of {kernel} take longer than "
-            "a larger one, by up to {saved}.",
-            n=len(beaten),
-            total=len(curve.points),
-            kernel=curve.name,
-            saved=worst.saved,
-        ),
-        tuple(evidence),
-        action=Text(
-            "Pad M where it pays: M = {m} takes {before}, padded to {larger} {after}.",
-            m=str(worst.before.m),
-            before=worst.before.time,
-            larger=str(worst.after.m),
-            after=worst.after.time,
-        ),
-        disproof=Text("Another version of the library, or another GPU, chooses other tiles."),
-        technical=True,
+        evidence,
+        n=len(beaten),
+        total=len(curve.points),
+        kernel=curve.name,
+        saved=worst.saved,
+        m=str(worst.before.m),
+        before=worst.before.time,
+        larger=str(worst.after.m),
+        after=worst.after.time,
     )
 
 
@@ -285,19 +268,8 @@ def _small_batches(measured: Measured) -> Finding | None:
     sweep = next((c for c in measured.libraries if c.name == first.name), None)
     slow = [p for p in (sweep.points if sweep else ()) if p.seconds > DOUBLED * first.seconds]
     extra = batches[0].extra(last)
-    return Finding(
+    return SENTENCES.finding(
         "small_batches",
-        Text(
-            "For one matrix product batching is nearly free: {kernel} takes {extra} longer at M = "
-            "{m} than at M = {smallest} ({slow}, {fast}), at {times} the throughput.",
-            kernel=first.name,
-            extra=extra,
-            m=last.m,
-            smallest=first.m,
-            slow=last.time,
-            fast=first.time,
-            times=last.throughput.times(first.throughput),
-        ),
         tuple(
             Text(
                 "{kernel}: {extra} longer at M = {m}, weights from DRAM at {rate}",
@@ -309,22 +281,16 @@ def _small_batches(measured: Measured) -> Finding | None:
             for batch in batches
             for point in batch.cold.points[-1:]
         ),
-        action=Text(
-            "Collect requests: up to M = {m} rows cost little{doubled}.",
-            m=last.m,
-            doubled=Text("; the time of M = 1 doubles at M = {m}", m=slow[0].m) if slow else "",
-        ),
-        disproof=Text(
-            "Holds where the weights do not stay in L2 between calls. Attention, which grows with "
-            "each sequence of a batch, is not measured here."
-        ),
-        lay_verdict=Text(
-            "The matrix product of {n} tokens takes only {part} longer than that of one: compute "
-            "those of several requests together. Attention, which grows with each request, was not "
-            "measured here.",
-            n=last.m,
-            part=extra,
-        ),
+        kernel=first.name,
+        extra=extra,
+        m=last.m,
+        smallest=first.m,
+        slow=last.time,
+        fast=first.time,
+        times=last.throughput.times(first.throughput),
+        doubled=Text("; the time of M = 1 doubles at M = {m}", m=slow[0].m) if slow else "",
+        n=last.m,
+        part=extra,
     )
 
 
@@ -396,11 +362,10 @@ def _throughput(measured: Measured) -> Finding | None:
     best = [curve.fastest for curve in measured.sweeps if curve.dtype == dtype]
     best.sort(key=lambda point: -point.rate)
     first, runner_up = best[0], best[1] if len(best) > 1 else None
-    return Finding(
-        "best_throughput",
-        Text(
-            "The best {dtype} product of the sweep reaches {rate}: {kernel} at M = {m} (N = {n}, K "
-            "= {k}).",
+    return replace(
+        SENTENCES.finding(
+            "best_throughput",
+            tuple(fact for curve in measured.sweeps for fact in _best(curve, measured.sms)),
             dtype=dtype,
             rate=first.throughput,
             kernel=first.library,
@@ -408,7 +373,6 @@ def _throughput(measured: Measured) -> Finding | None:
             n=str(first.n),
             k=str(first.k),
         ),
-        tuple(fact for curve in measured.sweeps for fact in _best(curve, measured.sms)),
         action=Text(
             "Prefer {kernel}, which chooses a tile for each size, to a pinned {tile}: {times} at "
             "the best size of each.",
@@ -418,7 +382,6 @@ def _throughput(measured: Measured) -> Finding | None:
         )
         if runner_up and runner_up.tiling
         else None,
-        technical=True,
     )
 
 

@@ -41,29 +41,12 @@ from nsight_prof.reports.studies.gemm_staircase.points import (
     worst_step,
 )
 from nsight_prof.reports.studies.gemm_staircase.tile_model import Fit, Quality, Tiling
+from nsight_prof.reports.studies.sentences import Sentences
 
-INTRO = Text(
-    "A GPU computes a matrix product in tiles, as many at a time as fit on its SMs: a wave. A last "
-    "wave that is not full takes as long as a full one, so that latency rises in steps. Here M is "
-    "swept in steps of one row around these edges, in the tile that cuBLAS chooses for each size "
-    "and in one that is always the same (Triton)."
-)
-METHOD = (
-    Text(
-        "C (M, N) = A (M, K) W (N, K)^T, row-major, bf16 result, sums in fp32; fp8 is e4m3 with "
-        "scales of 1 and cuBLAS' fast accumulation. FLOPs are 2MNK, bytes are A, W and C once."
-    ),
-    Text(
-        "Cold: the operands of a call were not used by the calls before it, as the weights of a "
-        "layer are not. Each process measures the sizes in another order."
-    ),
-    Text("The pinned kernel's result was compared with torch's for each size before it was timed."),
-    Text(
-        "tiles = ceil(M/Tm) ceil(N/Tn); waves = ceil(tiles / slots); slots = SMs x CTAs per SM; t "
-        "= t0 + waves x t(wave), fitted by least squares of the relative error. B is the highest "
-        "rate of bytes of any case of this run."
-    ),
-)
+SENTENCES = Sentences("gemm_staircase")
+
+INTRO = SENTENCES.text("intro")
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
@@ -183,9 +166,8 @@ def charts(measured: Measured, bandwidth: float | None) -> Iterator[Chart]:
     if bars:
         base = measured.odd[0].base.shape
         yield BarFigure(
-            name="odd-sizes",
+            **SENTENCES.chart("odd-sizes"),
             title=Text("Throughput next to {shape}", shape=base),
-            alt="Bars: throughput of products with one odd size, in per cent of the even one",
             value_label=Text("Useful FLOP/s, % of those at {shape}", shape=base),
             bars=tuple(bars),
         )
@@ -263,18 +245,13 @@ def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
             series.append(floor)
     first = small[0].cold.points[0]
     return LineFigure(
-        name="small-batches",
+        **SENTENCES.chart("small-batches"),
         title=Text(
             "Small batches: N = {n_size}, K = {k_size}, M from 1",
             n_size=f"{first.n}",
             k_size=f"{first.k}",
         ),
-        alt="Latency against M from 1 to 64: nearly flat, since the weights are read once for all",
-        x_label="M, rows of A (tokens)",
-        y_label="Latency, us",
         series=tuple(series),
-        subtitle="Dashed: the bytes of A, W and C at the DRAM roof that was measured on this GPU, "
-        "else at the highest rate of any case of this run.",
     )
 
 
@@ -452,11 +429,7 @@ def _fits(staircases: Sequence[Staircase]) -> Table[Any]:
             Column(Text("Sizes"), lambda row: row[0].waves.points),
         ],
         rows,
-        note=Text(
-            "All have two parameters, fitted to the same sizes, with times at one clock except "
-            "where it says otherwise. The first is the tile model; those without waves are "
-            "controls that it has to beat."
-        ),
+        note=SENTENCES.note("gemm-fits"),
     )
 
 
@@ -494,10 +467,7 @@ def _parameters(staircases: Sequence[Staircase]) -> Table[Staircase]:
             Column(Text("Sizes at the floor of bytes / B"), lambda s: s.waves.floored),
         ],
         staircases,
-        note=Text(
-            "In brackets 95 % intervals, by a bootstrap of whole rows of tiles. K is the same "
-            "throughout, so that t(wave) includes the fixed part of a tile."
-        ),
+        note=SENTENCES.note("gemm-parameters"),
     )
 
 
@@ -522,10 +492,7 @@ def _batches(small: Sequence[Batches]) -> Table[int]:
         Text("Small batches"),
         columns,
         sorted({point.m for batch in small for point in batch.cold.points}),
-        note=Text(
-            "Cold, except in the columns that say hot: there a call uses the weights of the call "
-            "before it, as far as L2 keeps them. Bytes: A, W and C once each."
-        ),
+        note=SENTENCES.note("gemm-batches"),
         refs=lambda m: [point.ref for batch in small if (point := batch.cold.at(m))],
     )
 

@@ -14,6 +14,9 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     of_tokens,
     select,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("llm_kernels")
 
 LINEAR = "linear layers"
 CLOSE = 0.05
@@ -143,10 +146,7 @@ def table(found: Sequence[Point]) -> Table[Agreement]:
             Column(Text("reasons"), lambda row: row.reasons or Text("as stated")),
         ],
         agreements(found),
-        note=Text(
-            "Counted over stated, smallest to largest of the cases. Stated bytes are compulsory: "
-            "each input read once, each output written once."
-        ),
+        note=SENTENCES.note("llm-formulas"),
         refs=lambda row: [row.ref],
         preview=DETAILS,
     )

@@ -25,6 +25,9 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown,
     title,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("llm_kernels")
 
 STAGES = {
     "prefill": (
@@ -143,21 +146,15 @@ def grouped_heads(found: Sequence[Point], model: str) -> Finding | None:
         if shared is None:
             continue
         heads = shared.param("heads") // shared.param("kv_heads")
-        return Finding(
+        return SENTENCES.finding(
             "grouped_kv_heads",
-            Text(
-                "Grouped KV heads make decode attention {gain} as fast: {heads} query heads share "
-                "one KV head, so {heads} times fewer KV bytes are read.",
-                gain=full.time.times(shared.time),
-                heads=heads,
-            ),
             (
                 Text("{batch} of {keys} positions", batch=sequences(n=batch), keys=keys),
                 Evidence(Text("back end:"), shared.backend),
                 samples((full, shared)),
             ),
-            action=Text("Prefer models with grouped-query attention for long contexts."),
-            technical=True,
+            gain=full.time.times(shared.time),
+            heads=heads,
         )
     return None
 
@@ -204,13 +201,9 @@ def prefill_chart(found: Sequence[Point], model: str) -> LineFigure | None:
     if not series:
         return None
     return LineFigure(
-        name="llm-prefill",
+        **SENTENCES.chart("llm-prefill"),
         title=Text("Attention of a prompt, {model}: the back ends", model=Verbatim(title(model))),
-        subtitle="one sequence, causal; FLOPs of the scored pairs",
-        alt="TFLOP/s of causal attention over positions, one line per back end",
-        x_label="positions",
         x_log=True,
-        y_label="TFLOP/s",
         series=series,
         levels=roof_levels(found, TENSOR[:1], 1e12),
     )
@@ -235,13 +228,10 @@ def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
     if not panels:
         return None
     return LineFigure(
-        name="llm-decode",
+        **SENTENCES.chart("llm-decode"),
         title=Text(
             "Attention of one new token, {model}: the back ends", model=Verbatim(title(model))
         ),
-        subtitle="compulsory bytes: keys and values of the KV heads once",
-        alt="GB/s of decode attention over positions, one line per back end and panel per batch",
-        x_label="positions in the KV cache",
         x_log=True,
         panels=tuple(panels),
     )

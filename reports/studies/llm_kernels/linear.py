@@ -24,6 +24,9 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     select,
     title,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("llm_kernels")
 
 FEW = 16
 """Tokens of the batch that is compared with a single token."""
@@ -54,16 +57,8 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
     longer = Text("{part} longer", part=extra)
     if number(extra.value) < SAME:
         longer = Text("no longer")
-    return Finding(
+    return SENTENCES.finding(
         "decode_batching",
-        Text(
-            "Decode without batching wastes the GPU: the linear layers of {model} take {longer} "
-            "for {tokens} than for one ({time} per decoder layer).",
-            model=title(model),
-            longer=longer,
-            tokens=of_tokens(n=few.tokens),
-            time=alone.time,
-        ),
         (
             Text(
                 "one token reads the weights at {rate}{of_roof}",
@@ -73,20 +68,12 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
             Text("weights not in L2"),
             samples((*alone.projections, *few.projections)),
         ),
-        action=Text(
-            "Batch requests: {n} at once give {gain} the tokens per second.",
-            n=few.tokens,
-            gain=gain,
-        ),
-        disproof=Text(
-            "Attention grows with the batch, because each sequence has its own KV cache."
-        ),
-        lay_verdict=Text(
-            "Answer users together: a model's matrix products take {longer} for {n} at once than "
-            "for one.",
-            n=few.tokens,
-            longer=longer,
-        ),
+        model=title(model),
+        longer=longer,
+        tokens=of_tokens(n=few.tokens),
+        time=alone.time,
+        n=few.tokens,
+        gain=gain,
     )
 
 
@@ -101,31 +88,19 @@ def saturation(found: Sequence[Point], model: str) -> Finding | None:
         layer for layer, rate in zip(swept, rates, strict=True) if rate >= NEAR * max(rates)
     )
     limited = _clock_limit(best)
-    return Finding(
+    return SENTENCES.finding(
         "prefill_saturation",
-        Text(
-            "{tokens} fill the GPU: from there on the linear layers of {model} run at {near} or "
-            "more of their best rate, {rate} at {at}{of_roof}.",
-            tokens=of_tokens(n=enough.tokens),
-            model=title(model),
-            near=Number(NEAR, "fraction"),
-            rate=best.flop_rate,
-            at=of_tokens(n=best.tokens),
-            of_roof=of_roof(best),
-        ),
         (
             Evidence(Text("tokens swept:"), [layer.tokens for layer in swept]),
             *([limited] if limited else []),
             samples(point for layer in swept for point in layer.projections),
         ),
-        action=Text(
-            "Prefill in chunks of {tokens} or more; smaller ones leave Tensor Cores idle.",
-            tokens=of_tokens(n=enough.tokens),
-        ),
-        disproof=Text(
-            "Tiles and waves make steps between the swept sizes: see prof run gemm-staircase."
-        ),
-        technical=True,
+        tokens=of_tokens(n=enough.tokens),
+        model=title(model),
+        near=Number(NEAR, "fraction"),
+        rate=best.flop_rate,
+        at=of_tokens(n=best.tokens),
+        of_roof=of_roof(best),
     )
 
 
@@ -158,21 +133,16 @@ def models(found: Sequence[Point]) -> Finding | None:
     low, high = ranked[0], ranked[-1]
     if number(high.flop_rate.times(low.flop_rate).value) < CLEAR:
         return None
-    return Finding(
+    return SENTENCES.finding(
         "model_shapes",
-        Text(
-            "Shapes decide what a model reaches: at {tokens} the layers of {low} run at "
-            "{low_rate}{low_roof}, those of {high} at {high_rate}{high_roof}.",
-            tokens=of_tokens(n=largest),
-            low=title(low.model),
-            low_rate=low.flop_rate,
-            low_roof=of_roof(low),
-            high=title(high.model),
-            high_rate=high.flop_rate,
-            high_roof=of_roof(high),
-        ),
         (samples((*low.projections, *high.projections)),),
-        technical=True,
+        tokens=of_tokens(n=largest),
+        low=title(low.model),
+        low_rate=low.flop_rate,
+        low_roof=of_roof(low),
+        high=title(high.model),
+        high_rate=high.flop_rate,
+        high_roof=of_roof(high),
     )
 
 
@@ -183,31 +153,20 @@ def precision(found: Sequence[Point]) -> Finding | None:
         return None
     (few, few_fp8), (many, many_fp8) = pairs[0], pairs[-1]
     gain = many.time.times(many_fp8.time)
-    return Finding(
+    return SENTENCES.finding(
         "fp8",
-        Text(
-            "The linear layers of {model} are {large} as fast in fp8 at {many}, {rate}{of_roof}, "
-            "and {small} at {few}.",
-            model=title(many.model),
-            large=gain,
-            many=of_tokens(n=many.tokens),
-            rate=many_fp8.flop_rate,
-            of_roof=of_roof(many_fp8),
-            small=few.time.times(few_fp8.time),
-            few=of_tokens(n=few.tokens),
-        ),
         (
             Text("against bf16, with one scale per tensor"),
             samples((*few_fp8.projections, *many_fp8.projections)),
         ),
-        action=Text("Use fp8 for the linear layers where the model's accuracy allows it."),
-        disproof=Text(
-            "Quantizing the activations needs one more kernel, which is not in these times."
-        ),
-        lay_verdict=Text(
-            "Numbers of 8 bits instead of 16 make a model's matrix products {gain} as fast.",
-            gain=gain,
-        ),
+        model=title(many.model),
+        large=gain,
+        many=of_tokens(n=many.tokens),
+        rate=many_fp8.flop_rate,
+        of_roof=of_roof(many_fp8),
+        small=few.time.times(few_fp8.time),
+        few=of_tokens(n=few.tokens),
+        gain=gain,
     )
 
 
@@ -247,10 +206,7 @@ def layer_table(found: Sequence[Point]) -> Table[Precisions]:
         Text("Linear layers of one decoder layer"),
         columns,
         rows,
-        note=Text(
-            "qkv, out, gate-up and down together, in CUDA graphs, weights not in L2; compulsory "
-            "bytes. fp8 has one scale per tensor; quantization is not included."
-        ),
+        note=SENTENCES.note("llm-layers"),
         refs=lambda row: [row[0].ref],
         preview=2 * DETAILS,
     )
@@ -291,11 +247,7 @@ def chart(found: Sequence[Point]) -> LineFigure | None:
         return tuple(line(label, swept, *columns, group=model) for model, label, swept in lines)
 
     return LineFigure(
-        name="llm-linear",
-        title="Linear layers: from reading weights to computing",
-        alt="TFLOP/s and GB/s of the linear layers of one decoder layer over tokens, by model",
-        subtitle="qkv, out, gate-up and down of one decoder layer together, in a CUDA graph",
-        x_label="tokens",
+        **SENTENCES.chart("llm-linear"),
         x_log=True,
         panels=(
             Panel(

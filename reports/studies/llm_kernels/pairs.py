@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Table, Text
@@ -17,6 +18,9 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown,
     slowdown_interval,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("llm_kernels")
 
 CLEAR = 1.1
 """A difference under 10 % is not worth a sentence of its own."""
@@ -51,21 +55,18 @@ def inversion(found: Sequence[Point]) -> Finding | None:
     evidence: list[Evidence | Text] = [Evidence(Text("kernels:"), kernels)] if kernels else []
     if len(kernels) == 2 and few.kernels != many.kernels:
         evidence.append(Text("the library chooses another kernel by the size"))
-    return Finding(
-        "size_inversion",
-        Text(
-            "Fewer tokens can take longer: {operation} takes {longer} as long for {few} ({slow}) "
-            "as for {many} ({fast}).",
+    return replace(
+        SENTENCES.finding(
+            "size_inversion",
+            (*evidence, samples((few, many))),
             operation=few.operation,
             longer=few.time.times(many.time),
             few=of_tokens(n=few.tokens),
             slow=few.time,
             many=of_tokens(n=many.tokens),
             fast=many.time,
+            tokens=of_tokens(n=many.tokens),
         ),
-        (*evidence, samples((few, many))),
-        action=Text("Pad such calls to {tokens}.", tokens=of_tokens(n=many.tokens)),
-        gain=few.time - many.time,
         disproof=Text(
             "No kernel was counted at {tokens}: whether the library chooses another one by the "
             "size is not known.",
@@ -73,7 +74,7 @@ def inversion(found: Sequence[Point]) -> Finding | None:
         )
         if uncounted
         else None,
-        technical=True,
+        gain=few.time - many.time,
     )
 
 
@@ -95,20 +96,14 @@ def zeros(found: Sequence[Point]) -> Finding | None:
     if random.clock.value and blank.clock.value:
         label = Text("SM clock on zeros, of that on random numbers:")
         evidence.append(Evidence(label, blank.clock.share_of(random.clock)))
-    return Finding(
+    return SENTENCES.finding(
         "zeros",
-        Text(
-            "Benchmarks on zeros promise too much: {projection} at {tokens} runs {gain} as fast as "
-            "on random numbers ({zeros} instead of {random}).",
-            projection=random.param("projection"),
-            tokens=of_tokens(n=random.tokens),
-            gain=random.time.times(blank.time),
-            zeros=blank.flop_rate,
-            random=random.flop_rate,
-        ),
         (*evidence, samples((random, blank))),
-        action=Text("Benchmark matrix products on random numbers."),
-        technical=True,
+        projection=random.param("projection"),
+        tokens=of_tokens(n=random.tokens),
+        gain=random.time.times(blank.time),
+        zeros=blank.flop_rate,
+        random=random.flop_rate,
     )
 
 
@@ -123,23 +118,16 @@ def layouts(found: Sequence[Point]) -> Finding | None:
         pays = fast is last
         names = [Text("channels-last"), Text("channels-first")]
         best, worst = names if pays else reversed(names)
-        return Finding(
+        return SENTENCES.finding(
             "channels_last",
-            Text(
-                "The layout decides a convolution's speed: {layer} takes {fast} {best} and {slow} "
-                "{worst}, {longer} as long.",
-                layer=layer,
-                fast=fast.time,
-                best=best,
-                slow=slow.time,
-                worst=worst,
-                longer=slow.time.times(fast.time),
-            ),
             (Text("cuDNN; channels-first is torch's default"), samples((slow, fast))),
-            action=Text("Convert the model to {layout}.", layout=Name("torch.channels_last"))
-            if pays
-            else None,
-            technical=True,
+            layer=layer,
+            fast=fast.time,
+            best=best,
+            slow=slow.time,
+            worst=worst,
+            longer=slow.time.times(fast.time),
+            layout=Name("torch.channels_last") if pays else None,
         )
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from nsight_prof.parsers.cells import grouped
@@ -21,6 +22,9 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown,
     variants_by_shape,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("llm_kernels")
 
 UNEXPLAINED = 1.3
 """A gain this many times larger than that in DRAM bytes has another reason, too."""
@@ -47,11 +51,13 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
     gone = [eager.tokens for eager, graph in pairs if slowdown(eager, graph) < CLEAR]
     refs = tuple(point.ref for pair in small for point in pair)
     gain = Number(median, "x", refs).by(Text("median of {n} ratios", n=len(small)))
-    return Finding(
-        "launch_bound",
-        Text(
-            "Small operations are launch-bound: at {tokens} a CUDA graph makes norms, activations "
-            "and sampling {gain} as fast (median), {operation} {best} ({eager} to {graph}).",
+    return replace(
+        SENTENCES.finding(
+            "launch_bound",
+            (
+                Evidence(Text("operations compared:"), len(small)),
+                samples(point for pair in small for point in pair),
+            ),
             tokens=of_tokens(n=fewest),
             gain=gain,
             operation=eager.operation,
@@ -59,19 +65,9 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
             eager=eager.time,
             graph=graph.time,
         ),
-        (
-            Evidence(Text("operations compared:"), len(small)),
-            samples(point for pair in small for point in pair),
-        ),
-        action=Text("Capture decode steps in CUDA graphs."),
         disproof=Text("From {tokens} on some of them gain nothing.", tokens=of_tokens(n=min(gone)))
         if gone
         else None,
-        lay_verdict=Text(
-            "Short steps wait for the CPU: recorded once and replayed (CUDA graphs), they are "
-            "{gain} as fast.",
-            gain=gain,
-        ),
     )
 
 
@@ -91,19 +87,12 @@ def fusion(found: Sequence[Point]) -> Finding | None:
         evidence.append(Evidence(Text("others:"), gains[LISTED:]))
     evidence += [moved for variants in gained[:2] if (moved := _moved(variants))]
     evidence.append(samples((gained[0]["graph"], gained[0]["compiled-graph"])))
-    return Finding(
+    return SENTENCES.finding(
         "fusion",
-        Text(
-            "Fusing kernels pays at large inputs: torch.compile gains {gains}.",
-            gains=gains[:LISTED],
-        ),
-        tuple(evidence),
-        action=Text("Compile the functions between the matrix products, or use fused kernels."),
-        disproof=Text("It is slower for {operations}.", operations=slower) if slower else None,
-        lay_verdict=Text(
-            "A compiler that merges steps (torch.compile) makes some of them up to {gain} as fast.",
-            gain=_gain(gained[0]),
-        ),
+        evidence,
+        gains=gains[:LISTED],
+        gain=_gain(gained[0]),
+        operations=slower if slower else None,
     )
 
 
@@ -149,22 +138,8 @@ def compile_overhead(found: Sequence[Point]) -> Finding | None:
         return None
     worst = max(slower, key=lambda v: slowdown(v["compiled"], v["eager"]))
     gain = statistics.median(slowdown(v["eager"], v["compiled-graph"]) for v in small)
-    return Finding(
+    return SENTENCES.finding(
         "compile_overhead",
-        Text(
-            "Without a CUDA graph torch.compile slows small operations: at {tokens} {slower} of "
-            "{all} take longer than eager ({operation} {compiled} instead of {eager}). In a graph "
-            "they are {gain} as fast as eager (median).",
-            tokens=of_tokens(n=tokens),
-            slower=len(slower),
-            all=len(small),
-            operation=worst["eager"].operation,
-            compiled=worst["compiled"].time,
-            eager=worst["eager"].time,
-            gain=Number(
-                gain, "x", tuple(v[name].ref for v in small for name in ("eager", "compiled-graph"))
-            ).by(Text("median of {n} ratios", n=len(small))),
-        ),
         (
             Text(
                 "the compiled {operation} takes {time} in a graph: the rest is the host",
@@ -174,12 +149,16 @@ def compile_overhead(found: Sequence[Point]) -> Finding | None:
             Text("each function compiled alone"),
             samples(variants[name] for variants in small for name in wanted),
         ),
-        action=Text("Compile with CUDA graphs: {option}.", option=Name('mode="reduce-overhead"')),
-        disproof=Text(
-            "What the host does was not measured: torch checks guards at each call of a compiled "
-            "region, which a whole model pays once per step."
-        ),
-        technical=True,
+        tokens=of_tokens(n=tokens),
+        slower=len(slower),
+        all=len(small),
+        operation=worst["eager"].operation,
+        compiled=worst["compiled"].time,
+        eager=worst["eager"].time,
+        gain=Number(
+            gain, "x", tuple(v[name].ref for v in small for name in ("eager", "compiled-graph"))
+        ).by(Text("median of {n} ratios", n=len(small))),
+        option=Name('mode="reduce-overhead"'),
     )
 
 
@@ -202,22 +181,19 @@ def streaming(found: Sequence[Point]) -> Finding | None:
                 Text("its {n} kernels move, of the compulsory bytes,", n=kernels), point.bytes_ratio
             )
         )
-    return Finding(
-        "roof_distance",
-        Text(
-            "{worst} is farthest from its roof: it reaches {share} of {roof} at {tokens}, where "
-            "{best} reaches {best_share} at its largest size.",
+    return replace(
+        SENTENCES.finding(
+            "roof_distance",
+            (*evidence, samples((high[1], point))),
             worst=point.operation,
             share=point.fraction,
             roof=point.roof,
             tokens=of_tokens(n=point.tokens),
             best=high[1].operation,
             best_share=high[1].fraction,
+            operation=point.operation,
         ),
-        (*evidence, samples((high[1], point))),
-        action=Text("Look for one fused kernel for {operation}.", operation=point.operation),
         gain=Number((1 - low[0]) * point.seconds, "s"),
-        technical=True,
     )
 
 
@@ -267,11 +243,7 @@ def launches_chart(found: Sequence[Point]) -> BarFigure | None:
     if not bars:
         return None
     return BarFigure(
-        name="llm-launches",
-        title="Small inputs: launched by the host, compiled, and in a CUDA graph",
-        subtitle="eager and compiled wait for the host; a graph does not",
-        alt="Time of each operation by variant, few tokens",
-        value_label="us per call",
+        **SENTENCES.chart("llm-launches"),
         bars=bars,
     )
 
@@ -288,11 +260,7 @@ def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
     if not bars:
         return None
     return BarFigure(
-        name="llm-fusion",
-        title="Large inputs: one fused kernel against several",
-        subtitle="compulsory bytes over time, both in CUDA graphs",
-        alt="Compulsory bytes per second of eager and compiled functions by operation, many tokens",
-        value_label="GB/s of compulsory bytes",
+        **SENTENCES.chart("llm-fusion"),
         bars=tuple(bars),
     )
 

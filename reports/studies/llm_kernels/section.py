@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.run.run import Run
@@ -48,31 +48,12 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     title,
     variants_by_shape,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("llm_kernels")
 
 REFERENCE = "llama-3.1-8b"
-METHOD = (
-    Text(
-        "FLOPs and bytes are closed formulas of the shapes. Bytes are compulsory: each input read "
-        "once and each output written once. A rate is formula over median time."
-    ),
-    Text(
-        "The share of the roof is the time that min(peak, intensity x bandwidth) of the measured "
-        "roofs allows for these FLOPs and bytes, over the time taken."
-    ),
-    Text(
-        "Eager: the host launches each call, so short calls show the launch. CUDA graph: calls are "
-        "captured in one. Compiled: made by torch.compile for one size (dynamic=False). No tensor "
-        "needs a gradient."
-    ),
-    Text(
-        "Outputs come from torch's caching allocator, as in a program, so that a small output may "
-        "be in L2 when it is written."
-    ),
-    Text(
-        "Ratios of counted to stated work are of the same function under ncu, without a graph. "
-        "Every case is in tables/bench.csv of the run."
-    ),
-)
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
@@ -304,12 +285,7 @@ def table(found: Sequence[Point], model: str) -> Table[Step]:
             *(column for operation in OPERATIONS for column in columns(operation)),
         ],
         steps(found, model),
-        note=Text(
-            "Parts of the layer's time, and what each would save at its roof. Sum of medians, each "
-            "operation in the fastest variant that was measured: four linear layers, attention, "
-            "two residual adds with RMSNorm, rotary embedding, SiLU-mul. Gaps between kernels and "
-            "the head are not in it."
-        ),
+        note=SENTENCES.note("llm-decoder-layer"),
         refs=lambda row: [row.ref],
     )
 
@@ -374,20 +350,15 @@ def prefill_limit(found: Sequence[Point], model: str) -> Finding | None:
     if not rows:
         return None
     step = max(rows, key=lambda row: row.positions)
-    return Finding(
-        "prefill_limit",
-        Text(
-            "Prefill is limited by {operation}: {share} of a decoder layer of {model} at {tokens}"
-            "{at_roof}.",
+    return replace(
+        SENTENCES.finding(
+            "prefill_limit",
+            _evidence([step]),
             operation=OPERATIONS[step.slowest],
             tokens=of_tokens(n=step.batch * step.positions),
             share=step.share(step.slowest),
             model=title(model),
             at_roof=_at_roof(step),
-        ),
-        _evidence([step]),
-        action=Text(
-            "Compute fewer or cheaper FLOPs: fp8 linear layers{saving}, or a cached prefix.",
             saving=_fp8_saving(found, step),
         ),
         lay_verdict=Text(
@@ -453,11 +424,7 @@ def roof_chart(found: Sequence[Point], model: str) -> BarFigure | None:
     if not bars:
         return None
     return BarFigure(
-        name="llm-roofs",
-        title="What each operation reaches of its roof",
-        subtitle="fastest variant; 100 % is what the measured roofs allow for its FLOPs and bytes",
-        alt="Share of the measured roof by operation, at few and at many tokens",
-        value_label="% of the roof",
+        **SENTENCES.chart("llm-roofs"),
         bars=bars,
     )
 

@@ -12,6 +12,9 @@ from nsight_prof.parsers.cells import Row, known, number
 from nsight_prof.reports.cases.rows import ratio
 from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
 from nsight_prof.reports.page.charts import Chart, LineFigure, Panel, line
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("memory_patterns")
 
 TERA = 1e12
 SECTOR = 32.0
@@ -175,10 +178,7 @@ def strides(rows: Sequence[Row]) -> Outcome | None:
             DRAM_RATE,
         ],
         found,
-        note=Text(
-            "Useful: bytes of the sectors that were asked for. DRAM bytes are counted under ncu, "
-            "times are measured without it."
-        ),
+        note=SENTENCES.note("memory-patterns-strides"),
     )
     return _outcome(
         found,
@@ -246,16 +246,11 @@ def _write_strides(found: Sequence[Access]) -> Iterator[Finding]:
         evidence.append(Evidence(label, Number(access.moved)))
     if 0 < access.moved < WHOLE:
         evidence.append(Text("the traffic is minimal: only the time shows the loss"))
-    yield Finding(
+    yield SENTENCES.finding(
         "write_strides",
-        Text(
-            "Writing one sector in {n} leaves {part} of the useful bandwidth.",
-            n=count(access.size),
-            part=fraction(access.rate / writes[1].rate),
-        ),
-        tuple(evidence),
-        disproof=Text("The written sectors are whole: nothing has to be read before."),
-        technical=True,
+        evidence,
+        n=count(access.size),
+        part=fraction(access.rate / writes[1].rate),
     )
 
 
@@ -280,10 +275,7 @@ def gathers(rows: Sequence[Row]) -> Outcome | None:
             DRAM_RATE,
         ],
         found,
-        note=Text(
-            "Useful: bytes of the items. Indices of 4 B per item are read in order beside them: "
-            "they are in what DRAM moves per second, and not in the bytes per useful byte."
-        ),
+        note=SENTENCES.note("memory-patterns-gathers"),
     )
     return _outcome(
         found,

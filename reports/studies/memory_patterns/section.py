@@ -34,31 +34,15 @@ from nsight_prof.reports.studies.memory_patterns.turnaround import (
     MixFit,
     fit_all,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("memory_patterns")
 
 KEY = "memory_patterns"
 
-INTRO = Text(
-    "The bandwidth of DRAM is quoted for one direction and in order. These cases mix reads with "
-    "writes, skip sectors, and gather from random places."
-)
-OF_MIXES = (
-    Text(
-        "Each mix reads and writes several GiB in one launch. Its blocks only read or only write "
-        "(or alternate within a warp), in runs along the order in which blocks start. A switch is "
-        "a change from writing to reading in that order, one per run of the rarer direction."
-    ),
-    Text(
-        "Five models of the time are fitted by weighted least squares and compared by AICc. "
-        "Intervals are the wider of the regression's, with Student's t, and a bootstrap over the "
-        "cases. Mixes in two launches are not in the fit, since they pay for a launch."
-    ),
-)
-OF_ACCESSES = (
-    Text(
-        "Useful bytes are those that the program asked for; what DRAM moved for them was counted "
-        "in a run of its own under ncu."
-    ),
-)
+INTRO = SENTENCES.text("intro")
+OF_MIXES = SENTENCES.texts("of_mixes")
+OF_ACCESSES = SENTENCES.texts("of_accesses")
 
 
 def section(run: Run) -> Section | None:
@@ -228,29 +212,15 @@ def mix_finding(points: Sequence[Point]) -> Iterator[Finding]:
         return
     slow, fast = (pick(even, key=lambda point: point.rate) for pick in (min, max))
     loss = Number(1 - slow.rate / read, "fraction")
-    yield Finding(
+    yield SENTENCES.finding(
         "mixed_bandwidth",
-        Text(
-            "Reading and writing at the same time costs up to {loss} of the memory bandwidth: 1:1 "
-            "mixes reach {slow} in runs of {short} and {fast} in runs of {long}, reads alone "
-            "{read}.",
-            loss=loss,
-            slow=Number(slow.rate, "B/s"),
-            short=Number(slow.run_bytes, "iB"),
-            fast=Number(fast.rate, "B/s"),
-            long=Number(fast.run_bytes, "iB"),
-            read=Number(read, "B/s"),
-        ),
         (Text("Bandwidths of the 1:1 mixes of all granularities, bytes read and written."),),
-        disproof=Text(
-            "Written values are made up, not copied: no store waits for a load, as it does in "
-            "a copy. The loss that the recipe roofline states is that of a copy."
-        ),
-        lay_verdict=Text(
-            "A program that reads and writes at the same time loses up to {loss} of the memory's "
-            "speed: reading for long, then writing for long loses least.",
-            loss=loss,
-        ),
+        loss=loss,
+        slow=Number(slow.rate, "B/s"),
+        short=Number(slow.run_bytes, "iB"),
+        fast=Number(fast.rate, "B/s"),
+        long=Number(fast.run_bytes, "iB"),
+        read=Number(read, "B/s"),
     )
 
 
@@ -417,11 +387,7 @@ def bandwidth_table(points: Sequence[Point]) -> Table[str]:
             *map(mixed, headings),
         ],
         ratios(points),
-        note=Text(
-            "No mixing: one direction alone, or the same bytes at the two pure bandwidths. A run "
-            "is what is read or written before the direction changes, of the rarer direction; of "
-            "the other it is as many times more as the ratio says."
-        ),
+        note=SENTENCES.note("memory-patterns-mix"),
     )
 
 
@@ -454,13 +420,7 @@ def model_table(models: Sequence[MixFit]) -> Table[MixFit]:
             Column(Text("AICc above best"), lambda fit: Number(fit.aicc - models[0].aicc)),
         ],
         models,
-        note=Text(
-            "R, W: bytes read and written; Br, Bw: bandwidths of one direction; N: switches from "
-            "writing to reading; r, w, run: bytes read, written, and of the rarer direction "
-            "between two switches; t of the model with r: before 64 MiB of reads. In brackets "
-            "95 % confidence intervals. Residual: root mean square of measured against fitted "
-            "times; left-out error: the same for each mix predicted from all other cases."
-        ),
+        note=SENTENCES.note("memory-patterns-models"),
     )
 
 
@@ -501,13 +461,7 @@ def bandwidth_chart(points: Sequence[Point]) -> LineFigure:
     """Return measured bandwidth over the length of a run, one line per ratio."""
     alone = zip(pure(points), ("reads alone", "writes alone"), strict=True)
     return LineFigure(
-        name="memory_patterns_mix",
-        title="Bandwidth of mixed reads and writes",
-        subtitle="One line per ratio of reads to writes, with its 95 % interval.",
-        alt="Bandwidth of five ratios of reads to writes over the bytes moved before the direction "
-        "changes, and of either direction alone.",
-        x_label="run: bytes of the rarer direction before the direction changes",
-        y_label="bandwidth, TB/s",
+        **SENTENCES.chart("memory_patterns_mix"),
         series=tuple(
             line(
                 ratio,
@@ -563,13 +517,7 @@ def turn_chart(points: Sequence[Point], best: MixFit) -> LineFigure | None:
     if not costs:
         return None
     return LineFigure(
-        name="memory_patterns_turn",
-        title="Cost of a turnaround from writing to reading",
-        subtitle="Points: measured. Dashed: the best model. A constant price would be level. "
-        "Runs from 1 MiB on.",
-        alt="Time of a switch from writing to reading over the bytes read after it, measured and "
-        "modelled, for five ratios; below, measured above modelled times of a call in per cent.",
-        x_label="bytes read after a turnaround, before the next",
+        **SENTENCES.chart("memory_patterns_turn"),
         x_log=True,
         x_bytes=True,
         panels=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nsight_prof.parsers.cells import Key, grouped, number
@@ -34,34 +35,16 @@ from nsight_prof.reports.studies.network_kernels.points import (
     pairs,
     points,
 )
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("network_kernels")
 
 MOST_LINES = 6
 """Curves of a figure: the quickest, the slowest, and evenly spaced ones between."""
 DETAILS = 8
 """Rows of a table of details that a page shows."""
-INTRO = Text(
-    "Convolutions, LSTMs, norms, softmax, pooling, elementwise operations, linear layers and "
-    "attention of vision transformers, each over its sizes; and networks made of them."
-)
-METHOD = (
-    Text(
-        "FLOPs and bytes are closed formulas of the sizes, bytes compulsory: each input read once "
-        "and each output written once. Convolutions: 2 C R S FLOPs an output."
-    ),
-    Text(
-        "Cold: on buffers that the L2 cache has not seen lately. Hot: on the same ones again, as "
-        "an operation finds what the one before left. Both in CUDA graphs; the smallest size also "
-        "as the host launches it."
-    ),
-    Text(
-        "Peak memory is that of the hot cases: inputs, output, weights, and the workspace of the "
-        "kernels."
-    ),
-    Text(
-        "A whole network is predicted by the sum of its operations: activations hot, weights cold "
-        "unless all of them fit the cache."
-    ),
-)
+INTRO = SENTENCES.text("intro")
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
@@ -259,25 +242,22 @@ def saturation(found: Sequence[Point]) -> Finding | None:
         return None
     first, last = min(medians), max(medians)
     enough = [batch for batch, share in medians.items() if (share.value or 0.0) >= HALF]
-    return Finding(
-        "conv_saturation",
-        Text(
-            "Small batches leave the GPU idle: convolutions in bf16 reach {low} of their roof at a "
-            "batch of {first} and {high} at {last} (medians).",
-            low=medians[first], first=first, high=medians[last], last=last,
-        ),
-        tuple(
-            Evidence(Text("median share at a batch of {batch}", batch=batch), share)
-            for batch, share in medians.items()
+    return replace(
+        SENTENCES.finding(
+            "conv_saturation",
+            tuple(
+                Evidence(Text("median share at a batch of {batch}", batch=batch), share)
+                for batch, share in medians.items()
+            ),
+            low=medians[first],
+            first=first,
+            high=medians[last],
+            last=last,
         ),
         action=Text("Collect inputs to a batch of {batch} or more.", batch=min(enough))
         if enough
         else Text("Raise the batch as far as latency allows."),
-        disproof=Text(
-            "The roof of a convolution is that of large matrix products; sizes whose channels fill "
-            "no tile cannot reach it."
-        ),
-    )  # fmt: skip
+    )
 
 
 def _mean(both: Sequence[tuple[Point, Point]], mean: float) -> Number:
@@ -297,25 +277,20 @@ def layout(found: Sequence[Point]) -> Finding | None:
     mean = statistics.geometric_mean(factors)
     if mean < CLEAR:
         return None
-    return Finding(
-        "conv_layout",
-        Text(
-            "Give images channels-last: in torch's own order convolutions in {dtype} take {mean} "
-            "as long (geometric mean), up to {most}.",
+    return replace(
+        SENTENCES.finding(
+            "conv_layout",
+            (
+                Evidence(Text("pairs of cases"), len(both)),
+                Text(
+                    "{n} of them are slower by more than a tenth", n=sum(f > CLEAR for f in factors)
+                ),
+            ),
             dtype=slow.dtype,
             mean=_mean(both, mean),
             most=slow.time.times(fast.time),
         ),
-        (
-            Evidence(Text("pairs of cases"), len(both)),
-            Text("{n} of them are slower by more than a tenth", n=sum(f > CLEAR for f in factors)),
-        ),
-        action=Text(
-            "Keep images channels-last: model.to(memory_format=torch.channels_last), and the same "
-            "for its inputs."
-        ),
         gain=slow.time - fast.time,
-        disproof=Text("cuDNN turns images around by kernels of its own, which are in these times."),
     )
 
 
@@ -326,21 +301,21 @@ def precision(found: Sequence[Point]) -> Finding | None:
         return None
     factors = [slow.seconds / fast.seconds for slow, fast in both]
     slow, fast = max(both, key=lambda pair: pair[0].seconds - pair[1].seconds)
-    return Finding(
-        "conv_precision",
-        Text(
-            "Convolutions in FP32, which torch computes in TF32, take {mean} as long as in bf16 "
-            "(geometric mean).",
+    return replace(
+        SENTENCES.finding(
+            "conv_precision",
+            (
+                Evidence(Text("pairs of cases"), len(both)),
+                Text(
+                    "from {low} to {high}",
+                    low=Number(min(factors), "x"),
+                    high=Number(max(factors), "x"),
+                ),
+            ),
             mean=_mean(both, statistics.geometric_mean(factors)),
         ),
-        (
-            Evidence(Text("pairs of cases"), len(both)),
-            Text("from {low} to {high}", low=Number(min(factors), "x"),
-                 high=Number(max(factors), "x")),
-        ),
-        action=Text("Run inference in bf16 (torch.autocast) where its accuracy suffices."),
         gain=slow.time - fast.time,
-    )  # fmt: skip
+    )
 
 
 def cache(found: Sequence[Point]) -> Finding | None:
@@ -354,24 +329,14 @@ def cache(found: Sequence[Point]) -> Finding | None:
         return None
     cold, hot = max(quicker, key=lambda pair: pair[0].seconds / pair[1].seconds)
     largest = max(quicker, key=lambda pair: pair[0].bytes)[0]
-    return Finding(
+    return SENTENCES.finding(
         "cache_gain",
-        Text(
-            "Norms and elementwise operations take up to {factor} as long where their data come "
-            "from DRAM; up to {size} per call the L2 cache can hold what the operation before "
-            "left.",
-            factor=cold.time.times(hot.time),
-            size=Number(largest.bytes, "B", (largest.ref,)).by(Text("each operand once")),
-        ),
         (
             Evidence(Text("pairs of cases"), len(both)),
             Text("{n} of them are quicker by more than a tenth in the cache", n=len(quicker)),
         ),
-        action=Text(
-            "Fuse such operations (torch.compile), or keep the activations of a batch below that "
-            "size."
-        ),
-        technical=True,
+        factor=cold.time.times(hot.time),
+        size=Number(largest.bytes, "B", (largest.ref,)).by(Text("each operand once")),
     )
 
 
@@ -384,21 +349,15 @@ def recurrence(found: Sequence[Point]) -> Finding | None:
                / c.last.seconds)  # fmt: skip
     single, many = line.points[0], line.last
     steps = int(single.param("steps")) * int(single.param("layers"))
-    return Finding(
+    return SENTENCES.finding(
         "lstm_steps",
-        Text(
-            "Steps of an LSTM wait for each other: a batch of {many} takes {large} and one of "
-            "{one} takes {small}, {step} per step and layer ({shape}).",
-            shape=line.shape,
-            small=single.time,
-            one=single.batch,
-            large=many.time,
-            many=many.batch,
-            step=single.time.per(Number(steps, digits=len(str(steps))), "s"),
-        ),
         (Evidence(Text("share of the roof with the largest batch"), many.fraction),),
-        action=Text("Run many sequences at once: they cost next to nothing until the roof."),
-        disproof=Text("cuDNN chooses kernels by size; other hidden sizes may gain less."),
+        shape=line.shape,
+        small=single.time,
+        one=single.batch,
+        large=many.time,
+        many=many.batch,
+        step=single.time.per(Number(steps, digits=len(str(steps))), "s"),
     )
 
 
@@ -411,20 +370,18 @@ def distance(found: Sequence[Point]) -> Finding | None:
     if len(known) < 2:
         return None
     worst, best = (pick(known, key=lambda f: known[f].value or 0.0) for pick in (min, max))
-    return Finding(
+    return SENTENCES.finding(
         "family_roof",
-        Text(
-            "At their largest batch {worst} are farthest from their roofs ({low}, median), {best} "
-            "nearest ({high}).",
-            worst=FAMILIES[worst], low=known[worst], best=FAMILIES[best], high=known[best],
-        ),
         tuple(
             Evidence(Text("median share of {family}", family=FAMILIES[family]), share)
             for family, share in sorted(known.items(), key=lambda item: -(item[1].value or 0.0))
         ),
-        action=Text("Look for other kernels of {family} first.", family=FAMILIES[worst]),
-        technical=True,
-    )  # fmt: skip
+        worst=FAMILIES[worst],
+        low=known[worst],
+        best=FAMILIES[best],
+        high=known[best],
+        family=FAMILIES[worst],
+    )
 
 
 def between_sizes(models: Sequence[tuple[str, KernelModel]]) -> Finding | None:
@@ -434,14 +391,8 @@ def between_sizes(models: Sequence[tuple[str, KernelModel]]) -> Finding | None:
     if not all(groups):
         return None
     known, unknown = (Number(statistics.fmean(group), "fraction") for group in groups)
-    return Finding(
+    return SENTENCES.finding(
         "between_sizes",
-        Text(
-            "Between measured sizes a smooth roofline with what near sizes differ from it is off "
-            "by {known} on average at other batches of a known shape, by {other} at other shapes.",
-            known=known,
-            other=unknown,
-        ),
         tuple(
             Text(
                 "{what}: {n} cases, 90th percentile {p90}",
@@ -453,8 +404,6 @@ def between_sizes(models: Sequence[tuple[str, KernelModel]]) -> Finding | None:
                 (Text("batches left out"), Text("shapes left out")), groups, strict=True
             )
         ),
-        disproof=Text(
-            "Batches grow by factors of four and more here; between nearer ones the error is less."
-        ),
-        technical=True,
+        known=known,
+        other=unknown,
     )

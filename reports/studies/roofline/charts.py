@@ -39,6 +39,9 @@ from nsight_prof.reports.page.charts import (
 )
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.values import Words
+from nsight_prof.reports.studies.sentences import Sentences
+
+SENTENCES = Sentences("roofline")
 
 GIGA = 1e9
 SIZES = ("footprint_bytes", "footprint", "working_set_bytes", "size_bytes", "bytes")
@@ -72,12 +75,8 @@ def latency_sweep(rows: Sequence[Row], l2_bytes: float) -> LineFigure | None:
     if not (curves := _lines(lines)):
         return None
     return LineFigure(
-        "latency",
-        "Latency of a dependent load against the bytes it wanders over",
-        "Line: cycles of one load by footprint, a step at the capacity of each level",
-        "Footprint",
-        "Latency (cycles)",
-        curves,
+        **SENTENCES.chart("latency"),
+        series=curves,
         x_log=True,
         marks=((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else (),
         x_bytes=True,
@@ -94,15 +93,9 @@ def stride_sweep(rows: Sequence[Row]) -> LineFigure | None:
     if not (curves := _lines(lines)):
         return None
     return LineFigure(
-        "strides",
-        "What a stride costs inside of an SM",
-        "Lines: bytes per clock and SM of L1 and shared memory, falling as the stride grows",
-        "Stride of neighbouring threads (words of 4 B)",
-        "Useful bytes per clock and SM",
-        curves,
+        **SENTENCES.chart("strides"),
+        series=curves,
         x_log=True,
-        subtitle="Neighbouring threads read words that lie this far apart: banks of shared memory "
-        "conflict, and the L1 fetches sectors of which little is used.",
     )
 
 
@@ -116,12 +109,8 @@ def host_sweep(rows: Sequence[Row]) -> LineFigure | None:
     if not (curves := _lines(lines)):
         return None
     return LineFigure(
-        "host-transfers",
-        "Transfers between host and device against their size",
-        "Lines: bandwidth of host to device and device to host copies by size",
-        "Bytes of one copy",
-        "Bandwidth (GB/s)",
-        curves,
+        **SENTENCES.chart("host-transfers"),
+        series=curves,
         x_log=True,
         x_bytes=True,
     )
@@ -187,17 +176,11 @@ def l2_chart(
         if points:
             leaks.append(series(name, points))
     return LineFigure(
-        "l2-size",
-        "L2 bandwidth against the bytes that are used again and again",
-        "Lines: bandwidth by footprint, high while it fits into the L2, then falling to DRAM's; "
-        "and the fraction that DRAM served by counters",
-        "Footprint",
+        **SENTENCES.chart("l2-size"),
         x_log=True,
         marks=((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else (),
         x_bytes=True,
         panels=(rates, Panel("From DRAM (% of L2 bytes)", tuple(leaks))) if leaks else (rates,),
-        subtitle="The best launch shape at each footprint; bands are 95 % intervals. Footprints "
-        "whose bytes did not all come to the L2, by its counters, are left out.",
     )
 
 
@@ -318,15 +301,11 @@ def _roofline(roofs: Sequence[MeasuredRoof]) -> RooflineFigure | None:
         return None
     title = "Measured roofline"
     return RooflineFigure(
-        "roofline-measured",
-        title,
-        "Roofline: measured bandwidths as slopes, measured peaks as level lines",
-        RooflinePanel(
+        **SENTENCES.chart("roofline-measured"),
+        title=title,
+        panel=RooflinePanel(
             "measured", title, tuple(memory), tuple(compute), ridges(memory, compute), ()
         ),
-        subtitle="A slope is the bandwidth of a memory level, a level line the peak of a pipe, "
-        "each as measured. Diamonds are ridge points: left of one the level limits, right of it "
-        "the pipe.",
     )
 
 
@@ -342,14 +321,7 @@ def _memory(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
         for roof in roofs
         if roof.key in MEMORY and roof.unit == "B/s"
     ]
-    return BarFigure(
-        "memory-roofs",
-        "Bandwidth of each memory level and access pattern",
-        "Bars: measured bandwidth of DRAM, L2, L1 and shared memory by kind of access",
-        "Bandwidth (TB/s)",
-        tuple(bars),
-        subtitle="The best launch shape of each. Lines at the ends are 95 % intervals.",
-    ) if bars else None  # fmt: skip
+    return BarFigure(**SENTENCES.chart("memory-roofs"), bars=tuple(bars)) if bars else None
 
 
 def _bar(label: str, group: str, roof: MeasuredRoof, words: Words) -> Bar:
@@ -389,29 +361,21 @@ def _duration(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
         if burst.kind in ("burst", "fma") and burst.case and (burst.key, burst.dtype) in steady
         for group, roof in (("burst", burst), ("steady", steady[burst.key, burst.dtype]))
     ]
-    return BarFigure(
-        "burst-steady",
-        "What lasting load costs: bursts against steady load",
-        "Bars: FLOP/s of each pipe in bursts and under steady load",
-        "Throughput (TFLOP/s)",
-        tuple(bars),
-        subtitle="Burst: the first 20 ms after a pause (FP16 to FP64: short samples). Steady: "
-        "after 2 s of load. Behind each bar: the SM clock.",
-    ) if bars else None  # fmt: skip
+    return BarFigure(**SENTENCES.chart("burst-steady"), bars=tuple(bars)) if bars else None
 
 
 def _data(rows: Sequence[Row]) -> BarFigure | None:
     """Return bars of the throughput on zeros, 100 % being that on random data."""
     pairs = sorted(data_pairs(rows), key=lambda pair: -slowdown(pair))
-    return BarFigure(
-        "zeros",
-        "What data cost: zeros against random data",
-        "Bars: throughput on zeros in per cent of that on random data",
-        "Throughput on zeros (% of that on random data)",
-        tuple(_data_bar(pair) for pair in pairs),
-        levels=((100.0, "random data"),),
-        subtitle="Zeros flip no bits: they draw less power and leave a higher clock.",
-    ) if pairs else None  # fmt: skip
+    return (
+        BarFigure(
+            **SENTENCES.chart("zeros"),
+            bars=tuple(_data_bar(pair) for pair in pairs),
+            levels=((100.0, "random data"),),
+        )
+        if pairs
+        else None
+    )
 
 
 def _data_bar(pair: tuple[Row, Row]) -> Bar:
@@ -432,12 +396,7 @@ def _data_bar(pair: tuple[Row, Row]) -> Bar:
 DIGITS = 4
 """Of measured roofs: they repeat within 0.1 %, which three digits would hide."""
 VERDICTS = {True: Text("confirmed"), False: Text("contradicted"), None: Text("not confirmed")}
-NOTE = Text(
-    "In brackets 95 % confidence intervals. A roof marked with * is a line of the roofline and the "
-    "one that later reports use. Of the counters' peak: over what the hardware can do by its "
-    "counters, at the clock of the measurement. Of the datasheet: at the datasheet's clock. "
-    "Counters: whether Nsight Compute confirms that the probe loaded this part and nothing else."
-)
+NOTE = SENTENCES.text("note")
 
 
 @dataclass(frozen=True)
@@ -563,11 +522,7 @@ def _ridges(ridges: Sequence[PipeRidges]) -> Table[PipeRidges]:
         Text("Ridge points"),
         [Column[PipeRidges](Text("Pipe"), lambda pipe: pipe.label), *map(at_level, levels)],
         ridges,
-        note=Text(
-            "A ridge point is the peak of a pipe over the bandwidth of a level, both as measured "
-            "(Williams, Waterman, Patterson 2009). A kernel with fewer FLOP per byte of a level is "
-            "bound by that level, one with more by the pipe."
-        ),
+        note=SENTENCES.note("roofline-ridges"),
         refs=lambda pipe: [pipe.ref],
     )
 
@@ -611,10 +566,6 @@ def _probes(roofs: Sequence[MeasuredRoof], tried: Sequence[Search]) -> Table[Mea
             ),
         ],
         sorted(roofs, key=rank),
-        note=Text(
-            "A probe of a level stands only if the levels below it stay idle. Doubtful roofs come "
-            "first, then those that lose most by a poor launch shape; fractions are of the best "
-            "shape."
-        ),
+        note=SENTENCES.note("roofline-probes"),
         folded=True,
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import TOKEN_RATE, shape
 from nsight_prof.reports.serving.roofs import roof_name
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents, fit_scaling
+from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_baseline.points import BATCH, Baseline, Load, Point
+
+SENTENCES = Sentences("serving_baseline")
 
 RATE = "output_tokens_per_s"
 SAME = 0.02
@@ -40,27 +44,28 @@ def scaling(found: Baseline) -> Finding | None:
             "under load: prof run vllm-serve.",
             bend=bend,
         )
-    return Finding(
-        "batch_scaling",
-        Text(
-            "{advice}: batch {batch} gives {rate} ({gain} of batch {first}) with a TTFT of {ttft} "
-            "and a TPOT of {tpot}.",
-            advice=advice, batch=best.batch, rate=best.number(RATE), gain=_gain(first, best),
-            first=first.batch, ttft=best.number("ttft_p50_s"), tpot=best.number("tpot_p50_s"),
-        ),
-        (*_beyond(first, best, last), *_law(law, len(sweep)), *_added(first, last), *_steps(sweep)),
-        action=action,
-        disproof=Text(
-            "For prompts of {prompt} and outputs of {output} tokens: longer outputs, with the same "
-            "prompts, move the bend to larger batches.",
+    return replace(
+        SENTENCES.finding(
+            "batch_scaling",
+            (
+                *_beyond(first, best, last),
+                *_law(law, len(sweep)),
+                *_added(first, last),
+                *_steps(sweep),
+            ),
+            advice=advice,
+            batch=best.batch,
+            rate=best.number(RATE),
+            gain=_gain(first, best),
+            first=first.batch,
+            ttft=best.number("ttft_p50_s"),
+            tpot=best.number("tpot_p50_s"),
             prompt=last.prompt,
             output=last.output,
+            n=best.batch,
         ),
-        lay_verdict=Text(
-            "{advice}: {n} at once give {gain} the tokens per second of {first}.",
-            advice=advice, n=best.batch, gain=_gain(first, best), first=first.batch,
-        ),
-    )  # fmt: skip
+        action=action,
+    )
 
 
 def _beyond(first: Point, best: Point, last: Point) -> list[Evidence | Text]:
@@ -157,20 +162,16 @@ def doubled_prompt(found: Baseline) -> Finding | None:
             )
     evidence += _end_to_end(found, long)
     everyday = short[2] < 0.5 < long[2]
-    return Finding(
-        "doubled_prompt",
-        Text("{head}: TTFT grows {growth}.", head=head, growth=growth),
-        tuple(evidence),
-        action=action,
-        disproof=Text(
-            "For one request at a time: where many wait, a longer prompt delays the others too."
-        ),
-        lay_verdict=Text(
-            "A prompt twice as long makes the wait for the first word {factor} as long from {n} "
-            "tokens on, and hardly longer where it is short.",
+    return replace(
+        SENTENCES.finding(
+            "doubled_prompt",
+            evidence,
+            head=head,
+            growth=growth,
             factor=Number(2 ** long[2], "x"),
             n=round(long[0]),
         ),
+        action=action,
         technical=not everyday,
     )
 
@@ -223,20 +224,14 @@ def graphs(found: Baseline) -> Finding | None:
             )
         )  # fmt: skip
     pays = (gain.value or 0.0) > MIN_GAIN
-    return Finding(
-        "cuda_graphs",
-        Text("CUDA graphs make decode steps faster: {gains}.", gains=gains),
-        tuple(evidence),
-        action=Text("Keep CUDA graphs on: enforce_eager is for debugging.") if pays else None,
-        disproof=Text(
-            "The gain is also that of torch.compile, which vLLM's eager mode (enforce_eager) does "
-            "without."
-        ),
-        lay_verdict=Text(
-            "Starting the GPU's work from a recording (CUDA graphs) makes text generation {gain} "
-            "as fast.",
+    return replace(
+        SENTENCES.finding(
+            "cuda_graphs",
+            evidence,
+            gains=gains,
             gain=gain,
         ),
+        action=Text("Keep CUDA graphs on: enforce_eager is for debugging.") if pays else None,
         technical=not (pays and eager.batch == 1),
     )
 
@@ -247,26 +242,26 @@ def latency(found: Baseline) -> Finding | None:
     if point is None or math.isnan(point.value("e2e_p50_s")):
         return None
     ttft, tpot = point.number("ttft_p50_s"), point.number("tpot_p50_s")
-    return Finding(
-        "single_request",
-        Text(
-            "A single request of {prompt} prompt and {output} output tokens takes {e2e}: a TTFT of "
-            "{ttft}, then {tpot} per token.",
-            prompt=point.prompt, output=point.output,
+    return replace(
+        SENTENCES.finding(
+            "single_request",
+            (
+                Text("medians of {n} requests, one at a time", n=point.number("requests")),
+                point.mode_text,
+                Evidence(Text("95 % of them took at most"), point.number("e2e_p95_s").at_digits(3)),
+            ),
+            prompt=point.prompt,
+            output=point.output,
             e2e=point.number("e2e_p50_s").at_digits(3),
-            ttft=ttft.at_digits(3), tpot=tpot.at_digits(3),
-        ),
-        (
-            Text("medians of {n} requests, one at a time", n=point.number("requests")),
-            point.mode_text,
-            Evidence(Text("95 % of them took at most"), point.number("e2e_p95_s").at_digits(3)),
+            ttft=ttft.at_digits(3),
+            tpot=tpot.at_digits(3),
         ),
         lay_verdict=Text(
             "One user alone waits {ttft} for the first word and then gets {rate}.",
             ttft=ttft,
             rate=point.derived(1 / (tpot.value or math.nan), TOKEN_RATE),
         ),
-    )  # fmt: skip
+    )
 
 
 UTILIZATION = "gpu_util_pct_mean"
@@ -306,36 +301,35 @@ def bound(found: Baseline) -> Finding | None:
             "that share the weights. {recipe}",
             recipe=recipe,
         )
-    return Finding(
-        "bound",
-        Text(
-            "Decode is {decode}: a step at batch {batch} takes {time}, and reading its {bytes} "
-            "takes {floor} at the {roof} (MBU {mbu}). Prefill is {prefill}: {batch} x {prompt} "
-            "tokens reach {mfu} of the {peak} (MFU).",
-            decode=BOUND[kind], prefill=BOUND[prefill_kind], batch=point.batch, prompt=point.prompt,
-            roof=read, peak=peak, time=point.derived(load.seconds, "s"),
+    return replace(
+        SENTENCES.finding(
+            "bound",
+            (
+                *map(_utilization, sweep[:1] + sweep[1:][-1:]),
+                Evidence(Text("{roof}:", roof=read), Number(memory.value, "B/s", digits=3)),
+                Evidence(Text("{roof}:", roof=peak), Number(compute.value, "FLOP/s", digits=3)),
+            ),
+            decode=BOUND[kind],
+            prefill=BOUND[prefill_kind],
+            batch=point.batch,
+            prompt=point.prompt,
+            roof=read,
+            peak=peak,
+            time=point.derived(load.seconds, "s"),
             bytes=_bytes(point),
             floor=point.derived(load.bytes / memory.value, "s").by(
                 Text("{a} / {b}", a=_bytes(point), b=Number(memory.value, "B/s", digits=3))
             ),
-            mbu=point.derived(load.mbu, "fraction"), mfu=point.derived(prefill.mfu, "fraction"),
-        ),
-        (
-            *map(_utilization, sweep[:1] + sweep[1:][-1:]),
-            Evidence(Text("{roof}:", roof=read), Number(memory.value, "B/s", digits=3)),
-            Evidence(Text("{roof}:", roof=peak), Number(compute.value, "FLOP/s", digits=3)),
+            mbu=point.derived(load.mbu, "fraction"),
+            mfu=point.derived(prefill.mfu, "fraction"),
         ),
         action=action,
-        disproof=Text(
-            "Bytes and FLOPs are the least that the model needs, from its configuration; what the "
-            "kernels really move shows prof run vllm-kernels."
-        ),
         lay_verdict=Text(
             "Generating text is limited by {decode}; reading the prompt by {prefill}.",
             decode=LIMIT[kind],
             prefill=LIMIT[prefill_kind],
         ),
-    )  # fmt: skip
+    )
 
 
 def _typical(sweep: Sequence[Point]) -> Point:
@@ -367,17 +361,14 @@ def _utilization(point: Point) -> Text:
 
 def _without_roofs(point: Point) -> Finding:
     load = point.decode
-    return Finding(
+    return SENTENCES.finding(
         "decode_rate",
-        Text(
-            "A decode step at batch {batch} must read {bytes} and takes {time}: {rate}.",
-            batch=point.batch, bytes=_bytes(point), time=point.derived(load.seconds, "s"),
-            rate=_bytes(point).per(point.derived(load.seconds, "s"), "B/s"),
-        ),
         (Text("no roof of this GPU is known to compare that with"),),
-        action=Text("Measure the roofs with prof run recipes/roofline.yaml, then prof report RUN."),
-        technical=True,
-    )  # fmt: skip
+        batch=point.batch,
+        bytes=_bytes(point),
+        time=point.derived(load.seconds, "s"),
+        rate=_bytes(point).per(point.derived(load.seconds, "s"), "B/s"),
+    )
 
 
 def idle(found: Baseline) -> Finding | None:
@@ -467,18 +458,13 @@ def agreement(found: Baseline) -> Finding | None:
     if not both:
         return None
     point, difference = max(both, key=lambda pair: abs(pair[1]))
-    return Finding(
+    return SENTENCES.finding(
         "agreement",
-        Text(
-            "Throughput by the tokens and times of single requests agrees with vLLM's own counters "
-            "within {difference}.",
-            difference=point.derived(abs(difference), "fraction").by(
-                Text("tokens/s / tokens/s by the counters - 1")
-            ),
-        ),
         (
             Text("medians of the repeats at {n} points", n=len(both)),
             Evidence(Text("the largest difference is that of"), point.name),
         ),
-        technical=True,
+        difference=point.derived(abs(difference), "fraction").by(
+            Text("tokens/s / tokens/s by the counters - 1")
+        ),
     )

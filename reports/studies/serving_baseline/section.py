@@ -38,6 +38,7 @@ from nsight_prof.reports.serving.points import (
 )
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents
 from nsight_prof.reports.serving.timeline import timeline
+from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_baseline import findings
 from nsight_prof.reports.studies.serving_baseline.findings import RATE
 from nsight_prof.reports.studies.serving_baseline.points import (
@@ -49,30 +50,10 @@ from nsight_prof.reports.studies.serving_baseline.points import (
     baseline,
 )
 
+SENTENCES = Sentences("serving_baseline")
+
 KEY = "serving_baseline"
-METHOD = (
-    Text(
-        "All requests of a batch are added before the first step of the engine; prompts are random "
-        "tokens, and each request generates exactly as many tokens as asked for. A duration is "
-        "from the first request to the return of the last step, as the host sees it."
-    ),
-    Text(
-        "Prefill lasts until every request of the batch has a first token. A decode step gives "
-        "each request one token and follows such a step; its time is from the return of the step "
-        "before to its own. TPOT is (end - first token) / (tokens - 1) of a request."
-    ),
-    Text(
-        "Scaling bends where 1 % more requests bring less than 0.5 % more tokens/s, by the law "
-        "t = t0 + c max(0, n - k) fitted to the relative errors; k is 0 unless another k at least "
-        "halves the error. A doubling is 2 to the slope between two measured lengths on "
-        "logarithmic axes."
-    ),
-    Text(
-        "MFU and MBU: the least FLOPs and bytes that the model's configuration needs, over the "
-        "time and the roof. A decode step is worked out for the middle of the output. Bytes are "
-        "those of weights and KV cache that one GPU reads."
-    ),
-)
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
@@ -277,11 +258,7 @@ def _machine(sweep: list[Point]) -> Table[Point]:
         Text("Engine and GPU by batch"),
         [Column(Text("Batch"), lambda p: p.batch), *engine_columns(), *gpu_columns()],
         sweep,
-        note=Text(
-            "KV cache, running and waiting requests: the most that vLLM's gauges showed. Power, "
-            "clock and utilization: means of NVML while the batch was timed; utilization is the "
-            "part of the time in which any kernel ran."
-        ),
+        note=SENTENCES.note("serving-machine"),
         refs=lambda p: [p.ref],
         folded=True,
     )
@@ -376,17 +353,13 @@ def _throughput(found: Baseline) -> LineFigure | None:
         if law.bend_measured:
             marks = ((law.bend, Text("bends at batch {n}", n=significant(law.bend, 2))),)
     return LineFigure(
-        name="serving-throughput",
-        title="Throughput over the batch size",
-        alt="Output tokens per second over the batch, measured, fitted and proportional to batch 1",
+        **SENTENCES.chart("serving-throughput"),
         subtitle=Text(
             "{prompt} prompt and {output} output tokens per request. measured: end to end; while "
             "decoding: batch over the time of a decode step",
             prompt=first.prompt,
             output=first.output,
         ),
-        x_label="batch size (requests)",
-        y_label="output tokens/s",
         series=tuple(lines),
         x_log=True,
         y_log=True,
@@ -409,11 +382,8 @@ def _stages(found: Baseline) -> LineFigure | None:
     decode = lines((p.step_s for p in sweep), (p.decode.floor_s for p in sweep))
     prefill = lines((p.value("prefill_s") for p in sweep), (p.prefill.floor_s for p in sweep))
     return LineFigure(
-        name="serving-stages",
-        title="Decode step and prefill over the batch size",
-        alt="Milliseconds of a decode step and of the prefill over the batch, and at the roofs",
+        **SENTENCES.chart("serving-stages"),
         subtitle=_roofs(found),
-        x_label="batch size (requests)",
         x_log=True,
         panels=(
             Panel("ms", decode, "Decode step"),
@@ -453,15 +423,11 @@ def _first_token(found: Baseline) -> LineFigure | None:
     if not all(map(math.isnan, floor)):
         lines.append(Series(FLOOR, at, floor))
     return LineFigure(
-        name="serving-first-token",
-        title="TTFT over the prompt length",
-        alt="Milliseconds until the first token over prompt tokens, measured and fitted",
+        **SENTENCES.chart("serving-first-token"),
         subtitle=Text(
             "One request at a time; a short prompt pays {time} anyway",
             time=quantity(times[0], "s", 3),
         ),
-        x_label="prompt tokens",
-        y_label="ms",
         series=tuple(lines),
         x_log=True,
         y_log=True,
@@ -481,12 +447,7 @@ def _lengths_chart(found: Baseline) -> LineFigure | None:
     if not any(len(line.x) > 1 for line in lines):
         return None
     return LineFigure(
-        name="serving-lengths",
-        title="A whole request over its prompt length",
-        alt="Milliseconds of a whole request over prompt tokens, one line per output length",
-        subtitle="One request at a time, medians of the repeats",
-        x_label="prompt tokens",
-        y_label="ms",
+        **SENTENCES.chart("serving-lengths"),
         series=tuple(lines),
         x_log=True,
     )
@@ -499,10 +460,7 @@ def _graphs_chart(found: Baseline) -> BarFigure | None:
         return None
     bars = [bar for pair in both for bar in map(_step_bar, pair)]
     return BarFigure(
-        name="serving-graphs",
-        title="Decode step, eager and with CUDA graphs",
-        alt="Milliseconds of a decode step by batch, eager and with CUDA graphs",
-        value_label="ms",
+        **SENTENCES.chart("serving-graphs"),
         bars=tuple(bars),
     )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from statistics import median
 
 from nsight_prof.parsers.cells import count
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
 from nsight_prof.reports.serving.formulas import Work, flops
 from nsight_prof.reports.serving.roofs import roof_name
+from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_load.points import (
     AGREE,
     BUSY,
@@ -17,6 +19,8 @@ from nsight_prof.reports.studies.serving_load.points import (
     LoadTest,
     Point,
 )
+
+SENTENCES = Sentences("serving_load")
 
 STALL = 5.0
 """P99 of the time between tokens over its median from which on text stalls."""
@@ -153,14 +157,8 @@ def stalls(found: LoadTest) -> Finding | None:
         return None
     ratio, point = max(stalled, key=lambda pair: pair[0])
     p50, p99 = (point.latency("itl", quantile) for quantile in ("p50", "p99"))
-    return Finding(
+    return SENTENCES.finding(
         "stalls",
-        Text(
-            "Text arrives unevenly under load: with {load} half of the tokens follow within {p50}, "
-            "and 1 in 100 after {p99} or more ({ratio} as long).",
-            load=point.load_text, p50=p50, p99=p99,
-            ratio=point.derived(ratio, "x").by(Text("{a} / {b}", a=p99, b=p50)),
-        ),
         (
             Evidence(Text("gaps between tokens:"), point.samples("itl")),
             Text(
@@ -170,17 +168,12 @@ def stalls(found: LoadTest) -> Finding | None:
                 ratio=Number(STALL, "x"),
             ),
         ),
-        action=Text(
-            "For text that comes evenly let fewer prompt tokens into a step ({option}); first "
-            "tokens come later then. Measure both.",
-            option=found.option("step_tokens"),
-        ),
-        disproof=Text(
-            "A step that also computes prompts of others takes longer; that they are the cause is "
-            "not measured here."
-        ),
-        technical=True,
-    )  # fmt: skip
+        load=point.load_text,
+        p50=p50,
+        p99=p99,
+        ratio=point.derived(ratio, "x").by(Text("{a} / {b}", a=p99, b=p50)),
+        option=found.option("step_tokens"),
+    )
 
 
 def front_end(found: LoadTest) -> Finding | None:
@@ -193,29 +186,25 @@ def front_end(found: LoadTest) -> Finding | None:
     if not lagging:
         return None
     point = max(lagging, key=lambda p: p.differences()["tpot"])
-    return Finding(
-        "front_end",
-        Text(
-            "With {load} tokens wait for the server's front end: the engine makes one per request "
-            "every {engine}, and they reach the client every {client}.",
-            load=point.load_text, engine=point.derived(point.server["tpot_mean_s"], "s"),
+    return replace(
+        SENTENCES.finding(
+            "front_end",
+            (
+                Evidence(
+                    Text(
+                        "vLLM's TPOT is that of its engine; in end-to-end latency, which its front "
+                        "end times, the client differs by"
+                    ),
+                    point.derived(abs(point.differences()["e2e"]), "fraction"),
+                ),
+                Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
+            ),
+            load=point.load_text,
+            engine=point.derived(point.server["tpot_mean_s"], "s"),
             client=point.number("tpot_mean_s"),
         ),
-        (
-            Evidence(
-                Text("vLLM's TPOT is that of its engine; in end-to-end latency, which its front "
-                     "end times, the client differs by"),
-                point.derived(abs(point.differences()["e2e"]), "fraction"),
-            ),
-            Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
-        ),
         action=more_front_ends(found),
-        disproof=Text(
-            "More front ends should bring both times together; if they do not, the cause is "
-            "another."
-        ),
-        technical=True,
-    )  # fmt: skip
+    )
 
 
 def client(found: LoadTest) -> Finding | None:
@@ -243,18 +232,15 @@ def client(found: LoadTest) -> Finding | None:
                 load=point.load_text,
             )
         )
-    return Finding(
+    return SENTENCES.finding(
         "client",
-        Text("The client may have been the limit: {reasons}.", reasons=reasons),
         (
             Text(
                 "its own CPU time over the duration of the load, and when requests were sent "
                 "after they were due"
             ),
         ),
-        action=Text("Run the client on a machine with free cores, and measure again."),
-        disproof=Text("Latencies of these loads may be those of the client, not of the server."),
-        technical=True,
+        reasons=reasons,
     )
 
 
@@ -319,10 +305,7 @@ FULL = 0.95
 """Part of the KV cache from which on it is full: the engine keeps some blocks free."""
 UTILIZATION = "gpu_util_pct_mean"
 FREE_CORES = Text("Run the client on a machine with free cores, and measure again.")
-COARSE = Text(
-    "NVML counts a moment as busy when any kernel runs: a busy GPU may still be used badly, and "
-    "MFU says how well."
-)
+COARSE = SENTENCES.text("coarse")
 
 
 def limit(found: LoadTest) -> Finding | None:
@@ -342,14 +325,10 @@ def _not_reached(found: LoadTest, point: Point) -> Finding | None:
     sweep = found.closed if point.closed else found.opened
     if len(sweep) < 2 or point is not sweep[-1]:
         return None
-    return Finding(
+    return SENTENCES.finding(
         "limit",
-        Text(
-            "No limit was reached: more load still brings more throughput, up to {rate} at {load}.",
-            rate=point.number(RATE),
-            load=point.load_text,
-        ),
-        technical=True,
+        rate=point.number(RATE),
+        load=point.load_text,
     )
 
 
@@ -362,23 +341,13 @@ def _cache(found: LoadTest, point: Point) -> Finding | None:
         "used": point.number("kv_usage_max"),
         "preempted": point.number("preemptions"),
     }
-    return Finding(
-        "limit",
-        Text(
-            "Memory limits throughput: at {load} the KV cache is {used} full, and requests were "
-            "preempted {preempted} times.",
-            **values,
-        ),
-        action=Text(
-            "Give the KV cache more memory ({memory}), smaller entries ({entries}), or more GPUs.",
-            memory=found.option("cache_memory"),
-            entries=found.option("cache_type"),
-        ),
-        lay_verdict=Text(
-            "The GPU's memory is the limit: at {load} the part that holds requests is {used} full.",
-            load=point.load_text,
-            used=values["used"],
-        ),
+    return SENTENCES.finding(
+        "limit/cache",
+        memory=found.option("cache_memory"),
+        entries=found.option("cache_type"),
+        load=point.load_text,
+        used=values["used"],
+        **values,
     )
 
 
@@ -386,10 +355,9 @@ def _client(point: Point) -> Finding | None:
     used = point.server["client_cpu"]
     if not used >= CLIENT_BUSY:
         return None
-    return Finding(
-        "limit",
-        Text(
-            "The client limits throughput, not the server: at {load} it takes {used} of a core.",
+    return replace(
+        SENTENCES.finding(
+            "limit/client",
             load=point.load_text,
             used=point.derived(used, "fraction"),
         ),
@@ -443,21 +411,13 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
         action = Text("Trace the steps with the recipe {recipe}.", recipe=found.option("kernels"))
         return Finding("limit", unknown, evidence, action=action, lay_verdict=unknown)
     values: dict[str, Value] = {"load": slow.load_text, "busy": slow.number(UTILIZATION)}
-    return Finding(
-        "limit",
-        Text(
-            "The server's front end limits throughput: at {load} tokens wait in it, while the GPU "
-            "works {busy} of the time.",
+    return replace(
+        SENTENCES.finding(
+            "limit/busy_anyway",
+            (*evidence, both),
             **values,
         ),
-        (*evidence, both),
         action=more_front_ends(found),
-        disproof=Text("With more front ends the server answers no more."),
-        lay_verdict=Text(
-            "The server's front end, which takes requests in and sends text out, is the limit: at "
-            "{load} text waits in it, while the GPU works {busy} of the time.",
-            **values,
-        ),
     )
 
 
@@ -513,11 +473,9 @@ def _host(found: LoadTest, point: Point) -> Finding | None:
     if math.isnan(busy):
         return None
     values: dict[str, Value] = {"load": point.load_text, "idle": point.derived(100 - busy, "%")}
-    return Finding(
-        "limit",
-        Text(
-            "The host limits throughput, not the GPU: at {load} the GPU has nothing to do {idle} "
-            "of the time.",
+    return replace(
+        SENTENCES.finding(
+            "limit/host",
             **values,
         ),
         action=more_front_ends(found)
@@ -526,11 +484,6 @@ def _host(found: LoadTest, point: Point) -> Finding | None:
             "Trace what the GPU waits for with the recipe {recipe}.", recipe=found.option("kernels")
         ),
         disproof=COARSE,
-        lay_verdict=Text(
-            "The processor of the machine is the limit: at {load} the GPU waits for it {idle} of "
-            "the time.",
-            **values,
-        ),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
+from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_load.points import (
     ANSWERED,
     BUSY,
@@ -18,6 +19,8 @@ from nsight_prof.reports.studies.serving_load.points import (
     Planned,
     Point,
 )
+
+SENTENCES = Sentences("serving_load")
 
 ALIKE = 0.1
 """Relative difference of two throughputs that count as equal."""
@@ -206,11 +209,9 @@ def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
     front_end = Text(
         " Its front end is the limit there, not the GPU, which works {busy} of the time.", busy=busy
     )
-    return Finding(
-        "falls_behind",
-        Text(
-            "At {load} the server falls behind: {last} requests are still in it when arrivals end, "
-            "and counted until the last answer it gives {answered}.{limit}",
+    return replace(
+        SENTENCES.finding(
+            "falls_behind",
             load=point.load_text,
             answered=point.number(ANSWERED),
             last=point.derived(state.last, "").by(
@@ -221,7 +222,6 @@ def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
         action=None
         if sized
         else Text("Add servers, or turn requests away, before {load}.", load=point.load_text),
-        technical=True,
     )
 
 
@@ -264,29 +264,30 @@ def scaling(found: LoadTest) -> Finding | None:
             if not found.opened:  # a rate of requests sizes the server, not clients that wait
                 action = Text("Limit concurrency to about {bend} clients per server.", bend=bend)
     slower = first.latency("e2e", "p50").share_of(best.latency("e2e", "p50"))
-    return Finding(
-        "client_scaling",
-        Text(
-            "{advice}: together {clients} get {rate} ({gain} of {first}), and a request takes "
-            "{e2e} instead of {alone}.",
-            advice=advice, clients=best.load_text, rate=best.number(RATE), gain=gain,
-            first=first.load_text, e2e=best.latency("e2e", "p50"),
+    return replace(
+        SENTENCES.finding(
+            "client_scaling",
+            evidence,
+            advice=advice,
+            clients=best.load_text,
+            rate=best.number(RATE),
+            gain=gain,
+            first=first.load_text,
+            e2e=best.latency("e2e", "p50"),
             alone=first.latency("e2e", "p50"),
-        ),
-        tuple(evidence),
-        action=action,
-        disproof=Text(
-            "For prompts of {prompt} and answers of {output} tokens. The clients begin together "
-            "and stay in step, so that TTFT is higher than with requests that arrive at random.",
             prompt=first.prompt,
             output=first.output,
         ),
+        action=action,
         lay_verdict=Text(
             "{n} users at once get {gain} the text per second of {first} alone, each at {part} of "
             "the speed.",
-            n=round(best.load), gain=gain, first=round(first.load), part=slower,
+            n=round(best.load),
+            gain=gain,
+            first=round(first.load),
+            part=slower,
         ),
-    )  # fmt: skip
+    )
 
 
 def goodput(found: LoadTest) -> Finding | None:
@@ -363,30 +364,13 @@ def bursts(found: LoadTest) -> Finding | None:
         "fast": opened.latency("ttft", "p50"),
         "load": opened.load_text,
     }
-    return Finding(
+    return SENTENCES.finding(
         "bursts",
-        Text(
-            "How requests arrive decides TTFT: the median is {slow} with {clients} in lockstep "
-            "({rate}), and {fast} with {load} at random.",
-            rate=closed.number(ANSWERED),
-            **values,
-        ),
         (
             Evidence(Text("answered in the open loop:"), opened.number(ANSWERED)),
             Evidence(Text("TPOT in step"), closed.latency("tpot", "p50")),
             Evidence(Text("TPOT at random"), opened.latency("tpot", "p50")),
         ),
-        action=Text(
-            "Size servers by the runs at a fixed request rate (open loop): real users arrive like "
-            "that."
-        ),
-        disproof=Text(
-            "Clients of a closed loop whose answers are equally long stay in step: their prompts "
-            "come in bursts and wait for each other."
-        ),
-        lay_verdict=Text(
-            "The wait for the first word depends on how users come: {slow} for {clients} that all "
-            "ask at the same moments, {fast} for {load} at random.",
-            **values,
-        ),
+        rate=closed.number(ANSWERED),
+        **values,
     )

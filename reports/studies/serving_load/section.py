@@ -41,6 +41,7 @@ from nsight_prof.reports.serving.points import (
     shape,
 )
 from nsight_prof.reports.serving.timeline import timeline
+from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_load import causes, rates
 from nsight_prof.reports.studies.serving_load.causes import limit
 from nsight_prof.reports.studies.serving_load.points import (
@@ -54,48 +55,14 @@ from nsight_prof.reports.studies.serving_load.points import (
 )
 from nsight_prof.reports.studies.serving_load.rates import target
 
+SENTENCES = Sentences("serving_load")
+
 KEY = "serving_load"
-MADE_UP = Text(
-    "The server listens on this machine only; the client streams completions of random prompts "
-    "of token ids, no two alike, and ignores the end of a sequence, so that all answers are "
-    "equally long. Every request counts, from the first to the last, as `vllm bench serve` has "
-    "it."
-)
-OF_FILE = Text(
-    "The client streams answers to the requests of a file, over and over where a load has more, so "
-    "that a prefix cache may find them. A row without a text has a random prompt of its length, "
-    "whose first blocks are those that its hash_ids name. Answers have the length that the file "
-    "names, else that of the recipe: the end of a sequence is ignored."
-)
-TRACE = Text(
-    "Requests arrive as the trace has them, and count from the moment when they were due, also "
-    "where the client was late; the rate is their mean."
-)
-LOOPS = Text(
-    "Closed loop: each client sends its next request when the one before is answered. Open "
-    "loop: requests arrive at uniformly random times, which is a Poisson process of exactly "
-    "the given rate, and count from the moment when they were due, also where the client was "
-    "late."
-)
-METHOD = (
-    Text(
-        "TTFT ends with the first piece of the answer that brings a token; TPOT is (last token - "
-        "first token) / (tokens - 1) of a request; ITL is the time between two tokens, 0 where one "
-        "piece brings both. The server reports with each piece how many tokens it has sent."
-    ),
-    Text(
-        "Requests pile up where their number in the server grows, over the last two thirds of the "
-        "arrivals, by more than three standard deviations of what chance gives (twice its mean as "
-        "variance) and by more than a tenth of the arrivals. The law of the closed loops is that "
-        "of one answer: t(n) = t0 + c max(0, n - k) for n clients; by Little's law an open loop of "
-        "rate r has the n with n / t(n) = r in the server in the long run. It holds for as many "
-        "clients as were measured; the capacity is what was answered, not the law's limit 1 / c."
-    ),
-    Text(
-        "The server's own numbers are the growth of its counters and histograms at /metrics; a "
-        "look at /metrics takes its front end some milliseconds, so that there is one per second."
-    ),
-)
+MADE_UP = SENTENCES.text("made_up")
+OF_FILE = SENTENCES.text("of_file")
+TRACE = SENTENCES.text("trace")
+LOOPS = SENTENCES.text("loops")
+METHOD = SENTENCES.texts("method")
 
 
 def section(run: Run) -> Section | None:
@@ -400,10 +367,7 @@ def _percentiles(found: LoadTest) -> Table[tuple[Point, str]]:
             *map(percentile, PERCENTILES),
         ],
         [(p, name) for p in found.loads for name in LATENCIES if p.samples(name)],
-        note=Text(
-            "Linear between order statistics. Times of all tokens are recorded for some requests "
-            "of a load, spread evenly over it, so that ITL has fewer requests than the others."
-        ),
+        note=SENTENCES.note("serving-percentiles"),
         folded=True,
     )
 
@@ -438,12 +402,7 @@ def _waiting(found: LoadTest) -> Table[Point]:
             Column(Text("Prefix cache hits"), hits),
         ],
         found.loads,
-        note=Text(
-            "Means over the requests. In the queue: from its arrival in the engine to its first "
-            "step; prefill: from there to its first token, with all that those steps compute; "
-            "front end: the rest of the server's own time; HTTP and client: what the client sees "
-            "beyond. Running, waiting and KV cache: the most that looks at /metrics saw."
-        ),
+        note=SENTENCES.note("serving-first-token"),
         folded=True,
     )
 
@@ -462,10 +421,7 @@ def _machine(found: LoadTest) -> Table[Point]:
             ),
         ],
         found.loads,
-        note=Text(
-            "Power, clock and utilization: means of NVML; utilization is the part of the time in "
-            "which any kernel ran. Client's CPU: of one core."
-        ),
+        note=SENTENCES.note("serving-machine"),
         folded=True,
     )
 
@@ -496,11 +452,7 @@ def _agreement(points: list[Point]) -> Table[Point]:
             difference(Text("End to end, difference"), "e2e"),
         ],
         points,
-        note=Text(
-            "Means. Server: growth of its own counters and histograms at /metrics over the "
-            "load. It counts from the arrival of a request in its front end, the client from the "
-            "moment when the request was due."
-        ),
+        note=SENTENCES.note("serving-agreement"),
         folded=True,
     )
 
@@ -527,11 +479,8 @@ def _closed(found: LoadTest) -> LineFigure | None:
     if law is not None and law.bend_measured:
         marks = ((law.bend, Text("bends at {n} clients", n=significant(law.bend, 2))),)
     return LineFigure(
-        name="serving-clients",
-        title="Latencies by number of clients",
-        alt="Output tokens per second, TTFT and TPOT over the number of clients of closed loops",
+        **SENTENCES.chart("serving-clients"),
         subtitle=_shape(sweep[0]),
-        x_label="clients",
         x_log=True,
         marks=marks,
         panels=(Panel("output tokens/s", (output,), "Output"), *_latencies(found, sweep)),
@@ -554,16 +503,12 @@ def _open(found: LoadTest) -> LineFigure | None:
         "Requests",
     )
     return LineFigure(
-        name="serving-rates",
-        title="Latencies by request rate",
-        alt="Requests answered per second, those within the targets, time to first token and time "
-        "per output token over the rate at which requests arrive",
+        **SENTENCES.chart("serving-rates"),
         subtitle=Text(
             "{shape} Arrivals are Poisson. Rates of answers are over the time until the last one: "
             "below the sent rate where the load is short.",
             shape=_shape(sweep[0]),
         ),
-        x_label="arriving requests/s",
         panels=(answered, *_latencies(found, sweep)),
     )
 
@@ -617,13 +562,7 @@ def _trade(found: LoadTest) -> LineFigure | None:
     if not any(len(line.x) > 1 for line in lines):
         return None
     return LineFigure(
-        name="serving-trade",
-        title="Throughput of the server over that of one user",
-        alt="Output tokens per second of the server over the tokens per second of one user",
-        subtitle="Each point is a load that the server keeps up with; the lightest stand at the "
-        "right. One user: tokens of an answer over the median latency of the whole request",
-        x_label="tokens/s of one user",
-        y_label="output tokens/s of the server",
+        **SENTENCES.chart("serving-trade"),
         series=tuple(lines),
     )
 
