@@ -69,6 +69,7 @@ OF_PICTURES = ("title", "subtitle", "x_label", "y_label", "value_label", "label"
 PLACES = {
     "FileFact": (0,), "Figure": (1, 2, 3, 4), "Series": (0, 6), "Panel": (0, 2), "Bar": (0, 4, 5),
     "Stack": (0, 2), "HeatRow": (0,), "Slice": (3,), "Span": (2, 3), "Key": (0,), "Head": (0, 1, 3),
+    "line": (0,),
 }  # fmt: skip
 """Where literals that are messages stand among the arguments of a class, for those of pictures also
 the keywords OF_PICTURES. Of a class of reports.page.charts the fields that are Words are found."""

@@ -14,7 +14,7 @@ from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.reports.page import Evidence, Finding, Text, Value
 from nsight_prof.reports.page.values import placeholders
 
-message = Text  # one of data, which scripts/messages.py finds there
+message: type[Text] = Text  # one of data, where scripts/messages.py finds it
 FIELDS = ("verdict", "action", "disproof", "lay_verdict")
 """Sentences of a rule, which are fields of its finding; `technical` is another."""
 

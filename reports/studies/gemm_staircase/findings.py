@@ -215,9 +215,7 @@ def _padding(measured: Measured) -> Finding | None:
     curve = measured.libraries[0]
     beaten = inversions(curve)
     if not beaten or -beaten[0].loss < NEGLIGIBLE:
-        verdict = Text("{kernel} chooses its tiles well: no larger size is faster.",
-                       kernel=curve.name)  # fmt: skip
-        return Finding("padding", verdict, tuple(evidence), technical=True)
+        return SENTENCES.finding("padding/none", evidence, kernel=curve.name)
     worst = beaten[0]
     return SENTENCES.finding(
         "padding",
@@ -299,34 +297,20 @@ def _tile_model(measured: Measured) -> Finding | None:
     if not measured.staircases:
         return None
     first = measured.staircases[0]
-    verdict = Text(
-        "The steps cannot be told from a smooth rise: models without waves predict as well."
-    )
-    if real := all(staircase.beats_controls for staircase in measured.staircases):
-        verdict = Text(
-            "The steps are real: {fixed} + waves x {wave} predicts the latency of {kernel} within "
-            "{error}.",
-            fixed=Number(first.waves.t0_s, "s"),
-            wave=Number(first.waves.t_unit_s, "s"),
-            kernel=first.curve.name,
-            error=_fraction(first.waves.quality.median_error),
-        )
-    return Finding(
+    evidence = [fact for staircase in measured.staircases for fact in _fit_evidence(staircase)]
+    if not all(staircase.beats_controls for staircase in measured.staircases):
+        return SENTENCES.finding("tile_model/smooth", evidence)
+    return SENTENCES.finding(
         "tile_model",
-        verdict,
-        tuple(fact for staircase in measured.staircases for fact in _fit_evidence(staircase)),
-        action=Text(
-            "Estimate sizes before measuring them: waves = ceil(tiles / ({sms} SMs x {ctas} CTA "
-            "per SM)), tiles = ceil(M / {tile_m}) x ceil(N / {tile_n}).",
-            sms=first.sm_count,
-            ctas=first.ctas_per_sm,
-            tile_m=first.tiling.tile_m,
-            tile_n=first.tiling.tile_n,
-        )
-        if real
-        else None,
-        disproof=Text("Fitted to the sizes that it is judged by: two parameters for all of them."),
-        technical=True,
+        evidence,
+        fixed=Number(first.waves.t0_s, "s"),
+        wave=Number(first.waves.t_unit_s, "s"),
+        kernel=first.curve.name,
+        error=_fraction(first.waves.quality.median_error),
+        sms=first.sm_count,
+        ctas=first.ctas_per_sm,
+        tile_m=first.tiling.tile_m,
+        tile_n=first.tiling.tile_n,
     )
 
 

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 from nsight_prof.parsers.build.roofline import ceilings
@@ -181,9 +180,10 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     subtitle: Words = ""
     if fitted is not None:
         predicted = fitted.predicted_as_measured()
-        modelled = partial(line, MODEL, predicted, lambda of: of[0].m, group=MODEL)
-        times.append(modelled(lambda of: of[1] * MICRO))
-        rates.append(modelled(lambda of: of[0].flops / of[1] * TERA))
+        times.append(line(MODEL, predicted, _size, lambda of: of[1] * MICRO, group=MODEL))
+        rates.append(
+            line(MODEL, predicted, _size, lambda of: of[0].flops / of[1] * TERA, group=MODEL)
+        )
         marks = tuple((edge + 0.5, Text("{n} wave", "{n} waves", n=fitted.waves_at(edge)))
                       for edge in fitted.edges())  # fmt: skip
         subtitle = Text(
@@ -214,6 +214,10 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
             *([Panel("Tensor pipe active, %", tuple(active))] if active else ()),
         ),
     )
+
+
+def _size(predicted: tuple[Point, float]) -> float:
+    return predicted[0].m
 
 
 def _points(curve: Curve, y: Callable[[Point], float]) -> Series:

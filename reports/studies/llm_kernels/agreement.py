@@ -168,27 +168,9 @@ def formulas(found: Sequence[Point]) -> Finding | None:
         return None
     large = [point for point in counted if point.tokens >= MANY]
     low, high = _ends([point.flops_ratio for point in counted])
-    verdict = Text(
-        "Few tokens waste tiles: the Tensor Cores compute {low} to {high} the FLOPs of a linear "
-        "layer, because rows of a tile that no token fills are computed too.",
-        low=low,
-        high=high,
-    )
-    if large:
-        low_large, high_large = _ends([point.flops_ratio for point in large])
-        verdict = Text(
-            "Few tokens waste tiles: the Tensor Cores compute {low} to {high} the FLOPs of a "
-            "linear layer, {low_large} to {high_large} from {tokens} on, because rows of a tile "
-            "that no token fills are computed too.",
-            low=low,
-            high=high,
-            low_large=low_large,
-            high_large=high_large,
-            tokens=of_tokens(n=MANY),
-        )
-    return Finding(
+    ends = _ends([point.flops_ratio for point in large]) if large else (None, None)
+    return SENTENCES.finding(
         "tile_padding",
-        verdict,
         (
             Evidence(
                 Text("cases counted by ncu:"),
@@ -196,7 +178,11 @@ def formulas(found: Sequence[Point]) -> Finding | None:
             ),
             *_moved(linear),
         ),
-        technical=True,
+        low=low,
+        high=high,
+        low_large=ends[0],
+        high_large=ends[1],
+        tokens=of_tokens(n=MANY) if large else None,
     )
 
 

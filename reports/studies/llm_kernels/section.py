@@ -18,6 +18,7 @@ from nsight_prof.reports.page import (
     Section,
     Table,
     Text,
+    Value,
     Verbatim,
     Word,
     arranged,
@@ -298,49 +299,29 @@ def decode_limit(found: Sequence[Point], model: str) -> Finding | None:
     rows.sort(key=lambda step: step.batch * step.positions)
     small, large = rows[0], rows[-1]
     usual = next((step for step in rows if step.batch > 1), small)
+    evidence = _evidence([usual] if usual is large else [usual, large])
+    values: dict[str, Value] = {
+        "share": usual.share(usual.slowest),
+        "batch": sequences(n=usual.batch),
+        "positions": usual.positions,
+        "saving": _fp8_saving(found, usual),
+    }
     if large.slowest == usual.slowest:
-        verdict = Text(
-            "Decode is limited by {operation}: {share} of a decoder layer of {model} ({batch} of "
-            "{positions} positions).",
-            operation=OPERATIONS[usual.slowest],
-            share=usual.share(usual.slowest),
-            model=title(model),
-            batch=sequences(n=usual.batch),
-            positions=usual.positions,
+        operation = OPERATIONS[usual.slowest]
+        return SENTENCES.finding(
+            "decode_limit", evidence, operation=operation, model=title(model), **values
         )
-    else:
-        turn = next(step for step in rows if step.slowest == large.slowest)
-        verdict = Text(
-            "Decode is limited by {first} while contexts are short ({share} of a decoder layer at "
-            "{batch} of {positions} positions), by {second} once they are long ({turn_share} at "
-            "{turn_batch} of {turn_positions}).",
-            first=OPERATIONS[usual.slowest],
-            share=usual.share(usual.slowest),
-            batch=sequences(n=usual.batch),
-            positions=usual.positions,
-            second=OPERATIONS[large.slowest],
-            turn_share=turn.share(turn.slowest),
-            turn_batch=sequences(n=turn.batch),
-            turn_positions=turn.positions,
-        )
-    return Finding(
-        "decode_limit",
-        verdict,
-        _evidence([usual] if usual is large else [usual, large]),
-        action=Text(
-            "Move fewer bytes: fp8 weights while linear layers lead{saving}, a smaller KV cache "
-            "(fp8, fewer KV heads) once attention does.",
-            saving=_fp8_saving(found, usual),
-        ),
-        disproof=Text(
-            "Gaps between kernels are not in it: without CUDA graphs launches may limit."
-        ),
-        lay_verdict=Text(
-            "Generating text is limited by reading the model's weights while conversations are "
-            "short, and by reading the stored conversation once they are long."
-        )
-        if (usual.slowest, large.slowest) == ("linear", "attention")
-        else None,
+    turn = next(step for step in rows if step.slowest == large.slowest)
+    as_usual = (usual.slowest, large.slowest) == ("linear", "attention")
+    return SENTENCES.finding(
+        "decode_limit/turn" if as_usual else "decode_limit/other",
+        evidence,
+        first=OPERATIONS[usual.slowest],
+        second=OPERATIONS[large.slowest],
+        turn_share=turn.share(turn.slowest),
+        turn_batch=sequences(n=turn.batch),
+        turn_positions=turn.positions,
+        **values,
     )
 
 

@@ -207,27 +207,13 @@ def _read_strides(found: Sequence[Access]) -> Iterator[Finding]:
     half = [size for size in sorted(reads) if reads[size].rate <= HALF * unit_stride.rate]
     if half:
         evidence.append(Evidence(Text("half is lost from this stride on:"), count(half[0])))
-    values = {"n": count(widest.size), "part": fraction(widest.rate / unit_stride.rate)}
-    verdict = Text(
-        "Strided reads waste bandwidth: reading one sector in {n} leaves {part} of the useful "
-        "bandwidth.",
-        **values,
-    )
-    if 2 in reads and len(reads) > 2:
-        verdict = Text(
-            "Strided reads waste bandwidth: reading every second sector leaves {second} of the "
-            "useful bandwidth, one in {n} leaves {part}.",
-            second=fraction(reads[2].rate / unit_stride.rate),
-            **values,
-        )
-    yield Finding(
+    several = 2 in reads and len(reads) > 2
+    yield SENTENCES.finding(
         "read_strides",
-        verdict,
-        tuple(evidence),
-        action=Text("Store together what is read together."),
-        disproof=Text(
-            "Lanes of a warp read whole sectors of 32 B; smaller parts of a sector lose more."
-        ),
+        evidence,
+        second=fraction(reads[2].rate / unit_stride.rate) if several else None,
+        n=count(widest.size),
+        part=fraction(widest.rate / unit_stride.rate),
     )
 
 
@@ -293,34 +279,18 @@ def _random_gathers(found: Sequence[Access]) -> Iterator[Finding]:
     if not randoms:
         return
     small, large = randoms[0], randoms[-1]
-    values = {
-        "small": Number(small.size, "B"),
-        "slow": rate(small.rate),
-        "large": Number(large.size, "B"),
-        "fast": rate(large.rate),
-    }
-    verdict = Text(
-        "Fetch large pieces from random places: gathers of {small} bring {slow} of useful bytes, "
-        "those of {large} {fast}.",
-        **values,
-    )
-    if small.moved > 0:
-        verdict = Text(
-            "Fetching small pieces from random places wastes most of what memory delivers: "
-            "{used} is used in gathers of {small} ({slow}), {most} in those of {large} ({fast}).",
-            used=fraction(small.used),
-            most=fraction(large.used),
-            **values,
-        )
-    yield Finding(
+    counted = small.moved > 0
+    yield SENTENCES.finding(
         "random_gathers",
-        verdict,
         (
             Evidence(Text("items per call"), count(small.items)),
             Text("indices were made in advance and are not counted as useful"),
             Text("DRAM bytes are those of the counters"),
         ),
-        disproof=Text(
-            "Indices are uniform over the table: real ones that repeat or cluster find more in L2."
-        ),
+        used=fraction(small.used) if counted else None,
+        small=Number(small.size, "B"),
+        slow=rate(small.rate),
+        most=fraction(large.used) if counted else None,
+        large=Number(large.size, "B"),
+        fast=rate(large.rate),
     )

@@ -22,7 +22,6 @@ from nsight_prof.reports.page import (
     Section,
     Table,
     Text,
-    Value,
     arranged,
 )
 from nsight_prof.reports.page.charts import LineFigure, Panel, line
@@ -103,7 +102,6 @@ Z = 1.96
 """Half-width of a 95 % interval in standard errors."""
 SHORTEST = float(1 << 20)
 """Bytes of a run; what shorter ones cost each is below a microsecond and the same by the byte."""
-SWITCH = Text("A switch is one that the program asks for; DRAM may turn more often or more rarely.")
 
 GB, TERA = 1e9, 1e12
 WAYS = ("alone", "warp", "runs", "whole", "launches")
@@ -230,16 +228,11 @@ def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> It
     if linear is None:
         return
     best = models[0]
-    limits = SWITCH
-    if best.model == "drain":
-        limits = Text(
-            "{switch} That reads pay for lines which L2 held back is an interpretation of the law, "
-            "not measured by itself; its power is empirical.",
-            switch=SWITCH,
-        )
-    yield Finding(
-        "turnaround",
-        _cost(best),
+    turn, cost = _estimate(best, "turnaround", "s"), _estimate(best, "mix_cost", "s", GB)
+    leading = turn or cost
+    is_drain, batch = best.model == "drain", best.estimates.get("batch")
+    yield SENTENCES.finding(
+        f"turnaround/{best.model}",
         (
             Evidence(Text("cases fitted"), len(best.predicted)),
             Evidence(Text("residual"), Number(best.error, "fraction")),
@@ -250,25 +243,27 @@ def turnaround_findings(models: Sequence[MixFit], points: Sequence[Point]) -> It
             *_growth(best),
             *_counted(points),
         ),
-        action=None if best.model == "none" else Text("Read for long, then write for long."),
-        disproof=limits,
-        technical=True,
+        turn=turn,
+        cost=cost,
+        interval=leading.interval if leading else None,
+        reference=Number(REFERENCE, "iB") if is_drain else None,
+        batch=Number(batch.value, "B") if batch else None,
+        switch=SENTENCES.text("switch") if is_drain else None,
     )
-    near = [NAMES[model.model] for model in models[1:] if model.aicc - best.aicc < SAME]
-    same = Text("The same cases and weights in all models.")
-    if best is not linear:
-        verdict = Text(
-            "A fixed cost per switch between reads and writes does not explain the times: with the "
-            "best one, {price} (95 % interval {interval}), the error is {error}; with the model "
-            "above, {best}.",
-            **_with_interval("price", linear),
+    same = (SENTENCES.text("same"),)
+    price = _estimate(linear, "turnaround", "s")
+    if best is not linear and price is not None:
+        yield SENTENCES.finding(
+            "one_price",
+            same,
+            price=price,
+            interval=price.interval,
             error=Number(linear.error, "fraction"),
             best=Number(best.error, "fraction"),
         )
-        yield Finding("one_price", verdict, (same,), technical=True)
+    near = [NAMES[model.model] for model in models[1:] if model.aicc - best.aicc < SAME]
     if near:
-        verdict = Text("As good by AICc: {models}.", models=near)
-        yield Finding("models_alike", verdict, (same,), technical=True)
+        yield SENTENCES.finding("models_alike", same, models=near)
 
 
 def _estimate(fit: MixFit, name: str, unit: str = "", factor: float = 1.0) -> Number | None:
@@ -277,50 +272,6 @@ def _estimate(fit: MixFit, name: str, unit: str = "", factor: float = 1.0) -> Nu
         return None
     value, low, high = (factor * end for end in fit.estimates[name])
     return Number(value, unit, low=low, high=high)
-
-
-def _with_interval(placeholder: str, fit: MixFit, *what: Any) -> dict[str, Value]:
-    found = _estimate(fit, *(what or ("turnaround", "s")))
-    return {} if found is None else {placeholder: found, "interval": found.interval}
-
-
-def _cost(best: MixFit) -> Text:
-    """Return the verdict about the best model."""
-    per_gb = ("mix_cost", "s", GB)
-    if best.model == "none":
-        return Text("Mixing reads and writes has no penalty above noise.")
-    if best.model == "mix":
-        return Text(
-            "Mix less, not more rarely: each GB of the rarer direction costs {cost} (95 % interval "
-            "{interval}), however often the direction changes.",
-            **_with_interval("cost", best, *per_gb),
-        )
-    turn = _with_interval("turn", best)
-    if best.model == "switches":
-        return Text(
-            "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
-            "{interval}).",
-            **turn,
-        )
-    values: dict[str, Value] = {
-        **turn,
-        "batch": Number(best.estimates["batch"].value, "B"),
-        "cost": _estimate(best, *per_gb) or "",
-    }
-    if best.model == "drain":
-        return Text(
-            "Alternate rarely: a turnaround from writing to reading costs {turn} (95 % interval "
-            "{interval}) when {reference} of reads follow. Runs of writes shorter than {batch} "
-            "cost {cost} per GB, however often they alternate.",
-            reference=Number(REFERENCE, "iB"),
-            **values,
-        )
-    return Text(
-        "Alternate rarely: each turnaround from writing to reading costs {turn} (95 % interval "
-        "{interval}) in runs longer than {batch}. Shorter runs cost {cost} per GB of the rarer "
-        "direction, because L2 and the memory controllers gather them.",
-        **values,
-    )
 
 
 def _growth(best: MixFit) -> Iterator[Text]:
