@@ -30,9 +30,9 @@ class Sentences:
     def __init__(self, study: str) -> None:
         self._study = study
 
-    def text(self, name: str) -> Text:
-        """Return a text that has no values."""
-        return message(_data(self._study)["texts"][name])
+    def text(self, name: str, /, **values: Value) -> Text:
+        """Return a text with its values."""
+        return message(_data(self._study)["texts"][name], **values)
 
     def texts(self, name: str) -> tuple[Text, ...]:
         """Return texts that have no values."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from statistics import median
 
 from nsight_prof.parsers.cells import count
@@ -115,12 +114,8 @@ def _first_token_action(found: LoadTest, phase: str) -> Text | None:
         )
     if phase == "queue":
         return Text("Send less to each server.")
-    return {"prefill": SHORTEN, "front": more_front_ends(found)}.get(phase)
-
-
-def more_front_ends(found: LoadTest) -> Text:
-    """Return what to do where the server's front end is the limit."""
-    return Text("Run more front ends ({option}).", option=found.option("front_ends"))
+    front = Text("Run more front ends ({option}).", option=found.option("front_ends"))
+    return {"prefill": SHORTEN, "front": front}.get(phase)
 
 
 def _phases(point: Point, labels: Mapping[str, Text] = PHASES) -> list[Value]:
@@ -186,24 +181,22 @@ def front_end(found: LoadTest) -> Finding | None:
     if not lagging:
         return None
     point = max(lagging, key=lambda p: p.differences()["tpot"])
-    return replace(
-        SENTENCES.finding(
-            "front_end",
-            (
-                Evidence(
-                    Text(
-                        "vLLM's TPOT is that of its engine; in end-to-end latency, which its front "
-                        "end times, the client differs by"
-                    ),
-                    point.derived(abs(point.differences()["e2e"]), "fraction"),
+    return SENTENCES.finding(
+        "front_end",
+        (
+            Evidence(
+                Text(
+                    "vLLM's TPOT is that of its engine; in end-to-end latency, which its front "
+                    "end times, the client differs by"
                 ),
-                Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
+                point.derived(abs(point.differences()["e2e"]), "fraction"),
             ),
-            load=point.load_text,
-            engine=point.derived(point.server["tpot_mean_s"], "s"),
-            client=point.number("tpot_mean_s"),
+            Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
         ),
-        action=more_front_ends(found),
+        load=point.load_text,
+        engine=point.derived(point.server["tpot_mean_s"], "s"),
+        client=point.number("tpot_mean_s"),
+        option=found.option("front_ends"),
     )
 
 
@@ -274,9 +267,7 @@ def agreement(found: LoadTest) -> Finding | None:
         for name, (value, point) in worst.items()
         if name != "ttft"
     ]
-    verdict = Text("The client's numbers differ from the server's own: {within}.", within=within)
-    if all(abs(value) <= AGREE for name, (value, _) in worst.items() if name != "ttft"):
-        verdict = Text("The client's numbers agree with the server's own: {within}.", within=within)
+    agree = all(abs(value) <= AGREE for name, (value, _) in worst.items() if name != "ttft")
     largest: list[Value] = [
         Text(
             "{difference} in {what} ({load})",
@@ -290,22 +281,13 @@ def agreement(found: LoadTest) -> Finding | None:
     if later:
         label = Text("first tokens reach the client later by (median)")
         evidence.append(Evidence(label, Number(median(later), "s")))
-    return Finding(
-        "agreement",
-        verdict,
-        tuple(evidence),
-        disproof=Text(
-            "The client also times HTTP and JSON, a large part of a short time to first token."
-        ),
-        technical=True,
-    )
+    name = "agreement" if agree else "agreement/differs"
+    return SENTENCES.finding(name, evidence, within=within)
 
 
 FULL = 0.95
 """Part of the KV cache from which on it is full: the engine keeps some blocks free."""
 UTILIZATION = "gpu_util_pct_mean"
-FREE_CORES = Text("Run the client on a machine with free cores, and measure again.")
-COARSE = SENTENCES.text("coarse")
 
 
 def limit(found: LoadTest) -> Finding | None:
@@ -336,18 +318,13 @@ def _cache(found: LoadTest, point: Point) -> Finding | None:
     preempted = point.value("preemptions")
     if not (point.value("kv_usage_max") >= FULL or preempted > 0):
         return None
-    values: dict[str, Value] = {
-        "load": point.load_text,
-        "used": point.number("kv_usage_max"),
-        "preempted": point.number("preemptions"),
-    }
     return SENTENCES.finding(
         "limit/cache",
+        load=point.load_text,
+        used=point.number("kv_usage_max"),
+        preempted=point.number("preemptions"),
         memory=found.option("cache_memory"),
         entries=found.option("cache_type"),
-        load=point.load_text,
-        used=values["used"],
-        **values,
     )
 
 
@@ -355,39 +332,28 @@ def _client(point: Point) -> Finding | None:
     used = point.server["client_cpu"]
     if not used >= CLIENT_BUSY:
         return None
-    return replace(
-        SENTENCES.finding(
-            "limit/client",
-            load=point.load_text,
-            used=point.derived(used, "fraction"),
-        ),
-        action=FREE_CORES,
+    return SENTENCES.finding(
+        "limit/client", load=point.load_text, used=point.derived(used, "fraction")
     )
 
 
 def _gpu(found: LoadTest, point: Point) -> Finding | None:
     if not point.value(UTILIZATION) >= BUSY:
         return None
-    busy: dict[str, Value] = {"load": point.load_text, "busy": point.number(UTILIZATION)}
     mfu = _mfu(found, point)
     light = min(found.loads, key=lambda p: p.value(RATE))
     if light is not point and light.value(UTILIZATION) >= BUSY:
         return _busy_anyway(found, point, light, mfu)
-    lay = Text("The GPU itself is the limit: at {load} it works {busy} of the time.", **busy)
-    if mfu:
-        lay = Text(
-            "The GPU itself is the limit: at {load} it works {busy} of the time, and computes at "
-            "{mfu} of what it can keep up.",
-            mfu=mfu["mfu"],
-            **busy,
-        )
-    return Finding(
-        "limit",
-        _gpu_verdict(point, busy, mfu),
+    busy = point.number(UTILIZATION)
+    in_fp8 = found.engine is not None and found.engine.dtype == "fp8"
+    return SENTENCES.finding(
+        "limit/gpu-fp8" if in_fp8 else "limit/gpu",
         _clock(point),
-        action=_cheaper(found),
-        disproof=COARSE,
-        lay_verdict=lay,
+        load=point.load_text,
+        facts=[Text("it is busy {busy} of the time", busy=busy), *_facts(point, mfu)],
+        busy=busy,
+        mfu=mfu.get("mfu"),
+        recipe=found.option("kernels"),
     )
 
 
@@ -396,9 +362,8 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
 
     A kernel runs at every moment there too, so that being busy does not tell of a full GPU.
     """
-    both = Text(
-        "NVML calls the GPU busy for {light_busy} of the time with {light}, too: how busy it is at "
-        "{load} ({busy}) does not tell whether it limits.",
+    both = SENTENCES.text(
+        "busy_with_both",
         light_busy=light.number(UTILIZATION),
         light=light.load_text,
         load=point.load_text,
@@ -407,17 +372,14 @@ def _busy_anyway(found: LoadTest, point: Point, light: Point, mfu: dict[str, Val
     evidence: tuple[Evidence | Text, ...] = (*_clock(point), *_facts(point, mfu))
     slow = next((p for p in found.opened if p.lags and p.value(UTILIZATION) < BUSY), None)
     if slow is None:
-        unknown = Text("What limits throughput is not known. {both}", both=both)
-        action = Text("Trace the steps with the recipe {recipe}.", recipe=found.option("kernels"))
-        return Finding("limit", unknown, evidence, action=action, lay_verdict=unknown)
-    values: dict[str, Value] = {"load": slow.load_text, "busy": slow.number(UTILIZATION)}
-    return replace(
-        SENTENCES.finding(
-            "limit/busy_anyway",
-            (*evidence, both),
-            **values,
-        ),
-        action=more_front_ends(found),
+        recipe = found.option("kernels")
+        return SENTENCES.finding("limit/unknown", evidence, both=both, recipe=recipe)
+    return SENTENCES.finding(
+        "limit/front_end",
+        (*evidence, both),
+        load=slow.load_text,
+        busy=slow.number(UTILIZATION),
+        option=found.option("front_ends"),
     )
 
 
@@ -437,13 +399,6 @@ def _mfu(found: LoadTest, point: Point) -> dict[str, Value]:
     return {"mfu": mfu, "roof": roof_name(peak.name)}
 
 
-def _gpu_verdict(point: Point, busy: dict[str, Value], mfu: dict[str, Value]) -> Text:
-    """Return the sentence with the MFU and the part of the KV cache that is in use, if known."""
-    busy_part = Text("it is busy {busy} of the time", busy=busy["busy"])
-    facts: list[Value] = [busy_part, *_facts(point, mfu)]
-    return Text("The GPU limits throughput: at {load} {facts}.", load=point.load_text, facts=facts)
-
-
 def _facts(point: Point, mfu: dict[str, Value]) -> Iterator[Text]:
     """Yield the MFU and the part of the KV cache that is in use, if known."""
     if mfu:
@@ -452,38 +407,16 @@ def _facts(point: Point, mfu: dict[str, Value]) -> Iterator[Text]:
         yield Text("the KV cache is {used} full", used=point.number("kv_usage_max"))
 
 
-def _cheaper(found: LoadTest) -> Text:
-    recipe = found.option("kernels")
-    if found.engine is not None and found.engine.dtype == "fp8":
-        return Text(
-            "For more per GPU make its work cheaper: shorter prompts or a prefix cache. The recipe "
-            "{recipe} shows which kernels take its time.",
-            recipe=recipe,
-        )
-    return Text(
-        "For more per GPU make its work cheaper: shorter prompts, a prefix cache, or fp8 (at a "
-        "cost in accuracy; --quantization fp8). The recipe {recipe} shows which kernels take its "
-        "time.",
-        recipe=recipe,
-    )
-
-
 def _host(found: LoadTest, point: Point) -> Finding | None:
     busy = point.value(UTILIZATION)
     if math.isnan(busy):
         return None
-    values: dict[str, Value] = {"load": point.load_text, "idle": point.derived(100 - busy, "%")}
-    return replace(
-        SENTENCES.finding(
-            "limit/host",
-            **values,
-        ),
-        action=more_front_ends(found)
-        if point.lags
-        else Text(
-            "Trace what the GPU waits for with the recipe {recipe}.", recipe=found.option("kernels")
-        ),
-        disproof=COARSE,
+    return SENTENCES.finding(
+        "limit/host",
+        load=point.load_text,
+        idle=point.derived(100 - busy, "%"),
+        option=found.option("front_ends") if point.lags else None,
+        recipe=None if point.lags else found.option("kernels"),
     )
 
 

@@ -60,16 +60,8 @@ def limits(found: LoadTest) -> list[Finding]:
     if found.behind is not None:
         findings.append(_falls_behind(*found.behind, sized=found.recommended is not None))
     if not findings:
-        verdict = Text(
-            "No measured rate is known to be sustainable: requests still piled up at {load} when "
-            "arrivals ended.",
-            load=judged[0][0].load_text,
-        )
-        action = Text("Measure lower rates, or let requests arrive for longer.")
-        findings.append(Finding("run_at", verdict, action=action, technical=True))
-    disproof = Text(
-        "Arrivals lasted only seconds: near its limit a server takes longer than that to settle."
-    )
+        findings.append(SENTENCES.finding("run_at/none", load=judged[0][0].load_text))
+    disproof = SENTENCES.text("arrivals")
     first, *others = findings
     return [replace(first, evidence=(*first.evidence, *evidence), disproof=disproof), *others]
 
@@ -78,71 +70,55 @@ def _run_at(found: LoadTest, point: Point) -> Finding:
     which, users = "p95", Text("95 of 100 users wait")
     if math.isnan(point.percentile("ttft", which)):
         which, users = "p50", Text("half of the users wait")
+    percentile = Text("median") if which == "p50" else PERCENTILES[which]
     ttft, tpot = point.latency("ttft", which), point.latency("tpot", "p50")
-    values: dict[str, Value] = {
-        "load": point.load_text, "ttft": ttft, "tpot": tpot,
-        "percentile": Text("median") if which == "p50" else PERCENTILES[which],
-        "rate": point.number(RATE),
-    }  # fmt: skip
-    verdict = Text(
-        "The server keeps up with {load}, the highest rate that was sent: TTFT is {ttft} "
-        "({percentile}), TPOT {tpot} (median), and throughput {rate}.",
-        **values,
-    )
-    action = Text("Measure higher rates: the server keeps up with all that were sent.")
-    met = point.derived(point.met, "fraction")
-    lay_verdict = Text(
-        "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
-        "first word, and half of them at most {tpot} for each further word or part of one.",
-        load=point.load_text, users=users, ttft=ttft, tpot=tpot,
-    )  # fmt: skip
-    if (plan := found.planned) is not None:
-        rate = _rate(plan)
-        verdict = _plan(found, plan, rate, which, values["percentile"])
-        action = Text(
-            "Plan one server per {rate}, and measure that rate for some minutes before you rely on "
-            "it.",
-            rate=rate,
-        )
-        if plan.share < 1 - RESERVE - ALIKE:
-            action = Text(
-                "Plan one server per {rate} until rates of up to {more} are measured.",
-                rate=rate,
-                more=_of_highest(plan, 1 - RESERVE, REQUEST_RATE),
-            )
-        lay_verdict = Text(
-            "One server for every {rate} keeps {reserve} of its capacity in reserve: {users} at "
-            "most {ttft} for the first word, and half of them at most {tpot} for each further word "
-            "or part of one.",
-            rate=rate, reserve=plan.base.derived(1 - plan.share, "fraction"), users=users,
-            ttft=ttft, tpot=tpot,
-        )  # fmt: skip
+    met, load, plan = point.derived(point.met, "fraction"), point.load_text, found.planned
+    within: tuple[Evidence, ...] = ()
+    if point.slo.limited:
+        within = (Evidence(Text("requests within the targets at {load}", load=load), met),)
     if point.slo.limited and point.met < MIN_MET:
-        verdict = Text(
-            "The server keeps up with {load}, but only {met} of the requests meet the targets "
-            "(TTFT {ttft}, TPOT {tpot}): TTFT is {wait} ({percentile}), TPOT {pace} (median), and "
-            "throughput {rate}.",
-            load=point.load_text, met=met, wait=ttft, pace=tpot,
-            percentile=values["percentile"], rate=values["rate"],
-            ttft=target(point.slo.ttft_s), tpot=target(point.slo.tpot_s),
-        )  # fmt: skip
-        lay_verdict = Text(
-            "{load} are answered without a growing queue, but no more than {met} of the requests "
-            "as fast as asked: the first word within {ttft}, each further one within {tpot}.",
-            load=point.load_text, met=met,
-            ttft=target(point.slo.ttft_s), tpot=target(point.slo.tpot_s),
-        )  # fmt: skip
-        action = Text("Send less than {load} to each server, and measure there.",
-                      load=point.load_text)  # fmt: skip
-    return Finding(
-        "run_at",
-        verdict,
-        (Evidence(Text("requests within the targets at {load}", load=point.load_text), met),)
-        if point.slo.limited
-        else (),
-        action=action,
-        lay_verdict=lay_verdict,
+        return SENTENCES.finding(
+            "run_at/late",
+            within,
+            load=load,
+            met=met,
+            wait=ttft,
+            pace=tpot,
+            percentile=percentile,
+            rate=point.number(RATE),
+            ttft=target(point.slo.ttft_s),
+            tpot=target(point.slo.tpot_s),
+        )
+    if plan is None:
+        return SENTENCES.finding(
+            "run_at",
+            within,
+            load=load,
+            ttft=ttft,
+            percentile=percentile,
+            tpot=tpot,
+            rate=point.number(RATE),
+            users=users,
+        )
+    rate = _rate(plan)
+    low = plan.share < 1 - RESERVE - ALIKE
+    planned = SENTENCES.finding(
+        "run_at/planned",
+        within,
+        rate=rate,
+        percentile=percentile,
+        more=_of_highest(plan, 1 - RESERVE, REQUEST_RATE) if low else None,
+        **_plan(found, plan, which),
     )
+    lay_verdict = SENTENCES.text(
+        "planned",
+        rate=rate,
+        reserve=plan.base.derived(1 - plan.share, "fraction"),
+        users=users,
+        ttft=ttft,
+        tpot=tpot,
+    )
+    return replace(planned, lay_verdict=lay_verdict)
 
 
 def _highest_rate(plan: Planned) -> Number:
@@ -163,8 +139,8 @@ def _of_highest(plan: Planned, share: float, unit: str) -> Number:
     return plan.base.derived(share / plan.share * plan.rate, unit).by(formula)
 
 
-def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Value) -> Text:
-    """State the rate to plan with, what part of the capacity it is, and the latencies there."""
+def _plan(found: LoadTest, plan: Planned, which: str) -> dict[str, Value]:
+    """Return what part of the capacity the planned rate is, and the latencies there."""
     high, low = plan.high, plan.low
     kept_up: Value = Text("{load} that it kept up with at most", load=high.load_text)
     if found.capacity is not None:
@@ -184,23 +160,17 @@ def _plan(found: LoadTest, plan: Planned, rate: Text, which: str, percentile: Va
         return Text("{low} to {high}", low=lower, high=upper)
 
     loads: list[Value] = [] if low is None or plan.measured else [low.load_text]
-    return Text(
-        "Run each server at up to {rate}, {part} of the {most}: TTFT is {ttft} ({percentile}) and "
-        "TPOT {tpot} (median), as measured at {loads}.",
-        rate=high.load_text if plan.measured else rate,
-        part=plan.base.derived(plan.share, "fraction").by(
-            Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=_highest_rate(plan))
-            if plan.measured
-            else Text(
-                "1 - {reserve}, what prof leaves in reserve", reserve=Number(RESERVE, "fraction")
-            )
-        ),
-        most=kept_up,
-        ttft=between("ttft", which),
-        percentile=percentile,
-        tpot=between("tpot", "p50"),
-        loads=[*loads, high.load_text],
-    )
+    part = Text("1 - {reserve}, what prof leaves in reserve", reserve=Number(RESERVE, "fraction"))
+    if plan.measured:
+        highest = _highest_rate(plan)
+        part = Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=highest)
+    return {
+        "part": plan.base.derived(plan.share, "fraction").by(part),
+        "most": kept_up,
+        "ttft": between("ttft", which),
+        "tpot": between("tpot", "p50"),
+        "loads": [*loads, high.load_text],
+    }
 
 
 def _falls_behind(point: Point, state: Keeping, *, sized: bool) -> Finding:
@@ -306,32 +276,15 @@ def goodput(found: LoadTest) -> Finding | None:
         for p in known
         if p.met < 1
     ]  # fmt: skip
-    values: dict[str, Value] = {
-        "goodput": best.derived(best.goodput, REQUEST_RATE), "load": best.load_text,
-        "met": best.derived(best.met, "fraction"),
-        "ttft": target(slo.ttft_s), "tpot": target(slo.tpot_s),
-    }  # fmt: skip
-    verdict = Text(
-        "Goodput is highest at {load}: {met} of all requests are within the targets (TTFT {ttft}, "
-        "TPOT {tpot}), {goodput} counted until the last answer.",
-        **values,
+    return SENTENCES.finding(
+        "goodput/one" if len(known) == 1 else "goodput",
+        missed[:SHOWN] or [Text("all requests of all loads met them")],
+        goodput=best.derived(best.goodput, REQUEST_RATE),
+        load=best.load_text,
+        met=best.derived(best.met, "fraction"),
+        ttft=target(slo.ttft_s),
+        tpot=target(slo.tpot_s),
     )
-    if len(known) == 1:
-        verdict = Text(
-            "Goodput at {load}: {met} of all requests are within the targets (TTFT {ttft}, TPOT "
-            "{tpot}), {goodput} counted until the last answer.",
-            **values,
-        )
-    return Finding(
-        "goodput",
-        verdict,
-        tuple(missed[:SHOWN] or [Text("all requests of all loads met them")]),
-        disproof=Text(
-            "Rates count until the last answer, which is after the last arrival. The targets are "
-            "the run's options slo_ttft and slo_tpot, no property of the server."
-        ),
-        technical=True,
-    )  # fmt: skip
 
 
 def target(seconds: float) -> Value:
