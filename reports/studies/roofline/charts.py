@@ -207,59 +207,31 @@ def l2_finding(rows: Sequence[Row], l2_bytes: float) -> Finding | None:
         return None
     capacities = {name: size for name, sweep in lines.items() if (size := _capacity(sweep))}
     fit = min(capacities.values(), default=max(fast))
-    values = {
-        "l2": Number(l2_bytes, "iB"),
-        "large": Number(largest, "iB"),
-        "left": Number(slowest, "B/s"),
-        "best": Number(best, "B/s"),
-    }
     evidence: list[Evidence | Text] = [
         Evidence(Text("footprints from {low}:", low=Number(longest[0][0], "iB")), len(longest))
     ]
     if capacities:
-        verdict = Text(
-            "The L2 holds footprints of up to {sizes}, of its {l2}; at {large} {left} are left of "
-            "{best}.",
-            sizes=[
-                Text("{size} ({pattern})", size=Number(size, "iB"), pattern=Word(name))
-                for name, size in sorted(capacities.items())
-            ],
-            **values,
-        )
-        evidence.append(
-            Text(
-                "by counters: DRAM serves at most {leak} of the bytes up to there",
-                leak=Number(LEAK, "fraction"),
-            )
-        )
+        evidence.append(SENTENCES.text("by_counters", leak=Number(LEAK, "fraction")))
     else:
-        verdict = Text(
-            "The L2 serves reads at {speed} of its speed or more up to {fit} of its {l2}; at "
-            "{large} {left} are left of {best}.",
-            speed=Number(FULL_SPEED, "fraction"),
-            fit=Number(fit, "iB"),
-            **values,
-        )
         evidence.append(Text("by bandwidth alone, without counters"))
     if len(capacities) > 1:
-        evidence.append(
-            Text("data that all SMs read take more room: each partition of the L2 keeps a copy")
-        )
-    return Finding(
+        evidence.append(SENTENCES.text("copies"))
+    sizes = [
+        Text("{size} ({pattern})", size=Number(size, "iB"), pattern=Word(name))
+        for name, size in sorted(capacities.items())
+    ]
+    return SENTENCES.finding(
         "l2_capacity",
-        verdict,
-        tuple(evidence),
-        action=Text(
-            "Tile the work so that data used again stays below {fit}.", fit=Number(fit, "iB")
-        ),
-        disproof=Text("DRAM bytes, by counters, that do not rise beyond these footprints."),
-        lay_verdict=Text(
-            "Data that are used again come faster from its cache while they are at most {size}; at "
-            "{large} {part} of that speed is lost.",
-            size=Number(fit, "iB"),
-            large=Number(largest, "iB"),
-            part=Number(1 - slowest / best, "fraction"),
-        ),
+        evidence,
+        sizes=sizes or None,
+        speed=None if sizes else Number(FULL_SPEED, "fraction"),
+        fit=Number(fit, "iB"),
+        l2=Number(l2_bytes, "iB"),
+        large=Number(largest, "iB"),
+        left=Number(slowest, "B/s"),
+        best=Number(best, "B/s"),
+        size=Number(fit, "iB"),
+        part=Number(1 - slowest / best, "fraction"),
     )
 
 

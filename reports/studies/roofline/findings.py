@@ -49,31 +49,17 @@ def _dram(measured: Measured) -> Finding | None:
     roof = read or write
     if roof is None:
         return None
-    promised, rate = Number(roof.of_datasheet, "fraction"), roof.number
+    promised = Number(roof.of_datasheet, "fraction")
     of = Text(", {part} of what its maker promises", part=promised) if promised.value else ""
-    return Finding(
-        "dram_bandwidth",
-        Text(
-            "DRAM reads reach {rate}{of}{writes}.",
-            rate=roof.number,
-            of=_of_datasheet(roof),
-            writes=Text(", writes {rate}", rate=write.number) if write else "",
-        )
-        if read
-        else Text("DRAM writes reach {rate}{of}.", rate=roof.number, of=_of_datasheet(roof)),
+    found = SENTENCES.finding(
+        "dram_bandwidth" if read else "dram_bandwidth/writes",
         (*_evidence(roof), *_confirmation(roof)),
-        action=Text(
-            "Compare each kernel with its floor: the bytes that it must move over the rate of DRAM "
-            "reads."
-        ),
-        disproof=Text(
-            "Counters with over 5 % other DRAM bytes than the probe asked for, or a faster kernel, "
-            "would disprove it."
-        ),
-        lay_verdict=Text("This GPU reads its memory at {rate}{of}.", rate=rate, of=of)
-        if read
-        else Text("This GPU writes its memory at {rate}{of}.", rate=rate, of=of),
+        rate=roof.number,
+        of=_of_datasheet(roof),
+        writes=None if not read else Text(", writes {rate}", rate=write.number) if write else "",
     )
+    lay_verdict = SENTENCES.text("reads" if read else "writes", rate=roof.number, of=of)
+    return replace(found, lay_verdict=lay_verdict)
 
 
 def _tensor(measured: Measured) -> Finding | None:
@@ -88,24 +74,18 @@ def _tensor(measured: Measured) -> Finding | None:
         Text("{dtype} {rate}{of}", dtype=roof.dtype, rate=roof.number, of=_of_sheet(roof))
         for roof in bursts
     ]
-    return replace(
-        SENTENCES.finding(
-            "tensor_peaks",
-            (*_evidence(usual), *_confirmation(usual)),
-            rates=rates,
-            dtype=usual.dtype,
-            rate=usual.number.at_digits(3),
-            lasting=Text(", and at {rate} when the load lasts", rate=steady.number.at_digits(3))
-            if steady
-            else "",
-        ),
-        action=Text(
-            "Use fp8 where accuracy allows: it is {times} as fast as {dtype}.",
-            times=eight_bit.number.times(usual.number),
-            dtype=usual.dtype,
-        )
-        if eight_bit is not None and eight_bit is not usual
-        else None,
+    lasting: Value = ""
+    if steady:
+        lasting = Text(", and at {rate} when the load lasts", rate=steady.number.at_digits(3))
+    faster = eight_bit is not None and eight_bit is not usual
+    return SENTENCES.finding(
+        "tensor_peaks",
+        (*_evidence(usual), *_confirmation(usual)),
+        rates=rates,
+        dtype=usual.dtype,
+        times=eight_bit.number.times(usual.number) if eight_bit and faster else None,
+        rate=usual.number.at_digits(3),
+        lasting=lasting,
     )
 
 

@@ -380,12 +380,6 @@ def idle(found: Baseline) -> Finding | None:
     free, busy = max(0.0, 100 - first.value(UTILIZATION)), first.number(UTILIZATION)
     if free < SHORT_IDLE:
         return None
-    verdict = Text(
-        "The GPU is idle for at least {free} of the time at batch {batch}: NVML sees a kernel "
-        "running for {busy}.",
-        free=first.derived(free, "%").by(Text("{a} - {b}", a=Number(100, "%"), b=busy)),
-        batch=first.batch, busy=busy,
-    )  # fmt: skip
     evidence: list[Evidence | Text] = []
     if last is not first:
         label = Text("at batch {batch} a kernel runs for", batch=last.batch)
@@ -397,16 +391,13 @@ def idle(found: Baseline) -> Finding | None:
             batch=typical.batch,
         )
         evidence.append(Evidence(label, over))
-    return Finding(
+    evidence.append(Text("means of NVML's samples, without the first second of each batch"))
+    return SENTENCES.finding(
         "idle",
-        verdict,
-        (*evidence, Text("means of NVML's samples, without the first second of each batch")),
-        action=Text("Trace the gaps and their causes: prof run vllm-kernels."),
-        disproof=Text(
-            "NVML counts a moment as busy when any kernel runs and samples it coarsely: the idle "
-            "time is larger."
-        ),
-        technical=True,
+        evidence,
+        free=first.derived(free, "%").by(Text("{a} - {b}", a=Number(100, "%"), b=busy)),
+        batch=first.batch,
+        busy=busy,
     )
 
 
@@ -417,35 +408,24 @@ def cache(found: Baseline) -> Finding | None:
         return None
     fullest = max(gauged, key=lambda p: p.value("kv_usage_max"))
     preempted = [p for p in gauged if p.value("preemptions") > 0]
-    values: dict[str, Value] = {"used": fullest.number("kv_usage_max"), "batch": fullest.batch}
     evidence: list[Evidence | Text] = [Evidence(Text("each with"), shape(fullest))]
     if found.engine and found.engine.kv_tokens:
         evidence.append(Evidence(Text("tokens that it holds:"), found.engine.kv_tokens))
     evidence.append(Text("vLLM's gauges, read in the warm-ups and between the timed repeats"))
+    values: dict[str, Value] = {"used": fullest.number("kv_usage_max"), "batch": fullest.batch}
+    if not preempted:
+        return SENTENCES.finding("kv_cache", evidence, **values)
     verdict = Text(
-        "The KV cache was at most {used} full, at batch {batch}, and no request was preempted.",
+        "The KV cache is too small from batch {smallest} on: {n} request was preempted, and it was "
+        "{used} full at batch {batch}.",
+        "The KV cache is too small from batch {smallest} on: {n} requests were preempted, and it "
+        "was {used} full at batch {batch}.",
+        n=round(sum(p.value("preemptions") for p in preempted)),
+        smallest=min(p.batch for p in preempted),
         **values,
     )
-    action = disproof = None
-    if preempted:
-        verdict = Text(
-            "The KV cache is too small from batch {smallest} on: {n} request was preempted, and it "
-            "was {used} full at batch {batch}.",
-            "The KV cache is too small from batch {smallest} on: {n} requests were preempted, and "
-            "it was {used} full at batch {batch}.",
-            n=round(sum(p.value("preemptions") for p in preempted)),
-            smallest=min(p.batch for p in preempted), **values,
-        )  # fmt: skip
-        action = Text(
-            "Run smaller batches (--max-num-seqs), or give the KV cache more memory "
-            "(--gpu-memory-utilization)."
-        )
-        disproof = Text(
-            "A preempted request is computed again, so that its times hold both attempts."
-        )
-    return Finding(
-        "kv_cache", verdict, tuple(evidence), action=action, disproof=disproof, technical=True
-    )
+    action, disproof = SENTENCES.text("preempted"), SENTENCES.text("again")
+    return Finding("kv_cache", verdict, tuple(evidence), action, disproof, technical=True)
 
 
 def agreement(found: Baseline) -> Finding | None:
