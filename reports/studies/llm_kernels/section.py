@@ -27,7 +27,6 @@ from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import percent
 from nsight_prof.reports.page.values import Words
 from nsight_prof.reports.studies.llm_kernels import (
-    agreement,
     attention,
     linear,
     pairs,
@@ -80,7 +79,7 @@ def section(run: Run) -> Section | None:
         pairs.inversion(found),
         pairs.zeros(found),
         pairs.layouts(found),
-        agreement.formulas(found),
+        pairs.formulas(found),
     )
     charts = (
         roof_chart(found, model),
@@ -99,7 +98,7 @@ def section(run: Run) -> Section | None:
         pointwise.table(found),
         pairs.layer_table(found),
         pairs.table(found),
-        agreement.table(found),
+        pairs.formula_table(found),
     )
     return Section(
         TARGET,
@@ -162,7 +161,7 @@ def numbers(found: Sequence[Point], model: str) -> dict[str, Json]:
                 "flops_ratio": [row.flops.low, row.flops.high],
                 "dram_bytes_ratio": [row.bytes.low, row.bytes.high],
             }
-            for row in agreement.agreements(found)
+            for row in pairs.agreements(found)
         ],
     }
 

@@ -40,9 +40,9 @@ from nsight_prof.reports.serving.scaling_fit import Scaling, exponents
 from nsight_prof.reports.serving.timeline import timeline
 from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_baseline import findings
-from nsight_prof.reports.studies.serving_baseline.findings import RATE
-from nsight_prof.reports.studies.serving_baseline.points import (
+from nsight_prof.reports.studies.serving_baseline.findings import (
     GRAPHS,
+    RATE,
     TARGET,
     Baseline,
     Load,
