@@ -12,7 +12,6 @@ from nsight_prof.reports.studies.gemm_staircase.points import (
     Measured,
     OddSize,
     Staircase,
-    Step,
     inversions,
     worst_step,
 )
@@ -168,7 +167,6 @@ def _wave_edges(measured: Measured) -> Finding | None:
     return replace(
         SENTENCES.finding(
             "wave_edges",
-            tuple(fact for s in fitted for fact in _edge_evidence(s, measured.library_of(s))),
             loss=worst.cost,
             kernel=first.curve.name,
             after=worst.after.time,
@@ -191,18 +189,6 @@ def _wave_edges(measured: Measured) -> Finding | None:
         lay_verdict=for_everybody,
         technical=for_everybody is None,
     )
-
-
-def _edge_evidence(staircase: Staircase, library: Curve | None) -> list[Text]:
-    def costs(steps: Sequence[Step]) -> Text:
-        low, high = (_fraction(pick(step.loss for step in steps)) for pick in (min, max))
-        return Text("{low} to {high}", low=low, high=high)
-
-    return [
-        Text("{kernel}: {costs} at the edges of waves", kernel=curve.name, costs=costs(steps))
-        for curve in (staircase.measured, library)
-        if curve and (steps := curve.steps(staircase.edges()))
-    ]
 
 
 def _padding(measured: Measured) -> Finding | None:
@@ -268,17 +254,6 @@ def _small_batches(measured: Measured) -> Finding | None:
     extra = batches[0].extra(last)
     return SENTENCES.finding(
         "small_batches",
-        tuple(
-            Text(
-                "{kernel}: {extra} longer at M = {m}, weights from DRAM at {rate}",
-                kernel=point.name,
-                extra=batch.extra(point),
-                m=point.m,
-                rate=point.bandwidth,
-            )
-            for batch in batches
-            for point in batch.cold.points[-1:]
-        ),
         kernel=first.name,
         extra=extra,
         m=last.m,

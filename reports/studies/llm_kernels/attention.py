@@ -19,7 +19,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     of_roof,
     rate_table,
     roof_levels,
-    samples,
     select,
     sequences,
     slowdown,
@@ -119,7 +118,6 @@ def _comparison(
                 of_roof=of_roof(best),
             ),
             heads,
-            samples(ranked),
         ),
         action=Text(
             "Select {backend} with {function}, or check which back end the engine uses.",
@@ -151,7 +149,6 @@ def grouped_heads(found: Sequence[Point], model: str) -> Finding | None:
             (
                 Text("{batch} of {keys} positions", batch=sequences(n=batch), keys=keys),
                 Evidence(Text("back end:"), shared.backend),
-                samples((full, shared)),
             ),
             gain=full.time.times(shared.time),
             heads=heads,

@@ -20,7 +20,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     of_tokens,
     rate_table,
     roof_levels,
-    samples,
     select,
     title,
 )
@@ -66,7 +65,6 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
                 of_roof=of_roof(alone),
             ),
             Text("weights not in L2"),
-            samples((*alone.projections, *few.projections)),
         ),
         model=title(model),
         longer=longer,
@@ -93,7 +91,6 @@ def saturation(found: Sequence[Point], model: str) -> Finding | None:
         (
             Evidence(Text("tokens swept:"), [layer.tokens for layer in swept]),
             *([limited] if limited else []),
-            samples(point for layer in swept for point in layer.projections),
         ),
         tokens=of_tokens(n=enough.tokens),
         model=title(model),
@@ -135,7 +132,6 @@ def models(found: Sequence[Point]) -> Finding | None:
         return None
     return SENTENCES.finding(
         "model_shapes",
-        (samples((*low.projections, *high.projections)),),
         tokens=of_tokens(n=largest),
         low=title(low.model),
         low_rate=low.flop_rate,
@@ -155,10 +151,7 @@ def precision(found: Sequence[Point]) -> Finding | None:
     gain = many.time.times(many_fp8.time)
     return SENTENCES.finding(
         "fp8",
-        (
-            Text("against bf16, with one scale per tensor"),
-            samples((*few_fp8.projections, *many_fp8.projections)),
-        ),
+        (Text("against bf16, with one scale per tensor"),),
         model=title(many.model),
         large=gain,
         many=of_tokens(n=many.tokens),

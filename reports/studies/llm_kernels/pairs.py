@@ -25,7 +25,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     first,
     of_tokens,
     rate_table,
-    samples,
     select,
     slowdown,
     slowdown_interval,
@@ -70,7 +69,7 @@ def inversion(found: Sequence[Point]) -> Finding | None:
     return replace(
         SENTENCES.finding(
             "size_inversion",
-            (*evidence, samples((few, many))),
+            evidence,
             operation=few.operation,
             longer=few.time.times(many.time),
             few=of_tokens(n=few.tokens),
@@ -110,7 +109,7 @@ def zeros(found: Sequence[Point]) -> Finding | None:
         evidence.append(Evidence(label, blank.clock.share_of(random.clock)))
     return SENTENCES.finding(
         "zeros",
-        (*evidence, samples((random, blank))),
+        evidence,
         projection=random.param("projection"),
         tokens=of_tokens(n=random.tokens),
         gain=random.time.times(blank.time),
@@ -132,7 +131,7 @@ def layouts(found: Sequence[Point]) -> Finding | None:
         best, worst = names if pays else reversed(names)
         return SENTENCES.finding(
             "channels_last",
-            (Text("cuDNN; channels-first is torch's default"), samples((slow, fast))),
+            (Text("cuDNN; channels-first is torch's default"),),
             layer=layer,
             fast=fast.time,
             best=best,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from nsight_prof.parsers.cells import Row, count, grouped, known, number, text
+from nsight_prof.parsers.cells import Row, grouped, known, number, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import CasePoint, cases, measured
 from nsight_prof.reports.page import Column, Number, Ref, Table, Text, Word
@@ -238,17 +238,6 @@ def title(model: str) -> str:
 def model_titles(point: Point) -> list[str]:
     """Return the names of all models that have a linear layer of these sizes."""
     return [title(model) for model in str(point.param("models")).split(", ")]
-
-
-def samples(found: Iterable[Point]) -> Text:
-    """Return on how many samples and processes the medians rest, at least."""
-    rows = [point.row for point in found]
-    processes = min(count(row["processes"]) or 0 for row in rows)
-    return Text(
-        "medians of {n} or more samples in {processes}",
-        n=min(count(row["n"]) or 0 for row in rows),
-        processes=Text("{n} process", "{n} processes", n=processes),
-    )
 
 
 def sized(point: Point) -> Text:

@@ -17,7 +17,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     Point,
     fastest,
     of_tokens,
-    samples,
     sized,
     slowdown,
     variants_by_shape,
@@ -54,10 +53,7 @@ def launch_bound(found: Sequence[Point]) -> Finding | None:
     return replace(
         SENTENCES.finding(
             "launch_bound",
-            (
-                Evidence(Text("operations compared:"), len(small)),
-                samples(point for pair in small for point in pair),
-            ),
+            (Evidence(Text("operations compared:"), len(small)),),
             tokens=of_tokens(n=fewest),
             gain=gain,
             operation=eager.operation,
@@ -86,7 +82,6 @@ def fusion(found: Sequence[Point]) -> Finding | None:
     if gains[LISTED:]:
         evidence.append(Evidence(Text("others:"), gains[LISTED:]))
     evidence += [moved for variants in gained[:2] if (moved := _moved(variants))]
-    evidence.append(samples((gained[0]["graph"], gained[0]["compiled-graph"])))
     return SENTENCES.finding(
         "fusion",
         evidence,
@@ -147,7 +142,6 @@ def compile_overhead(found: Sequence[Point]) -> Finding | None:
                 time=worst["compiled-graph"].time,
             ),
             Text("each function compiled alone"),
-            samples(variants[name] for variants in small for name in wanted),
         ),
         tokens=of_tokens(n=tokens),
         slower=len(slower),
@@ -184,7 +178,7 @@ def streaming(found: Sequence[Point]) -> Finding | None:
     return replace(
         SENTENCES.finding(
             "roof_distance",
-            (*evidence, samples((high[1], point))),
+            evidence,
             worst=point.operation,
             share=point.fraction,
             roof=point.roof,

@@ -10,7 +10,6 @@ from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import (
     Column,
-    Evidence,
     Finding,
     Json,
     Number,
@@ -41,7 +40,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     model_titles,
     of_tokens,
     points,
-    samples,
     select,
     sequences,
     sized,
@@ -370,9 +368,9 @@ def _fp8_saving(found: Sequence[Point], step: Step) -> Text | str:
     return Text(" (saves {share} of the layer)", share=share)
 
 
-def _evidence(chosen: Sequence[Step]) -> tuple[Evidence | Text, ...]:
+def _evidence(chosen: Sequence[Step]) -> list[Text]:
     """Return time and possible savings of steps."""
-    texts: list[Evidence | Text] = []
+    texts = []
     for step in chosen:
         known = [name for name in OPERATIONS if step.saving(name).value is not None]
         savings = [
@@ -390,8 +388,7 @@ def _evidence(chosen: Sequence[Step]) -> tuple[Evidence | Text, ...]:
                     savings=savings,
                 )
             )
-    points = [p for step in chosen for same in step.operations.values() for p in same]
-    return (*texts, samples(points))
+    return texts
 
 
 def roof_chart(found: Sequence[Point], model: str) -> BarFigure | None:
