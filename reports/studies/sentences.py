@@ -15,7 +15,7 @@ from nsight_prof.reports.page import Evidence, Finding, Text, Value
 from nsight_prof.reports.page.values import placeholders
 
 message: type[Text] = Text  # one of data, where scripts/messages.py finds it
-FIELDS = ("verdict", "action", "disproof", "lay_verdict")
+FIELDS = ("verdict", "evidence", "action", "disproof", "lay_verdict")
 """Sentences of a rule, which are fields of its finding; `technical` is another."""
 
 
@@ -23,8 +23,8 @@ class Sentences:
     """The sentences of a study, whose package is `study`.
 
     Of several for one field of a finding the first counts whose values are all given; without one
-    the field is empty. A rule whose findings say different things has an entry for each,
-    "rule/which".
+    the field is empty. Of its `evidence` each does, behind the evidence that is given. A rule whose
+    findings say different things has an entry for each, "rule/which".
     """
 
     def __init__(self, study: str) -> None:
@@ -54,27 +54,28 @@ class Sentences:
         Raises:
             ValueError: the verdict lacks a value, or no sentence takes one that is given.
         """
-        rule, given = (
-            _data(self._study)["findings"][name],
-            {k: v for k, v in values.items() if v is not None},
-        )
-        found, taken = {}, set()
+        rule = _data(self._study)["findings"][name]
+        given = {key: value for key, value in values.items() if value is not None}
+        found: dict[str, list[Text]] = {}
+        taken = set()
         for field in FIELDS:
             messages = rule.get(field, ())
             for words in (messages,) if isinstance(messages, str) else messages:
                 names = placeholders(words)
                 taken |= names
-                if field not in found and names <= given.keys():
-                    found[field] = message(words, **{k: v for k, v in given.items() if k in names})
+                if names <= given.keys():
+                    text = message(words, **{k: v for k, v in given.items() if k in names})
+                    found.setdefault(field, []).append(text)
         if "verdict" not in found or given.keys() - taken:
             raise ValueError(f"{self._study}, {name}: takes {sorted(taken)}, not {sorted(given)}")
+        first = {field: texts[0] for field, texts in found.items()}
         return Finding(
             name.partition("/")[0],
-            found["verdict"],
-            tuple(evidence),
-            found.get("action"),
-            found.get("disproof"),
-            lay_verdict=found.get("lay_verdict"),
+            first["verdict"],
+            (*evidence, *found.get("evidence", ())),
+            first.get("action"),
+            first.get("disproof"),
+            lay_verdict=first.get("lay_verdict"),
             technical=bool(rule.get("technical")),
         )
 

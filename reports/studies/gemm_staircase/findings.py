@@ -87,35 +87,26 @@ def _odd_sizes(measured: Measured) -> Finding | None:
     matter = [size for size in leading if _loss(size) >= LARGE] or leading
     little = [size for size in leading if size not in matter]
     sides: list[Value] = [size.side.upper() for size in matter]
-    action = Text("Round {sides} up to a multiple of 8.", sides=sides)
     instead = next((size for size in padded if size.side == most_lost.side), None)
+    saved = None
     if instead and instead.point and most_lost.point:
-        action = Text(
-            "Round {sides} up to a multiple of 8: {padded} takes {saved} less time than {size}.",
-            sides=sides,
-            padded=instead.label,
-            saved=_fraction(1 - instead.point.seconds / most_lost.point.seconds),
-            size=most_lost.label,
-        )
-    return replace(
-        SENTENCES.finding(
-            "odd_sizes",
-            evidence,
-            sides=sides,
-            kernel=base.name,
-            losses=_losses(matter),
-            base=base.shape,
-            little=Text("; {losses} only", losses=_losses(little)) if little else "",
-        ),
-        action=action,
-        lay_verdict=Text(
-            "A size ({sides}) that is no multiple of 8 can cost a matrix product {part} of its "
-            "speed: round it up to the next multiple.",
-            sides=[SIDES[size.side] for size in matter],
-            part=_fraction(most_lost.loss),
-        ),
-        technical=_loss(most_lost) < LARGE,
+        saved = _fraction(1 - instead.point.seconds / most_lost.point.seconds)
+    found = SENTENCES.finding(
+        "odd_sizes",
+        evidence,
+        sides=sides,
+        kernel=base.name,
+        losses=_losses(matter),
+        base=base.shape,
+        little=Text("; {losses} only", losses=_losses(little)) if little else "",
+        padded=instead.label if instead and saved else None,
+        saved=saved,
+        size=most_lost.label if saved else None,
     )
+    lay_verdict = SENTENCES.text(
+        "odd_size", sides=[SIDES[size.side] for size in matter], part=_fraction(most_lost.loss)
+    )
+    return replace(found, lay_verdict=lay_verdict, technical=_loss(most_lost) < LARGE)
 
 
 def _loss(size: OddSize) -> float:
@@ -144,11 +135,13 @@ def _wave_edges(measured: Measured) -> Finding | None:
     worst = max(first.measured.steps(first.edges()), key=lambda step: step.loss)
     library = measured.library_of(first)
     of_library = library.steps(first.edges()) if library else []
-    spared, for_everybody = None, None
+    spared: Value = ""
+    least = None
     if library and of_library:
         anywhere = worst_step(library, SMALL)
         steps = [*of_library, *([anywhere] if anywhere else [])]
         costliest = max(steps, key=lambda step: step.loss)
+        least = costliest.cost
         spared = Text(
             "; {library} loses at most {loss} at these edges, {most} at any one row (M = {m})",
             library=library.points[0].library,
@@ -156,39 +149,30 @@ def _wave_edges(measured: Measured) -> Finding | None:
             most=costliest.cost,
             m=str(costliest.after.m),
         )
-        for_everybody = Text(
-            "One row more than fills the GPU's last round of work can cost {loss} more time in a "
-            "kernel of one fixed shape, and at most {least} in NVIDIA's library, which picks a "
-            "shape for each size.",
-            loss=worst.cost,
-            least=costliest.cost,
-        )
     chosen = library.at(worst.after.m) if library else None
-    return replace(
-        SENTENCES.finding(
-            "wave_edges",
-            loss=worst.cost,
-            kernel=first.curve.name,
-            after=worst.after.time,
-            m=str(worst.after.m),
-            before=worst.before.time,
-            fits=str(worst.before.m),
-            library=spared or "",
-            tile=first.tiling.name,
-            edges=[str(edge) for edge in first.edges()],
-            alternative=Text(
-                ", or choose the tile by size: {library} takes {tile} at M = {m} and needs {time}",
-                library=chosen.library,
-                tile=chosen.tiling.name,
-                m=str(chosen.m),
-                time=chosen.time,
-            )
-            if chosen and chosen.tiling
-            else "",
-        ),
-        lay_verdict=for_everybody,
-        technical=for_everybody is None,
+    found = SENTENCES.finding(
+        "wave_edges",
+        loss=worst.cost,
+        kernel=first.curve.name,
+        after=worst.after.time,
+        m=str(worst.after.m),
+        before=worst.before.time,
+        fits=str(worst.before.m),
+        library=spared,
+        tile=first.tiling.name,
+        edges=[str(edge) for edge in first.edges()],
+        alternative=Text(
+            ", or choose the tile by size: {library} takes {tile} at M = {m} and needs {time}",
+            library=chosen.library,
+            tile=chosen.tiling.name,
+            m=str(chosen.m),
+            time=chosen.time,
+        )
+        if chosen and chosen.tiling
+        else "",
+        least=least,
     )
+    return replace(found, technical=least is None)
 
 
 def _padding(measured: Measured) -> Finding | None:

@@ -48,14 +48,8 @@ def prefill_backends(found: Sequence[Point], model: str) -> Finding | None:
         rivals = select(single, keys=keys)
         if len(rivals) > 2 or (len(rivals) == 2 and keys == sizes[-1]):
             ranked = sorted(rivals, key=lambda point: point.seconds)
-            summary = Text(
-                "Check which way of computing attention your program uses: of {n}, the slowest "
-                "takes {longer} as long as the fastest.",
-                n=len(ranked),
-                longer=ranked[-1].time.times(ranked[0].time),
-            )
             where = Text("a prompt of {keys} positions", keys=keys)
-            return _comparison("prefill_attention", ranked, where, ranked[0].flop_rate, summary)
+            return _comparison("prefill_attention", ranked, where, ranked[0].flop_rate)
     return None
 
 
@@ -85,53 +79,32 @@ def _with_groups(found: list[Point]) -> list[Point]:
     return [point for point in found if point.param("kv_groups") != "none"] or found
 
 
-def _comparison(
-    rule: str, ranked: list[Point], where: Text, rate: Number, summary: Text | None = None
-) -> Finding:
-    best = ranked[0]
-    slower = [
-        Text("{backend} takes {longer} as long", backend=p.backend, longer=p.time.times(best.time))
-        for p in ranked[1:]
-    ]
-    heads = Text(
-        "{heads} query and {kv_heads} KV heads of {size}, {dtype}",
+def _comparison(rule: str, ranked: list[Point], where: Text, rate: Number) -> Finding:
+    best, *others = ranked
+    in_prefill = rule == "prefill_attention"
+    return SENTENCES.finding(
+        rule,
+        backend=best.backend,
+        where=where,
+        slower=[
+            Text(
+                "{backend} takes {longer} as long",
+                backend=p.backend,
+                longer=p.time.times(best.time),
+            )
+            for p in others
+        ],
+        time=best.time,
+        rate=rate,
+        of_roof=of_roof(best),
         heads=best.param("heads"),
         kv_heads=best.param("kv_heads"),
         size=best.param("head_dim"),
         dtype=best.dtype,
-    )
-    expanded = [point.backend for point in ranked if point.param("kv_groups") == "expanded"]
-    return Finding(
-        rule,
-        Text(
-            "The fastest attention for {where} is {backend}: {slower}.",
-            backend=best.backend,
-            where=where,
-            slower=slower,
-        ),
-        (
-            Text(
-                "{backend} takes {time} at {rate}{of_roof}",
-                backend=best.backend,
-                time=best.time,
-                rate=rate,
-                of_roof=of_roof(best),
-            ),
-            heads,
-        ),
-        action=Text(
-            "Select {backend} with {function}, or check which back end the engine uses.",
-            backend=best.backend,
-            function=Name("torch.nn.attention.sdpa_kernel"),
-        ),
-        disproof=Text(
-            "{backends} needs as many KV heads as query heads, and got them repeated.",
-            backends=expanded,
-        )
-        if expanded
-        else None,
-        lay_verdict=summary,
-        technical=summary is None,
+        function=Name("torch.nn.attention.sdpa_kernel"),
+        backends=[p.backend for p in ranked if p.param("kv_groups") == "expanded"] or None,
+        n=len(ranked) if in_prefill else None,
+        longer=ranked[-1].time.times(best.time) if in_prefill else None,
     )
 
 

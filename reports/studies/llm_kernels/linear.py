@@ -58,20 +58,14 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
         longer = Text("no longer")
     return SENTENCES.finding(
         "decode_batching",
-        (
-            Text(
-                "one token reads the weights at {rate}{of_roof}",
-                rate=alone.byte_rate,
-                of_roof=of_roof(alone),
-            ),
-            Text("weights not in L2"),
-        ),
         model=title(model),
         longer=longer,
         tokens=of_tokens(n=few.tokens),
         time=alone.time,
         n=few.tokens,
         gain=gain,
+        rate=alone.byte_rate,
+        of_roof=of_roof(alone),
     )
 
 
@@ -151,7 +145,6 @@ def precision(found: Sequence[Point]) -> Finding | None:
     gain = many.time.times(many_fp8.time)
     return SENTENCES.finding(
         "fp8",
-        (Text("against bf16, with one scale per tensor"),),
         model=title(many.model),
         large=gain,
         many=of_tokens(n=many.tokens),

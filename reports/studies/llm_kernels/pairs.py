@@ -131,7 +131,6 @@ def layouts(found: Sequence[Point]) -> Finding | None:
         best, worst = names if pays else reversed(names)
         return SENTENCES.finding(
             "channels_last",
-            (Text("cuDNN; channels-first is torch's default"),),
             layer=layer,
             fast=fast.time,
             best=best,

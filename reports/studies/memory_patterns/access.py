@@ -282,11 +282,7 @@ def _random_gathers(found: Sequence[Access]) -> Iterator[Finding]:
     counted = small.moved > 0
     yield SENTENCES.finding(
         "random_gathers",
-        (
-            Evidence(Text("items per call"), count(small.items)),
-            Text("indices were made in advance and are not counted as useful"),
-            Text("DRAM bytes are those of the counters"),
-        ),
+        (Evidence(Text("items per call"), count(small.items)),),
         used=fraction(small.used) if counted else None,
         small=Number(small.size, "B"),
         slow=rate(small.rate),

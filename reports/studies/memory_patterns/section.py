@@ -212,7 +212,6 @@ def mix_finding(points: Sequence[Point]) -> Iterator[Finding]:
     loss = Number(1 - slow.rate / read, "fraction")
     yield SENTENCES.finding(
         "mixed_bandwidth",
-        (Text("Bandwidths of the 1:1 mixes of all granularities, bytes read and written."),),
         loss=loss,
         slow=Number(slow.rate, "B/s"),
         short=Number(slow.run_bytes, "iB"),

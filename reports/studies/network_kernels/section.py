@@ -280,15 +280,11 @@ def layout(found: Sequence[Point]) -> Finding | None:
     return replace(
         SENTENCES.finding(
             "conv_layout",
-            (
-                Evidence(Text("pairs of cases"), len(both)),
-                Text(
-                    "{n} of them are slower by more than a tenth", n=sum(f > CLEAR for f in factors)
-                ),
-            ),
+            (Evidence(Text("pairs of cases"), len(both)),),
             dtype=slow.dtype,
             mean=_mean(both, mean),
             most=slow.time.times(fast.time),
+            n=sum(f > CLEAR for f in factors),
         ),
         gain=slow.time - fast.time,
     )
@@ -304,15 +300,10 @@ def precision(found: Sequence[Point]) -> Finding | None:
     return replace(
         SENTENCES.finding(
             "conv_precision",
-            (
-                Evidence(Text("pairs of cases"), len(both)),
-                Text(
-                    "from {low} to {high}",
-                    low=Number(min(factors), "x"),
-                    high=Number(max(factors), "x"),
-                ),
-            ),
+            (Evidence(Text("pairs of cases"), len(both)),),
             mean=_mean(both, statistics.geometric_mean(factors)),
+            low=Number(min(factors), "x"),
+            high=Number(max(factors), "x"),
         ),
         gain=slow.time - fast.time,
     )
@@ -331,12 +322,10 @@ def cache(found: Sequence[Point]) -> Finding | None:
     largest = max(quicker, key=lambda pair: pair[0].bytes)[0]
     return SENTENCES.finding(
         "cache_gain",
-        (
-            Evidence(Text("pairs of cases"), len(both)),
-            Text("{n} of them are quicker by more than a tenth in the cache", n=len(quicker)),
-        ),
+        (Evidence(Text("pairs of cases"), len(both)),),
         factor=cold.time.times(hot.time),
         size=Number(largest.bytes, "B", (largest.ref,)).by(Text("each operand once")),
+        n=len(quicker),
     )
 
 

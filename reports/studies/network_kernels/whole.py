@@ -132,7 +132,6 @@ def additivity(found: Sequence[Whole]) -> Finding | None:
         (
             Evidence(Text("networks and batches"), len(known_sums)),
             Evidence(Text("bias"), Number(sum(errors) / len(errors), "fraction")),
-            Text("no time of a whole network is in any model of an operation"),
         ),
         mape=Number(sum(map(abs, errors)) / len(errors), "fraction"),
         network=worst.point.op,

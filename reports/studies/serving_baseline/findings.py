@@ -545,7 +545,6 @@ def _without_roofs(point: Point) -> Finding:
     load = point.decode
     return SENTENCES.finding(
         "decode_rate",
-        (Text("no roof of this GPU is known to compare that with"),),
         batch=point.batch,
         bytes=_bytes(point),
         time=point.derived(load.seconds, "s"),

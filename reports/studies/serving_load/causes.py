@@ -191,12 +191,13 @@ def front_end(found: LoadTest) -> Finding | None:
                 ),
                 point.derived(abs(point.differences()["e2e"]), "fraction"),
             ),
-            Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
         ),
         load=point.load_text,
         engine=point.derived(point.server["tpot_mean_s"], "s"),
         client=point.number("tpot_mean_s"),
         option=found.option("front_ends"),
+        n=len(lagging),
+        total=len(found.points),
     )
 
 
@@ -227,12 +228,6 @@ def client(found: LoadTest) -> Finding | None:
         )
     return SENTENCES.finding(
         "client",
-        (
-            Text(
-                "its own CPU time over the duration of the load, and when requests were sent "
-                "after they were due"
-            ),
-        ),
         reasons=reasons,
     )
 
