@@ -215,9 +215,8 @@ def _padding_evidence(curve: Curve) -> Iterator[Text]:
     if paddings and -inversions(curve)[0].loss >= NEGLIGIBLE:
         yield Text("{kernel}, saved by padding M: {paddings}", kernel=curve.name, paddings=paddings)
     if step is not None and step.loss >= NEGLIGIBLE:
-        yield Text(
-            "{kernel}: largest step for one row {loss}, from M = {m} ({before}) to {larger} "
-            "({after})",
+        yield SENTENCES.text(
+            "padding_evidence",
             kernel=curve.name,
             loss=step.cost,
             m=str(step.before.m),
@@ -289,9 +288,8 @@ def _fit_evidence(staircase: Staircase) -> Iterator[Text]:
     inside = staircase.median_loss(staircase.tile_edges())
     edges = staircase.median_loss(staircase.edges())
     if inside is not None and edges is not None:
-        yield Text(
-            "a row more costs {edges} at the edge of a wave, {inside} at the edge of a tile "
-            "within one (medians)",
+        yield SENTENCES.text(
+            "fit_evidence",
             edges=_fraction(edges),
             inside=_fraction(inside),
         )
@@ -316,9 +314,8 @@ def _throughput(measured: Measured) -> Finding | None:
             n=str(first.n),
             k=str(first.k),
         ),
-        action=Text(
-            "Prefer {kernel}, which chooses a tile for each size, to a pinned {tile}: {times} at "
-            "the best size of each.",
+        action=SENTENCES.text(
+            "throughput",
             kernel=first.library,
             tile=runner_up.tiling.name,
             times=first.throughput.times(runner_up.throughput),

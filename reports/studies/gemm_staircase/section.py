@@ -74,10 +74,8 @@ def _caveats(found: Measured) -> list[Text]:
     clocks = sorted({s.clock_hz for s in found.staircases if s.clock_hz})
     if clocks:
         caveats.append(
-            Text(
-                "For the fit, times were scaled to one SM clock ({clocks}, the median of the "
-                "sweep); tables and figures show them as measured, and figures the model at the "
-                "clock of each size.",
+            SENTENCES.text(
+                "caveats",
                 clocks=[Number(clock, "Hz", digits=3) for clock in clocks],
             )
         )
@@ -186,9 +184,8 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
         )
         marks = tuple((edge + 0.5, Text("{n} wave", "{n} waves", n=fitted.waves_at(edge)))
                       for edge in fitted.edges())  # fmt: skip
-        subtitle = Text(
-            "Pinned tile {tile}: each wave adds {time}. Marks: the largest M of each number of "
-            "waves.",
+        subtitle = SENTENCES.text(
+            "staircase",
             tile=fitted.tiling.name,
             time=quantity(fitted.waves.t_unit_s, "s", 3),
         )
@@ -317,13 +314,7 @@ def _sizes(measured: Measured) -> Iterator[Table[Any]]:
             lambda p: Number(p.tiling.tile_efficiency(p.m), "fraction") if p.tiling else None,
         ),
     ]
-    note: Text | None = Text(
-        "Latency: median and 95 % interval. Tensor pipe: cycles in which it is active "
-        "(counters). Tile: rows of M x columns of N that one CTA computes. Tail "
-        "efficiency: tiles over waves x slots; tile use: useful elements over those "
-        "that the tiles cover. Of cuBLAS the tile is known where counters were "
-        "collected and K is not split; its waves assume one CTA per SM."
-    )
+    note: Text | None = SENTENCES.text("sizes")
     for dtype, sweeps in grouped(measured.sweeps, lambda curve: curve.dtype).items():
         sizes = _chosen(sweeps, [s for s in staircases if s.curve.dtype == dtype])
         first = sweeps[0].points[0]
@@ -372,10 +363,8 @@ def _steps(measured: Measured) -> Table[Row]:
         "At one clock: a fuller wave draws more power, and under a power cap the clock gives way."
     )
     if inside:
-        note = Text(
-            "At one clock: a fuller wave draws more power, and under a power cap the clock gives "
-            "way. For comparison, a row that begins another row of tiles but no wave costs, at one "
-            "clock (median): {inside}.",
+        note = SENTENCES.text(
+            "steps",
             inside=inside,
         )
 

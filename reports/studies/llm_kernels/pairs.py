@@ -78,9 +78,8 @@ def inversion(found: Sequence[Point]) -> Finding | None:
             fast=many.time,
             tokens=of_tokens(n=many.tokens),
         ),
-        disproof=Text(
-            "No kernel was counted at {tokens}: whether the library chooses another one by the "
-            "size is not known.",
+        disproof=SENTENCES.text(
+            "inversion",
             tokens=uncounted,
         )
         if uncounted
@@ -396,9 +395,8 @@ def _moved(linear: Sequence[Point]) -> Iterator[Text]:
     if (high.value or 0) < ABOVE:
         return
     few_low, few_high = _ends(few)
-    yield Text(
-        "DRAM moves {few_low} to {few_high} the compulsory bytes below {tokens} and up to "
-        "{high} from there on, where tiles read inputs again",
+    yield SENTENCES.text(
+        "dram_moves",
         few_low=few_low,
         few_high=few_high,
         tokens=of_tokens(n=MANY),

@@ -114,9 +114,8 @@ def _moved(variants: Variants) -> Text | None:
         return Text(
             "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused", **values
         )
-    return Text(
-        "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused, which explains "
-        "only a part of the gain{kernels}",
+    return SENTENCES.text(
+        "gain_unexplained",
         kernels=Text(" (eager kernels: {kernels})", kernels=eager.kernels) if eager.kernels else "",
         **values,
     )

@@ -116,10 +116,8 @@ def _introduction(found: Sequence[Point], model: str) -> Text:
     models = dict.fromkeys(
         name for point in select(found, family="linear") for name in model_titles(point)
     )
-    return Text(
-        "Linear layers{models}, attention with each back end of torch, norms, activations, "
-        "sampling, convolution and LSTM. Operations that are not swept over models have the sizes "
-        "of {model}.",
+    return SENTENCES.text(
+        "introduction",
         models=Text(" of {models}", models=list(models)) if models else "",
         model=title(model),
     )
@@ -339,9 +337,8 @@ def prefill_limit(found: Sequence[Point], model: str) -> Finding | None:
             at_roof=_at_roof(step),
             saving=_fp8_saving(found, step),
         ),
-        lay_verdict=Text(
-            "Reading a long prompt takes matrix products most of the time, and they run at {share} "
-            "of what the GPU can do: only smaller numbers (fp8) or less work help.",
+        lay_verdict=SENTENCES.text(
+            "prefill_limit",
             share=step.roof_share("linear"),
         )
         if step.slowest == "linear" and step.roof_share("linear").value is not None
@@ -379,9 +376,8 @@ def _evidence(chosen: Sequence[Step]) -> list[Text]:
         ]
         if savings:
             texts.append(
-                Text(
-                    "{batch} of {positions} positions, {time} per layer: at the roofs, savings of "
-                    "{savings}",
+                SENTENCES.text(
+                    "step_savings",
                     batch=sequences(n=step.batch),
                     positions=step.positions,
                     time=step.time,

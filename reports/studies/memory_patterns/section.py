@@ -278,10 +278,8 @@ def _growth(best: MixFit) -> Iterator[Text]:
     if best.model == "drain":
         power, power_low, power_high = map(Number, best.estimates["exponent"])
         held, held_low, held_high = (Number(end, "B") for end in best.estimates["batch"])
-        yield Text(
-            "the cost grows with the bytes of the reads that follow to the power of {power} "
-            "({power_low} to {power_high}), as if they paid for the last {held} ({held_low} to "
-            "{held_high}) written before them",
+        yield SENTENCES.text(
+            "growth",
             power=power,
             power_low=power_low,
             power_high=power_high,
@@ -303,10 +301,7 @@ def _counted(points: Sequence[Point]) -> Iterator[Evidence]:
     reads = [slowdown for p, slowdown in counted if p.write_bytes == 0]
     in_turn = [slowdown for p, slowdown in counted if p.way == "whole"]
     if reads and in_turn and max(in_turn) - reads[0] > LEAST_DELAY:
-        label = Text(
-            "reading all, then writing all, takes longer call after call than alone under ncu, "
-            "where L2 holds nothing written before, by up to"
-        )
+        label = SENTENCES.text("counted")
         yield Evidence(label, Number(max(in_turn) - reads[0], "fraction"))
 
 

@@ -116,10 +116,8 @@ def finding(pairs: Sequence[Pair]) -> Finding | None:
         SENTENCES.finding(
             "side_by_side",
             (
-                Text(
-                    "the longest of either alone, of the work of both at the highest rates, and of "
-                    "their slots predicts {n} pairs to within {mean} on average; farthest off is "
-                    "{worst} ({error})",
+                SENTENCES.text(
+                    "pair_model",
                     n=len(pairs),
                     mean=Number(mean, "fraction"),
                     worst=worst.name,

@@ -221,9 +221,8 @@ def scaling(found: Baseline) -> Finding | None:
     elif law is not None:
         bend = Number(law.bend)
         advice = Text("Run batches of up to about {bend} requests", bend=bend)
-        action = Text(
-            "Cap batches at about {bend} requests (vLLM: --max-num-seqs), then measure latencies "
-            "under load: prof run vllm-serve.",
+        action = SENTENCES.text(
+            "scaling",
             bend=bend,
         )
     return replace(
@@ -277,12 +276,13 @@ def _law(law: Scaling | None, batches: int) -> Iterator[Evidence | Text]:
     """Yield the fitted law of a batch's time, and how far its bend depends on any one batch."""
     if law is None:
         return
-    yield Text(
-            "a batch takes {fixed} and {each} more per request (least squares over {n} batches, "
-            "root mean square error {error})",
-            fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"), n=batches,
-            error=Number(law.residual, "fraction"),
-        )  # fmt: skip
+    yield SENTENCES.text(
+        "law",
+        fixed=Number(law.fixed_s, "s"),
+        each=Number(law.each_s, "s"),
+        n=batches,
+        error=Number(law.residual, "fraction"),
+    )
     if law.flat_until > 0:
         yield Evidence(Text("it grows from batch"), Number(law.flat_until))
     if law.low < law.high:
@@ -299,12 +299,15 @@ def _added(first: Point, last: Point) -> Iterator[Evidence | Text]:
     steps = (last.step_s - first.step_s) * (last.output - 1) / more
     if math.isnan(prefill + steps):
         return
-    yield Text(
-            "a further request adds {prefill} of prefill and {steps} over all decode steps, which "
-            "take {before} at batch {first} and {after} at batch {last}",
-            prefill=Number(prefill, "s"), steps=Number(max(steps, 0.0), "s"), before=first.step,
-            first=first.batch, after=last.step, last=last.batch,
-        )  # fmt: skip
+    yield SENTENCES.text(
+        "added",
+        prefill=Number(prefill, "s"),
+        steps=Number(max(steps, 0.0), "s"),
+        before=first.step,
+        first=first.batch,
+        after=last.step,
+        last=last.batch,
+    )
     if prefill > 0 and steps > 0:
         share = Number(prefill / (prefill + steps), "fraction")
         yield Evidence(Text("share of prefill in that:"), share)
@@ -337,9 +340,8 @@ def doubled_prompt(found: Baseline) -> Finding | None:
         if law.flat_until > 0:
             evidence.append(Evidence(Text("it grows from token"), Number(law.flat_until)))
         if law.bend_measured:
-            action = Text(
-                "Shorten prompts of more than about {n} tokens: below that, TTFT is mostly its "
-                "fixed part.",
+            action = SENTENCES.text(
+                "doubled_prompt",
                 n=Number(law.bend),
             )
     evidence += _end_to_end(found, long)
@@ -398,13 +400,13 @@ def graphs(found: Baseline) -> Finding | None:
     evidence: list[Evidence | Text] = [Text("without graphs the host launches each kernel")]
     if not math.isnan(eager.value("gpu_util_pct_mean") + graph.value("gpu_util_pct_mean")):
         evidence.append(
-            Text(
-                "at batch {batch} NVML sees a kernel running for {eager} of the time in eager mode "
-                "and for {graphs} with graphs",
-                batch=eager.batch, eager=eager.number("gpu_util_pct_mean"),
+            SENTENCES.text(
+                "graphs",
+                batch=eager.batch,
+                eager=eager.number("gpu_util_pct_mean"),
                 graphs=graph.number("gpu_util_pct_mean"),
             )
-        )  # fmt: skip
+        )
     pays = (gain.value or 0.0) > MIN_GAIN
     return replace(
         SENTENCES.finding(
@@ -478,9 +480,8 @@ def bound(found: Baseline) -> Finding | None:
     recipe = Text("Which kernels miss the roof: prof run vllm-kernels.")
     action = Text("Faster decode needs fewer or cheaper FLOPs (FP8). {recipe}", recipe=recipe)
     if kind != COMPUTE:
-        action = Text(
-            "Faster decode needs fewer bytes per step (FP8 weights or KV cache) or more requests "
-            "that share the weights. {recipe}",
+        action = SENTENCES.text(
+            "bound",
             recipe=recipe,
         )
     return replace(

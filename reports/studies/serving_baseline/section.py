@@ -189,11 +189,7 @@ def _latencies(points: list[Point]) -> Table[tuple[Point, str]]:
         ],
         [(p, name) for p in points for name in LATENCIES
          if not math.isnan(p.value(f"{name}_p50_s"))],
-        note=Text(
-            "Single requests, one at a time; percentiles interpolate between them. Of fewer than "
-            "{n} requests P99 is little more than the slowest.",
-            n=MIN_P99,
-        ),
+        note=SENTENCES.text("latencies", n=MIN_P99,),
         refs=lambda row: [row[0].ref],
     )  # fmt: skip
 
@@ -229,11 +225,8 @@ def _batches(sweep: list[Point]) -> Table[Point]:
             *_utilization(),
         ],
         sweep,
-        note=Text(
-            "{shape} each, {mode}. Scaling efficiency: speed-up over that of a throughput "
-            "proportional to the batch. Prefill: until every request of the batch has a first "
-            "token. MFU and MBU: share of the roofs for the least FLOPs and bytes that the model "
-            "needs.",
+        note=SENTENCES.text(
+            "batches",
             shape=shape(first),
             mode=first.mode_text,
         ),
@@ -354,9 +347,8 @@ def _throughput(found: Baseline) -> LineFigure | None:
             marks = ((law.bend, Text("bends at batch {n}", n=significant(law.bend, 2))),)
     return LineFigure(
         **SENTENCES.chart("serving-throughput"),
-        subtitle=Text(
-            "{prompt} prompt and {output} output tokens per request. measured: end to end; while "
-            "decoding: batch over the time of a decode step",
+        subtitle=SENTENCES.text(
+            "throughput",
             prompt=first.prompt,
             output=first.output,
         ),

@@ -72,10 +72,7 @@ def waiting(found: LoadTest) -> Finding | None:
         verdict,
         tuple(evidence),
         action=_first_token_action(found, max(phases, key=lambda name: phases[name])),
-        disproof=Text(
-            "Prefill lasts from the engine's first step for the request to its first token, and "
-            "those steps compute other requests too."
-        ),
+        disproof=SENTENCES.text("waiting"),
         lay_verdict=lay_verdict,
     )  # fmt: skip
 
@@ -108,10 +105,7 @@ def _of_first_token(found: LoadTest, heavy: Point) -> tuple[Text, Text]:
 
 def _first_token_action(found: LoadTest, phase: str) -> Text | None:
     if phase == "queue" and found.planned is not None:
-        return Text(
-            "Where many ask at once, divide them among servers or spread them over time: prompts "
-            "wait for those before them."
-        )
+        return SENTENCES.text("first_token_action")
     if phase == "queue":
         return Text("Send less to each server.")
     front = Text("Run more front ends ({option}).", option=found.option("front_ends"))
@@ -185,10 +179,7 @@ def front_end(found: LoadTest) -> Finding | None:
         "front_end",
         (
             Evidence(
-                Text(
-                    "vLLM's TPOT is that of its engine; in end-to-end latency, which its front "
-                    "end times, the client differs by"
-                ),
+                SENTENCES.text("front_end"),
                 point.derived(abs(point.differences()["e2e"]), "fraction"),
             ),
         ),

@@ -210,13 +210,13 @@ def scaling(found: LoadTest) -> Finding | None:
     advice, action = Text("More clients bring more throughput"), None
     if law is not None:
         evidence.append(
-            Text(
-                "a client waits {fixed} for an answer and {each} more per further client (root "
-                "mean square error {error})",
-                fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"),
+            SENTENCES.text(
+                "client_law",
+                fixed=Number(law.fixed_s, "s"),
+                each=Number(law.each_s, "s"),
                 error=Number(law.residual, "fraction"),
             )
-        )  # fmt: skip
+        )
         advice = Text("Throughput scales up to {clients}", clients=sweep[-1].load_text)
         if law.bend <= law.last:
             bend = Number(law.bend)
@@ -226,9 +226,8 @@ def scaling(found: LoadTest) -> Finding | None:
                     bend=bend,
                 )
             )
-            advice = Text(
-                "Beyond about {bend} clients throughput grows less than half as fast as their "
-                "number",
+            advice = SENTENCES.text(
+                "beyond_bend",
                 bend=bend,
             )
             if not found.opened:  # a rate of requests sizes the server, not clients that wait
@@ -249,9 +248,8 @@ def scaling(found: LoadTest) -> Finding | None:
             output=first.output,
         ),
         action=action,
-        lay_verdict=Text(
-            "{n} users at once get {gain} the text per second of {first} alone, each at {part} of "
-            "the speed.",
+        lay_verdict=SENTENCES.text(
+            "users",
             n=round(best.load),
             gain=gain,
             first=round(first.load),

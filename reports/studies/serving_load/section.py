@@ -205,9 +205,8 @@ def _of_capacity(found: LoadTest, point: Point) -> Basis:
             rate=lowest.number(ANSWERED),
             part=lowest.derived(1 - lowest.value(ANSWERED) / point.value(ANSWERED), "fraction"),
         )
-    rests = Text(
-        "The rate rests on {most}, the most that was answered (at {load}, {requests} requests in "
-        "{time}): too short to show what minutes would.{other}",
+    rests = SENTENCES.text(
+        "of_capacity",
         most=point.number(ANSWERED),
         load=point.load_text,
         requests=point.number("requests"),
@@ -248,9 +247,8 @@ def _timed(point: Point) -> Basis:
         Text("{timed} 95 % intervals: {intervals}.", timed=timed, intervals=intervals),
         timed
         if ttft.low is None
-        else Text(
-            "At {load} {requests} requests were timed, {times}: the {wait} for the first word may "
-            "as well be {interval}.",
+        else SENTENCES.text(
+            "timed",
             wait=point.latency("ttft", which),
             interval=ttft,
             **values,
@@ -336,18 +334,15 @@ def _results() -> list[Column[Point]]:
 def _loads(
     found: LoadTest, key: str, title: Text, points: list[Point], columns: list[Column[Point]]
 ) -> Table[Point]:
-    note = Text(
-        "{shape} each. Within targets: TTFT at most {ttft} and TPOT at most {tpot}; goodput: such "
-        "requests per second. Rates are over the time until the last answer. Keeps up: requests do "
-        "not pile up while they arrive; not settled: they do, and the law of the closed loops "
-        "expects as many in the long run.",
-        shape=shape(points[0]), ttft=target(found.slo.ttft_s), tpot=target(found.slo.tpot_s),
-    )  # fmt: skip
+    note = SENTENCES.text(
+        "at_random",
+        shape=shape(points[0]),
+        ttft=target(found.slo.ttft_s),
+        tpot=target(found.slo.tpot_s),
+    )
     if points[0].closed:
-        note = Text(
-            "{shape} each. Within targets: TTFT at most {ttft} and TPOT at most {tpot}; goodput: "
-            "such requests per second. The clients begin together and stay in step, which "
-            "lengthens TTFT.",
+        note = SENTENCES.text(
+            "in_step",
             **note.values,
         )
     return Table(key, title, columns, points, note=note, refs=lambda p: [p.ref])
@@ -504,9 +499,8 @@ def _open(found: LoadTest) -> LineFigure | None:
     )
     return LineFigure(
         **SENTENCES.chart("serving-rates"),
-        subtitle=Text(
-            "{shape} Arrivals are Poisson. Rates of answers are over the time until the last one: "
-            "below the sent rate where the load is short.",
+        subtitle=SENTENCES.text(
+            "open",
             shape=_shape(sweep[0]),
         ),
         panels=(answered, *_latencies(found, sweep)),
