@@ -9,7 +9,8 @@ A message is the first argument of `Text(...)`, a literal, and a second one its 
 `missing` and what a file holds (`FileFact`) are messages without values. Each study, family of
 findings and other package of `reports` has a file of its own, and so have the templates, the
 questions of the bundled recipes, the glossary, labels of data, and what tables and manifests keep:
-the first argument of `stored(...)` (parsers.run.sentences). Needs Babel (pip install '.[dev]').
+the first argument of `stored(...)` (parsers.run.sentences). All strings of `sentences.yaml` of a
+study are messages. Needs Babel (pip install '.[dev]').
 """
 
 from __future__ import annotations

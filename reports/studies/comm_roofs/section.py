@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nsight_prof.parsers.cells import Row, count, grouped, number, records, text
 from nsight_prof.parsers.roofs.comm import TARGET
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Finding,
@@ -20,7 +21,6 @@ from nsight_prof.reports.page import (
     arranged,
 )
 from nsight_prof.reports.page.charts import LineFigure, Series
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("comm_roofs")
 

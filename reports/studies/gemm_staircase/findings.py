@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nsight_prof.parsers.cells import grouped
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Finding, Number, Text, Value, Verbatim
 from nsight_prof.reports.studies.gemm_staircase.points import (
     Curve,
@@ -15,7 +16,6 @@ from nsight_prof.reports.studies.gemm_staircase.points import (
     inversions,
     worst_step,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("gemm_staircase")
 
@@ -136,12 +136,12 @@ def _wave_edges(measured: Measured) -> Finding | None:
     library = measured.library_of(first)
     of_library = library.steps(first.edges()) if library else []
     spared: Value = ""
-    least = None
+    lowest = None
     if library and of_library:
         anywhere = worst_step(library, SMALL)
         steps = [*of_library, *([anywhere] if anywhere else [])]
         costliest = max(steps, key=lambda step: step.loss)
-        least = costliest.cost
+        lowest = costliest.cost
         spared = Text(
             "; {library} loses at most {loss} at these edges, {most} at any one row (M = {m})",
             library=library.points[0].library,
@@ -170,9 +170,9 @@ def _wave_edges(measured: Measured) -> Finding | None:
         )
         if chosen and chosen.tiling
         else "",
-        least=least,
+        least=lowest,
     )
-    return replace(found, technical=least is None)
+    return replace(found, technical=lowest is None)
 
 
 def _padding(measured: Measured) -> Finding | None:

@@ -12,6 +12,7 @@ from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Json,
@@ -40,7 +41,6 @@ from nsight_prof.reports.studies.gemm_staircase.points import (
     worst_step,
 )
 from nsight_prof.reports.studies.gemm_staircase.tile_model import Fit, Quality, Tiling
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("gemm_staircase")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsight_prof.parsers.cells import grouped, number
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Verbatim
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series, line
 from nsight_prof.reports.studies.llm_kernels.points import (
@@ -24,7 +25,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown,
     title,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("llm_kernels")
 

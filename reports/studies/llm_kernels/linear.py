@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from nsight_prof.parsers.cells import known, names, number
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text, Value
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series, line
 from nsight_prof.reports.studies.llm_kernels.points import (
@@ -23,7 +24,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     select,
     title,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("llm_kernels")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.reports.cases.rows import NOT_COUNTED
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Evidence,
@@ -29,7 +30,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown,
     slowdown_interval,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("llm_kernels")
 

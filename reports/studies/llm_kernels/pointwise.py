@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from nsight_prof.parsers.cells import grouped
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text, Value
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
@@ -21,7 +22,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     slowdown,
     variants_by_shape,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("llm_kernels")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import grouped
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Finding,
@@ -46,7 +47,6 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     title,
     variants_by_shape,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("llm_kernels")
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from nsight_prof.parsers.cells import Row, known, number
 from nsight_prof.reports.cases.rows import ratio
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
 from nsight_prof.reports.page.charts import Chart, LineFigure, Panel, line
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("memory_patterns")
 

@@ -13,6 +13,7 @@ import numpy as np
 from nsight_prof.parsers.cells import Row, from_row, known
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import cases, measured, ratio
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Evidence,
@@ -33,7 +34,6 @@ from nsight_prof.reports.studies.memory_patterns.turnaround import (
     MixFit,
     fit_all,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("memory_patterns")
 
@@ -277,15 +277,15 @@ def _growth(best: MixFit) -> Iterator[Text]:
     """Yield how the cost of a turn grows in the model "drain"; nothing for another."""
     if best.model == "drain":
         power, power_low, power_high = map(Number, best.estimates["exponent"])
-        held, held_low, held_high = (Number(end, "B") for end in best.estimates["batch"])
+        size, low, high = (Number(end, "B") for end in best.estimates["batch"])
         yield SENTENCES.text(
             "growth",
             power=power,
             power_low=power_low,
             power_high=power_high,
-            held=held,
-            held_low=held_low,
-            held_high=held_high,
+            held=size,
+            held_low=low,
+            held_high=high,
         )
 
 

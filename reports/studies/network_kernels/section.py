@@ -11,6 +11,7 @@ from nsight_prof.parsers.cells import Key, grouped, number
 from nsight_prof.parsers.operations.models import KernelModel
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases import oscillation
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Evidence,
@@ -35,7 +36,6 @@ from nsight_prof.reports.studies.network_kernels.points import (
     pairs,
     points,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("network_kernels")
 

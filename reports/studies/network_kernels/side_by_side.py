@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Json, Number, Table, Text
 from nsight_prof.reports.studies.network_kernels.points import Point
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("network_kernels")
 

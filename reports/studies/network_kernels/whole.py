@@ -11,6 +11,7 @@ from nsight_prof.parsers.operations.models import NetworkKernels, network_kernel
 from nsight_prof.parsers.operations.networks import bundled_networks, network_time, read_network
 from nsight_prof.parsers.predict.costs import datasheet
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text
 from nsight_prof.reports.page.charts import LineFigure, Series
 from nsight_prof.reports.studies.network_kernels.points import (
@@ -20,7 +21,6 @@ from nsight_prof.reports.studies.network_kernels.points import (
     NETWORK,
     Point,
 )
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("network_kernels")
 

@@ -14,6 +14,7 @@ from nsight_prof.parsers.roofs.confirm import MOVED
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import data_pairs, ratio, shape_text, slowdown
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Evidence,
@@ -39,7 +40,6 @@ from nsight_prof.reports.page.charts import (
 )
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.values import Words
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("roofline")
 

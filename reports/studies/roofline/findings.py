@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MeasuredRoof, Search, find
 from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, Verbatim
 from nsight_prof.reports.studies.roofline.charts import DIGITS, PipeRidges, l2_finding
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("roofline")
 

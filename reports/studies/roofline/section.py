@@ -13,10 +13,10 @@ from nsight_prof.parsers.cells import known, number
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import MeasuredRoof, find, measured_roofs, searches
 from nsight_prof.reports.cases.rows import cases, measured
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Fact, Json, Section, Text, arranged
 from nsight_prof.reports.studies.roofline.charts import charts, ridge_points, tables
 from nsight_prof.reports.studies.roofline.findings import Measured, findings
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("roofline")
 

@@ -12,13 +12,13 @@ from nsight_prof.parsers.bench.records import MEASURED
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, grouped, number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.engine import Engine, engine_of
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
 from nsight_prof.reports.serving.points import TOKEN_RATE, ServingPoint, shape
 from nsight_prof.reports.serving.roofs import roof_name
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents, fit_scaling
-from nsight_prof.reports.studies.sentences import Sentences
 
 SENTENCES = Sentences("serving_baseline")
 TARGET = "vllm-baseline"

@@ -9,6 +9,7 @@ from typing import Any
 
 from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Column,
     Fact,
@@ -38,7 +39,6 @@ from nsight_prof.reports.serving.points import (
 )
 from nsight_prof.reports.serving.scaling_fit import Scaling, exponents
 from nsight_prof.reports.serving.timeline import timeline
-from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_baseline import findings
 from nsight_prof.reports.studies.serving_baseline.findings import (
     GRAPHS,

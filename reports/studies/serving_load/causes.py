@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from nsight_prof.parsers.cells import count
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
 from nsight_prof.reports.serving.formulas import Work, flops
 from nsight_prof.reports.serving.roofs import roof_name
-from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_load.points import (
     AGREE,
     BUSY,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
 from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
-from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_load.points import (
     ANSWERED,
     BUSY,
@@ -160,12 +160,14 @@ def _plan(found: LoadTest, plan: Planned, which: str) -> dict[str, Value]:
         return Text("{low} to {high}", low=lower, high=upper)
 
     loads: list[Value] = [] if low is None or plan.measured else [low.load_text]
-    part = Text("1 - {reserve}, what prof leaves in reserve", reserve=Number(RESERVE, "fraction"))
+    formula = Text(
+        "1 - {reserve}, what prof leaves in reserve", reserve=Number(RESERVE, "fraction")
+    )
     if plan.measured:
         highest = _highest_rate(plan)
-        part = Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=highest)
+        formula = Text("{a} / {b}", a=Number(plan.rate, REQUEST_RATE, digits=4), b=highest)
     return {
-        "part": plan.base.derived(plan.share, "fraction").by(part),
+        "part": plan.base.derived(plan.share, "fraction").by(formula),
         "most": kept_up,
         "ttft": between("ttft", which),
         "tpot": between("tpot", "p50"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from nsight_prof.parsers.cells import count, known, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import (
     Basis,
     Column,
@@ -41,7 +42,6 @@ from nsight_prof.reports.serving.points import (
     shape,
 )
 from nsight_prof.reports.serving.timeline import timeline
-from nsight_prof.reports.studies.sentences import Sentences
 from nsight_prof.reports.studies.serving_load import causes, rates
 from nsight_prof.reports.studies.serving_load.causes import limit
 from nsight_prof.reports.studies.serving_load.points import (

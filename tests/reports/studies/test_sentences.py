@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nsight_prof.reports.cases.sentences import Sentences
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.studies.sentences import Sentences
 
 STUDIES = Path(__file__).resolve().parents[3] / "reports" / "studies"
 STRIDES = {"n": Number(8, "count"), "part": Number(0.25, "fraction")}

@@ -1,4 +1,4 @@
-"""What a study says is data: sentences.yaml of its package.
+"""What a study says is data: sentences.yaml of its package, below reports.studies.
 
 `findings` has the sentences of each rule, `charts` the words of each figure by its name, `notes`
 those below a table by its key, and `texts` all others.
